@@ -1,0 +1,266 @@
+"""
+Talk to the API server, and keep a copy of a collection.
+
+Owns the HTTP client that the scheduler and kubelet stand-ins share: one request a method, errors as `ApiError`, and
+`Mirror`, which lists, watches and reconnects for ever. Must never interpret an object beyond its metadata.
+Neighbours: `apiserver` is the peer, `scheduler` and `kubelet` are the users.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import orjson
+import yaml
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON has it."""
+
+PATCH_TYPES = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+}
+
+REQUEST_TIMEOUT_SECONDS = 30.0
+RECONNECT_DELAY_SECONDS = (0.05, 5.0)
+"""First and longest pause before a failed list or watch is tried again; the pause doubles and is jittered."""
+
+
+class ApiError(Exception):
+    """The API server answered with an error, or could not be reached (`status` 0)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Client:
+    """
+    One API server, spoken to by plain paths (`/api/v1/namespaces/default/pods/p`).
+
+    >>> async with Client.from_kubeconfig("kubeconfig", "kubelet") as client:
+    ...     await client.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": "b"}}})
+    """
+
+    def __init__(self, server: str, user_agent: str) -> None:
+        self.server = server.rstrip("/")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            headers={"User-Agent": user_agent, "Accept": "application/json"},
+            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS),
+        )
+
+    @classmethod
+    def from_kubeconfig(cls, path: str | Path, user_agent: str) -> Self:
+        """
+        Return a client for the current context of the kubeconfig at *path*.
+
+        Raises: ValueError when its current context names no cluster with a server.
+        """
+        config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        contexts = {entry["name"]: entry["context"] for entry in config.get("contexts") or ()}
+        clusters = {entry["name"]: entry["cluster"] for entry in config.get("clusters") or ()}
+        context = contexts.get(config.get("current-context"), {})
+        server = clusters.get(context.get("cluster"), {}).get("server")
+        if not server:
+            raise ValueError(
+                f"{path}: current-context {config.get('current-context')!r} leads to no cluster with a server"
+            )
+        return cls(server, user_agent)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def request(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
+    ) -> Any:
+        """
+        Send one request and return the decoded answer.
+
+        Raises: ApiError for every answer of 400 and above, and with status 0 when there was no answer.
+        """
+        content = None if body is None else orjson.dumps(body)
+        headers = {"Content-Type": content_type} if content is not None else {}
+        try:
+            async with self._session.request(
+                method, self.server + path, data=content, headers=headers, params=query
+            ) as response:
+                answer = await response.read()
+                if response.status >= 400:
+                    raise _error_of(response.status, answer)
+                return orjson.loads(answer) if answer else None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+
+    async def get(self, path: str, **query: str) -> Any:
+        """Read one object, or a whole list."""
+        return await self.request("GET", path, **query)
+
+    async def create(self, path: str, body: Object, **query: str) -> Any:
+        """POST *body* to a collection or subresource."""
+        return await self.request("POST", path, body, **query)
+
+    async def replace(self, path: str, body: Object, **query: str) -> Any:
+        """PUT *body*; its `metadata.resourceVersion`, where given, is a precondition."""
+        return await self.request("PUT", path, body, **query)
+
+    async def patch(self, path: str, body: Any, kind: str = "merge", **query: str) -> Any:
+        """PATCH with *kind* one of `merge`, `strategic` or `json`."""
+        return await self.request("PATCH", path, body, PATCH_TYPES[kind], **query)
+
+    async def delete(self, path: str, grace_seconds: int | None = None, uid: str | None = None) -> Any:
+        """DELETE; *grace_seconds* 0 ends a Pod at once, *uid* is a precondition."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        return await self.request("DELETE", path, options)
+
+    async def list(self, path: str, **query: str) -> tuple[list[Object], str]:
+        """Return all objects of a collection and the resourceVersion they were read at."""
+        answer = await self.get(path, **query)
+        kind, version = answer.get("kind", "List").removesuffix("List"), answer.get("apiVersion", "v1")
+        for item in answer["items"]:
+            item.setdefault("kind", kind)
+            item.setdefault("apiVersion", version)
+        return answer["items"], answer["metadata"]["resourceVersion"]
+
+    async def watch(self, path: str, resource_version: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
+        """
+        Yield `(type, object)` after *resource_version* until the server ends the watch.
+
+        Raises: ApiError as `request` does, also for an ERROR event (410 after compaction).
+        """
+        params = {"watch": "true", "resourceVersion": resource_version, "allowWatchBookmarks": "true", **query}
+        try:
+            async with self._session.get(
+                self.server + path, params=params, timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**20
+            ) as response:
+                if response.status >= 400:
+                    raise _error_of(response.status, await response.read())
+                async for line in _lines(response.content):
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        raise _error_of(event["object"].get("code", 500), orjson.dumps(event["object"]))
+                    yield event["type"], event["object"]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"watch {path}: {error or type(error).__name__}") from error
+
+
+class Mirror:
+    """
+    A copy of a collection that follows it for ever.
+
+    `changed(old, new)` is called for each difference, in order: `(None, new)` for an addition, `(old, None)` for a
+    removal. A new list after an outage yields the same calls, for what really differs. Objects are shared, so users
+    must not change them.
+    """
+
+    def __init__(
+        self, client: Client, path: str, changed: Callable[[Object | None, Object | None], None], **query: str
+    ) -> None:
+        self.objects: dict[tuple[str, str], Object] = {}
+        """By `(namespace, name)`; namespace is empty for cluster-wide objects."""
+        self.synced = asyncio.Event()
+        """Set once the first list has been taken over."""
+        self.restarts = 0
+        """How many lists were needed beyond the first."""
+        self._client = client
+        self._path = path
+        self._changed = changed
+        self._query = query
+
+    async def run(self) -> None:
+        """List and watch until cancelled; no trouble of the API ends it."""
+        first, longest = RECONNECT_DELAY_SECONDS
+        delay = first
+        while True:
+            try:
+                objects, version = await self._client.list(self._path, **self._query)
+                self._replace(objects)
+                delay = first
+                await self._follow(version)
+            except ApiError:
+                await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+                delay = min(delay * 2, longest)
+            self.restarts += 1
+
+    async def _follow(self, version: str) -> None:
+        """Watch from *version* on, through lost connections, until the server has forgotten the version."""
+        failures = 0
+        while True:
+            try:
+                async for kind, found in self._client.watch(self._path, version, **self._query):
+                    version = found["metadata"]["resourceVersion"]
+                    failures = 0
+                    if kind != "BOOKMARK":
+                        self._apply(kind, found)
+            except ApiError as error:
+                failures += 1
+                if error.status != 0 or failures > 3:
+                    raise
+                await asyncio.sleep(RECONNECT_DELAY_SECONDS[0] * failures)
+
+    def _apply(self, kind: str, found: Object) -> None:
+        key = _key(found)
+        old = self.objects.get(key)
+        if kind == "DELETED":
+            self.objects.pop(key, None)
+            if old is not None:
+                self._changed(old, None)
+        else:
+            self.objects[key] = found
+            self._changed(old, found)
+
+    def _replace(self, objects: list[Object]) -> None:
+        fresh = {_key(found): found for found in objects}
+        for key in [key for key in self.objects if key not in fresh]:
+            self._changed(self.objects.pop(key), None)
+        for key, found in fresh.items():
+            old = self.objects.get(key)
+            if old is not None and old["metadata"]["uid"] != found["metadata"]["uid"]:
+                self._changed(self.objects.pop(key), None)
+                old = None
+            self.objects[key] = found
+            if old is None or old["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+                self._changed(old, found)
+        self.synced.set()
+
+
+def _key(found: Object) -> tuple[str, str]:
+    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Split *content* at line ends; a line may be of any length, unlike `readline`'s."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _error_of(status: int, answer: bytes) -> ApiError:
+    try:
+        found = orjson.loads(answer)
+        return ApiError(status, str(found.get("reason", "")), str(found.get("message", "")))
+    except (orjson.JSONDecodeError, AttributeError):
+        return ApiError(status, "", answer[:200].decode("utf-8", "replace"))
