@@ -1,0 +1,118 @@
+"""
+Command lines that take what Go's pflag and klog take, so that HAMi's arguments start these services unchanged.
+
+`--flag=value`, `--flag value`, `--bool`, `--bool=false`, `-v=4`, `--v=4`, a lone `version`; no abbreviations, the last
+of several wins, and an error names its flag.
+Source: https://github.com/spf13/pflag/blob/v1.0.10/README.md (Command line flag syntax)
+"""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+_BOOLS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+"""Source: https://pkg.go.dev/strconv#ParseBool"""
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class FlagParser(argparse.ArgumentParser):
+    """An ArgumentParser with pflag's habits."""
+
+    def __init__(self, prog: str, version: str, description: str) -> None:
+        """Describe *prog*."""
+        super().__init__(
+            prog=prog,
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+        self.version = version
+        self.bool_flags: set[str] = set()
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse *args* (default: the process's); print and leave on `version`, `--help` or an error."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(unknown[0])
+        return found
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """As `parse_args`, but return what is not understood."""
+        given = list(sys.argv[1:] if args is None else args)
+        if given == ["version"]:
+            given = ["--version"]
+        # pflag: a bool flag never takes the next argument, so `--x false` is `--x` and a stray word.
+        given = [f"{word}=true" if word in self.bool_flags else word for word in given]
+        return super().parse_known_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line, then where help is, and leave with 2."""
+        self.exit(2, f"{self.prog}: {message}\nRun '{self.prog} --help' for the flags.\n")
+
+    def _refuse(self, word: str) -> NoReturn:
+        if not word.startswith("-"):
+            self.error(f"unexpected argument {word!r}: flags are written --flag=value")
+        name = word.split("=", 1)[0]
+        known = [option for action in self._actions for option in action.option_strings]
+        near = difflib.get_close_matches(name, known, n=1)
+        self.error(f"unknown flag: {name}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def parser(prog: str, version: str, description: str) -> FlagParser:
+    """Return a parser with the flags that every service has: --version, --kubeconfig, -v."""
+    result = FlagParser(prog, version, description)
+    result.add_argument("--version", action="version", version=f"{prog} {version}", help="print the version")
+    result.add_argument(
+        "--kubeconfig", default="", help="kubeconfig file; empty: $KUBECONFIG, ~/.kube/config, the service account"
+    )
+    result.add_argument("-v", "--v", dest="verbosity", type=whole, default=0, help="log verbosity; 4 shows debug lines")
+    return result
+
+
+def bool_flag(flags: FlagParser, name: str, default: bool, help: str) -> None:  # noqa: A002 - argparse's own word
+    """Add a flag that is written `--x`, `--x=true` or `--x=false`, with Go's spellings of both."""
+    flags.bool_flags.add(name)
+    flags.add_argument(name, type=_bool, default=default, metavar="BOOL", help=help)
+
+
+def ignored_flag(flags: FlagParser, name: str, help: str, *, is_bool: bool = False) -> None:  # noqa: A002
+    """Accept a flag of HAMi's that has no effect here; *help* says why."""
+    if is_bool:
+        flags.bool_flags.add(name)
+    flags.add_argument(name, default=argparse.SUPPRESS, dest=argparse.SUPPRESS, help=f"no effect: {help}")
+
+
+def duration(text: str) -> float:
+    """
+    Return the seconds of a Go duration.
+
+    >>> duration("1m30s"), duration("-1.5h"), duration("0")
+    (90.0, -5400.0, 0.0)
+    """
+    sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
+    if body == "0":
+        return 0.0
+    parts = list(_DURATION.finditer(body))
+    if not parts or "".join(part.group() for part in parts) != body:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 300ms, 28s or 1h30m")
+    return sign * sum(float(part.group(1)) * _UNIT_SECONDS[part.group(2)] for part in parts)
+
+
+def whole(text: str) -> int:
+    """Return a decimal integer."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _bool(text: str) -> bool:
+    if text not in _BOOLS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a boolean such as true or false")
+    return _BOOLS[text]

@@ -1,0 +1,244 @@
+"""
+The HTTP server of a service: health, metrics, version, TLS that is renewed while serving. The only module with aiohttp.
+
+A handler that fails is logged and answered with 500 and one line of text; it never ends the server.
+Must never serve a broken certificate: the old pair stays until a good one can be read.
+"""
+
+import asyncio
+import platform
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from hamicommon.errors import HamiError
+
+KEEP_ALIVE_SECONDS = 120.0
+BODY_SECONDS = 60.0
+"""Longest wait for a request's body, HAMi's own read time-out."""
+DRAIN_SECONDS = 10.0
+"""Longest wait for requests in progress when the server closes."""
+TLS_POLL_SECONDS = 5.0
+
+Probe = Callable[[], str | None]
+"""Returns None when all is well, else what is not."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+logger = structlog.get_logger()
+
+
+class ServeError(HamiError):
+    """The server cannot start: the address or the certificate is not usable."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """A PEM certificate chain and its private key, as mounted from a Secret."""
+
+    cert_file: str
+    key_file: str
+
+
+def application(
+    name: str,
+    version: str,
+    *,
+    live: Probe | None = None,
+    ready: Probe | None = None,
+    registry: CollectorRegistry,
+    max_body_bytes: int = 16 * 1024 * 1024,
+) -> web.Application:
+    """
+    Return an application with GET /livez, /healthz (the same), /readyz, /metrics and /version; add routes to it.
+
+    A probe's reason is answered as 503 with the reason as text.
+    """
+    app = web.Application(middlewares=[_plain_text_errors], client_max_size=max_body_bytes)
+    app.router.add_get("/livez", _probe(live))
+    app.router.add_get("/healthz", _probe(live))
+    app.router.add_get("/readyz", _probe(ready))
+    app.router.add_get("/metrics", _metrics(registry))
+    app.router.add_get("/version", _version(name, version))
+    return app
+
+
+async def read_body(request: web.Request) -> bytes:
+    """
+    Return the whole body, bounded in size by the application and in time by BODY_SECONDS.
+
+    Raises:
+        web.HTTPRequestEntityTooLarge: it is larger than the application allows (413).
+        web.HTTPRequestTimeout: it did not arrive in time (408).
+    """
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text=f"the body did not arrive within {BODY_SECONDS:.0f} s\n") from error
+
+
+class Server:
+    """A listening server; `close` stops listening, waits for requests in progress, and closes the rest."""
+
+    def __init__(self, runner: web.AppRunner, port: int, reloader: asyncio.Task[None] | None) -> None:
+        """Own *runner*, which already listens at *port*."""
+        self.port = port
+        self._runner = runner
+        self._reloader = reloader
+
+    async def close(self) -> None:
+        """Drain and stop."""
+        if self._reloader is not None:
+            self._reloader.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reloader
+        await self._runner.cleanup()
+
+
+async def serve(app: web.Application, address: str, tls: TlsFiles | None = None) -> Server:
+    """
+    Listen at *address* (`host:port`, `:port` for every interface, `[::1]:port`; port 0 picks one) and return.
+
+    Raises:
+        ServeError: the address is malformed or taken, or the certificate cannot be read.
+    """
+    host, port = split_address(address)
+    certificate = Certificate(tls) if tls else None
+    runner = web.AppRunner(
+        app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS, handle_signals=False
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port, ssl_context=certificate.context if certificate else None)
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ServeError(f"cannot listen at {address}: {error.strerror or error}") from error
+    reloader = asyncio.create_task(certificate.keep_current()) if certificate else None
+    return Server(runner, runner.addresses[0][1], reloader)
+
+
+def split_address(address: str) -> tuple[str | None, int]:
+    """
+    Return the host (None for every interface) and port of a Go listen address.
+
+    >>> split_address(":9395"), split_address("127.0.0.1:8080"), split_address("[::1]:0")
+    ((None, 9395), ('127.0.0.1', 8080), ('::1', 0))
+    """
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ServeError(f"address {address!r} is not host:port with a port of 0 to 65535")
+    return host or None, int(port)
+
+
+class Certificate:
+    """
+    A certificate pair that is renewed while it is in use.
+
+    New handshakes are moved to the newest good context by OpenSSL's server-name callback, which runs for clients that
+    send no name, too; so a renewal is one assignment, and no handshake sees half a pair.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        """
+        Read the pair.
+
+        Raises:
+            ServeError: it cannot be read or the key is not the certificate's.
+        """
+        self._files = files
+        self._signature = _signature(files)
+        self.context = _context(files)
+        self._current = self.context
+        self.context.sni_callback = self._use_current
+
+    async def keep_current(self, poll_seconds: float = TLS_POLL_SECONDS) -> None:
+        """Look at the files every *poll_seconds* and take over each new good pair, until cancelled."""
+        while True:
+            await asyncio.sleep(poll_seconds)
+            await asyncio.to_thread(self.reload_if_changed)
+
+    def reload_if_changed(self) -> bool:
+        """Return whether a new pair was taken over; a broken one is logged once and the old one stays."""
+        signature = _signature(self._files)
+        if signature == self._signature:
+            return False
+        self._signature = signature
+        try:
+            self._current = _context(self._files)
+        except ServeError as error:
+            logger.error("New certificate not used, the old one keeps serving", error=str(error))
+            return False
+        logger.info("Certificate renewed", cert_file=self._files.cert_file)
+        return True
+
+    def _use_current(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(files.cert_file, files.key_file)
+    except (OSError, ValueError) as error:
+        raise ServeError(f"certificate {files.cert_file} with key {files.key_file}: {error}") from error
+    return context
+
+
+def _signature(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what changes when either file does; None for a file that is not there."""
+    return tuple(_file_signature(Path(name)) for name in (files.cert_file, files.key_file))
+
+
+def _file_signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _probe(probe: Probe | None) -> Handler:
+    async def handle(_request: web.Request) -> web.StreamResponse:
+        reason = probe() if probe else None
+        return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+
+    return handle
+
+
+def _metrics(registry: CollectorRegistry) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    return handle
+
+
+def _version(name: str, version: str) -> Handler:
+    async def handle(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"name": name, "version": version, "python": platform.python_version()})
+
+    return handle
+
+
+@web.middleware
+async def _plain_text_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException:
+        raise
+    except Exception as error:
+        logger.error("Request failed", method=request.method, path=request.path, exc_info=error)
+        return web.Response(status=500, text=f"{type(error).__name__} while answering; the log has the details\n")

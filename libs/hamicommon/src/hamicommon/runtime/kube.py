@@ -1,0 +1,381 @@
+"""
+The only module that knows the Kubernetes client library: credentials, requests, and watch streams as raw JSON.
+
+Typed models of the client cost twenty times what orjson does, so requests go through its REST layer and objects stay
+plain dicts. Every request has a deadline, and every failure is a `KubeError` that says what was asked.
+Must never retry a write on its own: whether to ask again is the caller's decision.
+Neighbours: `api_errors` names the failures, `reflector` keeps a copy of a collection current.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import orjson
+import structlog
+from kubernetes.aio import config as client_config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from hamicommon.runtime.api_errors import (
+    Conflict,
+    Gone,
+    KubeConfigError,
+    KubeError,
+    NotFound,
+    Unreachable,
+    error_from_status,
+)
+from hamicommon.runtime.reflector import Reflector
+
+__all__ = ["Conflict", "Gone", "Kube", "KubeConfigError", "KubeError", "NotFound", "Object", "Reflector", "Unreachable"]
+
+Object = dict[str, Any]
+"""A Kubernetes object as it is on the wire."""
+
+REQUEST_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+PAGE_SIZE = 500
+"""Objects a list request asks for at once; what client-go's pager uses."""
+WATCH_LINE_BYTES = 32 * 1024 * 1024
+"""Longest event believed. etcd refuses objects above 1.5 MiB, so a longer line is not an event."""
+
+_IN_CLUSTER_REFRESH_SECONDS = 60.0
+_KUBECONFIG_REFRESH_SECONDS = 300.0
+_EVENT_MESSAGE_LIMIT = 1024
+"""Source: https://github.com/kubernetes/kubernetes/blob/v1.34.1/pkg/apis/core/validation/events.go (NoteLengthLimit)"""
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request before it is sent."""
+
+    method: str
+    path: str
+    query: Mapping[str, str | int] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    content_type: str = "application/json"
+    seconds: float = REQUEST_SECONDS
+
+
+class Kube:
+    """
+    A connection to one API server.
+
+    Paths are the API's own (`/api/v1/nodes/n1`); query parameters are keyword arguments in the API's spelling
+    (`labelSelector="a=b"`). Use as `async with await Kube.connect(...) as kube`.
+    """
+
+    def __init__(self, client: ApiClient, kubeconfig: str | None) -> None:
+        """Wrap *client*; *kubeconfig* is where credentials are read again from, None for the service account."""
+        self._client = client
+        self._kubeconfig = kubeconfig
+        self._credentials_read = time.monotonic()
+        self._credentials_lock = asyncio.Lock()
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None, user_agent: str) -> Self:
+        """
+        Read credentials and return a client; no request is made.
+
+        The first that exists is used: *kubeconfig*, `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
+
+        Raises:
+            KubeConfigError: none exists, or the one found cannot be read.
+        """
+        found = _kubeconfig_path(kubeconfig)
+        configuration = await _read_credentials(found)
+        try:
+            client = ApiClient(configuration)
+        except (OSError, ValueError) as error:
+            raise KubeConfigError(f"{found or 'service account'}: certificates cannot be used: {error}") from error
+        client.user_agent = user_agent
+        return cls(client, found)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; watches in progress end with an error."""
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._client.configuration.host)
+
+    async def get(self, path: str, **query: str | int) -> Object:
+        """Return the object, or the list, at *path*."""
+        return await self._request(_Call("GET", path, query))
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> Object:
+        """POST *body* to the collection or subresource at *path* and return the answer."""
+        return await self._request(_Call("POST", path, body=body))
+
+    async def merge_patch(self, path: str, body: Mapping[str, Any]) -> Object:
+        """Apply *body* as a JSON merge patch (RFC 7386); `metadata.resourceVersion` in it makes it conditional."""
+        return await self._request(_Call("PATCH", path, body=body, content_type="application/merge-patch+json"))
+
+    async def delete(self, path: str) -> Object:
+        """Delete the object at *path* and return the answer."""
+        return await self._request(_Call("DELETE", path))
+
+    async def items(self, path: str, **query: str | int) -> AsyncIterator[Object]:
+        """
+        Yield each object of a collection, page by page.
+
+        Raises:
+            Gone: the server forgot the snapshot between two pages; start again.
+        """
+        async for page, _ in self.pages(path, **query):
+            for item in page:
+                yield item
+
+    async def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[Object], str]]:
+        """Yield `(objects, resourceVersion)` of each page; all pages of one list share the resourceVersion."""
+        parameters: dict[str, str | int] = {"limit": PAGE_SIZE, **query}
+        while True:
+            answer = await self._request(_Call("GET", path, parameters))
+            metadata, items = answer.get("metadata"), answer.get("items")
+            if not isinstance(metadata, dict) or not isinstance(items, list | None):
+                raise KubeError(path, 200, "NotAList", "the answer has no metadata object or no items list")
+            yield [item for item in items or () if isinstance(item, dict)], str(metadata.get("resourceVersion", ""))
+            following = metadata.get("continue")
+            if not following:
+                return
+            parameters["continue"] = str(following)
+
+    async def watch_lines(self, path: str, timeout_seconds: int, **query: str | int) -> AsyncIterator[bytes]:
+        """
+        Yield each line of a watch at *path* until the server ends it; a line is one JSON event of any length.
+
+        Raises:
+            KubeError: the watch was refused.
+            Unreachable: the stream broke, or its last line was cut short.
+        """
+        parameters = {"watch": "1", "timeoutSeconds": timeout_seconds, **query}
+        response = await self._send(_Call("GET", path, parameters, seconds=timeout_seconds + REQUEST_SECONDS))
+        try:
+            _detect_dead_peer(response)
+            async for line in _lines(response, path):
+                yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(path, error) from error
+        finally:
+            # A watch is left in the middle of its stream, so its connection cannot be used again.
+            response.close()
+
+    async def record_event(
+        self, regarding: Object, reason: str, message: str, *, component: str, warning: bool = False
+    ) -> bool:
+        """
+        Write a core/v1 Event about the object *regarding* and return whether the server took it.
+
+        An Event is news, not state: a failure is logged and nothing else happens.
+        """
+        body = event(regarding, reason, message, component=component, warning=warning, now=datetime.now(UTC))
+        try:
+            await self.create(f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body)
+        except KubeError as error:
+            logger.warning("Event not recorded", reason=reason, object=body["involvedObject"]["name"], error=str(error))
+            return False
+        return True
+
+    async def _request(self, call: "_Call") -> Object:
+        response = await self._send(call)
+        try:
+            answer = orjson.loads(await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(call.path, error) from error
+        except orjson.JSONDecodeError as error:
+            raise KubeError(call.path, response.status, "NotJson", f"the answer is not JSON: {error}") from error
+        if not isinstance(answer, dict):
+            raise KubeError(call.path, response.status, "NotAnObject", f"the answer is a {type(answer).__name__}")
+        return answer
+
+    async def _send(self, call: "_Call") -> aiohttp.ClientResponse:
+        """Send one request and return its successful response with the body unread; a 401 is retried once."""
+        await self._refresh_credentials(
+            _KUBECONFIG_REFRESH_SECONDS if self._kubeconfig else _IN_CLUSTER_REFRESH_SECONDS
+        )
+        response = await self._send_once(call)
+        if response.status == 401:
+            response.release()
+            await self._refresh_credentials(older_than_seconds=1.0)
+            response = await self._send_once(call)
+        if response.status < 300:
+            return response
+        try:
+            text = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(call.path, error) from error
+        raise error_from_status(call.path, response.status, text, response.headers.get("Retry-After"))
+
+    async def _send_once(self, call: "_Call") -> aiohttp.ClientResponse:
+        _, url, headers, payload, _ = await self._client.param_serialize(
+            call.method,
+            call.path,
+            query_params=[(name, str(value)) for name, value in call.query.items() if value != ""],
+            header_params={"Accept": "application/json", "Content-Type": call.content_type},
+            body=call.body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+                call.method,
+                url,
+                headers=headers,
+                body=payload,
+                _request_timeout=aiohttp.ClientTimeout(total=call.seconds, sock_connect=CONNECT_SECONDS),
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(call.path, error) from error
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _refresh_credentials(self, older_than_seconds: float) -> None:
+        """Read credentials again if they are old: tokens expire, and so do client certificates."""
+        if time.monotonic() - self._credentials_read < older_than_seconds:
+            return
+        async with self._credentials_lock:
+            if time.monotonic() - self._credentials_read < older_than_seconds:
+                return
+            self._credentials_read = time.monotonic()
+            try:
+                fresh = await _read_credentials(self._kubeconfig)
+                if fresh.cert_file:
+                    await asyncio.to_thread(
+                        self._client.rest_client.ssl_context.load_cert_chain, fresh.cert_file, fresh.key_file
+                    )
+            except (KubeConfigError, OSError) as error:
+                logger.warning("Credentials not refreshed, the old ones stay in use", error=str(error))
+                return
+            self._client.configuration.api_key = fresh.api_key
+
+
+def event(
+    regarding: Object, reason: str, message: str, *, component: str, warning: bool = False, now: datetime
+) -> Object:
+    """
+    Return a core/v1 Event about *regarding*; an Event about a cluster-wide object lives in `default`.
+
+    The name is unique to the microsecond, as client-go's is to the nanosecond.
+    """
+    metadata = regarding.get("metadata", {})
+    namespace = metadata.get("namespace") or "default"
+    name = metadata.get("name", "")
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    reference = {
+        "apiVersion": regarding.get("apiVersion", "v1"),
+        "kind": regarding.get("kind", "Pod"),
+        "namespace": metadata.get("namespace"),
+        "name": name,
+        "uid": metadata.get("uid"),
+        "resourceVersion": metadata.get("resourceVersion"),
+    }
+    unique = f"{int(now.timestamp() * 1e6):x}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[: 252 - len(unique)]}.{unique}", "namespace": namespace},
+        "involvedObject": {key: value for key, value in reference.items() if value},
+        "reason": reason,
+        "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": component},
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+
+
+def _kubeconfig_path(argument: str | None) -> str | None:
+    """Return the kubeconfig to use, or None for the Pod's service account."""
+    if argument:
+        return argument
+    if os.environ.get("KUBECONFIG"):
+        return os.environ["KUBECONFIG"]
+    default = Path.home() / ".kube" / "config"
+    return str(default) if default.is_file() else None
+
+
+async def _read_credentials(kubeconfig: str | None) -> Configuration:
+    configuration = Configuration()
+    if kubeconfig is None:
+        try:
+            client_config.load_incluster_config(  # type: ignore[no-untyped-call]
+                client_configuration=configuration, try_refresh_token=False
+            )
+        except (client_config.ConfigException, OSError) as error:
+            raise KubeConfigError(
+                f"no API server: --kubeconfig, $KUBECONFIG and ~/.kube/config are absent, and in-cluster: {error}"
+            ) from error
+        configuration.api_key = {key: token.strip() for key, token in configuration.api_key.items()}
+        return configuration
+    if not _exists(kubeconfig):
+        raise KubeConfigError(f"kubeconfig {kubeconfig}: no such file")
+    try:
+        await client_config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=kubeconfig, client_configuration=configuration, persist_config=False
+        )
+    except Exception as error:
+        # The loader lets the KeyError, TypeError or YAML error of a bad file through.
+        raise KubeConfigError(f"kubeconfig {kubeconfig}: {type(error).__name__}: {error}") from error
+    return configuration
+
+
+def _exists(kubeconfig: str) -> bool:
+    """Return whether any file of a kubeconfig list is there; the client library skips those that are not."""
+    return any(Path(part).expanduser().is_file() for part in kubeconfig.split(os.pathsep) if part)
+
+
+async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
+    """Split the body at newlines; aiohttp's own line reader refuses lines longer than its buffer."""
+    parts: list[bytes] = []
+    length = 0
+    async for chunk in response.content.iter_any():
+        first, *rest = chunk.split(b"\n")
+        parts.append(first)
+        length += len(first)
+        for following in rest:
+            line = b"".join(parts)
+            if line.strip():
+                yield line
+            parts, length = [following], len(following)
+        if length > WATCH_LINE_BYTES:
+            raise Unreachable(path, 0, "LineTooLong", f"a watch line passed {WATCH_LINE_BYTES} bytes")
+    if b"".join(parts).strip():
+        raise Unreachable(path, 0, "CutShort", "the watch ended in the middle of an event")
+
+
+def _detect_dead_peer(response: aiohttp.ClientResponse) -> None:
+    """Let the kernel probe an idle watch, so that a server that vanished is noticed in a minute, not in two hours."""
+    transport = response.connection.transport if response.connection else None
+    connection = transport.get_extra_info("socket") if transport else None
+    if connection is None or connection.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def _unreachable(path: str, error: BaseException) -> Unreachable:
+    return Unreachable(path, 0, type(error).__name__, str(error) or "no answer in the time allowed")

@@ -1,0 +1,73 @@
+"""
+The life of a service's process: run, drain on SIGTERM, and leave with an exit code that says how it ended.
+
+A second signal ends the process at once: whoever sends it has stopped waiting.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+
+import structlog
+
+from hamicommon.errors import HamiError
+
+logger = structlog.get_logger()
+
+
+def run(main: Callable[[], Awaitable[None]], name: str) -> int:
+    """
+    Run *main* until it returns or a signal cancels it, and return the process's exit code.
+
+    0 after a return or a signal; 1 after an error: one line for a `HamiError`, a traceback for anything else.
+    Draining is what *main* does when it is cancelled.
+    """
+    try:
+        asyncio.run(_until_signalled(main, name))
+    except BaseException as error:
+        expected = list(_expected(error))
+        for problem in expected:
+            logger.error("Stopped by an error", service=name, error=str(problem))
+        if not expected:
+            logger.error("Stopped by a bug", service=name, exc_info=error)
+        return 1
+    return 0
+
+
+async def _until_signalled(main: Callable[[], Awaitable[None]], name: str) -> None:
+    task = asyncio.ensure_future(main())
+    signalled = False
+
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal signalled
+        if signalled:
+            logger.warning("Second signal, leaving at once", service=name, signal=number.name)
+            os._exit(1)
+        signalled = True
+        logger.info("Draining", service=name, signal=number.name)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not signalled:
+            raise
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    logger.info("Stopped", service=name)
+
+
+def _expected(error: BaseException) -> Iterator[HamiError]:
+    """Yield the HamiErrors in *error* if it is made of nothing else."""
+    if isinstance(error, HamiError):
+        yield error
+    elif isinstance(error, BaseExceptionGroup):
+        _, rest = error.split(HamiError)
+        if rest is None:
+            for inner in error.exceptions:
+                yield from _expected(inner)

@@ -1,0 +1,220 @@
+"""
+Keep a copy of one API collection current: list, watch, and begin again whatever the server does.
+
+Owns resourceVersions, bookmarks, relisting and backing off. Knows nothing of what the objects mean: three callbacks
+receive them, and a callback that raises ends the reflector, because that is a bug of its owner.
+Must never loop without waiting while the server misbehaves.
+Neighbours: `kube` opens the requests.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+import orjson
+import structlog
+
+from hamicommon.runtime.api_errors import Gone, KubeError, error_from_event
+
+WATCH_SECONDS = (300, 600)
+"""A watch is asked to end after a random time in this range, as client-go asks, so that load spreads over servers."""
+BACKOFF_FIRST_SECONDS = 0.5
+BACKOFF_LAST_SECONDS = 30.0
+SHORT_WATCH_SECONDS = 1.0
+"""A watch that ends sooner without an event is a failure, however politely it ended."""
+
+logger = structlog.get_logger()
+
+
+class Collection(Protocol):
+    """What a reflector needs of an API client."""
+
+    def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+        """Yield the objects and the resourceVersion of each page."""
+
+    def watch_lines(self, path: str, timeout_seconds: int, **query: str | int) -> AsyncIterator[bytes]:
+        """Yield each event of a watch as a line of JSON."""
+
+
+class Backoff:
+    """Waiting times that double from the first to the last, each drawn from its upper half."""
+
+    def __init__(
+        self, first_seconds: float = BACKOFF_FIRST_SECONDS, last_seconds: float = BACKOFF_LAST_SECONDS
+    ) -> None:
+        """Start at *first_seconds*."""
+        self._first = first_seconds
+        self._last = last_seconds
+        self._failures = 0
+
+    def reset(self) -> None:
+        """Forget the failures so far."""
+        self._failures = 0
+
+    def next_seconds(self, at_least: float = 0.0) -> float:
+        """Return how long to wait after one more failure, never less than *at_least*."""
+        ceiling: float = min(self._last, self._first * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return max(at_least, random.uniform(ceiling / 2, ceiling))
+
+
+class Reflector:
+    """
+    Calls *replace* with every object after each list, then *upsert* and *delete* with each change.
+
+    `delete` receives the object's last state. `synced` is set after the first list and stays set; `restarts` counts the
+    lists after the first.
+    """
+
+    def __init__(
+        self,
+        kube: Collection,
+        path: str,
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        replace: Callable[[list[dict[str, Any]]], None],
+        upsert: Callable[[dict[str, Any]], None],
+        delete: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Follow the collection at *path*; nothing happens before `run`."""
+        self.synced = asyncio.Event()
+        self.restarts = 0
+        self._kube = kube
+        self._path = path
+        self._query = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        self._replace = replace
+        self._upsert = upsert
+        self._delete = delete
+        self._backoff = Backoff()
+        self._heard: float | None = None
+
+    def age_seconds(self) -> float:
+        """Return how long ago the server last said anything of the collection; infinite before the first list."""
+        return float("inf") if self._heard is None else time.monotonic() - self._heard
+
+    async def run(self) -> None:
+        """Keep the copy current until cancelled."""
+        while True:
+            try:
+                version = await self._list()
+                await self._follow(version)
+            except Gone as error:
+                logger.info("Listing again, the server no longer remembers the version", path=self._path)
+                await self._wait(error)
+            except KubeError as error:
+                logger.warning("Listing again after an API error", path=self._path, error=str(error))
+                await self._wait(error)
+
+    async def _list(self) -> str:
+        """Hand the whole collection to `replace` and return its resourceVersion."""
+        try:
+            objects, version = await self._collect()
+        except Gone:
+            # The snapshot expired between two pages: ask for everything in one answer, as client-go's pager does.
+            objects, version = await self._collect(limit=0)
+        self._replace(objects)
+        self._heard = time.monotonic()
+        if self.synced.is_set():
+            self.restarts += 1
+        self.synced.set()
+        return version
+
+    async def _collect(self, **query: int) -> tuple[list[dict[str, Any]], str]:
+        objects: list[dict[str, Any]] = []
+        version = ""
+        async for page, version in self._kube.pages(self._path, **self._query, **query):  # noqa: B007 - the last one counts
+            objects.extend(page)
+        return objects, version
+
+    async def _follow(self, version: str) -> None:
+        """Watch from *version* on, again and again, until only a new list can help."""
+        broken_before = False
+        while True:
+            began = time.monotonic()
+            try:
+                seen = await self._watch(version)
+            except Gone:
+                raise
+            except _Broken as broken:
+                # A proxy that cuts long connections is no reason to list again: ask once more at once, and only once.
+                long_enough = time.monotonic() - began >= 10 * SHORT_WATCH_SECONDS
+                if broken_before or not long_enough:
+                    raise broken.cause from broken
+                broken_before, version = True, broken.version
+                continue
+            broken_before, version = False, seen.version
+            if seen.events or time.monotonic() - began >= SHORT_WATCH_SECONDS:
+                self._backoff.reset()
+            else:
+                await self._wait(None)
+
+    async def _watch(self, version: str) -> "_Progress":
+        """Apply one watch's events and return how far it came when the server ended it."""
+        progress = _Progress(version)
+        lines = self._kube.watch_lines(
+            self._path,
+            random.randint(*WATCH_SECONDS),
+            allowWatchBookmarks="true",
+            resourceVersion=version,
+            **self._query,
+        )
+        try:
+            async for line in lines:
+                kind, item = _parse(line, self._path)
+                progress.version = _version(item) or progress.version
+                progress.events += 1
+                self._heard = time.monotonic()
+                self._backoff.reset()
+                if kind in {"ADDED", "MODIFIED"}:
+                    self._upsert(item)
+                elif kind == "DELETED":
+                    self._delete(item)
+        except Gone:
+            raise
+        except KubeError as error:
+            raise _Broken(error, progress.version) from error
+        return progress
+
+    async def _wait(self, error: KubeError | None) -> None:
+        await asyncio.sleep(self._backoff.next_seconds(error.retry_after_seconds if error else 0.0))
+
+
+class _Progress:
+    """How far a watch came."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.events = 0
+
+
+class _Broken(Exception):  # noqa: N818 - carries an error between two methods, never leaves this module
+    """A watch failed after it had come to a version."""
+
+    def __init__(self, cause: KubeError, version: str) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.version = version
+
+
+def _parse(line: bytes, path: str) -> tuple[str, dict[str, Any]]:
+    """Return an event's kind and object."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise KubeError(path, 0, "NotAnEvent", f"a watch line is not JSON: {error}") from error
+    kind, item = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
+    if kind == "ERROR":
+        raise error_from_event(path, item)
+    if kind not in {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"} or not isinstance(item, dict):
+        raise KubeError(path, 0, "NotAnEvent", f"a watch line is no event: {line[:80]!r}")
+    return kind, item
+
+
+def _version(item: dict[str, Any]) -> str | None:
+    metadata = item.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else None
