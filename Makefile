@@ -1,0 +1,29 @@
+# The two commands are `make demo` and `make test`; both set up all they need. `make` alone lists the rest.
+
+PYTHON ?= python3
+KEEP ?=
+VENV := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup native demo test lock clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv with the locked packages and tools
+	@$(PYTHON) tools/bootstrap.py
+
+native: setup ## build libvgpu.so and the fake driver into build/native
+	@$(VENV)/python tools/build_native.py
+
+demo: native ## one Pod's whole life on the embedded cluster (KEEP=1 leaves it up)
+	@$(VENV)/python e2e/demo.py $(if $(KEEP),--keep)
+
+test: native ## every check and test that needs no GPU, root or cluster
+	@$(VENV)/tox run -m test
+
+lock: setup ## write requirements/*.lock anew from the .in files
+	@$(VENV)/python tools/lock.py
+
+clean: ## remove what was built, and .venv
+	rm -rf build .venv .tox .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,320 @@
+"""
+What must hold of a cluster at rest, whatever happened before: I1 to I10.
+
+Each `iN_…` takes a `View`, one consistent look at the API server, the containers and the services' metrics, and returns
+what is wrong, a sentence each; none is good. `check` asks them all and is called after every end-to-end test.
+I8 and I9 are laws of functions rather than states: they are held by the webhook's and the codecs' property tests, and here
+only for the objects that are really there.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cluster import Cluster, NotInTimeError, eventually
+from hamicommon.errors import HamiError
+from hamicommon.model import Device, Share
+from hamicommon.wire import keys
+from hamicommon.wire.node_devices import decode_node_devices
+from hamicommon.wire.node_lock import decode_node_lock
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from hamicommon.wire.region import Region, decode_region
+from minicluster.client import Object
+from prometheus_client.parser import text_string_to_metric_families
+
+ALLOCATED = "hami.io/vgpu-devices-allocated"
+INVENTORY = "hami.io/node-nvidia-register"
+LOCK_SECONDS = 300.0
+EVENT_SECONDS = 5.0
+REST_SECONDS = 10.0
+MIB = 2**20
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+"""A scrape: metric name to its samples, labels and value each."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One container's share of one device, as its bound Pod carries it."""
+
+    pod: Object
+    container: str
+    is_init: bool
+    share: Share
+
+    @property
+    def node(self) -> str:
+        """The Node the Pod is bound to."""
+        name: str = self.pod["spec"]["nodeName"]
+        return name
+
+    def __str__(self) -> str:
+        meta = self.pod["metadata"]
+        return f"{meta['namespace']}/{meta['name']} {self.container} on {self.share.uuid}"
+
+
+@dataclass(frozen=True)
+class View:
+    """One look at everything."""
+
+    nodes: list[Object]
+    pods: list[Object]
+    events: list[Object]
+    scheduler: Samples
+    monitors: dict[str, Samples]
+    """By Node."""
+    environments: dict[tuple[str, str], dict[str, str]]
+    """Of running containers, by Pod UID and container."""
+    regions: dict[tuple[str, str], Region]
+    """By Pod UID and container."""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def grants(self) -> Iterator[Grant]:
+        """Yield the live grants: of bound Pods that have not ended."""
+        for pod in self.pods:
+            if not pod["spec"].get("nodeName") or pod["status"].get("phase") in {"Succeeded", "Failed"}:
+                continue
+            text = pod["metadata"].get("annotations", {}).get(ALLOCATED)
+            if text is None:
+                continue
+            inits = [container["name"] for container in pod["spec"].get("initContainers", [])]
+            names = inits + [container["name"] for container in pod["spec"]["containers"]]
+            by_container = shares_by_container(decode_pod_devices(text), len(names))
+            for name, shares in zip(names, by_container, strict=True):
+                for share in shares:
+                    yield Grant(pod, name, name in inits, share)
+
+
+def samples(text: str) -> Samples:
+    """Parse one scrape."""
+    found: Samples = defaultdict(list)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name].append((sample.labels, sample.value))
+    return found
+
+
+async def look(cluster: Cluster) -> View:
+    """Read all a `View` holds."""
+    nodes, _ = await cluster.api.list("/api/v1/nodes")
+    pods, _ = await cluster.api.list("/api/v1/pods")
+    events, _ = await cluster.api.list("/api/v1/events")
+    running = {
+        (pod["metadata"]["uid"], status["name"]): pod["spec"]["nodeName"]
+        for pod in pods
+        for status in pod["status"].get("containerStatuses", [])
+        if "running" in status.get("state", {})
+    }
+    return View(
+        nodes,
+        pods,
+        events,
+        samples(await cluster.metrics("scheduler")),
+        {node.name: samples(await cluster.metrics(f"monitor-{node.name}")) for node in cluster.nodes},
+        {key: environment(cluster.node_folder(node), *key) for key, node in running.items()},
+        {
+            key: decode_region(path.read_bytes())
+            for key, node in running.items()
+            for path in region_files(cluster.node_folder(node), *key)
+        },
+    )
+
+
+def environment(host: Path, pod_uid: str, container: str) -> dict[str, str]:
+    """Return the environment a running container's first process was started with."""
+    pid = int((host / "pods" / pod_uid / container / "pid").read_text())
+    raw = Path(f"/proc/{pid}/environ").read_bytes()
+    return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
+
+
+def region_files(host: Path, pod_uid: str, container: str) -> list[Path]:
+    """Return the region files of a container, none before its first CUDA call."""
+    return sorted((host / "hook/vgpu/containers" / f"{pod_uid}_{container}").glob("*.cache"))
+
+
+def inventory(view: View) -> dict[str, dict[str, Device]]:
+    """Return each Node's devices by UUID."""
+    return {
+        node["metadata"]["name"]: {
+            device.id: device for device in decode_node_devices(node["metadata"]["annotations"][INVENTORY])
+        }
+        for node in view.nodes
+        if INVENTORY in node["metadata"].get("annotations", {})
+    }
+
+
+def peaks(view: View) -> dict[tuple[str, str], dict[str, list[Share]]]:
+    """
+    Return what each Pod holds of each device: `(node, uuid)` to Pod UID to its shares at the worst moment.
+
+    A Pod's init containers run one after the other and before the rest, so it holds the larger of the two. Once they
+    ended well, only the containers' own sum counts.
+    """
+    held: dict[tuple[str, str], dict[str, list[Share]]] = defaultdict(dict)
+    by_pod: dict[tuple[str, str, str], dict[bool, list[Share]]] = defaultdict(lambda: {True: [], False: []})
+    done = {pod["metadata"]["uid"] for pod in view.pods if _inits_done(pod)}
+    for grant in view.grants():
+        uid = grant.pod["metadata"]["uid"]
+        by_pod[grant.node, grant.share.uuid, uid][grant.is_init].append(grant.share)
+    for (node, uuid, uid), shares in by_pod.items():
+        largest = [] if uid in done else sorted(shares[True], key=lambda share: share.memory_mib)[-1:]
+        peak = max(largest, shares[False], key=lambda group: sum(share.memory_mib for share in group))
+        if peak:
+            held[node, uuid][uid] = peak
+    return held
+
+
+def _inits_done(pod: Object) -> bool:
+    statuses = pod["status"].get("initContainerStatuses", [])
+    return bool(statuses) and all(
+        status.get("state", {}).get("terminated", {}).get("exitCode") == 0 for status in statuses
+    )
+
+
+def i1_no_device_is_promised_beyond_itself(view: View) -> Iterator[str]:
+    """Memory, cores and replicas of every device suffice for what is promised of it; exclusive means alone."""
+    devices = inventory(view)
+    for (node, uuid), holders in peaks(view).items():
+        device = devices.get(node, {}).get(uuid)
+        if device is None:
+            yield f"{uuid} is promised on {node}, which has no such device"
+            continue
+        shares = [share for group in holders.values() for share in group]
+        memory_mib = sum(share.memory_mib for share in shares)
+        core_percent = sum(share.core_percent for share in shares)
+        if memory_mib > device.memory_mib:
+            yield f"{uuid}: {memory_mib} MiB promised of {device.memory_mib}"
+        if core_percent > device.core_percent:
+            yield f"{uuid}: {core_percent} % of cores promised of {device.core_percent}"
+        if len(shares) > device.count:
+            yield f"{uuid}: {len(shares)} shares of {device.count} replicas"
+        if any(share.core_percent == 100 for share in shares) and len(holders) > 1:
+            yield f"{uuid}: an exclusive share is not alone"
+
+
+def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
+    """Grant, environment of the container and region limit are the same numbers."""
+    by_container: dict[tuple[str, str], list[Grant]] = defaultdict(list)
+    for grant in view.grants():
+        by_container[grant.pod["metadata"]["uid"], grant.container].append(grant)
+    for key, told in view.environments.items():
+        grants = by_container.get(key, [])
+        expected = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{g.share.memory_mib}m" for i, g in enumerate(grants)}
+        actual = {name: value for name, value in told.items() if name.startswith("CUDA_DEVICE_MEMORY_LIMIT")}
+        if actual != expected:
+            yield f"{key}: granted {expected}, told {actual}"
+        uuids = ",".join(grant.share.uuid for grant in grants)
+        if grants and told.get("NVIDIA_VISIBLE_DEVICES") != uuids:
+            yield f"{key}: granted {uuids}, sees {told.get('NVIDIA_VISIBLE_DEVICES')}"
+        region = view.regions.get(key)
+        if region is not None:
+            limits = [grant.share.memory_mib * MIB for grant in grants]
+            if list(region.memory_limits[: len(limits)]) != limits:
+                yield f"{key}: region limits {region.memory_limits[: len(limits)]}, granted {limits}"
+
+
+def i3_scheduler_counts_what_the_api_says(view: View) -> Iterator[str]:
+    """The ledger equals a recomputation from the API server, and its own check found no drift."""
+    for labels, value in view.scheduler.get("hami_scheduler_ledger_drift_total", []):
+        if value:
+            yield f"ledger drift {value} {labels}"
+    expected = {
+        (node, uuid): float(sum(share.memory_mib for group in holders.values() for share in group) * MIB)
+        for (node, uuid), holders in peaks(view).items()
+    }
+    actual = {
+        (labels["node"], labels["device_uuid"]): value
+        for labels, value in view.scheduler.get("hami_gpu_memory_allocated_bytes", [])
+        if value
+    }
+    if actual != expected:
+        yield f"scheduler counts {actual}, the API server says {expected}"
+
+
+def i4_no_grant_outlives_its_pod(view: View) -> Iterator[str]:
+    """What a monitor still shows belongs to a Pod that is still there."""
+    living = {(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in view.pods}
+    for node, scrape in view.monitors.items():
+        for labels, _ in scrape.get("hami_vgpu_memory_limit_bytes", []):
+            if (labels["namespace"], labels["pod"]) not in living:
+                yield f"{node} still shows {labels['namespace']}/{labels['pod']}"
+
+
+def i5_nothing_is_held_at_rest(view: View) -> Iterator[str]:
+    """No node lock is old, and no reservation is left once nothing is being placed."""
+    for node in view.nodes:
+        text = node["metadata"].get("annotations", {}).get(keys.NODE_LOCK)
+        if text is not None and (view.now - decode_node_lock(text).time).total_seconds() > LOCK_SECONDS:
+            yield f"{node['metadata']['name']}: lock {text} is older than {LOCK_SECONDS:g} s"
+    for labels, value in view.scheduler.get("hami_scheduler_reservations", []):
+        if value:
+            yield f"{value:g} reservations left {labels}"
+
+
+def i7_waiting_pod_says_why(view: View) -> Iterator[str]:
+    """Every Pod that waits for a device has an Event with a stable reason."""
+    explained = {event["involvedObject"].get("uid") for event in view.events if event.get("reason")}
+    for pod in view.pods:
+        made = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+        waits = not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending"
+        if waits and (view.now - made).total_seconds() > EVENT_SECONDS and pod["metadata"]["uid"] not in explained:
+            yield f"{pod['metadata']['name']} waits and no Event says why"
+
+
+def i9_every_annotation_is_readable(view: View) -> Iterator[str]:
+    """What our own services wrote, our own codecs read."""
+    try:
+        inventory(view)
+        list(view.grants())
+    except HamiError as error:
+        yield str(error)
+
+
+def i10_region_adds_up(view: View) -> Iterator[str]:
+    """No process of a container has negative usage, and no container holds more than its limit."""
+    for key, region in view.regions.items():
+        for device in range(region.device_count):
+            used = [slot.used[device].total for slot in region.live_slots]
+            limit = region.memory_limits[device]
+            if any(value < 0 or value >= 2**63 for value in used):
+                yield f"{key}: device {device} usage {used}"
+            if limit and sum(used) > limit:
+                yield f"{key}: device {device} holds {sum(used)} of {limit} bytes"
+
+
+INVARIANTS: tuple[Callable[[View], Iterable[str]], ...] = (
+    i9_every_annotation_is_readable,
+    i1_no_device_is_promised_beyond_itself,
+    i2_container_got_what_was_granted,
+    i3_scheduler_counts_what_the_api_says,
+    i4_no_grant_outlives_its_pod,
+    i5_nothing_is_held_at_rest,
+    i7_waiting_pod_says_why,
+    i10_region_adds_up,
+)
+"""Those of a state. I6 compares two moments: `environments_of` before and after."""
+
+
+async def broken(cluster: Cluster) -> list[str]:
+    """Return every broken invariant as it stands now."""
+    view = await look(cluster)
+    return [f"{law.__name__}: {sentence}" for law in INVARIANTS for sentence in law(view)]
+
+
+async def check(cluster: Cluster) -> None:
+    """Fail with all that is wrong, once the cluster has had REST_SECONDS to come to rest."""
+
+    async def holds() -> bool:
+        return not await broken(cluster)
+
+    try:
+        await eventually(holds, "the invariants hold", REST_SECONDS)
+    except NotInTimeError as error:
+        raise AssertionError("\n".join(await broken(cluster)) or f"unstable at rest: {error}") from error
+
+
+async def environments_of(cluster: Cluster) -> dict[tuple[str, str], dict[str, str]]:
+    """Return what I6 compares: the environment of every running container, by Pod UID and container."""
+    return (await look(cluster)).environments

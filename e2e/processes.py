@@ -1,0 +1,150 @@
+"""
+Processes of a cluster: started with a log each, ended by pid, found again after a crash.
+
+Owns one folder's `processes.json`: pid and start time of all that runs there, written before anything else can fail, so
+that a later run can end what an earlier one left behind and never a stranger that inherited a pid.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+TERMINATE_SECONDS = 10.0
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when *pid* started, in clock ticks since boot, or None if no such process lives."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+@dataclass
+class Process:
+    """One process: how it is started, and the pid it has while it lives."""
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    popen: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it in a session of its own, appending what it says to its log."""
+        with self.log.open("ab") as log:
+            self.popen = subprocess.Popen(
+                self.argv,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its pid; it must have been started."""
+        assert self.popen is not None, f"{self.name} was never started"
+        return self.popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it lives now."""
+        return self.popen is not None and self.popen.poll() is None
+
+    def kill(self) -> None:
+        """End it as a power cut would (SIGKILL), and wait until it is gone."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM), and insist after TERMINATE_SECONDS."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.popen is None or self.popen.poll() is not None:
+            return
+        self.popen.send_signal(how)
+        try:
+            self.popen.wait(TERMINATE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+    def tail(self, lines: int = 15) -> str:
+        """Return the last *lines* of its log."""
+        if not self.log.exists():
+            return "(no log)"
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+class Supervisor:
+    """The processes of one folder, in the order they were started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: dict[str, Process] = {}
+
+    @property
+    def _ledger(self) -> Path:
+        return self.folder / "processes.json"
+
+    def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
+        """Start a process under *name*, or start it again after it ended."""
+        logs = self.folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        process = Process(name, tuple(argv), dict(environment or {}), logs / f"{name}.log")
+        self.processes[name] = process
+        self.restart(name)
+        return process
+
+    def restart(self, name: str) -> None:
+        """Start *name* with the arguments it had."""
+        self.processes[name].start()
+        self._record()
+
+    def stop(self) -> None:
+        """End all, last started first."""
+        for process in reversed(self.processes.values()):
+            process.terminate()
+        self._ledger.unlink(missing_ok=True)
+
+    def _record(self) -> None:
+        living = {
+            name: [process.pid, start_ticks(process.pid)]
+            for name, process in self.processes.items()
+            if process.is_running
+        }
+        draft = self._ledger.with_suffix(".new")
+        draft.write_text(json.dumps(living))
+        draft.rename(self._ledger)
+
+
+def stop_leftovers(folder: Path) -> list[str]:
+    """
+    End what an earlier run left running in *folder*, last started first, and return the names.
+
+    A pid that another process has since got is left alone: its start time differs.
+    """
+    ledger = folder / "processes.json"
+    if not ledger.exists():
+        return []
+    ended = []
+    for name, (pid, ticks) in reversed(json.loads(ledger.read_text()).items()):
+        if start_ticks(pid) != ticks:
+            continue
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + TERMINATE_SECONDS
+        while start_ticks(pid) == ticks and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if start_ticks(pid) == ticks:
+            os.kill(pid, signal.SIGKILL)
+        ended.append(name)
+    ledger.unlink()
+    return ended
