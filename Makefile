@@ -5,7 +5,7 @@ KEEP ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test lock clean
+.PHONY: help setup native demo down test lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ native: setup ## build libvgpu.so and the fake driver into build/native
 
 demo: native ## one Pod's whole life on the embedded cluster (KEEP=1 leaves it up)
 	@$(VENV)/python e2e/demo.py $(if $(KEEP),--keep)
+
+down: setup ## end a demo that KEEP=1 left up
+	@$(VENV)/python e2e/demo.py --down
 
 test: native ## every check and test that needs no GPU, root or cluster
 	@$(VENV)/tox run -m test

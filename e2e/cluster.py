@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 
 import aiohttp
 import yaml
-from certificates import issue
-from processes import Process, Supervisor, stop_leftovers
 
+from certificates import issue
 from minicluster.client import ApiError, Client, Object
+from processes import Process, Supervisor, stop_leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -120,6 +120,8 @@ class Cluster:
         self.nodes = nodes
         self.api: Client
         self.kubeconfig = folder / "kubeconfig"
+        self.namespace = "default"
+        """Where Pods are made and looked for."""
         self.ports: dict[str, int] = {}
         self._supervisor = Supervisor(folder)
         self._flags = service_flags or {}
@@ -343,72 +345,69 @@ class Cluster:
 
     # --- objects ---------------------------------------------------------------------------------------------------
 
-    async def apply(self, source: Path | str, namespace: str = "default") -> list[Object]:
+    async def apply(self, source: Path | str) -> list[Object]:
         """Create every object of a manifest and return them as the API server made them."""
         text = source.read_text() if isinstance(source, Path) else source
         made = []
         for manifest in yaml.safe_load_all(text):
-            made.append(await self.create(manifest, namespace))
+            made.append(await self.create(manifest))
         return made
 
-    async def create(self, manifest: Object, namespace: str = "default") -> Object:
-        """Create one Pod or other core object in *namespace*."""
+    async def create(self, manifest: Object) -> Object:
+        """Create one core object; what has a namespace goes into this cluster's `namespace`."""
         plural = manifest["kind"].lower() + "s"
-        made: Object = await self.api.create(f"/api/v1/namespaces/{namespace}/{plural}", manifest)
+        within = "" if manifest["kind"] in {"Namespace", "Node"} else f"/namespaces/{self.namespace}"
+        made: Object = await self.api.create(f"/api/v1{within}/{plural}", manifest)
         return made
 
-    async def pod(self, name: str, namespace: str = "default") -> Object:
+    async def pod(self, name: str) -> Object:
         """Return the Pod as it is now."""
-        found: Object = await self.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        found: Object = await self.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
         return found
 
-    async def pod_in_phase(
-        self, name: str, phase: str, namespace: str = "default", timeout_seconds: float = 20.0
-    ) -> Object:
+    async def pod_in_phase(self, name: str, phase: str, timeout_seconds: float = 20.0) -> Object:
         """Wait until the Pod is in *phase*, and for Running until every container runs; return it."""
 
         async def probe() -> Object | None:
-            found = await self.pod(name, namespace)
+            found = await self.pod(name)
             statuses = found["status"].get("containerStatuses", [])
             running = bool(statuses) and all("running" in status["state"] for status in statuses)
             return found if found["status"]["phase"] == phase and (phase != "Running" or running) else None
 
         try:
-            found = await eventually(probe, f"Pod {namespace}/{name} is {phase}", timeout_seconds)
+            found = await eventually(probe, f"Pod {self.namespace}/{name} is {phase}", timeout_seconds)
         except NotInTimeError as error:
-            events = "\n".join(
-                f"  {event['reason']}: {event['message']}" for event in await self.events(name, namespace)
-            )
+            events = "\n".join(f"  {event['reason']}: {event['message']}" for event in await self.events(name))
             raise NotInTimeError(f"{error}\nits Events:\n{events}") from error
         assert found is not None
         return found
 
-    async def events(self, pod: str, namespace: str = "default") -> list[Object]:
+    async def events(self, pod: str) -> list[Object]:
         """Return the Events about a Pod, oldest first."""
-        found, _ = await self.api.list(f"/api/v1/namespaces/{namespace}/events")
+        found, _ = await self.api.list(f"/api/v1/namespaces/{self.namespace}/events")
         return [event for event in found if event["involvedObject"].get("name") == pod]
 
-    async def log(self, pod: str, container: str = "main", namespace: str = "default") -> str:
+    async def log(self, pod: str, container: str = "main") -> str:
         """Return what a container has printed so far."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
         address = f"{self.api.server}{path}"
         async with aiohttp.ClientSession() as session, session.get(address, params={"container": container}) as answer:
             return await answer.text()
 
-    async def log_line(self, text: str, pod: str, container: str = "main", namespace: str = "default") -> str:
+    async def log_line(self, text: str, pod: str, container: str = "main") -> str:
         """Wait until a container has printed a line with *text*, and return that line."""
 
         async def probe() -> str | None:
-            lines = (await self.log(pod, container, namespace)).splitlines()
+            lines = (await self.log(pod, container)).splitlines()
             return next((line for line in lines if text in line), None)
 
-        found = await eventually(probe, f"{namespace}/{pod} {container} prints {text!r}")
+        found = await eventually(probe, f"{self.namespace}/{pod} {container} prints {text!r}")
         assert found is not None
         return found
 
-    async def delete_pod(self, name: str, namespace: str = "default", grace_seconds: int = 1) -> None:
+    async def delete_pod(self, name: str, grace_seconds: int = 1) -> None:
         """Delete the Pod and wait until it is gone."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
         await self.api.delete(path, grace_seconds)
 
         async def probe() -> bool:
@@ -418,7 +417,12 @@ class Cluster:
                 return error.status == 404
             return False
 
-        await eventually(probe, f"Pod {namespace}/{name} is gone")
+        await eventually(probe, f"Pod {self.namespace}/{name} is gone")
+
+    async def delete_all_pods(self) -> None:
+        """Delete every Pod of the namespace and wait until all are gone."""
+        pods, _ = await self.api.list(f"/api/v1/namespaces/{self.namespace}/pods")
+        await asyncio.gather(*(self.delete_pod(pod["metadata"]["name"]) for pod in pods))
 
     async def metrics(self, name: str) -> str:
         """Return what the service *name* exports."""

@@ -3,8 +3,8 @@ What must hold of a cluster at rest, whatever happened before: I1 to I10.
 
 Each `iN_…` takes a `View`, one consistent look at the API server, the containers and the services' metrics, and returns
 what is wrong, a sentence each; none is good. `check` asks them all and is called after every end-to-end test.
-I8 and I9 are laws of functions rather than states: they are held by the webhook's and the codecs' property tests, and here
-only for the objects that are really there.
+I8 and I9 are laws of functions rather than states: the webhook's and the codecs' property tests hold them, and here
+only the objects that are really there are looked at.
 """
 
 from collections import defaultdict
@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from cluster import Cluster, NotInTimeError, eventually
 from hamicommon.errors import HamiError
@@ -22,7 +24,6 @@ from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from hamicommon.wire.region import Region, decode_region
 from minicluster.client import Object
-from prometheus_client.parser import text_string_to_metric_families
 
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 INVENTORY = "hami.io/node-nvidia-register"

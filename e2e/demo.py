@@ -1,0 +1,369 @@
+"""
+Show one Pod's whole life, and many more, on the embedded cluster: `make demo`.
+
+Applies the manifests of `examples/`, prints what happens as it happens, and holds each thing it shows to a promise:
+the exit status is non-zero if one of them did not hold. Neighbours: `cluster` runs everything, `invariants` has the
+last word.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cluster import ROOT, TWO_NODES, Cluster, NotInTimeError, eventually
+from hamicommon.model import Device, Share
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from invariants import ALLOCATED, MIB, broken, inventory, look, samples
+from minicluster.client import Object
+from processes import stop_leftovers
+
+EXAMPLES = ROOT / "examples"
+FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
+"""Short, because a Unix socket's path may have 107 bytes."""
+PICTURE_COLUMNS = 118
+BAR_COLUMNS = 48
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_yellow")
+
+
+@dataclass
+class Screen:
+    """What the person sees, and which promises held."""
+
+    console: Console
+    promises: list[tuple[bool, str]] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def heading(self, text: str) -> None:
+        """Begin a chapter."""
+        self.console.print()
+        self.console.print(Text(text, style="bold"))
+
+    def note(self, text: str) -> None:
+        """Print one line of progress, with the seconds since the start."""
+        self.console.print(Text(f"  {time.monotonic() - self.started:5.1f} s  ", style="dim") + Text(text))
+
+    def table(self, columns: Iterable[str], rows: Iterable[Iterable[str | Text]]) -> None:
+        """Print rows under columns; a column whose name starts with `>` is right-aligned."""
+        grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for column in columns:
+            grid.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+        for row in rows:
+            grid.add_row(*row)
+        self.console.print(Text("  "), grid, sep="")
+
+    def promise(self, text: str, holds: bool) -> None:
+        """Say whether one promise held, and remember it."""
+        self.promises.append((holds, text))
+        mark = Text("  ✓ ", style="green") if holds else Text("  ✗ ", style="bold red")
+        self.console.print(mark + Text(text))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One container's share as granted, and where."""
+
+    pod: str
+    container: str
+    node: str
+    share: Share
+
+
+def placed(pod: Object) -> list[Placed]:
+    """Return what a bound Pod's containers were granted, init containers first."""
+    spec = pod["spec"]
+    names = [container["name"] for container in [*spec.get("initContainers", []), *spec["containers"]]]
+    granted = shares_by_container(decode_pod_devices(pod["metadata"]["annotations"][ALLOCATED]), len(names))
+    return [
+        Placed(pod["metadata"]["name"], name, spec["nodeName"], share)
+        for name, shares in zip(names, granted, strict=True)
+        for share in shares
+    ]
+
+
+class Demo:
+    """The chapters, in order; each leaves its Pods for the next."""
+
+    def __init__(self, cluster: Cluster, screen: Screen) -> None:
+        self.cluster = cluster
+        self.screen = screen
+        self.letters: dict[str, str] = {}
+        self.devices: dict[str, Device] = {}
+
+    async def run(self) -> None:
+        """Play all chapters."""
+        await self.the_hardware()
+        await self.three_shares()
+        await self.seen_from_inside()
+        await self.other_shapes()
+        await self.refused_beyond_share()
+        await self.measured()
+        await self.waits_for_room()
+        await self.invariants_hold()
+
+    async def the_hardware(self) -> None:
+        """What the Nodes offer."""
+        self.screen.heading("Two nodes, four devices")
+        offered = inventory(await look(self.cluster))
+        rows = []
+        for node, devices in sorted(offered.items()):
+            for device in devices.values():
+                self.devices[device.id] = device
+                rows.append(
+                    (node, str(device.index), device.type, f"{device.memory_mib} MiB", str(device.count), device.id)
+                )
+        self.screen.table(("node", "device", "model", ">memory", ">replicas", "uuid"), rows)
+
+    async def place(self, *manifests: str) -> list[Placed]:
+        """Apply manifests, show each container's share as its Pod starts to run, and return the shares."""
+        began = time.monotonic()
+        made = [pod["metadata"]["name"] for name in manifests for pod in await self.cluster.apply(EXAMPLES / name)]
+        rows: list[tuple[str | Text, ...]] = []
+        shares: list[Placed] = []
+        for name in made:
+            pod = await self.cluster.pod_in_phase(name, "Running")
+            seconds = time.monotonic() - began
+            for row in placed(pod):
+                shares.append(row)
+                rows.append((*self.row_of(row), f"{seconds:.1f} s"))
+        columns = ("", "Pod", "container", "node", "device", ">memory", ">cores", ">running after")
+        self.screen.table(columns, rows)
+        return shares
+
+    def row_of(self, row: Placed) -> tuple[str | Text, ...]:
+        """Return the cells of one share."""
+        letter = self.letters.setdefault(row.pod, "abcdefghijklmnopqrstuvwxyz"[len(self.letters)])
+        device = self.devices[row.share.uuid]
+        cores = f"{row.share.core_percent} %" if row.share.core_percent else "–"
+        mark = Text(letter, style=self.colour(letter))
+        return mark, row.pod, row.container, row.node, str(device.index), f"{row.share.memory_mib} MiB", cores
+
+    @staticmethod
+    def colour(letter: str) -> str:
+        """Return the colour of a Pod's letter."""
+        return COLOURS[(ord(letter) - ord("a")) % len(COLOURS)]
+
+    async def three_shares(self) -> None:
+        """Three Pods, as a Deployment would make them."""
+        self.screen.heading("Three Pods ask for nvidia.com/gpu: 1, gpumem: 3000, gpucores: 25")
+        shares = await self.place("share-a-gpu/pods.yaml")
+        granted = [(row.share.memory_mib, row.share.core_percent) for row in shares]
+        self.screen.promise("each got exactly 3000 MiB and 25 %", granted == [(3000, 25)] * 3)
+
+    async def seen_from_inside(self) -> None:
+        """What `nvidia-smi` would print in the container."""
+        self.screen.heading("What the container of share-1 sees")
+        await self.cluster.log_line("allocated", "share-1")
+        lines = (await self.cluster.log("share-1")).splitlines()
+        for line in lines:
+            self.screen.console.print(Text(f"  {line}", style="white"), no_wrap=True)
+        size = any("3000 MiB" in line for line in lines) and not any(
+            "40960" in line or "16384" in line for line in lines
+        )
+        self.screen.promise("one device of 3000 MiB, whatever the card's size", size)
+
+    async def other_shapes(self) -> None:
+        """A percentage, two devices, many containers."""
+        self.screen.heading("Half of a device, two devices, three containers with shares of their own")
+        shares = await self.place("memory-percentage/pod.yaml", "two-devices/pod.yaml", "many-containers/pod.yaml")
+        half = next(row for row in shares if row.pod == "half-of-one")
+        expected = self.devices[half.share.uuid].memory_mib // 2
+        self.screen.promise(f"50 % of this device is {expected} MiB", half.share.memory_mib == expected)
+        two = {row.share.uuid for row in shares if row.pod == "two-devices"}
+        self.screen.promise("two different devices in one container", len(two) == 2)
+        many = [row.container for row in shares if row.pod == "many-containers"]
+        self.screen.promise(
+            "each container of a Pod has its own share, and proxy has none", many == ["warm-up", "train", "serve"]
+        )
+
+    async def refused_beyond_share(self) -> None:
+        """One asks the driver for too much; its neighbours go on."""
+        self.screen.heading("A container asks the driver for more than its share")
+        before = await self.cluster.pod_in_phase("share-1", "Running")
+        await self.place("refused-beyond-share/pod.yaml")
+        line = await self.cluster.log_line("CUDA_ERROR", "greedy")
+        self.screen.console.print(Text(f"  greedy: {line}", style="white"))
+        self.screen.promise("the driver's answer is CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY" in line)
+        greedy = await self.cluster.pod_in_phase("greedy", "Running")
+        after = await self.cluster.pod_in_phase("share-1", "Running")
+        restarts = [pod["status"]["containerStatuses"][0]["restartCount"] for pod in (greedy, after)]
+        started = [pod["status"]["containerStatuses"][0]["state"]["running"] for pod in (before, after)]
+        self.screen.promise("it goes on with what it has, and so does its neighbour", restarts == [0, 0])
+        self.screen.promise("the neighbour was never touched", started[0] == started[1])
+
+    async def measured(self) -> None:
+        """What the monitors export."""
+        self.screen.heading("What the monitors measure")
+        usage: dict[tuple[str, str, str], tuple[float, float]] = {}
+
+        async def all_seen() -> bool:
+            usage.clear()
+            for node in self.cluster.nodes:
+                scrape = samples(await self.cluster.metrics(f"monitor-{node.name}"))
+                limits = {
+                    tuple(sorted(labels.items())): value for labels, value in scrape["hami_vgpu_memory_limit_bytes"]
+                }
+                for labels, used in scrape["hami_vgpu_memory_used_bytes"]:
+                    key = labels["pod"], labels["container"], labels["device_uuid"]
+                    usage[key] = used / MIB, limits[tuple(sorted(labels.items()))] / MIB
+            return {"share-1", "share-2", "share-3", "greedy"} <= {pod for pod, _, _ in usage}
+
+        await eventually(all_seen, "the monitors show every container that uses its device")
+        rows = [
+            (pod, container, self.where(uuid), f"{used:.0f} MiB", f"{limit:.0f} MiB", self.gauge(used, limit, pod))
+            for (pod, container, uuid), (used, limit) in sorted(usage.items())
+        ]
+        self.screen.table(("Pod", "container", "device", ">used", ">limit", ""), rows)
+        first = next((used, limit) for (pod, _, _), (used, limit) in usage.items() if pod == "share-1")
+        self.screen.promise("share-1 uses 2000 of its 3000 MiB", first[0] >= 2000 and first[1] == 3000)
+        self.screen.promise("nobody is beyond its limit", all(used <= limit for used, limit in usage.values()))
+        await self.picture()
+
+    def where(self, uuid: str) -> str:
+        """Return `node/index` of a device."""
+        node = next(node.name for node in self.cluster.nodes if uuid in {gpu.uuid for gpu in node.gpus})
+        return f"{node}/{self.devices[uuid].index}"
+
+    def gauge(self, used: float, limit: float, pod: str) -> Text:
+        """Return a bar of *used* of *limit*."""
+        columns = 24
+        full = round(columns * min(used / limit, 1)) if limit else 0
+        return Text("█" * full, style=self.colour(self.letters[pod])) + Text("░" * (columns - full), style="dim")
+
+    async def picture(self) -> None:
+        """Draw every device with the shares on it."""
+        self.screen.heading("Who has what")
+        pods, _ = await self.cluster.api.list("/api/v1/pods")
+        shares = [row for pod in pods if ALLOCATED in pod["metadata"].get("annotations", {}) for row in placed(pod)]
+        rows = []
+        for uuid, device in self.devices.items():
+            bar, promised_mib, promised_percent = Text(), 0, 0
+            for row in shares:
+                if row.share.uuid != uuid or row.container == "warm-up":
+                    continue
+                letter = self.letters[row.pod]
+                columns = max(1, round(BAR_COLUMNS * row.share.memory_mib / device.memory_mib))
+                bar.append(letter * columns, style=f"reverse {self.colour(letter)}")
+                promised_mib += row.share.memory_mib
+                promised_percent += row.share.core_percent
+            bar.append("·" * max(0, BAR_COLUMNS - len(bar)), style="dim")
+            rows.append(
+                (self.where(uuid), bar, f"{promised_mib} of {device.memory_mib} MiB", f"{promised_percent} % of cores")
+            )
+        self.screen.table(("device", "memory", ">promised", ">"), rows)
+
+    async def waits_for_room(self) -> None:
+        """One that fits nowhere says why, and starts when room appears."""
+        self.screen.heading("A Pod that fits nowhere says why, and starts when room appears")
+        await self.place("waits-for-room/resident.yaml")
+        await self.cluster.apply(EXAMPLES / "waits-for-room/large.yaml")
+
+        async def reasons() -> list[Object]:
+            found = await self.cluster.events("large")
+            return [event for event in found if event["reason"] == "FilteringFailed"]
+
+        events = await eventually(reasons, "large has an Event that says why it waits")
+        pod = await self.cluster.pod("large")
+        self.screen.note(f"large is {pod['status']['phase']}")
+        for event in events:
+            self.screen.console.print(Text(f"           {event['reason']}: {event['message']}", style="white"))
+        text = " ".join(event["message"] for event in events)
+        self.screen.promise("its Event names HAMi's reason", "CardInsufficientMemory" in text)
+        await self.cluster.delete_pod("resident")
+        freed = time.monotonic()
+        self.screen.note("resident is gone")
+        pod = await self.cluster.pod_in_phase("large", "Running")
+        seconds = time.monotonic() - freed
+        self.screen.note(f"large runs on {pod['spec']['nodeName']}, {seconds:.1f} s after room appeared")
+        self.screen.promise("it runs as soon as room appears", seconds < 5)
+
+    async def invariants_hold(self) -> None:
+        """Everything the services and the API server say agrees."""
+        self.screen.heading("At rest")
+
+        async def at_rest() -> bool:
+            return not await broken(self.cluster)
+
+        try:
+            await eventually(at_rest, "the invariants hold", 10)
+        except NotInTimeError:
+            for sentence in await broken(self.cluster):
+                self.screen.promise(sentence, False)
+        else:
+            self.screen.promise("no device is promised beyond itself, and every container got what was granted", True)
+            self.screen.promise("scheduler, API server, containers and monitors say the same", True)
+
+
+async def play(screen: Screen, keep: bool) -> None:
+    """Bring the cluster up, play the demo, and take it down again unless it is to be kept."""
+    for name in stop_leftovers(FOLDER):
+        screen.note(f"ended {name} of an earlier run")
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    cluster = Cluster(FOLDER, TWO_NODES)
+    finished = False
+    try:
+        screen.heading("Starting the cluster: every part a process of its own")
+        await cluster.start(screen.note)
+        screen.note("up")
+        await Demo(cluster, screen).run()
+        finished = True
+    finally:
+        if keep and finished:
+            await cluster.api.close()
+        else:
+            await cluster.stop()
+            shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def farewell(screen: Screen, keep: bool) -> int:
+    """Print the sum and how to go on, and return the exit status."""
+    failed = [text for holds, text in screen.promises if not holds]
+    screen.console.print()
+    seconds = time.monotonic() - screen.started
+    kept = len(screen.promises) - len(failed)
+    style = "bold red" if failed else "bold green"
+    screen.console.print(Text(f"{kept} of {len(screen.promises)} promises held, in {seconds:.0f} s", style=style))
+    for text in failed:
+        screen.console.print(Text(f"  ✗ {text}", style="red"))
+    if keep:
+        screen.console.print("\nThe cluster is still up:")
+        screen.console.print(f"  kubectl --kubeconfig {FOLDER}/kubeconfig get pods,nodes", soft_wrap=True)
+        screen.console.print(f"  ls {FOLDER}/logs", soft_wrap=True)
+        screen.console.print("  make down")
+    return 1 if failed or not screen.promises else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up afterwards")
+    parser.add_argument("--down", action="store_true", help="end a cluster that was kept, and do nothing else")
+    parser.add_argument("--picture", type=Path, help="write what was printed to this SVG file as well")
+    arguments = parser.parse_args()
+    if arguments.down:
+        ended = stop_leftovers(FOLDER)
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        print(f"ended {len(ended)} processes" if ended else "nothing was up")
+        return 0
+    width = PICTURE_COLUMNS if arguments.picture or not sys.stdout.isatty() else None
+    screen = Screen(Console(record=arguments.picture is not None, width=width, highlight=False))
+    try:
+        asyncio.run(play(screen, arguments.keep))
+    except NotInTimeError as error:
+        screen.promise(str(error), False)
+    status = farewell(screen, arguments.keep)
+    if arguments.picture:
+        arguments.picture.write_text(screen.console.export_svg(title="make demo"))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""
+A container is started with its own share, whatever the order, and whoever used its replica IDs before.
+"""
+
+import json
+
+from cluster import Cluster, eventually
+from invariants import environment
+from manifests import a_container, a_pod
+from minicluster.client import Object
+
+A100 = {"nvidia.com/use-gputype": "A100"}
+GATE = {"schedulingGates": [{"name": "test/hold"}]}
+
+
+async def limit_of(cluster: Cluster, pod: Object, container: str = "main") -> str | None:
+    """Return the memory limit a running container was told."""
+    host = cluster.node_folder(pod["spec"]["nodeName"])
+    return environment(host, pod["metadata"]["uid"], container).get("CUDA_DEVICE_MEMORY_LIMIT_0")
+
+
+async def bound(cluster: Cluster, name: str) -> None:
+    """Wait until the Pod has a node."""
+
+    async def probe() -> bool:
+        return bool((await cluster.pod(name))["spec"].get("nodeName"))
+
+    await eventually(probe, f"{name} is bound")
+
+
+async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cluster: Cluster) -> None:
+    """The kubelet admits by creation time; the Pod created first is bound last."""
+    await cluster.create(a_pod("older", annotations=A100, spec=GATE, gpu=1, gpumem=1111))
+    await cluster.create(a_pod("younger", annotations=A100, spec=GATE, gpu=1, gpumem=2222))
+    cluster.processes["kubelet-node-a"].kill()
+    for name in ("younger", "older"):
+        path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"
+        await cluster.api.patch(path, {"spec": {"schedulingGates": None}})
+        await bound(cluster, name)
+
+    await cluster.restart("kubelet-node-a")
+
+    older = await cluster.pod_in_phase("older", "Running")
+    younger = await cluster.pod_in_phase("younger", "Running")
+    assert ("1111m", "2222m") == (await limit_of(cluster, older), await limit_of(cluster, younger))
+
+
+async def test_init_container_that_shares_replica_ids_with_the_main_one_has_its_own_share(cluster: Cluster) -> None:
+    """The kubelet hands both the same IDs, and names only the main container as their owner."""
+    init = a_container("prepare", ("gpu-hold", "--mib", "50", "--seconds", "0.1"), gpu=1, gpumem=700)
+    main = a_container("main", gpu=1, gpumem=2500)
+    await cluster.create(a_pod("p", annotations=A100, init_containers=[init], containers=[main]))
+
+    pod = await cluster.pod_in_phase("p", "Running")
+
+    line = await cluster.log_line("allocated", "p", "prepare")
+    assert "allocated 50 MiB of 700 MiB visible" == line
+    assert "2500m" == await limit_of(cluster, pod)
+
+
+async def test_pod_with_a_device_only_in_its_init_container_is_served(cluster: Cluster) -> None:
+    """The kubelet names no owner at all for those IDs."""
+    init = a_container("prepare", ("gpu-hold", "--mib", "50", "--seconds", "0.1"), gpu=1, gpumem=700)
+    plain = a_container("main", ("sleep", "infinity"))
+    await cluster.create(a_pod("p", annotations=A100, init_containers=[init], containers=[plain]))
+
+    await cluster.pod_in_phase("p", "Running")
+
+    assert "allocated 50 MiB of 700 MiB visible" == await cluster.log_line("allocated", "p", "prepare")
+
+
+async def test_stale_spec_of_the_same_replica_ids_is_never_used(cluster: Cluster) -> None:
+    """IDs are used again by the next Pod; what the last one was told is gone or replaced."""
+    for number, memory_mib in enumerate((1200, 1300, 1400)):
+        name = f"p{number}"
+        await cluster.create(a_pod(name, annotations=A100, gpu=1, gpumem=memory_mib))
+        pod = await cluster.pod_in_phase(name, "Running")
+        assert f"{memory_mib}m" == await limit_of(cluster, pod)
+        specs = sorted((cluster.node_folder("node-a") / "cdi").glob("*.json"))
+        kept = {path: path.read_bytes() for path in specs}
+        await cluster.delete_pod(name)
+        for path, content in kept.items():
+            if not path.exists():
+                json.loads(content)
+                path.write_bytes(content)
+
+
+async def test_container_restarted_by_the_kubelet_has_the_same_share(cluster: Cluster) -> None:
+    """PreStartContainer is called again with the same IDs, and finds the same owner."""
+    await cluster.create(
+        a_pod("p", annotations=A100, command=("gpu-hold", "--mib", "50", "--seconds", "0.3"), gpu=1, gpumem=900)
+    )
+
+    async def restarted() -> Object | None:
+        pod = await cluster.pod("p")
+        [status] = pod["status"].get("containerStatuses", [{"restartCount": 0, "state": {}}])
+        return pod if status["restartCount"] >= 1 and "running" in status["state"] else None
+
+    pod = await eventually(restarted, "p was restarted")
+    assert pod is not None
+    assert "900m" == await limit_of(cluster, pod)

@@ -1,0 +1,60 @@
+"""
+Kill any service at any moment: the Pod runs or is retried, and nothing is granted twice.
+"""
+
+import asyncio
+
+import pytest
+
+from cluster import Cluster, eventually
+from invariants import environments_of
+from manifests import a_pod
+
+SERVICES = ("webhook", "scheduler", "plugin-node-a", "plugin-node-b", "monitor-node-a", "kubelet-node-a")
+PODS = 6
+MOMENTS_SECONDS = (0.0, 0.05, 0.2)
+
+
+async def create_until_admitted(cluster: Cluster, name: str) -> None:
+    """Create a Pod as a controller would: again, until admission answers."""
+
+    async def created() -> bool:
+        await cluster.create(a_pod(name, gpu=1, gpumem=1500, gpucores=10))
+        return True
+
+    await eventually(created, f"{name} is admitted")
+
+
+@pytest.mark.parametrize("moment_seconds", MOMENTS_SECONDS)
+@pytest.mark.parametrize("service", SERVICES)
+async def test_killed_service_loses_no_pod_and_grants_nothing_twice(
+    cluster: Cluster, service: str, moment_seconds: float
+) -> None:
+    """Six Pods are being placed when the service dies; it starts again and all six run."""
+    names = [f"p{number}" for number in range(PODS)]
+    placing = asyncio.gather(*(create_until_admitted(cluster, name) for name in names))
+    await asyncio.sleep(moment_seconds)
+
+    cluster.processes[service].kill()
+    await cluster.restart(service)
+    await placing
+
+    for name in names:
+        await cluster.pod_in_phase(name, "Running", timeout_seconds=30)
+
+
+@pytest.mark.parametrize("service", ["webhook", "scheduler", "plugin-node-a", "monitor-node-a", "kubelet-node-a"])
+async def test_running_container_never_notices_a_restart(cluster: Cluster, service: str) -> None:
+    """Environment and process stay as they were, whoever restarts."""
+    on_a = {"nvidia.com/use-gputype": "A100"}
+    await cluster.create(a_pod("p", annotations=on_a, gpu=1, gpumem=1500))
+    before_pod = await cluster.pod_in_phase("p", "Running")
+    before = await environments_of(cluster)
+
+    cluster.processes[service].kill()
+    await cluster.restart(service)
+    await cluster.node_ready("node-a")
+
+    after_pod = await cluster.pod_in_phase("p", "Running")
+    assert before == await environments_of(cluster)
+    assert before_pod["status"]["containerStatuses"][0]["state"] == after_pod["status"]["containerStatuses"][0]["state"]

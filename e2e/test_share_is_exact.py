@@ -1,0 +1,138 @@
+"""
+A container gets exactly the share it asked for: granted, told, seen and enforced.
+"""
+
+from typing import Any
+
+import pytest
+
+from cluster import ROOT, Cluster
+from hamicommon.model import Share
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from invariants import environment
+from manifests import SLEEP, a_container, a_pod
+from minicluster.client import Object
+
+
+def granted(pod: Object) -> list[tuple[Share, ...]]:
+    """Return the shares of each container, init containers first."""
+    count = len(pod["spec"].get("initContainers", [])) + len(pod["spec"]["containers"])
+    text = pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
+    return list(shares_by_container(decode_pod_devices(text), count))
+
+
+async def told(cluster: Cluster, pod: Object, container: str = "main") -> dict[str, str]:
+    """Return the environment of a running container."""
+    host = cluster.node_folder(pod["spec"]["nodeName"])
+    return environment(host, pod["metadata"]["uid"], container)
+
+
+async def test_share_in_mib_and_percent_is_granted_and_told(cluster: Cluster) -> None:
+    """gpu: 1, gpumem: 3000, gpucores: 25 arrive as just that."""
+    await cluster.create(a_pod("p", gpu=1, gpumem=3000, gpucores=25))
+
+    pod = await cluster.pod_in_phase("p", "Running")
+
+    [[share]] = granted(pod)
+    environ = await told(cluster, pod)
+    assert (3000, 25) == (share.memory_mib, share.core_percent)
+    assert "3000m" == environ["CUDA_DEVICE_MEMORY_LIMIT_0"]
+    assert "25" == environ["CUDA_DEVICE_SM_LIMIT"]
+    assert share.uuid == environ["NVIDIA_VISIBLE_DEVICES"]
+
+
+async def test_container_sees_its_share_as_the_size_of_the_device(cluster: Cluster) -> None:
+    """CUDA and NVML both report 3000 MiB on a card of 16 or 40 GiB."""
+    await cluster.create(a_pod("p", command=("gpu-hold", "--mib", "1000"), gpu=1, gpumem=3000))
+
+    line = await cluster.log_line("allocated", "p")
+
+    assert "allocated 1000 MiB of 3000 MiB visible" == line
+
+
+async def test_allocation_beyond_the_share_is_refused_and_the_neighbour_goes_on(cluster: Cluster) -> None:
+    """The device has the memory, the share has not."""
+    await cluster.create(a_pod("good", gpu=1, gpumem=3000))
+    await cluster.log_line("allocated", "good")
+    await cluster.create(
+        a_pod("greedy", command=("gpu-hold", "--mib", "1000", "--then-mib", "5000"), gpu=1, gpumem=3000)
+    )
+
+    line = await cluster.log_line("cuMemAlloc", "greedy")
+
+    good = await cluster.pod_in_phase("good", "Running")
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in line
+    assert 0 == good["status"]["containerStatuses"][0]["restartCount"]
+
+
+async def test_percentage_is_of_the_device_it_lands_on(cluster: Cluster) -> None:
+    """Half of a T4 is 8192 MiB."""
+    await cluster.create(a_pod("p", annotations={"nvidia.com/use-gputype": "T4"}, gpu=1, gpumem_percentage=50))
+
+    pod = await cluster.pod_in_phase("p", "Running")
+
+    assert 8192 == granted(pod)[0][0].memory_mib
+
+
+async def test_two_devices_in_one_container_are_different_and_both_limited(cluster: Cluster) -> None:
+    """Memory and cores are per device."""
+    await cluster.create(a_pod("p", gpu=2, gpumem=2000, gpucores=10))
+
+    pod = await cluster.pod_in_phase("p", "Running")
+
+    [[first, second]] = granted(pod)
+    environ = await told(cluster, pod)
+    assert first.uuid != second.uuid
+    assert ("2000m", "2000m") == (environ["CUDA_DEVICE_MEMORY_LIMIT_0"], environ["CUDA_DEVICE_MEMORY_LIMIT_1"])
+
+
+async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> None:
+    """An init container, two containers, and one that asks for nothing and sees no limit."""
+    await cluster.apply(ROOT / "examples/many-containers/pod.yaml")
+
+    pod = await cluster.pod_in_phase("many-containers", "Running")
+
+    memory_mib = [[share.memory_mib for share in shares] for shares in granted(pod)]
+    proxy = await told(cluster, pod, "proxy")
+    assert [[1000], [4000], [2000], []] == memory_mib
+    assert "4000m" == (await told(cluster, pod, "train"))["CUDA_DEVICE_MEMORY_LIMIT_0"]
+    assert "2000m" == (await told(cluster, pod, "serve"))["CUDA_DEVICE_MEMORY_LIMIT_0"]
+    assert not [name for name in proxy if name.startswith("CUDA_DEVICE_MEMORY")]
+
+
+async def test_whole_device_is_exclusive(cluster: Cluster) -> None:
+    """gpu: 1 alone takes all memory and all cores, so no neighbour fits beside it."""
+    only_a100 = {"nvidia.com/use-gputype": "A100"}
+    await cluster.create(a_pod("one", annotations=only_a100, gpu=1))
+    await cluster.create(a_pod("two", annotations=only_a100, gpu=1))
+    first = await cluster.pod_in_phase("one", "Running")
+    second = await cluster.pod_in_phase("two", "Running")
+
+    [[one], [two]] = [*granted(first)], [*granted(second)]
+
+    assert one != two
+    assert {(40960, 100)} == {(share.memory_mib, share.core_percent) for share in (*one, *two)}
+
+
+async def test_pod_that_asks_for_nothing_is_left_alone(cluster: Cluster) -> None:
+    """No scheduler, annotation, environment or volume of ours, byte for byte."""
+    manifest = a_pod("plain", containers=[a_container(command=SLEEP)])
+    made = await cluster.create({**manifest, "metadata": {"name": "plain", "labels": {"hami.io/webhook": "ignore"}}})
+    await cluster.delete_pod("plain")
+    again = await cluster.create({**manifest, "metadata": {"name": "plain", "labels": {"not": "ours"}}})
+
+    pod = await cluster.pod_in_phase("plain", "Running")
+
+    assert made["spec"] == again["spec"]
+    assert "default-scheduler" == pod["spec"]["schedulerName"]
+    assert not [key for key in pod["metadata"].get("annotations", {}) if "hami.io" in key]
+
+
+@pytest.mark.parametrize("limits", [{"gpumem": 3000}, {"gpucores": 30}, {"gpumem_percentage": 10}])
+async def test_share_without_a_count_is_of_one_device(cluster: Cluster, limits: dict[str, Any]) -> None:
+    """Memory or cores alone mean one device."""
+    await cluster.create(a_pod("p", **limits))
+
+    pod = await cluster.pod_in_phase("p", "Running")
+
+    assert 1 == len(granted(pod)[0])
