@@ -1,0 +1,511 @@
+#include "hardware.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PRIVATE_STATE_NAME "fake-driver-state"
+
+enum { HW_SEGMENTS = 2048, HW_MAGIC = 0x46414b47 };
+
+struct hw_process {
+    pid_t pid;
+    uint64_t start_ticks;
+    struct {
+        uint64_t small_bytes, large_bytes;
+        unsigned int contexts;
+    } device[HW_DEVICES_MAX];
+};
+
+struct hw_segment {
+    uint64_t start_ns, end_ns;
+    pid_t pid;
+};
+
+struct hw_timeline {
+    uint64_t busy_until_ns;
+    uint64_t appended;
+    struct hw_segment ring[HW_SEGMENTS];
+};
+
+struct hw_state {
+    uint32_t magic;
+    pthread_mutex_t mutex;
+    struct hw_process processes[HW_PROCESSES_MAX];
+    struct hw_timeline timelines[HW_DEVICES_MAX];
+};
+
+static struct hw_device devices[HW_DEVICES_MAX];
+static int device_count;
+static struct hw_state *state;
+static struct hw_process *self;
+static uint64_t context_bytes;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+uint64_t hw_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t start_ticks(pid_t pid)
+{
+    char path[32], text[512];
+    int file;
+    ssize_t length;
+    char *field;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    length = read(file, text, sizeof(text) - 1);
+    close(file);
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    field = strrchr(text, ')');
+    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
+        return 0;
+    for (int index = 2; index < 22 && field; index++)
+        field = strchr(field + 1, ' ');
+    return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+static void lock_state(void)
+{
+    if (pthread_mutex_lock(&state->mutex) == EOWNERDEAD)
+        pthread_mutex_consistent(&state->mutex);
+}
+
+static void unlock_state(void)
+{
+    pthread_mutex_unlock(&state->mutex);
+}
+
+static void reap_dead(void)
+{
+    for (int index = 0; index < HW_PROCESSES_MAX; index++) {
+        struct hw_process *process = &state->processes[index];
+
+        if (process->pid && process != self && start_ticks(process->pid) != process->start_ticks)
+            memset(process, 0, sizeof(*process));
+    }
+}
+
+static struct hw_process *claim_process(void)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        for (int index = 0; index < HW_PROCESSES_MAX; index++) {
+            struct hw_process *process = &state->processes[index];
+
+            if (process->pid)
+                continue;
+            memset(process, 0, sizeof(*process));
+            process->pid = getpid();
+            process->start_ticks = start_ticks(process->pid);
+            return process;
+        }
+        reap_dead();
+    }
+    return NULL;
+}
+
+/* The caller holds the lock. A process appears on the node when it first takes something, so that lookers leave no trace. */
+static struct hw_process *this_process(void)
+{
+    if (!self)
+        self = claim_process();
+    return self;
+}
+
+static void forget_parent(void)
+{
+    self = NULL;
+}
+
+static bool parse_device(char *row, struct hw_device *device)
+{
+    char *fields[5];
+    char *rest = row;
+
+    for (int index = 0; index < 5; index++) {
+        fields[index] = strsep(&rest, ",");
+        if (!fields[index])
+            return false;
+    }
+    memset(device, 0, sizeof(*device));
+    snprintf(device->uuid, sizeof(device->uuid), "%s", fields[0]);
+    snprintf(device->name, sizeof(device->name), "%s", fields[1]);
+    device->memory_bytes = strtoull(fields[2], NULL, 10) * HW_MIB;
+    device->numa_node = (int)strtol(fields[3], NULL, 10);
+    if (sscanf(fields[4], "%x:%x:%x", &device->pci_domain, &device->pci_bus, &device->pci_device) != 3)
+        return false;
+    snprintf(device->pci_bus_id, sizeof(device->pci_bus_id), "%08X:%02X:%02X.0", device->pci_domain, device->pci_bus,
+             device->pci_device);
+    return device->memory_bytes > 0;
+}
+
+static bool read_devices(const char *folder)
+{
+    char path[4096], row[512];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/devices.csv", folder);
+    file = fopen(path, "re");
+    if (!file) {
+        fprintf(stderr, "fake driver: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    if (!fgets(row, sizeof(row), file) || strncmp(row, "uuid,", 5) != 0) {
+        fprintf(stderr, "fake driver: %s: first line is not the header uuid,name,memory_mib,numa_node,pci_bus_id\n", path);
+        fclose(file);
+        return false;
+    }
+    for (int line = 2; device_count < HW_DEVICES_MAX && fgets(row, sizeof(row), file); line++) {
+        row[strcspn(row, "\r\n")] = '\0';
+        if (row[0] == '\0')
+            continue;
+        if (!parse_device(row, &devices[device_count])) {
+            fprintf(stderr, "fake driver: %s:%d: not uuid,name,memory_mib,numa_node,pci_bus_id\n", path, line);
+            fclose(file);
+            return false;
+        }
+        device_count++;
+    }
+    fclose(file);
+    return true;
+}
+
+static void default_device(void)
+{
+    char row[] = "GPU-00000000-0000-4000-8000-000000000000,NVIDIA Fake GPU,16384,0,0000:01:00.0";
+
+    device_count = parse_device(row, &devices[0]) ? 1 : 0;
+}
+
+static bool initialise(int file)
+{
+    struct hw_state *fresh;
+    pthread_mutexattr_t attributes;
+
+    if (ftruncate(file, sizeof(*fresh)) != 0)
+        return false;
+    fresh = mmap(NULL, sizeof(*fresh), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (fresh == MAP_FAILED)
+        return false;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&fresh->mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    fresh->magic = HW_MAGIC;
+    munmap(fresh, sizeof(*fresh));
+    return true;
+}
+
+/* The file appears complete or not at all: it is built under a private name and linked to its own. */
+static int open_shared_state(const char *folder)
+{
+    char path[4096], fresh[4200];
+    int file;
+
+    snprintf(path, sizeof(path), "%s/state", folder);
+    file = open(path, O_RDWR | O_CLOEXEC);
+    if (file >= 0 || errno != ENOENT)
+        return file;
+    snprintf(fresh, sizeof(fresh), "%s.%d.%lx", path, (int)getpid(), (unsigned long)hw_now_ns());
+    file = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0)
+        return -1;
+    fchmod(file, 0666);
+    if (initialise(file))
+        (void)!link(fresh, path);
+    close(file);
+    unlink(fresh);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* libcuda and libnvidia-ml of one process find each other's private state among the process's open files. */
+static int open_private_state(void)
+{
+    char path[32], target[128];
+    int file;
+
+    for (int number = 0; number < 1024; number++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", number);
+        ssize_t length = readlink(path, target, sizeof(target) - 1);
+
+        if (length <= 0)
+            continue;
+        target[length] = '\0';
+        if (strstr(target, PRIVATE_STATE_NAME))
+            return dup(number);
+    }
+    file = (int)syscall(SYS_memfd_create, PRIVATE_STATE_NAME, 1u);
+    return file >= 0 && initialise(file) ? file : -1;
+}
+
+static void open_hardware(void)
+{
+    const char *folder = getenv("FAKE_DRIVER_DIR");
+    const char *context = getenv("FAKE_DRIVER_CONTEXT_MIB");
+    bool is_shared = folder && folder[0];
+    int file;
+
+    context_bytes = (context ? strtoull(context, NULL, 10) : 128) * HW_MIB;
+    if (is_shared) {
+        if (!read_devices(folder))
+            return;
+    } else {
+        default_device();
+    }
+    file = is_shared ? open_shared_state(folder) : open_private_state();
+    if (file < 0) {
+        fprintf(stderr, "fake driver: cannot open the state of %s: %s\n", is_shared ? folder : "this process", strerror(errno));
+        return;
+    }
+    state = mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (is_shared)
+        close(file);
+    if (state == MAP_FAILED || state->magic != HW_MAGIC) {
+        fprintf(stderr, "fake driver: the state file is not one of this driver's\n");
+        state = NULL;
+        return;
+    }
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+bool hw_open(void)
+{
+    pthread_once(&opened, open_hardware);
+    return state != NULL;
+}
+
+int hw_device_count(void)
+{
+    return device_count;
+}
+
+const struct hw_device *hw_device(int device)
+{
+    return &devices[device];
+}
+
+static uint64_t whole_granules(uint64_t bytes)
+{
+    return (bytes + HW_GRANULE_BYTES - 1) / HW_GRANULE_BYTES * HW_GRANULE_BYTES;
+}
+
+static uint64_t process_used(const struct hw_process *process, int device)
+{
+    return whole_granules(process->device[device].small_bytes) + process->device[device].large_bytes +
+           process->device[device].contexts * context_bytes;
+}
+
+static uint64_t device_used(int device)
+{
+    uint64_t used = 0;
+
+    for (int index = 0; index < HW_PROCESSES_MAX; index++)
+        if (state->processes[index].pid)
+            used += process_used(&state->processes[index], device);
+    return used;
+}
+
+static bool has_room(int device, uint64_t more)
+{
+    if (device_used(device) + more <= devices[device].memory_bytes)
+        return true;
+    reap_dead();
+    return device_used(device) + more <= devices[device].memory_bytes;
+}
+
+bool hw_memory_take(int device, uint64_t bytes)
+{
+    bool is_small = bytes < HW_SMALL_BYTES;
+    bool is_taken = false;
+    struct hw_process *process;
+
+    lock_state();
+    process = this_process();
+    if (process) {
+        uint64_t small = process->device[device].small_bytes;
+        uint64_t more = is_small ? whole_granules(small + bytes) - whole_granules(small) : whole_granules(bytes);
+
+        is_taken = more == 0 || has_room(device, more);
+        if (is_taken && is_small)
+            process->device[device].small_bytes += bytes;
+        else if (is_taken)
+            process->device[device].large_bytes += more;
+    }
+    unlock_state();
+    return is_taken;
+}
+
+void hw_memory_give(int device, uint64_t bytes)
+{
+    lock_state();
+    if (self && bytes < HW_SMALL_BYTES)
+        self->device[device].small_bytes -= bytes;
+    else if (self)
+        self->device[device].large_bytes -= whole_granules(bytes);
+    unlock_state();
+}
+
+bool hw_context_take(int device)
+{
+    struct hw_process *process;
+    bool is_taken = false;
+
+    lock_state();
+    process = this_process();
+    if (process && has_room(device, context_bytes)) {
+        process->device[device].contexts++;
+        is_taken = true;
+    }
+    unlock_state();
+    return is_taken;
+}
+
+void hw_context_give(int device)
+{
+    lock_state();
+    if (self && self->device[device].contexts)
+        self->device[device].contexts--;
+    unlock_state();
+}
+
+uint64_t hw_memory_used(int device)
+{
+    uint64_t used;
+
+    lock_state();
+    reap_dead();
+    used = device_used(device);
+    unlock_state();
+    return used;
+}
+
+int hw_processes(int device, struct hw_process_use *processes, int room)
+{
+    int count = 0;
+
+    lock_state();
+    reap_dead();
+    for (int index = 0; index < HW_PROCESSES_MAX; index++) {
+        const struct hw_process *process = &state->processes[index];
+
+        if (!process->pid || !process->device[device].contexts)
+            continue;
+        if (count < room)
+            processes[count] =
+                (struct hw_process_use){process->pid, process_used(process, device), process->device[device].contexts};
+        count++;
+    }
+    unlock_state();
+    return count;
+}
+
+uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_ns)
+{
+    struct hw_timeline *timeline = &state->timelines[device];
+    struct hw_segment *last;
+    uint64_t now = hw_now_ns();
+    uint64_t start, end;
+
+    lock_state();
+    start = earliest_ns > now ? earliest_ns : now;
+    if (timeline->busy_until_ns > start)
+        start = timeline->busy_until_ns;
+    end = start + duration_ns;
+    last = &timeline->ring[(timeline->appended + HW_SEGMENTS - 1) % HW_SEGMENTS];
+    if (timeline->appended && last->pid == getpid() && last->end_ns == start) {
+        last->end_ns = end;
+    } else {
+        timeline->ring[timeline->appended % HW_SEGMENTS] = (struct hw_segment){start, end, getpid()};
+        timeline->appended++;
+    }
+    timeline->busy_until_ns = end;
+    unlock_state();
+    return end;
+}
+
+uint64_t hw_busy_ns(int device, pid_t pid, uint64_t from_ns, uint64_t to_ns)
+{
+    const struct hw_timeline *timeline = &state->timelines[device];
+    uint64_t busy = 0;
+
+    lock_state();
+    for (uint64_t back = 1; back <= HW_SEGMENTS && back <= timeline->appended; back++) {
+        const struct hw_segment *segment = &timeline->ring[(timeline->appended - back) % HW_SEGMENTS];
+        uint64_t start = segment->start_ns > from_ns ? segment->start_ns : from_ns;
+        uint64_t end = segment->end_ns < to_ns ? segment->end_ns : to_ns;
+
+        if (segment->end_ns <= from_ns)
+            break;
+        if (end > start && (pid == 0 || segment->pid == pid))
+            busy += end - start;
+    }
+    unlock_state();
+    return busy;
+}
+
+static FILE *open_faults(void)
+{
+    const char *folder = getenv("FAKE_DRIVER_DIR");
+    char path[4096];
+
+    if (!folder || !folder[0])
+        return NULL;
+    snprintf(path, sizeof(path), "%s/xid", folder);
+    return fopen(path, "re");
+}
+
+long hw_fault_end(void)
+{
+    FILE *file = open_faults();
+    long end = 0;
+
+    if (file) {
+        if (fseek(file, 0, SEEK_END) == 0)
+            end = ftell(file);
+        fclose(file);
+    }
+    return end;
+}
+
+bool hw_next_fault(long *offset, int *device, unsigned int *xid)
+{
+    FILE *file = open_faults();
+    char uuid[64], line[256];
+    bool is_found = false;
+
+    if (!file)
+        return false;
+    fseek(file, *offset, SEEK_SET);
+    while (!is_found && fgets(line, sizeof(line), file) && strchr(line, '\n')) {
+        *offset = ftell(file);
+        if (sscanf(line, "%63s %u", uuid, xid) != 2)
+            continue;
+        for (int index = 0; index < device_count; index++) {
+            if (strcmp(devices[index].uuid, uuid) == 0) {
+                *device = index;
+                is_found = true;
+            }
+        }
+    }
+    fclose(file);
+    return is_found;
+}

@@ -1,0 +1,77 @@
+/*
+ * The fake GPUs of one node: what they are, what memory is taken, when they are busy.
+ *
+ * Owns the folder FAKE_DRIVER_DIR: `devices.csv` (uuid,name,memory_mib,numa_node,pci_bus_id; one device a row, in index order),
+ * `state` (a mapped file that all processes of the node share, created by the first) and `xid` (faults to report, `<uuid> <number>`
+ * a line, appended by a test). Without FAKE_DRIVER_DIR there is one device of 16 GiB and its state is private to the process.
+ * Knows nothing of CUDA or NVML: `cuda_*.c` and `nvml.c` speak those.
+ *
+ * Device indices are physical: NVIDIA_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES are filters above (visible.h).
+ * Locks: the state has one robust mutex, recovered by the kernel when its owner dies. Functions take it themselves.
+ * Fork: a child is a new process to the hardware; it owns none of its parent's memory.
+ */
+#ifndef FAKE_HARDWARE_H
+#define FAKE_HARDWARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { HW_DEVICES_MAX = 16, HW_PROCESSES_MAX = 1024 };
+
+#define HW_MIB ((uint64_t)1 << 20)
+#define HW_GRANULE_BYTES (2 * HW_MIB)
+#define HW_SMALL_BYTES HW_MIB
+
+struct hw_device {
+    char uuid[64];
+    char name[96];
+    uint64_t memory_bytes;
+    int numa_node;
+    unsigned int pci_domain, pci_bus, pci_device;
+    char pci_bus_id[32];
+};
+
+struct hw_process_use {
+    pid_t pid;
+    uint64_t used_bytes;
+    unsigned int contexts;
+};
+
+/* Open the node's hardware once per process. Returns false with a reason on stderr when FAKE_DRIVER_DIR is unusable. */
+bool hw_open(void);
+
+int hw_device_count(void);
+const struct hw_device *hw_device(int device);
+
+/* CLOCK_MONOTONIC in nanoseconds, the time base of every timeline on the node. */
+uint64_t hw_now_ns(void);
+
+/*
+ * Take physical memory for this process. Sizes under 1 MiB share 2 MiB granules, larger ones are rounded up to them.
+ * Returns false when the device is full, after dead processes were reaped.
+ */
+bool hw_memory_take(int device, uint64_t bytes);
+void hw_memory_give(int device, uint64_t bytes);
+
+/* Add or remove one context of this process; its memory cost is FAKE_DRIVER_CONTEXT_MIB (default 128). */
+bool hw_context_take(int device);
+void hw_context_give(int device);
+
+uint64_t hw_memory_used(int device);
+
+/* Fill at most `room` entries with the processes that have a context on the device; returns how many there are. */
+int hw_processes(int device, struct hw_process_use *processes, int room);
+
+/* Queue `duration_ns` of work that may start at `earliest_ns`; returns when it will end on the device's FIFO timeline. */
+uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_ns);
+
+/* Nanoseconds the device was busy within [from_ns, to_ns); for one process, or for all with pid 0. */
+uint64_t hw_busy_ns(int device, pid_t pid, uint64_t from_ns, uint64_t to_ns);
+
+/* Read the next injected fault at or after *offset in the `xid` file; advances *offset. Returns false when there is none. */
+bool hw_next_fault(long *offset, int *device, unsigned int *xid);
+long hw_fault_end(void);
+
+#endif

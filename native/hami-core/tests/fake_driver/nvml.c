@@ -1,0 +1,761 @@
+/*
+ * libnvidia-ml.so.1 over the fake hardware: devices, memory, processes, utilisation and faults.
+ *
+ * Speaks NVML's documented binary interface and holds no state of its own but a count of nvmlInit calls. What is not modelled
+ * answers NVML_ERROR_NOT_SUPPORTED, as NVML does for hardware without the feature; a function missing here is missing from the
+ * library, so that clients see NVML_ERROR_FUNCTION_NOT_FOUND as with an older driver.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hami/nvml_abi.h"
+#include "visible.h"
+
+#define API(name, ...)                                  \
+    nvmlReturn_t name(__VA_ARGS__);                     \
+    __attribute__((visibility("default"))) nvmlReturn_t name(__VA_ARGS__)
+
+/* Any arguments: the caller's are left in their registers, unread. */
+#define NOT_SUPPORTED(name)                                             \
+    API(name, void)                                                     \
+    {                                                                   \
+        return initialisations ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_UNINITIALIZED; \
+    }
+
+#define WINDOW_NS 500000000u
+#define FAULT_POLL_NS 20000000
+#define XID_CRITICAL_ERROR 8ull
+#define NO_INSTANCE 0xffffffffu
+
+struct nvmlDevice_st {
+    int physical;
+    unsigned int index;
+    unsigned long long registered_events;
+};
+
+typedef struct nvmlEventSet_st {
+    long fault_offset;
+    bool is_registered[HW_DEVICES_MAX];
+} *nvmlEventSet_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    unsigned long long eventType, eventData;
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+
+typedef struct {
+    char busIdLegacy[16];
+    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct {
+    unsigned int gpu, memory;
+} nvmlUtilization_t;
+
+typedef struct {
+    unsigned long long total, free, used;
+} nvmlBAR1Memory_t;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int initialisations;
+static struct visible visible;
+static struct nvmlDevice_st handles[HW_DEVICES_MAX];
+
+static nvmlReturn_t initialise(void)
+{
+    nvmlReturn_t result = NVML_SUCCESS;
+
+    pthread_mutex_lock(&mutex);
+    if (!hw_open()) {
+        result = NVML_ERROR_DRIVER_NOT_LOADED;
+    } else if (initialisations++ == 0) {
+        visible_to_container(&visible);
+        for (int index = 0; index < visible.count; index++)
+            handles[index] = (struct nvmlDevice_st){.physical = visible.device[index], .index = (unsigned int)index};
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+static nvmlReturn_t check(nvmlDevice_t device, const void *output)
+{
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (device < handles || device >= handles + visible.count || !output)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return NVML_SUCCESS;
+}
+
+static const struct hw_device *hardware(nvmlDevice_t device)
+{
+    return hw_device(device->physical);
+}
+
+static nvmlReturn_t write_text(char *text, unsigned int size, const char *value)
+{
+    if (!text)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (strlen(value) >= size)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    memcpy(text, value, strlen(value) + 1);
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t write_number(nvmlDevice_t device, unsigned int *output, unsigned int value)
+{
+    nvmlReturn_t result = check(device, output);
+
+    if (result == NVML_SUCCESS)
+        *output = value;
+    return result;
+}
+
+/* Library and system */
+
+API(nvmlInit, void)
+{
+    return initialise();
+}
+
+API(nvmlInit_v2, void)
+{
+    return initialise();
+}
+
+API(nvmlInitWithFlags, unsigned int flags)
+{
+    (void)flags;
+    return initialise();
+}
+
+API(nvmlShutdown, void)
+{
+    nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
+
+    pthread_mutex_lock(&mutex);
+    if (initialisations) {
+        initialisations--;
+        result = NVML_SUCCESS;
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result);
+__attribute__((visibility("default"))) const char *nvmlErrorString(nvmlReturn_t result)
+{
+    switch (result) {
+    case NVML_SUCCESS:
+        return "Success";
+    case NVML_ERROR_UNINITIALIZED:
+        return "Uninitialized";
+    case NVML_ERROR_INVALID_ARGUMENT:
+        return "Invalid Argument";
+    case NVML_ERROR_NOT_SUPPORTED:
+        return "Not Supported";
+    case NVML_ERROR_NOT_FOUND:
+        return "Not Found";
+    case NVML_ERROR_INSUFFICIENT_SIZE:
+        return "Insufficient Size";
+    case NVML_ERROR_DRIVER_NOT_LOADED:
+        return "Driver Not Loaded";
+    case NVML_ERROR_TIMEOUT:
+        return "Timeout";
+    case NVML_ERROR_FUNCTION_NOT_FOUND:
+        return "Function Not Found";
+    case NVML_ERROR_GPU_IS_LOST:
+        return "GPU is lost";
+    case NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
+        return "Argument version mismatch";
+    case NVML_ERROR_UNKNOWN:
+        break;
+    }
+    return "Unknown Error";
+}
+
+API(nvmlSystemGetDriverVersion, char *version, unsigned int size)
+{
+    return initialisations ? write_text(version, size, "570.124.06") : NVML_ERROR_UNINITIALIZED;
+}
+
+API(nvmlSystemGetNVMLVersion, char *version, unsigned int size)
+{
+    return initialisations ? write_text(version, size, "12.570.124.06") : NVML_ERROR_UNINITIALIZED;
+}
+
+API(nvmlSystemGetCudaDriverVersion, int *version)
+{
+    if (!version)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *version = 12080;
+    return NVML_SUCCESS;
+}
+
+API(nvmlSystemGetCudaDriverVersion_v2, int *version)
+{
+    return nvmlSystemGetCudaDriverVersion(version);
+}
+
+API(nvmlSystemGetProcessName, unsigned int pid, char *name, unsigned int size)
+{
+    char path[32], text[4096];
+    FILE *file;
+    size_t length;
+
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);
+    file = fopen(path, "re");
+    if (!file)
+        return NVML_ERROR_NOT_FOUND;
+    length = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    return write_text(name, size, text);
+}
+
+/* Finding devices */
+
+API(nvmlDeviceGetCount_v2, unsigned int *count)
+{
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = (unsigned int)visible.count;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetCount, unsigned int *count)
+{
+    return nvmlDeviceGetCount_v2(count);
+}
+
+API(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *device)
+{
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!device || index >= (unsigned int)visible.count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *device = &handles[index];
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetHandleByIndex, unsigned int index, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+API(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *device)
+{
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!uuid || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (int index = 0; index < visible.count; index++) {
+        if (strcmp(hardware(&handles[index])->uuid, uuid) == 0) {
+            *device = &handles[index];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+API(nvmlDeviceGetHandleByPciBusId_v2, const char *bus_id, nvmlDevice_t *device)
+{
+    unsigned int domain, bus, slot;
+
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!bus_id || !device || sscanf(bus_id, "%x:%x:%x", &domain, &bus, &slot) != 3)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (int index = 0; index < visible.count; index++) {
+        const struct hw_device *candidate = hardware(&handles[index]);
+
+        if (candidate->pci_domain == domain && candidate->pci_bus == bus && candidate->pci_device == slot) {
+            *device = &handles[index];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+API(nvmlDeviceGetHandleByPciBusId, const char *bus_id, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
+}
+
+/* What a device is */
+
+API(nvmlDeviceGetName, nvmlDevice_t device, char *name, unsigned int size)
+{
+    nvmlReturn_t result = check(device, name);
+
+    return result == NVML_SUCCESS ? write_text(name, size, hardware(device)->name) : result;
+}
+
+API(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned int size)
+{
+    nvmlReturn_t result = check(device, uuid);
+
+    return result == NVML_SUCCESS ? write_text(uuid, size, hardware(device)->uuid) : result;
+}
+
+API(nvmlDeviceGetSerial, nvmlDevice_t device, char *serial, unsigned int size)
+{
+    char text[16];
+    nvmlReturn_t result = check(device, serial);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    snprintf(text, sizeof(text), "%013d", device->physical + 1);
+    return write_text(serial, size, text);
+}
+
+API(nvmlDeviceGetIndex, nvmlDevice_t device, unsigned int *index)
+{
+    return write_number(device, index, device ? device->index : 0);
+}
+
+API(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *minor)
+{
+    return write_number(device, minor, device ? (unsigned int)device->physical : 0);
+}
+
+API(nvmlDeviceGetNumaNodeId, nvmlDevice_t device, unsigned int *node)
+{
+    nvmlReturn_t result = check(device, node);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (hardware(device)->numa_node < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *node = (unsigned int)hardware(device)->numa_node;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    nvmlReturn_t result = check(device, pci);
+    const struct hw_device *source;
+
+    if (result != NVML_SUCCESS)
+        return result;
+    source = hardware(device);
+    memset(pci, 0, sizeof(*pci));
+    snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0", source->pci_domain & 0xffffu,
+             source->pci_bus & 0xffu, source->pci_device & 0xffu);
+    memcpy(pci->busId, source->pci_bus_id, sizeof(pci->busId));
+    pci->domain = source->pci_domain;
+    pci->bus = source->pci_bus;
+    pci->device = source->pci_device;
+    pci->pciDeviceId = 0x20b010de;
+    pci->pciSubSystemId = 0x134f10de;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    return nvmlDeviceGetPciInfo_v3(device, pci);
+}
+
+API(nvmlDeviceGetPciInfo, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    return nvmlDeviceGetPciInfo_v3(device, pci);
+}
+
+API(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, int *minor)
+{
+    nvmlReturn_t result = check(device, major);
+
+    if (result != NVML_SUCCESS || !minor)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
+    *major = 8;
+    *minor = 0;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetBrand, nvmlDevice_t device, unsigned int *brand)
+{
+    return write_number(device, brand, 14);
+}
+
+API(nvmlDeviceGetArchitecture, nvmlDevice_t device, unsigned int *architecture)
+{
+    return write_number(device, architecture, 7);
+}
+
+API(nvmlDeviceGetNumGpuCores, nvmlDevice_t device, unsigned int *cores)
+{
+    return write_number(device, cores, 6912);
+}
+
+/* Memory, processes, utilisation */
+
+API(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    nvmlReturn_t result = check(device, memory);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    memory->total = hardware(device)->memory_bytes;
+    memory->used = hw_memory_used(device->physical);
+    memory->free = memory->total - memory->used;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    nvmlReturn_t result = check(device, memory);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (memory->version != NVML_MEMORY_V2)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    memory->total = hardware(device)->memory_bytes;
+    memory->used = hw_memory_used(device->physical);
+    memory->free = memory->total - memory->used;
+    memory->reserved = 0;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice_t device, nvmlBAR1Memory_t *memory)
+{
+    nvmlReturn_t result = check(device, memory);
+
+    if (result == NVML_SUCCESS)
+        *memory = (nvmlBAR1Memory_t){256 * HW_MIB, 255 * HW_MIB, HW_MIB};
+    return result;
+}
+
+/*
+ * The pid that NVML reports is the host's. FAKE_DRIVER_PID_OFFSET is the distance between the pids a container sees and those.
+ */
+static unsigned int reported_pid(pid_t pid)
+{
+    const char *offset = getenv("FAKE_DRIVER_PID_OFFSET");
+
+    return (unsigned int)pid + (offset ? (unsigned int)strtoul(offset, NULL, 10) : 0);
+}
+
+/* Both process structures begin with the pid and the memory; `stride` tells them apart. */
+static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *processes, size_t stride)
+{
+    static _Thread_local struct hw_process_use use[HW_PROCESSES_MAX];
+    nvmlReturn_t result = check(device, count);
+    unsigned int found;
+
+    if (result != NVML_SUCCESS)
+        return result;
+    found = (unsigned int)hw_processes(device->physical, use, HW_PROCESSES_MAX);
+    if (found > *count || (found && !processes)) {
+        *count = found;
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    for (unsigned int index = 0; index < found; index++) {
+        nvmlProcessInfo_v2_t entry = {reported_pid(use[index].pid), use[index].used_bytes, NO_INSTANCE, NO_INSTANCE};
+
+        memcpy((char *)processes + index * stride, &entry, stride);
+    }
+    *count = found;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
+{
+    return list_processes(device, count, processes, sizeof(*processes));
+}
+
+API(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
+{
+    return list_processes(device, count, processes, sizeof(*processes));
+}
+
+API(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
+{
+    return list_processes(device, count, processes, sizeof(*processes));
+}
+
+static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
+{
+    return write_number(device, count, 0);
+}
+
+API(nvmlDeviceGetGraphicsRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
+{
+    (void)processes;
+    return no_processes(device, count);
+}
+
+API(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
+{
+    (void)processes;
+    return no_processes(device, count);
+}
+
+API(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
+{
+    (void)processes;
+    return no_processes(device, count);
+}
+
+API(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
+{
+    (void)processes;
+    return no_processes(device, count);
+}
+
+API(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
+{
+    (void)processes;
+    return no_processes(device, count);
+}
+
+API(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
+{
+    (void)processes;
+    return no_processes(device, count);
+}
+
+static unsigned int percent_busy(int device, pid_t pid, uint64_t now)
+{
+    uint64_t from = now > WINDOW_NS ? now - WINDOW_NS : 0;
+
+    return (unsigned int)((hw_busy_ns(device, pid, from, now) * 100 + WINDOW_NS / 2) / WINDOW_NS);
+}
+
+API(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *utilization)
+{
+    nvmlReturn_t result = check(device, utilization);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    utilization->gpu = percent_busy(device->physical, 0, hw_now_ns());
+    utilization->memory = utilization->gpu / 2;
+    return NVML_SUCCESS;
+}
+
+/* One sample a busy process over the last window; nothing newer than `last_seen` is NVML_ERROR_NOT_FOUND. */
+API(nvmlDeviceGetProcessUtilization, nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
+    unsigned long long last_seen)
+{
+    static _Thread_local struct hw_process_use use[HW_PROCESSES_MAX];
+    nvmlReturn_t result = check(device, count);
+    unsigned int found = 0, room, processes;
+    struct timespec wall;
+    unsigned long long stamp;
+    uint64_t now;
+
+    if (result != NVML_SUCCESS)
+        return result;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    stamp = (unsigned long long)wall.tv_sec * 1000000u + (unsigned long long)wall.tv_nsec / 1000u;
+    now = hw_now_ns();
+    room = samples ? *count : 0;
+    processes = (unsigned int)hw_processes(device->physical, use, HW_PROCESSES_MAX);
+    for (unsigned int index = 0; index < processes && stamp > last_seen; index++) {
+        unsigned int percent = percent_busy(device->physical, use[index].pid, now);
+
+        if (!percent)
+            continue;
+        if (found < room)
+            samples[found] = (nvmlProcessUtilizationSample_t){
+                .pid = reported_pid(use[index].pid), .timeStamp = stamp, .smUtil = percent, .memUtil = percent / 2};
+        found++;
+    }
+    *count = found;
+    if (!found)
+        return NVML_ERROR_NOT_FOUND;
+    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+static nvmlReturn_t codec_utilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us)
+{
+    nvmlReturn_t result = check(device, utilization);
+
+    if (result != NVML_SUCCESS || !period_us)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
+    *utilization = 0;
+    *period_us = WINDOW_NS / 1000u;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetEncoderUtilization, nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us)
+{
+    return codec_utilization(device, utilization, period_us);
+}
+
+API(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us)
+{
+    return codec_utilization(device, utilization, period_us);
+}
+
+/* The rest of an nvidia-smi table: plausible, and rising with load where the real thing does */
+
+API(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *celsius)
+{
+    (void)sensor;
+    return write_number(device, celsius, device ? 34 + percent_busy(device->physical, 0, hw_now_ns()) / 3 : 0);
+}
+
+API(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *milliwatts)
+{
+    return write_number(device, milliwatts, device ? 45000 + 2500 * percent_busy(device->physical, 0, hw_now_ns()) : 0);
+}
+
+API(nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t device, unsigned int *milliwatts)
+{
+    return write_number(device, milliwatts, 400000);
+}
+
+API(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *milliwatts)
+{
+    return write_number(device, milliwatts, 400000);
+}
+
+API(nvmlDeviceGetPerformanceState, nvmlDevice_t device, unsigned int *state)
+{
+    return write_number(device, state, 0);
+}
+
+API(nvmlDeviceGetClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
+{
+    (void)type;
+    return write_number(device, mhz, 1410);
+}
+
+API(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
+{
+    (void)type;
+    return write_number(device, mhz, 1410);
+}
+
+API(nvmlDeviceGetComputeMode, nvmlDevice_t device, unsigned int *mode)
+{
+    return write_number(device, mode, 0);
+}
+
+API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, unsigned int *mode)
+{
+    return write_number(device, mode, 1);
+}
+
+API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, unsigned int *is_active)
+{
+    return write_number(device, is_active, 0);
+}
+
+/* Two devices on one NUMA node share a CPU (50), else they meet across the system (60). Source: nvmlGpuTopologyLevel_t. */
+API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second, unsigned int *level)
+{
+    nvmlReturn_t result = check(second, level);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    return write_number(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
+}
+
+NOT_SUPPORTED(nvmlDeviceGetMigMode)
+NOT_SUPPORTED(nvmlDeviceGetEccMode)
+NOT_SUPPORTED(nvmlDeviceGetFanSpeed)
+NOT_SUPPORTED(nvmlDeviceGetFanSpeed_v2)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkState)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+NOT_SUPPORTED(nvmlDeviceGetTotalEccErrors)
+NOT_SUPPORTED(nvmlDeviceGetGpuFabricInfoV)
+NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
+NOT_SUPPORTED(nvmlDeviceGetVirtualizationMode)
+
+API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice_t device, unsigned int *count)
+{
+    return write_number(device, count, 0);
+}
+
+API(nvmlDeviceIsMigDeviceHandle, nvmlDevice_t device, unsigned int *is_mig)
+{
+    return write_number(device, is_mig, 0);
+}
+
+/* Faults */
+
+API(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device, unsigned long long *types)
+{
+    nvmlReturn_t result = check(device, types);
+
+    if (result == NVML_SUCCESS)
+        *types = XID_CRITICAL_ERROR;
+    return result;
+}
+
+API(nvmlEventSetCreate, nvmlEventSet_t *set)
+{
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!set)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *set = calloc(1, sizeof(**set));
+    if (!*set)
+        return NVML_ERROR_UNKNOWN;
+    (*set)->fault_offset = hw_fault_end();
+    return NVML_SUCCESS;
+}
+
+API(nvmlEventSetFree, nvmlEventSet_t set)
+{
+    free(set);
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceRegisterEvents, nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set)
+{
+    nvmlReturn_t result = check(device, set);
+
+    if (result == NVML_SUCCESS && (types & ~XID_CRITICAL_ERROR))
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (result == NVML_SUCCESS)
+        set->is_registered[device->index] = true;
+    return result;
+}
+
+static bool next_event(nvmlEventSet_t set, nvmlEventData_t *event)
+{
+    unsigned int xid;
+    int physical;
+
+    while (hw_next_fault(&set->fault_offset, &physical, &xid)) {
+        for (int index = 0; index < visible.count; index++) {
+            if (visible.device[index] == physical && set->is_registered[index]) {
+                *event = (nvmlEventData_t){&handles[index], XID_CRITICAL_ERROR, xid, NO_INSTANCE, NO_INSTANCE};
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+API(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *event, unsigned int timeout_ms)
+{
+    uint64_t deadline = hw_now_ns() + (uint64_t)timeout_ms * 1000000u;
+
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!set || !event)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    while (!next_event(set, event)) {
+        if (hw_now_ns() >= deadline)
+            return NVML_ERROR_TIMEOUT;
+        nanosleep(&(struct timespec){0, FAULT_POLL_NS}, NULL);
+    }
+    return NVML_SUCCESS;
+}
+
+API(nvmlEventSetWait, nvmlEventSet_t set, nvmlEventData_t *event, unsigned int timeout_ms)
+{
+    return nvmlEventSetWait_v2(set, event, timeout_ms);
+}
