@@ -1,0 +1,206 @@
+"""
+`config.json`: what single Nodes do differently from the device config's `nvidia` section.
+
+Key names match in any case, as Go's decoder matches them. A number that is 0 leaves the device config's value, as
+HAMi's merge does; `false` is believed, so one Node can switch something off.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (DevicePluginConfigs)
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from hamicommon.config import ConfigError, NvidiaConfig
+from hamicommon.config_schema import Report
+
+OPERATING_MODES = ("hami-core", "mig", "mps")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOverride:
+    """One entry: None or empty where the Node does as the device config says."""
+
+    name: str
+    operating_mode: str | None = None
+    device_split_count: int | None = None
+    device_memory_scaling: float | None = None
+    device_core_scaling: float | None = None
+    pre_configured_device_memory_mib: int | None = None
+    lib_cuda_log_level: int | None = None
+    enable_numa_topology: bool | None = None
+    preferred_allocation: bool | None = None
+    excluded_uuids: tuple[str, ...] = ()
+    excluded_indices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """What holds on one Node."""
+
+    nvidia: NvidiaConfig
+    operating_mode: str = "hami-core"
+    preferred_allocation: bool = False
+    excluded_uuids: frozenset[str] = frozenset()
+    """Devices the plugin does not offer, by UUID and by index."""
+    excluded_indices: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOverrides:
+    """The file; `warnings` names what was ignored, as `path: reason`."""
+
+    entries: tuple[NodeOverride, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def apply(self, config: NvidiaConfig, node_name: str) -> NodeConfig:
+        """Return *config* as it holds on *node_name*: every entry of that name in order, so the last one wins."""
+        result = NodeConfig(config)
+        for entry in self.entries:
+            if entry.name == node_name:
+                result = _applied(entry, result)
+        return result
+
+
+def load_node_overrides(text: str | bytes) -> NodeOverrides:
+    """
+    Return the overrides in *text*; nothing at all is an empty set of them.
+
+    Raises:
+        ConfigError: it is not JSON of the right shape; `problems` holds all that is wrong.
+    """
+    report = Report()
+    entries = _read_file(text, report)
+    if report.problems:
+        raise ConfigError(tuple(report.problems))
+    return NodeOverrides(tuple(entries), tuple(report.warnings))
+
+
+def _applied(entry: NodeOverride, so_far: NodeConfig) -> NodeConfig:
+    given = {
+        name: getattr(entry, name)
+        for name in (
+            "device_split_count",
+            "device_memory_scaling",
+            "device_core_scaling",
+            "pre_configured_device_memory_mib",
+            "lib_cuda_log_level",
+            "enable_numa_topology",
+        )
+        if getattr(entry, name) is not None
+    }
+    return NodeConfig(
+        nvidia=replace(so_far.nvidia, **given),
+        operating_mode=entry.operating_mode or so_far.operating_mode,
+        preferred_allocation=(
+            so_far.preferred_allocation if entry.preferred_allocation is None else entry.preferred_allocation
+        ),
+        excluded_uuids=so_far.excluded_uuids | set(entry.excluded_uuids),
+        excluded_indices=so_far.excluded_indices | set(entry.excluded_indices),
+    )
+
+
+def _read_file(text: str | bytes, report: Report) -> list[NodeOverride]:
+    if not text.strip():
+        return []
+    try:
+        root = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        report.problem("(file)", f"is not JSON: {error}")
+        return []
+    if not isinstance(root, dict):
+        report.problem("(file)", "must be an object with a list under nodeconfig")
+        return []
+    listed = _lowered(root).get("nodeconfig")
+    if not isinstance(listed, list | None):
+        report.problem("nodeconfig", "must be a list")
+        return []
+    return [_read_entry(item, f"nodeconfig[{index}]", report) for index, item in enumerate(listed or [])]
+
+
+def _read_entry(item: object, path: str, report: Report) -> NodeOverride:
+    if not isinstance(item, dict):
+        report.problem(path, "must be an object")
+        return NodeOverride("")
+    entry = _Entry(_lowered(item), path, report)
+    filtered = _Entry(entry.take("filterdevices", dict) or {}, f"{path}.filterdevices", report)
+    result = NodeOverride(
+        name=entry.text("name") or "",
+        operating_mode=entry.text("operatingmode", OPERATING_MODES),
+        device_split_count=entry.whole("devicesplitcount"),
+        device_memory_scaling=entry.number("devicememoryscaling"),
+        device_core_scaling=entry.number("devicecorescaling"),
+        pre_configured_device_memory_mib=entry.whole("preconfigureddevicememory"),
+        lib_cuda_log_level=entry.whole("libcudaloglevel"),
+        enable_numa_topology=entry.take("enablenumatopology", bool),
+        preferred_allocation=entry.take("enablegetpreferredallocation", bool),
+        excluded_uuids=filtered.items("uuid", str),
+        excluded_indices=filtered.items("index", int),
+    )
+    entry.take("migstrategy", str)
+    entry.warn_of_rest()
+    filtered.warn_of_rest()
+    return result
+
+
+class _Entry:
+    """Takes values of known kinds out of one JSON object and reports the others."""
+
+    def __init__(self, values: Mapping[str, Any], path: str, report: Report) -> None:
+        self._values = _lowered(values)
+        self._path = path
+        self._report = report
+
+    def take(self, name: str, kind: type[Any]) -> Any:
+        value = self._values.pop(name, None)
+        if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
+            return value
+        self._report.problem(f"{self._path}.{name}", f"must be {_KINDS[kind]}, not {str(value)[:40]!r}")
+        return None
+
+    def text(self, name: str, choices: tuple[str, ...] = ()) -> str | None:
+        value: str | None = self.take(name, str) or None
+        if value is not None and choices and value not in choices:
+            self._report.problem(f"{self._path}.{name}", f"{value[:40]!r} is none of {', '.join(choices)}")
+        return value
+
+    def whole(self, name: str) -> int | None:
+        number = self.number(name)
+        if number is not None and not number.is_integer():
+            self._report.problem(f"{self._path}.{name}", f"{number} is not a whole number")
+            return None
+        return None if number is None else int(number)
+
+    def number(self, name: str) -> float | None:
+        value = self._values.pop(name, None)
+        if isinstance(value, str) and name == "libcudaloglevel" and value.isascii() and value.isdigit():
+            value = int(value[:9])
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            self._report.problem(f"{self._path}.{name}", f"must be a number, not {str(value)[:40]!r}")
+            return None
+        if not 0 <= value < 2**31:
+            self._report.problem(f"{self._path}.{name}", f"{value} is not in 0 to 2147483647")
+            return None
+        return float(value) or None
+
+    def items(self, name: str, kind: type[Any]) -> tuple[Any, ...]:
+        values = self.take(name, list) or []
+        for value in values:
+            if not isinstance(value, kind) or isinstance(value, bool):
+                self._report.problem(f"{self._path}.{name}", f"must list {_KINDS[kind]} only, not {str(value)[:40]!r}")
+        return tuple(values)
+
+    def warn_of_rest(self) -> None:
+        for name in self._values:
+            self._report.warn(f"{self._path}.{name[:60]}", "unknown key, ignored")
+
+
+_KINDS = {str: "text", bool: "true or false", int: "a whole number", dict: "an object", list: "a list"}
+
+
+def _lowered(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.lower(): value for name, value in values.items()}

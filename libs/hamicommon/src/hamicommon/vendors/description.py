@@ -1,0 +1,61 @@
+"""
+What a vendor is to the rest of the system: names and keys, nothing that acts.
+
+Neighbours: one module a vendor builds its descriptions from the device config and reads requests its own way.
+Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (one package a vendor)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """
+    The names and keys of one vendor, or of one chip of a vendor that has several.
+
+    An empty key means the vendor has no such thing.
+    """
+
+    key: str
+    """How shares name the vendor (`NVIDIA`), unique among all."""
+    resource_names: tuple[str, ...]
+    """Extended resources a container asks with; the first is the one that counts devices."""
+    to_allocate_key: str
+    """Pod annotation: what the device plugin still has to hand out."""
+    allocated_key: str
+    """Pod annotation: what was granted."""
+    register_key: str = ""
+    """Node annotation: the inventory; empty where it comes from the Node's capacity."""
+    handshake_key: str = ""
+    """Node annotation by which plugin and scheduler see each other alive."""
+    use_uuid_key: str = ""
+    """Pod annotations: lists of device UUIDs and models to use, or not to."""
+    nouse_uuid_key: str = ""
+    use_type_key: str = ""
+    nouse_type_key: str = ""
+    lock_key: str = ""
+    """Node annotation: the allocation lock."""
+    memory_resource_name: str = ""
+    """The resource whose `limits.` quota bounds granted memory."""
+    core_resource_name: str = ""
+    """The resource whose `limits.` quota bounds granted cores."""
+    memory_factor: int = 1
+    """MiB per unit of `memory_resource_name` in a quota."""
+
+
+def named(*names: str) -> tuple[str, ...]:
+    """Return the names that are configured."""
+    return tuple(name for name in names if name)
+
+
+def amount(resources: Mapping[str, Any], name: str) -> Any | None:
+    """Return what a container's `resources` say of *name*: the limit, else the request, else None."""
+    if not name:
+        return None
+    for part in ("limits", "requests"):
+        amounts = resources.get(part)
+        if isinstance(amounts, Mapping) and name in amounts:
+            return amounts[name]
+    return None
