@@ -1,8 +1,10 @@
 """
-What a decoder raises, and nothing else.
+What a decoder and an encoder raise, and nothing else.
 """
 
 from hamicommon.errors import HamiError
+
+_SHOWN_CHARACTERS = 60
 
 
 class DecodeError(HamiError):
@@ -16,3 +18,30 @@ class DecodeError(HamiError):
         super().__init__(f"{place}: {reason}")
         self.place = place
         self.reason = reason
+
+
+class EncodeError(HamiError):
+    """
+    A value that the format asked for cannot carry without being read back as something else.
+
+    `place` names the part of the value, `reason` what the format has no room for.
+    """
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
+        self.place = place
+        self.reason = reason
+
+
+def quote(text: str) -> str:
+    """
+    Return *text* as an error message shows it: escaped, on one line, cut when long.
+
+    >>> print(quote("a\\nb"))
+    'a\\nb'
+    >>> len(quote("x" * 1000))
+    75
+    """
+    if len(text) <= _SHOWN_CHARACTERS:
+        return ascii(text)
+    return f"{text[:_SHOWN_CHARACTERS]!a} ({len(text)} chars)"

@@ -1,0 +1,185 @@
+"""
+The liveness note between scheduler and device plugin: `hami.io/node-handshake` and its kin, and what it says.
+
+| written by | text |
+|---|---|
+| scheduler up to 2.4 | `Requesting_2026.08.21 06:20:39`, `Deleted_` likewise |
+| scheduler since 2.5 | `Requesting_2026-08-21 06:20:39`, `Deleted_` likewise up to 2.9 |
+| NVIDIA plugin up to 2.7, DCU plugin | `Reported 2025-09-05 10:12:02.516 +0000 UTC m=+3391.3`, Go's own time text |
+| Ascend plugin | `Reported_2026.08.21 06:20:39` |
+
+Times are the writer's local time, without a zone except in Go's own text.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.times import DASHED, DOTTED, wall_clock
+from hamicommon.wire.version import DASHED_TIME_SINCE, NEWEST, WireVersion
+
+TIMEOUT: Final = timedelta(seconds=60)
+"""After this an unanswered request counts, unless the kubelet still has devices to give."""
+
+
+class HandshakeState(Enum):
+    """What the note says; the value is the word on the wire."""
+
+    REQUESTING = "Requesting"
+    REPORTED = "Reported"
+    DELETED = "Deleted"
+
+
+class HandshakeLayout(Enum):
+    """How the note spells its time."""
+
+    DASHED = "YYYY-MM-DD hh:mm:ss"
+    DOTTED = "YYYY.MM.DD hh:mm:ss"
+    GO = "Go's own time text"
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """A note: what was said, and when by the writer's clock."""
+
+    state: HandshakeState
+    time: datetime
+    """Without zone: the writer's local time."""
+    layout: HandshakeLayout = HandshakeLayout.DASHED
+    rest: str = ""
+    """What Go's own time text has after the seconds: fraction, zone and monotonic clock, verbatim."""
+
+
+_NOTE: Final = re.compile(
+    r"(?P<state>Requesting|Reported|Deleted)(?P<mark>[_ ])(?P<time>.*)",
+    re.DOTALL,
+)
+_GO_TEXT: Final = re.compile(
+    r"(?P<clock>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})"
+    r"(?P<rest>(?:\.[0-9]{1,9})? [+-][0-9]{4} \S{1,40}(?: m=[+-][0-9.]{1,40})?)"
+)
+
+
+def decode_handshake(text: str) -> Handshake:
+    """
+    Return what *text* says.
+
+    >>> note = decode_handshake("Requesting_2026-08-21 06:20:39")
+    >>> note.state, note.time.isoformat()
+    (<HandshakeState.REQUESTING: 'Requesting'>, '2026-08-21T06:20:39')
+
+    Raises: DecodeError when it is not a note that any version writes.
+    """
+    found = _NOTE.fullmatch(text)
+    if not found:
+        raise DecodeError("whole text", f"{quote(text)} is not Requesting_, Reported or Deleted_ and a time")
+    state, time = HandshakeState(found["state"]), found["time"]
+    if found["mark"] == " ":
+        return _go_note(state, time)
+    for layout, pattern in ((HandshakeLayout.DASHED, DASHED), (HandshakeLayout.DOTTED, DOTTED)):
+        clock = pattern.fullmatch(time)
+        if clock:
+            return Handshake(state, wall_clock(clock, "time", None), layout)
+    raise DecodeError("time", f"{quote(time)} is not YYYY-MM-DD hh:mm:ss, with dashes or dots")
+
+
+def encode_handshake(handshake: Handshake, version: WireVersion | None = None) -> str:
+    """
+    Return *handshake* as it was written, or with the layout in which the scheduler of *version* writes its time.
+
+    >>> encode_handshake(decode_handshake("Requesting_2026-08-21 06:20:39"), WireVersion(2, 4))
+    'Requesting_2026.08.21 06:20:39'
+
+    Raises: EncodeError when *version* writes no such note: 2.10 removes the annotation instead of marking it deleted.
+    """
+    layout = handshake.layout
+    if version is not None and handshake.state is not HandshakeState.REPORTED:
+        if handshake.state is HandshakeState.DELETED and version >= NEWEST:
+            raise EncodeError("state", f"{version} removes the annotation instead of writing Deleted")
+        layout = HandshakeLayout.DASHED if version >= DASHED_TIME_SINCE else HandshakeLayout.DOTTED
+    time = handshake.time
+    clock = f"{time:%H:%M:%S}"
+    if layout is HandshakeLayout.DOTTED:
+        return f"{handshake.state.value}_{time.year:04}.{time.month:02}.{time.day:02} {clock}"
+    mark = " " if layout is HandshakeLayout.GO else "_"
+    return f"{handshake.state.value}{mark}{time.year:04}-{time.month:02}-{time.day:02} {clock}{handshake.rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPlan:
+    """What a scheduler makes of a vendor's note on one Node."""
+
+    is_healthy: bool
+    """False: forget the vendor's devices on this Node."""
+    refresh: bool
+    """Read the inventory again."""
+    request: bool = False
+    """Write the note anew: `Requesting_` and the time."""
+
+
+def check_health(value: str | None, *, now: datetime, allocatable: int) -> HealthPlan:
+    """
+    Decide from the note *value* (None: none there) and the kubelet's *allocatable* devices.
+
+    *now* carries the scheduler's local zone, in which the note's time is read.
+
+    >>> from datetime import UTC
+    >>> noon = datetime(2026, 8, 21, 12, tzinfo=UTC)
+    >>> check_health("Requesting_2026-08-21 11:58:00", now=noon, allocatable=0).is_healthy
+    False
+    >>> check_health("Requesting_2026-08-21 11:58:00", now=noon, allocatable=8).is_healthy
+    True
+    """
+    if value is None or "Requesting" not in value:
+        return HealthPlan(is_healthy=True, refresh=True, request=True)
+    clock = DASHED.fullmatch(value.partition("_")[2])
+    if clock is None:
+        return HealthPlan(is_healthy=True, refresh=False)
+    try:
+        asked = wall_clock(clock, "time", now.tzinfo)
+    except DecodeError:
+        return HealthPlan(is_healthy=True, refresh=False)
+    # The other way round, asked + TIMEOUT could pass the last year there is.
+    return HealthPlan(is_healthy=now - asked < TIMEOUT or allocatable > 0, refresh=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was last seen of a Node: the kubelet's allocatable devices and the inventory's text."""
+
+    allocatable: int = 0
+    inventory: str = ""
+
+
+def check_nvidia_health(
+    value: str | None, *, now: datetime, allocatable: int, inventory: str, seen: Seen
+) -> tuple[HealthPlan, Seen]:
+    """
+    Decide as `check_health`, and refresh when the count or the inventory's text changed since *seen*.
+
+    Returns the plan and what to remember. The plugin answers no note since 2.8: the kubelet's count is what counts.
+    """
+    plan = check_health(value, now=now, allocatable=allocatable)
+    current = Seen(allocatable, inventory)
+    if allocatable == 0:
+        if seen.allocatable == 0:
+            return plan, seen
+        return HealthPlan(is_healthy=False, refresh=plan.refresh, request=plan.request), current
+    if allocatable != seen.allocatable:
+        return HealthPlan(is_healthy=True, refresh=True, request=plan.request), current
+    if inventory != seen.inventory:
+        return HealthPlan(is_healthy=plan.is_healthy, refresh=True, request=plan.request), current
+    return plan, seen
+
+
+def _go_note(state: HandshakeState, time: str) -> Handshake:
+    """Read a note with Go's own time text."""
+    found = _GO_TEXT.fullmatch(time)
+    clock = DASHED.fullmatch(found["clock"]) if found else None
+    if found is None or clock is None:
+        raise DecodeError("time", f"{quote(time)} is not a time such as 2025-09-05 10:12:02.516 +0000 UTC")
+    return Handshake(state, wall_clock(clock, "time", None), HandshakeLayout.GO, found["rest"])

@@ -1,0 +1,381 @@
+"""
+JSON as Go's `encoding/json` reads it into typed values.
+
+The peers are written in Go, and their leniencies are part of the contract: keys match without regard to case, unknown
+keys are skipped, the last of two equal keys wins (merging objects, maps and lists), `null` leaves a scalar as it was
+and empties a list or map, invalid Unicode becomes U+FFFD. Their strictness is too: an integer field takes no
+fraction, exponent or overflow.
+
+Owns reading only; what the fields are is each format's business. A reader walks the text once, keeps nothing it was
+not asked for, and never recurses over what it skips.
+Source: https://pkg.go.dev/encoding/json#Unmarshal
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # in C, since 2.6
+from typing import Any, Final
+
+from hamicommon.wire.budget import POINTER_BYTES, Budget
+from hamicommon.wire.errors import DecodeError, quote
+
+Kind = Callable[["Reader", Any], Any]
+"""
+Read one value: takes the reader and what the place held before, returns what it holds now.
+
+The previous value matters because Go decodes into it: `null` and repeated keys keep or extend what is there.
+"""
+
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_GO_NESTING: Final = 10000
+"""Nesting at which `encoding/json` gives up."""
+_KEPT_NESTING: Final = 64
+"""Nesting of a free-form value that is kept: far more than any writer uses, and safe to walk recursively."""
+_DICT_BYTES: Final = 240
+_ENTRY_BYTES: Final = 110
+_NUMBER_BYTES: Final = 32
+
+
+class Reader:
+    """A position in a JSON text, and what its value may still cost."""
+
+    __slots__ = ("at", "budget", "depth", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.depth = 0
+        self.budget = Budget(len(text))
+
+    def peek(self) -> str:
+        """Skip blanks and return the next character, empty at the end."""
+        self.at = _BLANK.match(self.text, self.at).end()  # type: ignore[union-attr]  # matches everywhere
+        return self.text[self.at : self.at + 1]
+
+    def unexpected(self, wanted: str) -> DecodeError:
+        """Return the error that the next character is not *wanted*."""
+        found = self.text[self.at : self.at + 1]
+        what = f"found {quote(found)}" if found else "the text ends"
+        return DecodeError(f"character {self.at}", f"expected {wanted}, {what}")
+
+    def take(self, character: str) -> bool:
+        """Step over *character* if it is next."""
+        if self.peek() != character:
+            return False
+        self.at += 1
+        return True
+
+    def expect(self, character: str, wanted: str) -> None:
+        """Step over *character*, which must be next."""
+        if not self.take(character):
+            raise self.unexpected(wanted)
+
+    def word(self, word: str) -> bool:
+        """Step over the literal *word* if it is next."""
+        if not self.text.startswith(word, self.at):
+            return False
+        self.at += len(word)
+        return True
+
+    def null(self) -> bool:
+        """Step over `null` if it is next; any other value is left for the caller."""
+        return self.peek() == "n" and self.word("null")
+
+    def string(self) -> str:
+        """Read a string, `"` being next."""
+        try:
+            text, end = scanstring(self.text, self.at + 1, True)
+        except JSONDecodeError as error:
+            raise DecodeError(f"character {error.pos}", f"bad string: {error.msg}") from None
+        self.at = end
+        return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+    def key(self) -> str:
+        """Read an object's key and the colon after it."""
+        if self.peek() != '"':
+            raise self.unexpected("a key in double quotes")
+        name = self.string()
+        self.expect(":", "':' after the key")
+        return name
+
+    def number(self) -> str:
+        """Read a number and return its text."""
+        found = _NUMBER.match(self.text, self.at)
+        if not found:
+            raise self.unexpected("a value")
+        self.at = found.end()
+        return found[0]
+
+    def skip(self) -> None:
+        """Read any value and forget it, checking its syntax."""
+        nesting = bytearray()
+        while True:
+            opened = self._skip_one(nesting)
+            while not opened:
+                if not nesting:
+                    return
+                opened = self._skip_next(nesting)
+
+    def _skip_one(self, nesting: bytearray) -> bool:
+        """Step over a scalar (False) or into a list or object that is not empty (True)."""
+        character = self.peek()
+        if character == '"':
+            self.string()
+        elif character in ("[", "{") and character:
+            if self.depth + len(nesting) >= _GO_NESTING:
+                raise DecodeError(f"character {self.at}", f"nested deeper than {_GO_NESTING} levels")
+            self.at += 1
+            if self.take("]" if character == "[" else "}"):
+                return False
+            nesting.append(ord(character))
+            if character == "{":
+                self.key()
+            return True
+        elif not (self.word("true") or self.word("false") or self.word("null")):
+            self.number()
+        return False
+
+    def _skip_next(self, nesting: bytearray) -> bool:
+        """After an item: step to the next one (True) or out of its list or object (False)."""
+        is_list = nesting[-1] == ord("[")
+        if self.take(","):
+            if not is_list:
+                self.key()
+            return True
+        self.expect("]" if is_list else "}", "',' or the closing bracket")
+        nesting.pop()
+        return False
+
+
+def decode(text: str, kind: Kind, fresh: Any = None) -> Any:
+    """
+    Return the one value that *text* is.
+
+    >>> decode('[{"Start": 3, "start": 4}]', array(whole_number(32)), ())
+    Traceback (most recent call last):
+    ...
+    hamicommon.wire.errors.DecodeError: item 0: expected a number, found an object, at character 1
+
+    Raises: DecodeError naming the item and field, or the character.
+    """
+    reader = Reader(text)
+    value = kind(reader, fresh)
+    if reader.peek():
+        raise reader.unexpected("the end of the text")
+    return value
+
+
+def string(reader: Reader, old: str) -> str:
+    """Read a string; `null` keeps the old one."""
+    if reader.null():
+        return old
+    if reader.peek() != '"':
+        raise _mismatch(reader, "a string")
+    text = reader.string()
+    reader.budget.spend_string(text)
+    return text
+
+
+def truth(reader: Reader, old: bool) -> bool:
+    """Read a boolean; `null` keeps the old one."""
+    if reader.null():
+        return old
+    if reader.peek() and reader.word("true"):
+        return True
+    if reader.word("false"):
+        return False
+    raise _mismatch(reader, "true or false")
+
+
+def whole_number(bits: int, *, signed: bool = True) -> Kind:
+    """
+    Return the kind of integers of *bits* bits; `null` keeps the old one.
+
+    >>> decode("-1", whole_number(32, signed=False), 0)
+    Traceback (most recent call last):
+    ...
+    hamicommon.wire.errors.DecodeError: character 0: '-1' is outside 0..4294967295
+    """
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    longest = len(str(high)) + 1
+
+    def read(reader: Reader, old: int) -> int:
+        if reader.null():
+            return old
+        if not (reader.peek() == "-" or reader.peek().isdigit()):
+            raise _mismatch(reader, "a number")
+        start = reader.at
+        text = reader.number()
+        if not text.lstrip("-").isdigit():
+            raise DecodeError(f"character {start}", f"{quote(text)} is not a whole number")
+        # "-0" has a sign, and Go's unsigned fields take none.
+        if len(text) > longest or not low <= int(text) <= high or (text == "-0" and not signed):
+            raise DecodeError(f"character {start}", f"{quote(text)} is outside {low}..{high}")
+        reader.budget.spend(_NUMBER_BYTES)
+        return int(text)
+
+    return read
+
+
+def optional(kind: Kind) -> Kind:
+    """Return the kind that holds None until a value is read; `null` makes it None again."""
+
+    def read(reader: Reader, _old: Any) -> Any:
+        return None if reader.null() else kind(reader, None)
+
+    return read
+
+
+def array(item: Kind) -> Kind:
+    """Return the kind of lists, read as tuples; `null` is the empty one, a repeated key reads into the old items."""
+
+    def read(reader: Reader, old: tuple[Any, ...]) -> tuple[Any, ...]:
+        if reader.null():
+            return ()
+        if not reader.take("["):
+            raise _mismatch(reader, "a list")
+        if reader.take("]"):
+            return ()
+        items: list[Any] = []
+        while True:
+            index = len(items)
+            items.append(_nested(reader, item, old[index] if index < len(old) else None, f"item {index}"))
+            reader.budget.spend(POINTER_BYTES)
+            if not reader.take(","):
+                reader.expect("]", "',' or ']'")
+                return tuple(items)
+
+    return read
+
+
+def struct(zero: Any, **keys: tuple[str, Kind]) -> Kind:
+    """
+    Return the kind of objects with known keys, read as *zero*'s dataclass.
+
+    *zero* is the value of `{}`; each keyword is a key with the attribute it sets and its kind; an empty attribute means
+    that the value is checked and forgotten. `null` keeps the old.
+    """
+    made = type(zero)
+    blank = {field.name: getattr(zero, field.name) for field in fields(zero)}
+    size = POINTER_BYTES * len(blank) + _NUMBER_BYTES
+    known = {name.lower(): (name, attribute, kind) for name, (attribute, kind) in keys.items()}
+
+    def read(reader: Reader, old: Any) -> Any:
+        before = zero if old is None else old
+        if reader.null():
+            return before
+        values: dict[str, Any] = {}
+        for name in _keys(reader):
+            field = known.get(_folded(name))
+            if field is None:
+                reader.skip()
+                continue
+            shown, attribute, kind = field
+            if not attribute:
+                _nested(reader, kind, (), f"field {shown}")
+                continue
+            held = values[attribute] if attribute in values else getattr(before, attribute)
+            values[attribute] = _nested(reader, kind, held, f"field {shown}")
+        if not values:
+            return before
+        reader.budget.spend(size)
+        start = blank if old is None else {name: getattr(old, name) for name in blank}
+        return made(**{**start, **values})
+
+    return read
+
+
+def mapping(kind: Kind, fresh: Any = None) -> Kind:
+    """Return the kind of objects with free keys; `null` is the empty one, a repeated key adds to the old entries."""
+
+    def read(reader: Reader, old: Mapping[str, Any]) -> dict[str, Any]:
+        if reader.null():
+            return {}
+        reader.budget.spend(_DICT_BYTES)
+        entries = dict(old)
+        for name in _keys(reader):
+            reader.budget.spend(_ENTRY_BYTES)
+            reader.budget.spend_string(name)
+            entries[name] = _nested(reader, kind, fresh, f"key {quote(name)}")
+        return entries
+
+    return read
+
+
+def anything(reader: Reader, _old: Any) -> Any:
+    """Read any value as plain Python: None, bool, int, float, str, list, dict."""
+    character = reader.peek()
+    if character == '"':
+        return string(reader, "")
+    if character in ("[", "{") and character:
+        if reader.depth >= _KEPT_NESTING:
+            raise DecodeError(f"character {reader.at}", f"a free-form value nested deeper than {_KEPT_NESTING} levels")
+        if character == "{":
+            return mapping(anything)(reader, {})
+        reader.budget.spend(_DICT_BYTES)
+        return list(array(anything)(reader, ()))
+    for word, value in (("true", True), ("false", False), ("null", None)):
+        if reader.word(word):
+            return value
+    return _any_number(reader)
+
+
+def _any_number(reader: Reader) -> int | float:
+    """Read a number of any form, within what a 64-bit float can hold (Go keeps it as one)."""
+    start = reader.at
+    text = reader.number()
+    reader.budget.spend(_NUMBER_BYTES + len(text))
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise DecodeError(f"character {start}", f"{quote(text)} is beyond a 64-bit float")
+    return int(text) if text.lstrip("-").isdigit() else value
+
+
+def _keys(reader: Reader) -> Any:
+    """Yield the keys of the object that is next; the caller reads each one's value before asking for another."""
+    if not reader.take("{"):
+        raise _mismatch(reader, "an object")
+    if reader.take("}"):
+        return
+    while True:
+        yield reader.key()
+        if not reader.take(","):
+            reader.expect("}", "',' or '}'")
+            return
+
+
+def _nested(reader: Reader, kind: Kind, old: Any, place: str) -> Any:
+    """Read a value inside another one, so that an error names the way to it."""
+    reader.depth += 1
+    try:
+        value = kind(reader, old)
+    except DecodeError as error:
+        if error.place.startswith(("item ", "field ", "key ")):
+            raise DecodeError(f"{place}, {error.place}", error.reason) from None
+        raise DecodeError(place, f"{error.reason}, at {error.place}") from None
+    reader.depth -= 1
+    return value
+
+
+def _folded(name: str) -> str:
+    """Return *name* as Go compares keys: two characters beyond ASCII have ASCII letters as other case."""
+    if not name.isascii():
+        name = name.replace("\u017f", "s").replace("\u212a", "k")
+        if not name.isascii():
+            return name
+    return name.lower()
+
+
+_FOUND: Final = {'"': "a string", "[": "a list", "{": "an object", "t": "true", "f": "false", "n": "null"}
+
+
+def _mismatch(reader: Reader, wanted: str) -> DecodeError:
+    """Return the error that a value of another type is next."""
+    character = reader.peek()
+    found = _FOUND.get(character) or ("a number" if character == "-" or character.isdigit() else "")
+    if found:
+        return DecodeError(f"character {reader.at}", f"expected {wanted}, found {found}")
+    return reader.unexpected(wanted)

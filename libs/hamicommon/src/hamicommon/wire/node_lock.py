@@ -1,0 +1,146 @@
+"""
+Who holds a Node's allocation lock: the annotation `hami.io/mutex.lock`, and what to do about it.
+
+`<RFC 3339 time>,<namespace>,<pod>` since 2.4; the time alone before, and still from the DCU plugin. Decisions are pure:
+they take the value and the time, and say what to write; the caller writes it on the condition that the value is still
+the one read.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/nodelock/nodelock.go
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from hamicommon.model import NodeLock
+from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.times import format_rfc3339, parse_rfc3339
+from hamicommon.wire.version import NEWEST, WireVersion
+
+TIMEOUT: Final = timedelta(minutes=5)
+"""After this a lock is anyone's."""
+
+
+def decode_node_lock(text: str) -> NodeLock:
+    """
+    Return who holds the lock since when.
+
+    >>> decode_node_lock("2026-08-21T06:20:39Z,default,train-0").pod
+    'train-0'
+    >>> decode_node_lock("2026-08-21T06:20:39Z").pod is None
+    True
+
+    Raises: DecodeError when there are neither one nor three parts, or the first is no time.
+    """
+    commas = text.count(",")
+    if commas == 0:
+        return NodeLock(parse_rfc3339(text, "lock time"))
+    if commas != 2:
+        raise DecodeError("whole text", f"{quote(text)} has {commas + 1} parts, not time or time,namespace,pod")
+    time, namespace, pod = text.split(",")
+    return NodeLock(parse_rfc3339(time, "lock time"), namespace, pod)
+
+
+def encode_node_lock(lock: NodeLock, version: WireVersion = NEWEST) -> str:
+    """
+    Return *lock* as every version writes it; without an owner it is the time alone.
+
+    >>> encode_node_lock(decode_node_lock("2026-08-21T14:20:39+08:00,default,train-0"))
+    '2026-08-21T14:20:39+08:00,default,train-0'
+
+    Raises: EncodeError when half an owner is given, a name has a comma, or the time has no offset in whole minutes.
+    """
+    offset = lock.time.utcoffset()
+    if offset is None or offset % timedelta(minutes=1):
+        raise EncodeError("lock time", f"{lock.time.isoformat()} has no offset from UTC in whole minutes")
+    time = format_rfc3339(lock.time)
+    if lock.namespace is None and lock.pod is None:
+        return time
+    for name, value in (("namespace", lock.namespace), ("pod", lock.pod)):
+        if value is None or "," in value:
+            raise EncodeError(f"lock {name}", f"{value!r} cannot be written between commas")
+    return f"{time},{lock.namespace},{lock.pod}"
+
+
+class LockAction(Enum):
+    """What to do with a lock that is wanted."""
+
+    TAKE = "take"
+    """Write the plan's value in place of the one read."""
+    HELD = "held"
+    """Go on: this Pod already holds it."""
+    ASK_OWNER = "ask owner"
+    """Look whether the Pod that holds it still exists, then plan again."""
+    WAIT = "wait"
+    """Someone else holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockPlan:
+    """What to do, the value to write when taking it, and one sentence that says why."""
+
+    action: LockAction
+    reason: str
+    value: str | None = None
+    owner: NodeLock | None = None
+    """Who holds it now, where the value says."""
+
+
+def plan_lock(
+    value: str | None,
+    namespace: str,
+    pod: str,
+    *,
+    now: datetime,
+    timeout: timedelta = TIMEOUT,
+    owner_exists: bool | None = None,
+    first_seen: datetime | None = None,
+) -> LockPlan:
+    """
+    Decide how the Pod *namespace*/*pod* gets the lock whose annotation is *value* (None: not there).
+
+    *owner_exists* answers an earlier ASK_OWNER. A malformed value has no age of its own; it is waited for until
+    *timeout* after *first_seen*, when this process first saw that very value, and taken then. HAMi never takes it.
+
+    >>> from datetime import UTC
+    >>> noon = datetime(2026, 8, 21, 12, tzinfo=UTC)
+    >>> plan_lock(None, "default", "train-0", now=noon).value
+    '2026-08-21T12:00:00Z,default,train-0'
+    >>> plan_lock("2026-08-21T11:59:00Z,default,other", "default", "train-0", now=noon).action
+    <LockAction.ASK_OWNER: 'ask owner'>
+    """
+    mine = encode_node_lock(NodeLock(now.replace(microsecond=0), namespace, pod))
+    if value is None:
+        return LockPlan(LockAction.TAKE, "the lock is free", mine)
+    try:
+        lock = decode_node_lock(value)
+    except DecodeError as error:
+        if first_seen is not None and now - first_seen > timeout:
+            return LockPlan(LockAction.TAKE, f"the lock is malformed ({error}) and has not changed in {timeout}", mine)
+        return LockPlan(LockAction.WAIT, f"the lock is malformed ({error})")
+    if now - lock.time > timeout:
+        return LockPlan(LockAction.TAKE, f"the lock is older than {timeout}", mine, lock)
+    if (lock.namespace, lock.pod) == (namespace, pod):
+        return LockPlan(LockAction.HELD, "this Pod holds the lock", owner=lock)
+    if lock.namespace and lock.pod:
+        if owner_exists is None:
+            return LockPlan(LockAction.ASK_OWNER, f"Pod {lock.namespace}/{lock.pod} holds the lock", owner=lock)
+        if not owner_exists:
+            return LockPlan(LockAction.TAKE, f"Pod {lock.namespace}/{lock.pod}, its owner, is gone", mine, lock)
+    return LockPlan(LockAction.WAIT, f"the lock is held since {format_rfc3339(lock.time)}", owner=lock)
+
+
+def releases(value: str | None, namespace: str, pod: str, *, force: bool = False) -> bool:
+    """
+    Say whether the Pod *namespace*/*pod* may remove the lock whose annotation is *value*.
+
+    Only its owner may, unless forced; a value that names no owner is anyone's.
+
+    >>> releases("2026-08-21T12:00:00Z,default,train-0", "default", "train-0")
+    True
+    >>> releases("2026-08-21T12:00:00Z,default,other", "default", "train-0")
+    False
+    """
+    if value is None:
+        return False
+    return force or "," not in value or value.endswith(f",{namespace},{pod}")

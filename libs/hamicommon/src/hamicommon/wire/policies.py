@@ -1,0 +1,35 @@
+"""
+Scheduling policies that annotations and flags name: one word, or since 2.10 a comma list.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/util.go
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from hamicommon.wire.device_lists import GO_BLANKS
+from hamicommon.wire.text import pieces
+
+GPU_POLICIES: Final = ("binpack", "spread", "topology-aware", "mutex", "numa")
+"""What a GPU policy list may name; anything else in it has no effect."""
+
+
+def decode_gpu_policies(text: str) -> tuple[str, ...]:
+    """
+    Return the policies that *text* names, in its order, each once.
+
+    >>> decode_gpu_policies("binpack, numa,numa,BINPACK")
+    ('binpack', 'numa')
+    """
+    named = (member.strip(GO_BLANKS) for member in pieces(text, ","))
+    return tuple(dict.fromkeys(name for name in named if name in GPU_POLICIES))
+
+
+def encode_gpu_policies(policies: Iterable[str]) -> str:
+    """
+    Return *policies* as one comma list.
+
+    >>> encode_gpu_policies(("binpack", "numa"))
+    'binpack,numa'
+    """
+    return ",".join(policies)

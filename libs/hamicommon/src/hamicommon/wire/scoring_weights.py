@@ -1,0 +1,54 @@
+"""
+How much used replicas, cores and memory weigh in a device's score: `hami.io/device-scoring-weights`.
+
+`slot=1,core=1,memory=3`, written by users, read since 2.10.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/device_scoring_weights.go
+"""
+
+from typing import Final
+
+from hamicommon.model import ScoringWeights
+from hamicommon.wire.device_lists import GO_BLANKS
+from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.strconv import parse_int
+
+_NAMES: Final = ("slot", "core", "memory")
+
+
+def decode_scoring_weights(text: str) -> ScoringWeights:
+    """
+    Return the weights that *text* gives: `slot`, `core` and `memory`, each once, in any order.
+
+    >>> decode_scoring_weights(" memory = 3, slot=1,core=0")
+    ScoringWeights(slot=1, core=0, memory=3)
+
+    Raises: DecodeError when one is missing, twice, unknown, negative or no 64-bit integer, or all are zero.
+    """
+    if text.count(",") != len(_NAMES) - 1:
+        raise DecodeError("whole text", f"{quote(text)} is not slot=<n>,core=<n>,memory=<n>")
+    weights: dict[str, int] = {}
+    for index, entry in enumerate(text.split(",")):
+        name, equals, value = entry.strip(GO_BLANKS).partition("=")
+        name = name.strip(GO_BLANKS)
+        if not equals:
+            raise DecodeError(f"entry {index}", f"{quote(entry)} is not <name>=<weight>")
+        if name not in _NAMES:
+            raise DecodeError(f"entry {index}", f"unknown weight {quote(name)}, not one of {', '.join(_NAMES)}")
+        if name in weights:
+            raise DecodeError(f"entry {index}", f"weight {name} is given twice")
+        weights[name] = parse_int(value.strip(GO_BLANKS), f"weight {name}")
+        if weights[name] < 0:
+            raise DecodeError(f"weight {name}", f"{weights[name]} is negative")
+    if not any(weights.values()):
+        raise DecodeError("whole text", "all weights are zero, at least one must be positive")
+    return ScoringWeights(**weights)
+
+
+def encode_scoring_weights(weights: ScoringWeights) -> str:
+    """
+    Return *weights* as the annotation's text.
+
+    >>> encode_scoring_weights(ScoringWeights(slot=1, core=0, memory=3))
+    'slot=1,core=0,memory=3'
+    """
+    return f"slot={weights.slot},core={weights.core},memory={weights.memory}"

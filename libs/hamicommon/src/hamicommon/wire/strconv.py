@@ -1,0 +1,47 @@
+"""
+Scalars in text, read exactly as Go's `strconv` reads them.
+
+The peers are written in Go, so what is a number and what is not is Go's to say: a sign is allowed, blanks,
+underscores and other scripts' digits are not, and a value beyond the type's range is an error.
+Source: https://pkg.go.dev/strconv
+"""
+
+from typing import Final
+
+from hamicommon.wire.errors import DecodeError, quote
+
+_TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+_MAX_DIGITS: Final = 20
+
+
+def parse_int(text: str, place: str, bits: int = 64) -> int:
+    """
+    Return the signed decimal integer of *bits* bits that *text* is (Go: `ParseInt(text, 10, bits)`, `Atoi`).
+
+    >>> parse_int("+010", "count", 32)
+    10
+
+    Raises: DecodeError when it is not a number, or out of range.
+    """
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        raise DecodeError(place, f"{quote(text)} is not a whole number")
+    digits = digits.lstrip("0") or "0"
+    limit = 1 << (bits - 1)
+    magnitude = int(digits) if len(digits) < _MAX_DIGITS else limit + 1
+    if magnitude > limit or (magnitude == limit and text[0] != "-"):
+        raise DecodeError(place, f"{quote(text)} is outside {-limit}..{limit - 1}")
+    return -magnitude if text[0] == "-" else magnitude
+
+
+def parse_bool(text: str) -> bool | None:
+    """
+    Return the truth value that *text* spells (Go: `ParseBool`), None when it spells none.
+
+    >>> parse_bool("T"), parse_bool("False"), parse_bool("yes")
+    (True, False, None)
+    """
+    if text in _TRUE:
+        return True
+    return False if text in _FALSE else None

@@ -1,0 +1,60 @@
+"""
+Which HAMi release's readers a writer has to satisfy.
+
+Owns the order of releases and nothing they wrote: each format's module knows that. The setting `HAMI_WIRE_VERSION`
+of a service is parsed here; reading it from the environment is the service's part.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from hamicommon.wire.errors import DecodeError, quote
+
+_TEXT = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WireVersion:
+    """
+    A HAMi minor release, ordered as releases are.
+
+    >>> WireVersion(2, 9) < WireVersion(2, 10)
+    True
+    """
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """
+        Return the release that *text* names; a leading `v` and a patch number are allowed, no wire form depends on one.
+
+        >>> str(WireVersion.parse("2.7")), str(WireVersion.parse("v2.8.3"))
+        ('2.7', '2.8')
+
+        Raises: DecodeError when it is not a release from 2.4 to 2.10.
+        """
+        found = _TEXT.fullmatch(text)
+        if found:
+            version = cls(int(found[1]), int(found[2]))
+            if OLDEST <= version <= NEWEST:
+                return version
+        raise DecodeError("wire version", f"{quote(text)} is not one of {OLDEST} to {NEWEST}, such as 2.7")
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+OLDEST = WireVersion(2, 4)
+NEWEST = WireVersion(2, 10)
+
+NINE_FIELDS_SINCE = WireVersion(2, 5)
+"""The text inventory carries index and mode."""
+JSON_SINCE = WireVersion(2, 8)
+"""The NVIDIA inventory is JSON; older readers take only text, newer ones only JSON."""
+DASHED_TIME_SINCE = WireVersion(2, 5)
+"""The scheduler writes handshake times as `YYYY-MM-DD hh:mm:ss`; before, with dots."""
+PLACEMENTS_SINCE = WireVersion(2, 10)
+"""MIG profiles in the inventory, MIG placements in an annotation of their own, scoring weights."""
