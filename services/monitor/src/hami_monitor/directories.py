@@ -1,0 +1,66 @@
+"""
+List and delete the container directories below `<HOOK_PATH>/containers`.
+
+Owns the folder's adapter. Never follows a link and never raises for one bad entry.
+Neighbours: `containers` decides what the listing means.
+"""
+
+import os
+import shutil
+from itertools import islice
+from pathlib import Path
+
+from hami_monitor.containers import ContainerDirectory, parse_directory_name
+
+FILE_NAMES_MAX = 1000
+"""A container may put what it likes into its directory; this much of it is looked at."""
+
+
+class Directories:
+    """The folder of container directories, which need not exist before the first container."""
+
+    def __init__(self, hook_path: str) -> None:
+        """Look below *hook_path*."""
+        self.path = Path(hook_path or "/") / "containers"
+
+    def scan(self) -> tuple[tuple[ContainerDirectory, ...], tuple[str, ...]]:
+        """Return the container directories in name order, and the names of entries that are not a container's."""
+        found, odd = [], []
+        for entry in self._entries():
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            key = parse_directory_name(entry.name)
+            if key is None:
+                odd.append(entry.name)
+                continue
+            try:
+                modified = entry.stat(follow_symlinks=False).st_mtime
+                names = _file_names(entry.path)
+            except OSError:
+                continue  # Removed since it was listed, or a broken disk: the next round looks again.
+            found.append(ContainerDirectory(key, modified, names))
+        return tuple(found), tuple(odd)
+
+    def remove(self, directory: ContainerDirectory) -> None:
+        """
+        Delete *directory* with all that is in it; a second call finishes what a killed one began.
+
+        Raises:
+            OSError: something in it cannot be deleted.
+        """
+        try:
+            shutil.rmtree(self.path / str(directory.key))
+        except FileNotFoundError:
+            return
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.path) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return []
+
+
+def _file_names(directory: str) -> tuple[str, ...]:
+    with os.scandir(directory) as entries:
+        return tuple(sorted(entry.name for entry in islice(entries, FILE_NAMES_MAX)))

@@ -1,0 +1,81 @@
+"""
+Follow the Pods of this Node.
+
+Owns the copy of them that everything else reads. Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` says
+what a Pod means here.
+"""
+
+from typing import Any
+
+import structlog
+
+from hami_monitor.containers import PodCache
+from hami_monitor.pods import MonitoredPod, monitored_pod, pod_uid
+from hamicommon.runtime.kube import Kube, Reflector
+
+PODS_PATH = "/api/v1/pods"
+
+logger = structlog.get_logger()
+
+
+class Pods:
+    """The Pods bound to one Node: which exist, and what is shown of those that were granted devices."""
+
+    def __init__(self, kube: Kube, node_name: str) -> None:
+        """Follow the Pods of *node_name* through *kube*, once `run` is awaited."""
+        self._node_name = node_name
+        self._pods: dict[str, MonitoredPod | None] = {}
+        self._reflector = Reflector(
+            kube,
+            PODS_PATH,
+            field_selector=f"spec.nodeName={node_name}",
+            replace=self.replace,
+            upsert=self.upsert,
+            delete=self.delete,
+        )
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self._reflector.run()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the first complete list has arrived."""
+        return self._reflector.synced.is_set()
+
+    @property
+    def lists(self) -> int:
+        """Complete lists so far."""
+        return self._reflector.restarts + self.is_synced
+
+    def cache(self) -> PodCache:
+        """Return which Pods exist, and how fresh that is."""
+        return PodCache(frozenset(self._pods), self.is_synced, self._reflector.age_seconds())
+
+    def shown(self) -> tuple[MonitoredPod, ...]:
+        """Return the Pods with devices."""
+        return tuple(pod for pod in self._pods.values() if pod is not None)
+
+    def replace(self, objects: list[dict[str, Any]]) -> None:
+        """Forget every Pod that is not among *objects*."""
+        before, self._pods = self._pods, {}
+        for item in objects:
+            self._keep(item, before.get(pod_uid(item)))
+
+    def upsert(self, item: dict[str, Any]) -> None:
+        """Take over a new or changed Pod."""
+        self._keep(item, self._pods.get(pod_uid(item)))
+
+    def delete(self, item: dict[str, Any]) -> None:
+        """Forget a Pod."""
+        self._pods.pop(pod_uid(item), None)
+
+    def _keep(self, item: dict[str, Any], before: MonitoredPod | None) -> None:
+        pod = monitored_pod(item, self._node_name)
+        self._pods[pod_uid(item)] = pod
+        if pod is None:
+            return
+        known = before.problems if before is not None else ()
+        for problem in pod.problems:
+            if problem not in known:
+                logger.warning("Pod has an unreadable annotation", pod=f"{pod.namespace}/{pod.name}", problem=problem)

@@ -1,0 +1,192 @@
+"""
+Start the monitor: one loop that scans and gives feedback, one that asks the driver, one that follows Pods, one server.
+
+Owns the wiring and the clock. An error of one directory, one region or the driver is logged and survived; any other
+ends the process, and the kubelet starts it again. Nothing is kept that the files and the API do not say again.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from importlib import metadata
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from hami_monitor.collector import MonitorCollector
+from hami_monitor.config import NAME, Config, ConfigError, config
+from hami_monitor.containers import ContainerDirectory, abandoned
+from hami_monitor.directories import Directories
+from hami_monitor.families import HostDevice, Observation
+from hami_monitor.feedback import plan_writes
+from hami_monitor.kube import Pods
+from hami_monitor.nvml import DriverError, Nvml
+from hami_monitor.regions import Regions
+from hami_monitor.status import MonitorStatus
+from hami_monitor.usage import container_usage, feedback_state
+from hamicommon.runtime import http, logs, process
+from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.reflector import Backoff
+
+STALLED_SECONDS = 60.0
+"""Without a finished round for this long, and for twelve intervals, the process is not alive."""
+
+logger = structlog.get_logger()
+
+
+class Monitor:
+    """One life of the monitor: what it holds between rounds, scrapes and readings of the driver."""
+
+    def __init__(self, settings: Config, pods: Pods, nvml: Nvml) -> None:
+        """Hold nothing yet."""
+        self._settings = settings
+        self._pods = pods
+        self._nvml = nvml
+        self._directories = Directories(settings.hook_path)
+        self._regions = Regions(self._directories.path)
+        self._host_devices: tuple[HostDevice, ...] = ()
+        self._driver_problem: str | None = "not asked yet"
+        self._scan_problem: str | None = None
+        self._odd_names: tuple[str, ...] = ()
+        self._removed = 0
+        self._rounds = 0
+        self._last_round = time.monotonic()
+
+    async def run_rounds(self) -> None:
+        """Scan and give feedback, once an interval, until cancelled."""
+        while True:
+            began = time.monotonic()
+            await self.round()
+            self._last_round = time.monotonic()
+            await asyncio.sleep(max(0.0, self._settings.round_seconds - (time.monotonic() - began)))
+
+    async def round(self) -> None:
+        """Look at the directories, delete what is abandoned, and store what the containers' activity asks for."""
+        try:
+            directories, odd_names = self._directories.scan()
+        except OSError as error:
+            self._report_scan(f"{self._directories.path}: {error.strerror}")
+            return
+        self._report_scan(None)
+        for name in set(odd_names) - set(self._odd_names):
+            logger.warning("Directory is not named <pod UID>_<container name>", name=name)
+        self._odd_names = odd_names
+        gone = set(abandoned(directories, self._pods.cache(), time.time(), self._settings.resync_seconds))
+        self._regions.follow(directory for directory in directories if directory not in gone)
+        for directory in sorted(gone, key=lambda directory: directory.key):
+            await self._remove(directory)
+        self._regions.store(plan_writes({key: feedback_state(region) for key, region in self._regions.read().items()}))
+        self._rounds += 1
+
+    async def follow_driver(self) -> None:
+        """Ask the driver once an interval, more and more rarely while it does not answer, until cancelled."""
+        backoff = Backoff(first_seconds=self._settings.round_seconds, last_seconds=60.0)
+        while True:
+            try:
+                self._host_devices = await self._nvml.devices()
+            except DriverError as error:
+                self._host_devices = ()
+                self._report_driver(str(error))
+                await asyncio.sleep(backoff.next_seconds(at_least=self._settings.round_seconds))
+                continue
+            backoff.reset()
+            self._report_driver(None)
+            await asyncio.sleep(self._settings.round_seconds)
+
+    def observe(self) -> Observation:
+        """Return what a scrape shows now."""
+        usages = {key: container_usage(region) for key, region in self._regions.read().items()}
+        return Observation(
+            node_name=self._settings.node_name,
+            now_seconds=time.time(),
+            pods=self._pods.shown(),
+            usages=usages,
+            refused=frozenset(self._regions.refusals),
+            host_devices=self._host_devices,
+        )
+
+    def status(self) -> MonitorStatus:
+        """Return how the monitor itself is doing."""
+        return MonitorStatus(
+            regions=len(self._regions),
+            refused=Counter(self._regions.refusals.values()),
+            writes=self._regions.writes,
+            directories_removed=self._removed,
+            rounds=self._rounds,
+            is_driver_available=self._driver_problem is None,
+            pod_lists=self._pods.lists,
+        )
+
+    def live(self) -> str | None:
+        """Return None while rounds are finished in time, else what is wrong."""
+        silent_seconds = time.monotonic() - self._last_round
+        if silent_seconds > max(STALLED_SECONDS, 12 * self._settings.round_seconds):
+            return f"the last round ended {silent_seconds:.0f} s ago"
+        return None
+
+    def ready(self) -> str | None:
+        """Return None once scrapes show every container of the Node, else what is missing."""
+        if not self._pods.is_synced:
+            return f"the Pods of node {self._settings.node_name} have not been listed yet"
+        return self._scan_problem or (None if self._rounds else "the first round has not ended yet")
+
+    def close(self) -> None:
+        """Let go of every region."""
+        self._regions.close()
+
+    async def _remove(self, directory: ContainerDirectory) -> None:
+        try:
+            await asyncio.to_thread(self._directories.remove, directory)
+        except OSError as error:
+            logger.warning("Container directory cannot be deleted", directory=str(directory.key), error=str(error))
+            return
+        self._removed += 1
+        logger.info("Deleted the directory of a container whose Pod is gone", directory=str(directory.key))
+
+    def _report_driver(self, problem: str | None) -> None:
+        if problem != self._driver_problem:
+            if problem is None:
+                logger.info("The driver answers", devices=len(self._host_devices))
+            else:
+                logger.warning("No host metrics until the driver answers", error=problem)
+        self._driver_problem = problem
+
+    def _report_scan(self, problem: str | None) -> None:
+        if problem is not None and problem != self._scan_problem:
+            logger.warning("Container directories cannot be listed", error=problem)
+        self._scan_problem = problem
+
+
+async def serve(settings: Config, version: str) -> None:
+    """Run one life of the monitor, until cancelled or an unknown error."""
+    for warning in settings.warnings:
+        logger.warning("Setting ignored", problem=warning)
+    async with await Kube.connect(settings.kubeconfig or None, f"{NAME}/{version}") as kube:
+        pods = Pods(kube, settings.node_name)
+        monitor = Monitor(settings, pods, Nvml())
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(MonitorCollector(monitor.observe, monitor.status, version, legacy=settings.legacy_metrics))
+        app = http.application(NAME, version, live=monitor.live, ready=monitor.ready, registry=registry)
+        server = await http.serve(app, settings.metrics_bind_address)
+        logger.info("Serving", port=server.port, node=settings.node_name, hook_path=settings.hook_path)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(pods.run())
+                tasks.create_task(monitor.run_rounds())
+                tasks.create_task(monitor.follow_driver())
+        finally:
+            await server.close()
+            monitor.close()
+
+
+def main() -> None:
+    """Run `hami-monitor`."""
+    version = metadata.version(NAME)
+    try:
+        settings = config(sys.argv[1:], os.environ, version)
+    except ConfigError as error:
+        sys.exit("\n".join(f"{NAME}: {problem}" for problem in error.problems))
+    logs.configure(settings.verbosity)
+    sys.exit(process.run(lambda: serve(settings, version), NAME))

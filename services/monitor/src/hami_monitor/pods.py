@@ -1,0 +1,129 @@
+"""
+Turn the API's Pods into what the monitor needs to know of them.
+
+Owns which Pods and containers are shown. Talks to nobody. Neighbours: `kube` feeds it, `families` reads the result.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hamicommon.errors import HamiError
+from hamicommon.model import MigAllocation, Share
+from hamicommon.wire import keys
+from hamicommon.wire.mig import decode_mig_allocations
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+
+ALLOCATED_KEY = "hami.io/vgpu-devices-allocated"
+"""Pod annotation: the NVIDIA shares the Pod was granted, never erased."""
+ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class MonitoredPod:
+    """A Pod of this Node whose devices were granted here."""
+
+    uid: str
+    namespace: str
+    name: str
+    containers: tuple[str, ...]
+    """Names of all containers, init containers first, as allocations count them."""
+    shown: frozenset[str]
+    """Those that are in the metrics: init containers only while they may still run."""
+    shares: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
+    """What each container was granted; empty for a Pod that has ended."""
+    mig_allocations: tuple[tuple[str, MigAllocation], ...] = ()
+    """Each MIG instance with the name of its container."""
+    problems: tuple[str, ...] = ()
+    """One sentence for each annotation that cannot be read."""
+
+
+def pod_uid(pod: Mapping[str, Any]) -> str:
+    """Return the UID of *pod*, empty if it has none."""
+    return str(_metadata(pod).get("uid") or "")
+
+
+def monitored_pod(pod: Mapping[str, Any], node_name: str) -> MonitoredPod | None:
+    """
+    Return *pod* as the monitor sees it, or None if no device was granted to it on *node_name*.
+
+    The mark is the label that HAMi sets since 2.5, or the annotation of the same name that every version sets.
+    """
+    metadata = _metadata(pod)
+    annotations = metadata.get("annotations") or {}
+    if node_name not in (annotations.get(keys.POD_NODE), (metadata.get("labels") or {}).get(keys.POD_NODE)):
+        return None
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    init_containers, regular = spec.get("initContainers") or [], spec.get("containers") or []
+    containers = (*init_containers, *regular)
+    names = tuple(str(container.get("name") or "") for container in containers)
+    problems: list[str] = []
+    return MonitoredPod(
+        uid=pod_uid(pod),
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        containers=names,
+        shown=frozenset(names) - _finished(init_containers, status.get("initContainerStatuses") or []),
+        shares={} if status.get("phase") in ENDED_PHASES else _shares(annotations, containers, problems),
+        mig_allocations=_mig_allocations(annotations, names, problems),
+        problems=tuple(problems),
+    )
+
+
+def _metadata(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    return pod.get("metadata") or {}
+
+
+def _finished(init_containers: Iterable[Mapping[str, Any]], statuses: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the init containers that succeeded and so never run again. A sidecar (restartPolicy Always) always may."""
+    succeeded = {status.get("name") for status in statuses if _exit_code(status) == 0}
+    return frozenset(
+        str(container.get("name"))
+        for container in init_containers
+        if container.get("restartPolicy") != "Always" and container.get("name") in succeeded
+    )
+
+
+def _exit_code(status: Mapping[str, Any]) -> Any:
+    return ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
+
+
+def _shares(
+    annotations: Mapping[str, str], containers: Sequence[Mapping[str, Any]], problems: list[str]
+) -> Mapping[str, tuple[Share, ...]]:
+    text = annotations.get(ALLOCATED_KEY)
+    if not text:
+        return {}
+    try:
+        granted = decode_pod_devices(text)
+    except HamiError as error:
+        problems.append(f"annotation {ALLOCATED_KEY}: {error}")
+        return {}
+    shares = shares_by_container(granted, len(containers), [_asks_for_devices(container) for container in containers])
+    return {
+        str(container.get("name") or ""): share for container, share in zip(containers, shares, strict=True) if share
+    }
+
+
+def _asks_for_devices(container: Mapping[str, Any]) -> bool:
+    """
+    Return whether *container* is limited in anything that a device plugin may offer.
+
+    Which resource is the vendor's is the device config's to say; for telling containers apart, any name with a domain
+    will do.
+    """
+    return any("/" in name for name in (container.get("resources") or {}).get("limits") or {})
+
+
+def _mig_allocations(
+    annotations: Mapping[str, str], names: tuple[str, ...], problems: list[str]
+) -> tuple[tuple[str, MigAllocation], ...]:
+    try:
+        allocations = decode_mig_allocations(annotations.get(keys.MIG_ALLOCATIONS) or "")
+    except HamiError as error:
+        problems.append(f"annotation {keys.MIG_ALLOCATIONS}: {error}")
+        return ()
+    inside = [allocation for allocation in allocations if allocation.container_index < len(names)]
+    if len(inside) < len(allocations):
+        problems.append(f"annotation {keys.MIG_ALLOCATIONS}: names a container past the Pod's {len(names)}")
+    return tuple((names[allocation.container_index], allocation) for allocation in inside)

@@ -1,0 +1,193 @@
+"""
+Read one region file, and store the two fields the monitor may write.
+
+Owns the open file of one container. The container owns the bytes: it may shrink, replace or garble the file at any
+moment, and may have put a link or a pipe in its place. So reading goes through `preadv`, which ends at the end of the
+file where a mapping would end the process, and only the page that holds the two fields is mapped.
+Must never write anything else. Neighbours: `hamicommon.wire.region` knows the layouts, `regions` keeps one of these for
+each container.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import stat
+from pathlib import Path
+from typing import Self
+
+from hami_monitor.atomic_store import store_int32
+from hami_monitor.containers import Refusal
+from hami_monitor.feedback import FeedbackWrite
+from hami_monitor.usage import RegionReading
+from hamicommon.errors import HamiError
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.region import (
+    DEVICES,
+    HEADER_BYTES,
+    SLOTS,
+    UUID_BYTES,
+    Layout,
+    decode_region,
+    detect_layout,
+)
+
+OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Follow no link out of the container's directory, wait for nobody at a pipe."""
+
+_scratch: dict[int, bytearray] = {}
+"""One buffer for each size of region: a reading is decoded before the next one begins."""
+
+
+class RegionRefusedError(HamiError):
+    """A region file that is not read: `refusal` is the kind, `detail` what was found."""
+
+    def __init__(self, path: Path, refusal: Refusal, detail: str) -> None:
+        super().__init__(f"{path}: {detail}")
+        self.path = path
+        self.refusal = refusal
+        self.detail = detail
+
+
+class RegionFile:
+    """One open region file."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Take over *descriptor*, which is open for reading and writing; use `open`."""
+        self._path = path
+        self._descriptor = descriptor
+        self._status = os.fstat(descriptor)
+        self._page: mmap.mmap | None = None
+        self._page_start = 0
+        self._layout: Layout | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """
+        Open the file at *path* and read it once.
+
+        Raises:
+            RegionRefusedError: it cannot be opened, is no regular file, or is no region of a known layout.
+        """
+        try:
+            file = cls(path, os.open(path, OPEN_FLAGS))
+        except OSError as error:
+            raise RegionRefusedError(path, Refusal.UNREADABLE, f"cannot be opened: {error.strerror}") from error
+        try:
+            file._begin()
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether *path* still names this very file, and not one made anew."""
+        try:
+            status = path.lstat()
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == (self._status.st_dev, self._status.st_ino)
+
+    def read(self) -> RegionReading:
+        """
+        Return what the region says now: its head, the slots in use and its tail; the rest stays unread.
+
+        The last slot belongs to the tail: a library of another layout leaves its traces there.
+
+        Raises:
+            RegionRefusedError: the file was shrunk, or is no longer of the layout it was opened with.
+        """
+        layout = self._detect()
+        if self._layout is not None and layout is not self._layout:
+            raise self._refused(Refusal.UNKNOWN_LAYOUT, f"was {self._layout.name}, now says {layout.name}")
+        view = memoryview(_scratch.setdefault(layout.region_size, bytearray(layout.region_size)))
+        self._fill(view, layout.proc_num - layout.slot_size, layout.region_size)
+        slots = int.from_bytes(view[layout.proc_num : layout.proc_num + 4], "little", signed=True)
+        self._fill(view, 0, layout.procs + max(0, min(slots, SLOTS)) * layout.slot_size)
+        try:
+            region = decode_region(view)
+        except DecodeError as error:
+            raise self._refused(Refusal.UNKNOWN_LAYOUT, str(error)) from error
+        return RegionReading(region, _uuids(view, layout))
+
+    def store(self, write: FeedbackWrite) -> list[str]:
+        """
+        Store the fields of *write* that are not None and return their names.
+
+        Raises:
+            RegionRefusedError: the file was shrunk and no longer holds them.
+        """
+        assert self._layout is not None
+        stored = []
+        for name, offset, value in (
+            ("recent_kernel", self._layout.recent_kernel, write.recent_kernel),
+            ("utilization_switch", self._layout.utilization_switch, write.utilization_switch),
+        ):
+            if value is not None:
+                self._store(offset, value)
+                stored.append(name)
+        return stored
+
+    def close(self) -> None:
+        """Unmap and close; a second call does nothing."""
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _begin(self) -> None:
+        if not stat.S_ISREG(self._status.st_mode):
+            raise self._refused(Refusal.UNREADABLE, f"is not a regular file but {stat.filemode(self._status.st_mode)}")
+        layout = self._detect()
+        self.read()
+        self._map(layout)
+        self._layout = layout
+
+    def _map(self, layout: Layout) -> None:
+        first = min(layout.recent_kernel, layout.utilization_switch)
+        last = max(layout.recent_kernel, layout.utilization_switch)
+        self._page_start = first - first % mmap.ALLOCATIONGRANULARITY
+        try:
+            self._page = mmap.mmap(self._descriptor, last + 4 - self._page_start, offset=self._page_start)
+        except (OSError, ValueError) as error:
+            raise self._refused(Refusal.TRUNCATED, f"cannot be mapped: {error}") from error
+
+    def _detect(self) -> Layout:
+        size = os.fstat(self._descriptor).st_size
+        try:
+            layout = detect_layout(size, os.pread(self._descriptor, HEADER_BYTES, 0))
+        except DecodeError as error:
+            shrunk = self._layout is not None and size < self._layout.region_size
+            raise self._refused(Refusal.TRUNCATED if shrunk else Refusal.UNKNOWN_LAYOUT, str(error)) from error
+        except OSError as error:
+            raise self._refused(Refusal.UNREADABLE, f"cannot be read: {error.strerror}") from error
+        return layout
+
+    def _fill(self, view: memoryview, start: int, end: int) -> None:
+        """Read the bytes *start* to *end* of the file into their place in *view*."""
+        try:
+            count = os.preadv(self._descriptor, [view[start:end]], start)
+        except OSError as error:
+            raise self._refused(Refusal.UNREADABLE, f"cannot be read: {error.strerror}") from error
+        if count < end - start:
+            raise self._refused(Refusal.TRUNCATED, f"ends at byte {start + count}, before byte {end}")
+
+    def _store(self, offset: int, value: int) -> None:
+        assert self._page is not None
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
+        try:
+            store_int32(start + offset - self._page_start, value)
+        except OSError as error:
+            if error.errno != errno.EFAULT:
+                raise
+            raise self._refused(Refusal.TRUNCATED, f"ends before byte {offset}") from error
+
+    def _refused(self, refusal: Refusal, detail: str) -> RegionRefusedError:
+        return RegionRefusedError(self._path, refusal, detail)
+
+
+def _uuids(view: memoryview, layout: Layout) -> tuple[bytes, ...]:
+    starts = range(layout.uuids, layout.uuids + DEVICES * UUID_BYTES, UUID_BYTES)
+    return tuple(bytes(view[start : start + UUID_BYTES]).partition(b"\0")[0] for start in starts)

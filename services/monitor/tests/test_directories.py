@@ -1,0 +1,66 @@
+"""Listing and deleting what is below HOOK_PATH."""
+
+import os
+
+from hami_monitor.containers import ContainerKey
+from hami_monitor.directories import FILE_NAMES_MAX, Directories
+
+
+def test_folder_that_does_not_exist_yet_is_empty(hook_path):
+    """Before the first container starts there is nothing to see."""
+    assert ((), ()) == Directories(str(hook_path.path)).scan()
+
+
+def test_container_directories_are_told_from_everything_else(hook_path, a_region):
+    """Files and links are no containers; a directory of another name is reported and left alone."""
+    hook_path.add("p2_b", a_region())
+    hook_path.add("p1_a")
+    hook_path.add("lost+found")
+    (hook_path.containers / "p3_file").touch()
+    (hook_path.containers / "p4_link").symlink_to(hook_path.containers / "p1_a")
+
+    found, odd = Directories(str(hook_path.path)).scan()
+
+    assert [
+        (ContainerKey("p1", "a"), ("libvgpu.so",)),
+        (ContainerKey("p2", "b"), ("libvgpu.so", "r.cache")),
+    ] == [(directory.key, directory.file_names) for directory in found]
+    assert ("lost+found",) == odd
+
+
+def test_age_is_that_of_the_last_change_in_the_directory(hook_path):
+    """A file made or removed in it counts."""
+    hook_path.add("p1_a")
+    os.utime(hook_path.containers / "p1_a", (5, 1_000_000))
+
+    [directory], _ = Directories(str(hook_path.path)).scan()
+
+    assert 1_000_000 == directory.modified_seconds
+
+
+def test_directory_is_deleted_with_all_that_is_in_it(hook_path, a_region):
+    """Deleting what is already gone is done; a link inside is deleted, not followed."""
+    outside = hook_path.path / "outside"
+    hook_path.add("p1_a", a_region())
+    outside.mkdir()
+    (outside / "kept").touch()
+    (hook_path.containers / "p1_a" / "link").symlink_to(outside)
+    directories = Directories(str(hook_path.path))
+    [directory], _ = directories.scan()
+
+    directories.remove(directory)
+    directories.remove(directory)
+
+    assert ((), ()) == directories.scan()
+    assert (outside / "kept").exists()
+
+
+def test_flood_of_files_does_not_cost_the_others_a_round(hook_path):
+    """A container may fill its directory; no more than so many names are looked at."""
+    directory = hook_path.add("p1_a").parent
+    for number in range(FILE_NAMES_MAX + 100):
+        (directory / f"{number}.txt").touch()
+
+    [found], _ = Directories(str(hook_path.path)).scan()
+
+    assert FILE_NAMES_MAX == len(found.file_names)

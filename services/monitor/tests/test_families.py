@@ -1,0 +1,217 @@
+"""Names, labels and values of what is exported."""
+
+import pytest
+
+from hami_monitor.containers import ContainerKey
+from hami_monitor.families import HostDevice, Observation, build_family, families
+from hami_monitor.pods import MonitoredPod
+from hami_monitor.usage import ContainerUsage, DeviceUsage
+from hamicommon.model import MigAllocation, MigPlacement, Share
+
+MIB = 1 << 20
+NOW = 1000.5
+SHARE_LABELS = {
+    "zone": "vGPU",
+    "namespace": "ns",
+    "pod": "p1",
+    "container": "main",
+    "vdevice_index": "0",
+    "device_uuid": "GPU-a",
+}
+LEGACY_LABELS = {
+    "zone": "vGPU",
+    "podnamespace": "ns",
+    "podname": "p1",
+    "ctrname": "main",
+    "vdeviceid": "0",
+    "deviceuuid": "GPU-a",
+}
+KEY = ContainerKey("u1", "main")
+
+
+def a_pod(**more):
+    defaults = {"uid": "u1", "namespace": "ns", "name": "p1", "containers": ("main",), "shown": frozenset({"main"})}
+    return MonitoredPod(**(defaults | more))
+
+
+def a_usage(*, last_kernel_seconds=900, **more):
+    amounts = {"memory_limit_bytes": 3000, "memory_used_bytes": 100, "context_bytes": 60, "module_bytes": 10}
+    device = DeviceUsage(
+        **({"index": 0, "uuid": "GPU-a", "buffer_bytes": 25, "utilization_percent": 40} | amounts | more)
+    )
+    return ContainerUsage((device,), last_kernel_seconds)
+
+
+def a_host_device(**more):
+    defaults = {"index": 0, "uuid": "GPU-a", "name": "NVIDIA T4", "memory_used_bytes": 500}
+    return HostDevice(**(defaults | {"utilization_percent": 70, "memory_utilization_percent": 30} | more))
+
+
+def an_observation(**more):
+    return Observation(
+        **({"node_name": "n1", "now_seconds": NOW, "pods": (a_pod(),), "usages": {KEY: a_usage()}} | more)
+    )
+
+
+def samples(observation, *, legacy=False):
+    """Return {name: [(labels, value), ...]} of everything that is exported."""
+    found = {}
+    for family in families(observation, legacy=legacy):
+        found[family.name] = [(sample.labels, sample.value) for sample in family.samples]
+    return found
+
+
+def test_share_families_are_hamis():
+    """Names, labels and values of a container with one device."""
+    expected = {
+        "hami_vgpu_memory_used_bytes": 100,
+        "hami_vgpu_memory_limit_bytes": 3000,
+        "hami_container_device_memory_bytes": 100,
+        "hami_container_device_utilization_ratio": 40,
+        "hami_container_last_kernel_elapsed_seconds": 100.5,
+        "hami_vgpu_memory_context_bytes": 60,
+        "hami_vgpu_memory_module_bytes": 10,
+        "hami_vgpu_memory_buffer_bytes": 25,
+    }
+
+    found = samples(an_observation())
+
+    assert {name: [(SHARE_LABELS, value)] for name, value in expected.items()} == {
+        name: found[name] for name in found if "host" not in name and "mig" not in name
+    }
+
+
+def test_host_families_are_hamis():
+    """The vendor is put before the driver's name, and the memory controller's family has no node."""
+    labels = {"zone": "vGPU", "device_index": "0", "device_uuid": "GPU-a", "device_type": "NVIDIA-NVIDIA T4"}
+
+    found = samples(an_observation(host_devices=(a_host_device(),)))
+
+    assert {
+        "hami_host_gpu_memory_used_bytes": [(labels | {"node": "n1"}, 500)],
+        "hami_host_gpu_utilization_ratio": [(labels | {"node": "n1"}, 70)],
+        "hami_host_gpu_memory_controller_utilization_ratio": [(labels, 30)],
+    } == {name: found[name] for name in found if "host" in name}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "left_out"),
+    [
+        ("memory_used_bytes", "hami_host_gpu_memory_used_bytes"),
+        ("utilization_percent", "hami_host_gpu_utilization_ratio"),
+        ("memory_utilization_percent", "hami_host_gpu_memory_controller_utilization_ratio"),
+    ],
+)
+def test_value_the_driver_cannot_tell_is_left_out(unknown, left_out):
+    """The other families of that device stay."""
+    found = samples(an_observation(host_devices=(a_host_device(**{unknown: None}),)))
+
+    assert [left_out] == [name for name in found if "host" in name and not found[name]]
+
+
+def test_legacy_families_are_hamis():
+    """The old names, whose memory family carries amounts as labels."""
+    host = {"zone": "vGPU", "nodeid": "n1", "deviceidx": "0", "deviceuuid": "GPU-a", "devicetype": "NVIDIA-NVIDIA T4"}
+    amounts = {"context": "60", "module": "10", "data": "25", "offset": "5"}
+    observation = an_observation(host_devices=(a_host_device(),))
+
+    found = samples(observation, legacy=True)
+
+    assert {
+        "HostGPUMemoryUsage": [(host, 500)],
+        "HostCoreUtilization": [(host, 70)],
+        "vGPU_device_memory_usage_in_bytes": [(LEGACY_LABELS, 100)],
+        "vGPU_device_memory_limit_in_bytes": [(LEGACY_LABELS, 3000)],
+        "Device_utilization_desc_of_container": [(LEGACY_LABELS, 40)],
+        "Device_last_kernel_of_container": [(LEGACY_LABELS, 100.5)],
+        "Device_memory_desc_of_container": [(LEGACY_LABELS | amounts, 100)],
+        "MigInfo": [],
+    } == {name: rows for name, rows in found.items() if not name.startswith("hami_")}
+    assert samples(observation) == {name: rows for name, rows in found.items() if name.startswith("hami_")}
+
+
+@pytest.mark.parametrize(
+    ("last_kernel_seconds", "expected"),
+    [
+        pytest.param(None, [], id="never"),
+        pytest.param(900, [100.5], id="before"),
+        pytest.param(2000, [0.0], id="later"),
+    ],
+)
+def test_idle_time_counts_from_the_last_launch(last_kernel_seconds, expected):
+    """Without a launch there is none, and a clock that went back does not make it negative."""
+    usages = {KEY: a_usage(last_kernel_seconds=last_kernel_seconds)}
+
+    found = samples(an_observation(usages=usages))
+
+    assert expected == [value for _, value in found["hami_container_last_kernel_elapsed_seconds"]]
+
+
+def test_container_that_has_not_started_has_its_grant_as_limit():
+    """Series begin with the grant: nothing used of what was promised, in the driver's order of devices."""
+    shares = {"main": (Share("GPU-b", "NVIDIA", 2000, 0), Share("GPU-a", "NVIDIA", 1000, 0))}
+    host_devices = (a_host_device(), a_host_device(index=1, uuid="GPU-b"))
+
+    found = samples(an_observation(usages={}, pods=(a_pod(shares=shares),), host_devices=host_devices))
+
+    assert [("0", "GPU-a", 1000 * MIB), ("1", "GPU-b", 2000 * MIB)] == [
+        (labels["vdevice_index"], labels["device_uuid"], value)
+        for labels, value in found["hami_vgpu_memory_limit_bytes"]
+    ]
+    assert [0, 0] == [value for _, value in found["hami_vgpu_memory_used_bytes"]]
+    assert [] == found["hami_container_last_kernel_elapsed_seconds"]
+
+
+def test_region_counts_more_than_the_grant():
+    """As soon as there is a region, what it says is shown."""
+    pod = a_pod(shares={"main": (Share("GPU-z", "NVIDIA", 1, 0),)})
+
+    found = samples(an_observation(pods=(pod,)))
+
+    assert [(SHARE_LABELS, 3000)] == found["hami_vgpu_memory_limit_bytes"]
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        pytest.param(an_observation(pods=()), id="pod-unknown"),
+        pytest.param(an_observation(pods=(a_pod(shown=frozenset()),)), id="container-not-shown"),
+        pytest.param(an_observation(pods=(a_pod(uid="u2"),)), id="other-pod"),
+        pytest.param(
+            an_observation(
+                usages={}, refused=frozenset({KEY}), pods=(a_pod(shares={"main": (Share("G", "N", 1, 0),)}),)
+            ),
+            id="region-refused",
+        ),
+    ],
+)
+def test_container_without_a_known_use_is_not_shown(observation):
+    """No Pod, no series; and of a region that cannot be read nothing is claimed."""
+    assert [] == samples(observation)["hami_vgpu_memory_used_bytes"]
+
+
+def test_mig_instance_is_shown_once_it_exists():
+    """An allocation without run time identity is not an instance yet; its container shows no grant either."""
+    promised = MigAllocation(0, 0, "GPU-a", "1g.5gb", MigPlacement(0, 1))
+    existing = MigAllocation(0, 1, "GPU-b", "2g.10gb", MigPlacement(2, 2), "MIG-x", 4, 0)
+    pod = a_pod(
+        mig_allocations=(("main", promised), ("main", existing)), shares={"main": (Share("GPU-a", "NVIDIA", 1, 0),)}
+    )
+    instance = {"vdevice_index": "1", "device_uuid": "GPU-b", "mig_uuid": "MIG-x", "profile": "2g.10gb"}
+    ids = {"gpu_instance_id": "4", "compute_instance_id": "0"}
+    legacy = LEGACY_LABELS | {"vdeviceid": "1", "deviceuuid": "GPU-b", "instanceid": "4"}
+
+    found = samples(an_observation(usages={}, pods=(pod,)), legacy=True)
+
+    assert [(SHARE_LABELS | instance | ids, 1)] == found["hami_mig_device_info"]
+    assert [(legacy, 1)] == found["MigInfo"]
+    assert [] == found["hami_vgpu_memory_limit_bytes"]
+
+
+def test_build_family_has_hamis_labels():
+    """The one family without a zone."""
+    [sample] = build_family("1.2.3", "3.11.4", "linux/amd64").samples
+
+    assert ("hami_build_info", 1) == (sample.name, sample.value)
+    assert {"version", "revision", "build_date", "go_version", "compiler", "platform"} == set(sample.labels)
+    assert ("1.2.3", "python3.11.4") == (sample.labels["version"], sample.labels["go_version"])

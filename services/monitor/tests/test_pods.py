@@ -1,0 +1,142 @@
+"""What the monitor takes from the API's Pods."""
+
+import pytest
+
+from hami_monitor.pods import monitored_pod, pod_uid
+from hamicommon.model import MigAllocation, MigPlacement, Share
+
+NODE = "n1"
+MIG_TEXT = (
+    '[{"containerIndex":1,"deviceIndex":0,"gpuUUID":"GPU-a","profile":"1g.5gb","placement":{"start":0,"size":1},'
+    '"migUUID":"MIG-x","gpuInstanceID":4,"computeInstanceID":0}]'
+)
+MIG = MigAllocation(1, 0, "GPU-a", "1g.5gb", MigPlacement(0, 1), "MIG-x", 4, 0)
+GPU_A = Share("GPU-a", "NVIDIA", 3000, 25)
+
+
+def a_container(name, *, gpus=1, **more):
+    return {"name": name, "resources": {"limits": {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}}, **more}
+
+
+def a_pod(*, containers=("main",), init=(), labels=None, annotations=None, phase="Running", init_statuses=()):
+    return {
+        "metadata": {
+            "uid": "u1",
+            "namespace": "ns",
+            "name": "p1",
+            "labels": labels,
+            "annotations": {"hami.io/vgpu-node": NODE} if annotations is None else annotations,
+        },
+        "spec": {
+            "nodeName": NODE,
+            "initContainers": [item if isinstance(item, dict) else a_container(item) for item in init],
+            "containers": [item if isinstance(item, dict) else a_container(item) for item in containers],
+        },
+        "status": {"phase": phase, "initContainerStatuses": list(init_statuses)},
+    }
+
+
+def with_allocation(text):
+    return {"hami.io/vgpu-node": NODE, "hami.io/vgpu-devices-allocated": text}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "is_shown"),
+    [
+        pytest.param({"hami.io/vgpu-node": NODE}, {}, True, id="label"),
+        pytest.param(None, {"hami.io/vgpu-node": NODE}, True, id="annotation"),
+        pytest.param({"hami.io/vgpu-node": "n2"}, {"hami.io/vgpu-node": "n2"}, False, id="granted-elsewhere"),
+        pytest.param({}, {}, False, id="not-ours"),
+    ],
+)
+def test_pod_is_shown_when_its_devices_were_granted_here(labels, annotations, is_shown):
+    """The label that HAMi sets since 2.5, or the annotation all versions set."""
+    assert is_shown == (monitored_pod(a_pod(labels=labels, annotations=annotations), NODE) is not None)
+
+
+def test_bare_object_is_no_pod_of_ours():
+    """An object without metadata has no UID and is not shown."""
+    assert ("", None) == (pod_uid({}), monitored_pod({}, NODE))
+
+
+@pytest.mark.parametrize(
+    ("init", "state", "expected"),
+    [
+        pytest.param("setup", {"running": {}}, {"setup", "main"}, id="init-running"),
+        pytest.param("setup", {"waiting": {}}, {"setup", "main"}, id="init-waiting"),
+        pytest.param("setup", {"terminated": {"exitCode": 0}}, {"main"}, id="init-done"),
+        pytest.param("setup", {"terminated": {"exitCode": 1}}, {"setup", "main"}, id="init-failed-and-tried-again"),
+        pytest.param(
+            a_container("proxy", restartPolicy="Always"), {"running": {}}, {"proxy", "main"}, id="sidecar-running"
+        ),
+        pytest.param(
+            a_container("proxy", restartPolicy="Always"),
+            {"terminated": {"exitCode": 0}},
+            {"proxy", "main"},
+            id="sidecar-restarting",
+        ),
+    ],
+)
+def test_init_container_is_shown_while_it_may_run(init, state, expected):
+    """A finished one would count its share a second time; a sidecar is as regular as the others."""
+    name = init if isinstance(init, str) else init["name"]
+
+    pod = monitored_pod(a_pod(init=[init], init_statuses=[{"name": name, "state": state}]), NODE)
+
+    assert expected == set(pod.shown)
+
+
+def test_share_belongs_to_its_container_in_pod_order():
+    """Init containers come first, and a container that asked for nothing has an empty place."""
+    pod = monitored_pod(
+        a_pod(
+            init=["setup"],
+            containers=[a_container("web", gpus=0), "main"],
+            annotations=with_allocation(";;GPU-a,NVIDIA,3000,25:;"),
+        ),
+        NODE,
+    )
+
+    assert {"main": (GPU_A,)} == dict(pod.shares)
+
+
+def test_share_of_a_value_that_lost_its_empty_places_finds_its_container():
+    """A HAMi scheduler may leave empty places out; the container that asked for a device gets the share."""
+    pod = monitored_pod(
+        a_pod(containers=[a_container("web", gpus=0), "main"], annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")),
+        NODE,
+    )
+
+    assert {"main": (GPU_A,)} == dict(pod.shares)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_ended_pod_has_no_shares(phase):
+    """What it was granted is free again."""
+    pod = monitored_pod(a_pod(phase=phase, annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")), NODE)
+
+    assert {} == pod.shares
+
+
+def test_mig_instance_is_named_with_its_container():
+    """The index counts init containers first."""
+    pod = monitored_pod(
+        a_pod(init=["setup"], annotations={"hami.io/vgpu-node": NODE, "hami.io/vgpu-mig-allocations": MIG_TEXT}), NODE
+    )
+
+    assert (("main", MIG),) == pod.mig_allocations
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        pytest.param("hami.io/vgpu-devices-allocated", "GPU-a,NVIDIA,lots,25:;", id="shares"),
+        pytest.param("hami.io/vgpu-mig-allocations", "{", id="mig-not-json"),
+        pytest.param("hami.io/vgpu-mig-allocations", MIG_TEXT, id="mig-of-a-container-past-the-last"),
+    ],
+)
+def test_unreadable_annotation_is_a_problem_of_its_pod_only(key, text):
+    """The Pod is still shown, and one sentence names the annotation."""
+    pod = monitored_pod(a_pod(annotations={"hami.io/vgpu-node": NODE, key: text}), NODE)
+
+    assert ({}, (), [True]) == (pod.shares, pod.mig_allocations, [key in problem for problem in pod.problems])

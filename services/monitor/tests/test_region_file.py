@@ -1,0 +1,292 @@
+"""Reading region files of every layout, and storing no more than two fields."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hami_monitor.containers import Refusal
+from hami_monitor.feedback import RECENT_MAX, FeedbackState, FeedbackWrite
+from hami_monitor.region_file import RegionFile, RegionRefusedError
+from hami_monitor.usage import ContainerUsage, DeviceUsage, container_usage, feedback_state
+from hamicommon.wire.region import (
+    LAYOUT_V0,
+    LAYOUT_V1_1,
+    LAYOUT_V1_1_SHIFTED,
+    LAYOUT_V1_2,
+    SLOTS,
+    decode_region,
+)
+
+RELEASED = [LAYOUT_V0, LAYOUT_V1_1, LAYOUT_V1_1_SHIFTED, LAYOUT_V1_2]
+of_every_release = pytest.mark.parametrize("layout", RELEASED, ids=lambda layout: layout.name)
+
+
+@pytest.fixture
+def opened(tmp_path, a_region):
+    """Return a function that makes a region file and opens it."""
+    files = []
+
+    def make(*arguments, **more):
+        path = tmp_path / "r.cache"
+        path.write_bytes(a_region(*arguments, **more))
+        files.append(RegionFile.open(path))
+        return path, files[-1]
+
+    yield make
+    for file in files:
+        file.close()
+
+
+def open_descriptors():
+    """Return how many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def refusal_of(path):
+    """Return the kind of refusal that opening *path* meets."""
+    with pytest.raises(RegionRefusedError) as caught:
+        RegionFile.open(path)
+    return caught.value.refusal
+
+
+@of_every_release
+def test_usage_is_read_from_every_released_layout(layout, opened, a_process):
+    """Two processes on two devices add up per device; one that is gone does not count."""
+    _, file = opened(
+        layout,
+        uuids=(b"GPU-a", b"GPU-b"),
+        limits=(4000, 2**64 - 1),
+        processes=(
+            a_process({0: (10, 20, 30, 5, 65), 1: (1, 0, 0, 0, 1)}, {0: 40, 1: 7}),
+            a_process({0: (100, 0, 0, 0, 100)}, {0: 99}, status=0),
+            a_process({0: (3, 0, 4, 0, 7)}, {0: 50}, status=2),
+        ),
+        last_kernel_time=1_700_000_000,
+    )
+
+    expected = ContainerUsage(
+        (
+            DeviceUsage(0, "GPU-a", 4000, 72, 13, 20, 34, 90),
+            DeviceUsage(1, "GPU-b", 2**64 - 1, 1, 1, 0, 0, 7),
+        ),
+        last_kernel_seconds=None if layout is LAYOUT_V0 else 1_700_000_000,
+    )
+
+    assert expected == container_usage(file.read())
+
+
+@of_every_release
+def test_feedback_state_is_read_from_every_released_layout(layout, opened):
+    """The four fields, and every name up to its first NUL, also past the device count."""
+    _, file = opened(
+        layout,
+        uuids=(b"GPU-a", b"", b"GPU-c\0stale", b"\xff" * 96),
+        device_count=1,
+        priority=-7,
+        recent_kernel=-1,
+        utilization_switch=0,
+    )
+
+    assert FeedbackState((b"GPU-a", b"GPU-c", b"\xff" * 96), -7, -1, 0) == feedback_state(file.read())
+
+
+@of_every_release
+@pytest.mark.parametrize("slots", [0, 1, SLOTS])
+def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout, slots, opened, a_process):
+    """Slots past the last used one are not read and do not matter, though there are remains in them."""
+    path, file = opened(layout, processes=(a_process({0: (1, 2, 3, 4, 10)}, {0: 1}),) * slots)
+    with path.open("r+b") as remains:
+        remains.seek(layout.procs + min(slots + 1, SLOTS - 2) * layout.slot_size)
+        remains.write(b"\xee" * 64)
+
+    assert decode_region(path.read_bytes()) == file.read().region
+
+
+def test_remains_of_another_file_are_not_read(tmp_path, a_region, a_process):
+    """Files are read one after the other, and none sees what the one before had in its slots."""
+    full, empty = tmp_path / "full.cache", tmp_path / "empty.cache"
+    full.write_bytes(a_region(processes=(a_process({0: (1, 2, 3, 4, 10)}),) * SLOTS))
+    empty.write_bytes(a_region())
+    full_file, empty_file = RegionFile.open(full), RegionFile.open(empty)
+
+    full_file.read()
+
+    assert decode_region(empty.read_bytes()) == empty_file.read().region
+
+
+@of_every_release
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(FeedbackWrite(recent_kernel=-1), id="recent-kernel"),
+        pytest.param(FeedbackWrite(utilization_switch=0), id="switch"),
+        pytest.param(FeedbackWrite(recent_kernel=RECENT_MAX - 1, utilization_switch=0), id="both"),
+    ],
+)
+def test_store_changes_its_fields_and_no_other_byte(layout, write, opened, a_process):
+    """Everything else in the file stays as the library left it."""
+    path, file = opened(layout, processes=(a_process({0: (1, 2, 3, 4, 10)}),))
+    expected = bytearray(path.read_bytes())
+    for offset, value in (
+        (layout.recent_kernel, write.recent_kernel),
+        (layout.utilization_switch, write.utilization_switch),
+    ):
+        if value is not None:
+            expected[offset : offset + 4] = value.to_bytes(4, "little", signed=True)
+
+    file.store(write)
+
+    assert bytes(expected) == path.read_bytes()
+
+
+def test_store_reaches_a_process_that_has_the_file_mapped(opened):
+    """The library sees the value in its own mapping, and the monitor the library's."""
+    path, file = opened(recent_kernel=2)
+    program = (
+        "import mmap, struct, sys\n"
+        "with open(sys.argv[1], 'r+b') as f, mmap.mmap(f.fileno(), 0) as m:\n"
+        "    print('mapped', flush=True); sys.stdin.readline()\n"
+        "    at = int(sys.argv[2]); print(struct.unpack_from('<i', m, at)[0], flush=True)\n"
+        "    struct.pack_into('<i', m, at, 2); print('launched', flush=True); sys.stdin.readline()\n"
+    )
+    arguments = [sys.executable, "-c", program, str(path), str(LAYOUT_V1_2.recent_kernel)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as library:
+        assert "mapped\n" == library.stdout.readline()
+        file.store(FeedbackWrite(recent_kernel=-1))
+        library.stdin.write("\n")
+        assert "-1\n" == library.stdout.readline()
+        assert "launched\n" == library.stdout.readline()
+        assert 2 == file.read().region.recent_kernel
+        library.stdin.write("\n")
+
+
+@of_every_release
+@pytest.mark.parametrize("size", [0, 100, 4096, 100_000, -2])
+def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout, size, opened):
+    """Reading and storing end with a refusal, and neither makes the file longer again."""
+    path, file = opened(layout)
+    shrunk = size if size >= 0 else layout.region_size - 1
+    subprocess.run([sys.executable, "-c", f"import os; os.truncate({str(path)!r}, {shrunk})"], check=True)
+
+    with pytest.raises(RegionRefusedError) as read:
+        file.read()
+    if shrunk <= 100_000:
+        with pytest.raises(RegionRefusedError) as stored:
+            file.store(FeedbackWrite(recent_kernel=-1))
+        assert Refusal.TRUNCATED is stored.value.refusal
+
+    assert (Refusal.TRUNCATED, shrunk) == (read.value.refusal, path.stat().st_size)
+
+
+def test_file_grown_back_after_it_was_shrunk_is_no_region(opened):
+    """Its size is right and its content is gone."""
+    path, file = opened()
+    os.truncate(path, 0)
+    os.truncate(path, LAYOUT_V1_2.region_size + 1)
+
+    with pytest.raises(RegionRefusedError) as caught:
+        file.read()
+
+    assert Refusal.UNKNOWN_LAYOUT is caught.value.refusal
+
+
+def test_file_made_anew_is_noticed(tmp_path, a_region):
+    """The same name with another file behind it is another region."""
+    path = tmp_path / "r.cache"
+    path.write_bytes(a_region())
+    file = RegionFile.open(path)
+    assert file.is_at(path)
+
+    other = tmp_path / "other"
+    other.write_bytes(a_region())
+    other.rename(path)
+
+    assert not file.is_at(path)
+    path.unlink()
+    assert not file.is_at(path)
+
+
+def test_file_that_changes_its_layout_is_refused(tmp_path, opened, a_region):
+    """A region that was overwritten in place by another version must be opened again."""
+    path, file = opened(LAYOUT_V1_2)
+    path.write_bytes(a_region(LAYOUT_V1_1))
+
+    with pytest.raises(RegionRefusedError) as caught:
+        file.read()
+
+    assert Refusal.UNKNOWN_LAYOUT is caught.value.refusal
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(b"", Refusal.UNKNOWN_LAYOUT, id="empty"),
+        pytest.param(b"\0" * 2008953, Refusal.UNKNOWN_LAYOUT, id="not-initialised-yet"),
+        pytest.param(b"text" * 500_000, Refusal.UNKNOWN_LAYOUT, id="something-else"),
+    ],
+)
+def test_file_that_is_no_region_is_refused(tmp_path, content, expected):
+    """With the reason that the metric shows."""
+    path = tmp_path / "r.cache"
+    path.write_bytes(content)
+
+    assert expected is refusal_of(path)
+
+
+def test_trap_in_place_of_the_file_is_refused(tmp_path, a_region):
+    """A container controls its directory: a link would lead out of it, a pipe would make the monitor wait."""
+    target = tmp_path / "of-the-host"
+    target.write_bytes(a_region())
+    (tmp_path / "link.cache").symlink_to(target)
+    os.mkfifo(tmp_path / "pipe.cache")
+    (tmp_path / "directory.cache").mkdir()
+
+    found = [refusal_of(tmp_path / name) for name in ("link.cache", "pipe.cache", "directory.cache", "absent.cache")]
+
+    assert [Refusal.UNREADABLE] * 4 == found
+
+
+def test_refused_file_leaves_no_descriptor_open(tmp_path):
+    """A bad file is tried again every round for as long as it is there."""
+    path = tmp_path / "r.cache"
+    path.write_bytes(b"\0" * 100)
+    before = open_descriptors()
+
+    for _ in range(20):
+        refusal_of(path)
+
+    assert before == open_descriptors()
+
+
+@given(
+    data=st.data(),
+    layout=st.sampled_from(RELEASED),
+    patches=st.lists(st.tuples(st.integers(0, 2_100_000), st.binary(min_size=1, max_size=12)), max_size=6),
+    size=st.none() | st.integers(0, 2_100_000),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.property
+def test_garbled_file_is_read_or_refused(tmp_path, a_region, data, layout, patches, size):
+    """Whatever a container does to its file, the amounts are whole numbers from 0 on, or it is refused."""
+    content = a_region(layout)
+    fields = [layout.proc_num, layout.device_count, layout.uuids, layout.procs, layout.procs + layout.slot_status]
+    for offset, patch in patches:
+        at = data.draw(st.sampled_from([offset % len(content), *fields]))
+        content[at : at + len(patch)] = patch
+    path = tmp_path / "garbled.cache"
+    path.write_bytes(content[:size] if size is not None else content)
+
+    try:
+        file = RegionFile.open(path)
+    except RegionRefusedError:
+        return
+    for device in container_usage(file.read()).devices:
+        assert device.memory_used_bytes >= 0
+        assert device.utilization_percent >= 0
+    feedback_state(file.read())
+    file.close()

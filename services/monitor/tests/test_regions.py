@@ -1,0 +1,121 @@
+"""Which regions are open, which are refused, and that one bad file leaves the others alone."""
+
+import os
+
+import pytest
+from structlog.testing import capture_logs
+
+from hami_monitor.containers import ContainerKey, Refusal
+from hami_monitor.directories import Directories
+from hami_monitor.feedback import FeedbackWrite
+from hami_monitor.regions import Regions
+
+GOOD, BAD = ContainerKey("p1", "good"), ContainerKey("p2", "bad")
+
+
+@pytest.fixture
+def regions(hook_path):
+    """Return the regions below an empty HOOK_PATH."""
+    held = Regions(hook_path.containers)
+    yield held
+    held.close()
+
+
+@pytest.fixture
+def look(hook_path, regions):
+    """Return a function that follows the folder as it is, and returns whose regions can be read."""
+
+    def follow():
+        listed, _ = Directories(str(hook_path.path)).scan()
+        regions.follow(listed)
+        return set(regions.read())
+
+    return follow
+
+
+def test_bad_file_is_refused_and_the_rest_is_read(hook_path, a_region, regions, look):
+    """One container's garbage is that container's problem."""
+    hook_path.add("p1_good", a_region())
+    hook_path.add("p2_bad", b"garbage")
+
+    assert {GOOD} == look()
+    assert {BAD: Refusal.UNKNOWN_LAYOUT} == regions.refusals
+
+
+def test_refusal_is_logged_once_and_again_after_a_change(hook_path, look):
+    """A file that stays bad is tried every round and reported once; another fault is reported again."""
+    region = hook_path.add("p2_bad", b"garbage of twelve bytes or more")
+
+    with capture_logs() as logs:
+        for _ in range(3):
+            look()
+        region.write_bytes(b"short")
+        look()
+
+    assert [("warning", "p2_bad"), ("warning", "p2_bad")] == [(log["log_level"], log["container"]) for log in logs]
+    assert logs[0]["error"] != logs[1]["error"]
+
+
+def test_region_appears_when_the_library_has_made_it(hook_path, a_region, regions, look):
+    """A container that has not touched its device has no region, which is no fault; one half made is refused."""
+    hook_path.add("p1_good")
+    assert (set(), {}) == (look(), regions.refusals)
+
+    region = hook_path.add("p1_good", b"\0" * 2008953)
+    assert (set(), {GOOD: Refusal.UNKNOWN_LAYOUT}) == (look(), regions.refusals)
+
+    region.write_bytes(a_region())
+    assert ({GOOD}, {}) == (look(), regions.refusals)
+
+
+def test_region_made_anew_under_the_same_name_is_read(hook_path, a_region, regions, look):
+    """A container that starts again writes a new file, and the old one's values are forgotten."""
+    region = hook_path.add("p1_good", a_region(priority=1))
+    look()
+    region.unlink()
+    region.write_bytes(a_region(priority=7))
+    look()
+
+    assert 7 == regions.read()[GOOD].region.priority
+
+
+def test_region_that_is_gone_is_let_go(hook_path, a_region, regions, look):
+    """The file, the directory, or everything: what is no longer there is closed."""
+    region = hook_path.add("p1_good", a_region())
+    look()
+    region.unlink()
+
+    assert (set(), 0) == (look(), len(regions))
+
+
+def test_too_many_files_are_refused(hook_path, a_region, regions, look):
+    """Two regions and the library: nothing tells which region is in use."""
+    hook_path.add("p1_good", a_region(), "a.cache")
+    hook_path.add("p1_good", a_region(), "b.cache")
+
+    assert (set(), {GOOD: Refusal.TOO_MANY_FILES}) == (look(), regions.refusals)
+
+
+def test_file_shrunk_between_round_and_scrape_is_refused(hook_path, a_region, regions, look):
+    """The scrape leaves it out, storing into it is no error, and the next round opens it again when it is whole."""
+    region = hook_path.add("p1_good", a_region())
+    look()
+    os.truncate(region, 1000)
+
+    regions.store({GOOD: FeedbackWrite(recent_kernel=-1)})
+    assert {} == regions.read()
+    assert {GOOD: Refusal.TRUNCATED} == regions.refusals
+
+    region.write_bytes(a_region())
+    assert {GOOD} == look()
+
+
+def test_stores_are_counted_by_field(hook_path, a_region, regions, look):
+    """For the metric; what is not there is not counted."""
+    hook_path.add("p1_good", a_region())
+    look()
+
+    regions.store({GOOD: FeedbackWrite(recent_kernel=1, utilization_switch=0), BAD: FeedbackWrite(recent_kernel=1)})
+    regions.store({GOOD: FeedbackWrite(recent_kernel=0)})
+
+    assert {"recent_kernel": 2, "utilization_switch": 1} == regions.writes
