@@ -1,0 +1,223 @@
+"""
+The cluster as decisions see it, kept in step with the API server's events and with our own reservations.
+
+Owns the one place where Pods, Nodes and ResourceQuotas become promises: every event is applied at once and
+idempotently, so that order and repetition do not matter. Clock-free: time comes in. Must never count a Pod's
+allocation annotations before the Pod is bound. Neighbours: `kube` delivers the events, `extender` decides on
+`snapshot`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hami_scheduler.filter import Snapshot
+from hami_scheduler.grant import Grant, inits_are_done, is_over, make_grant, read_grant
+from hami_scheduler.health import plugin_is_alive
+from hami_scheduler.inventory import NodeInventory, Problem, count_resource, read_inventory
+from hami_scheduler.ledger import Ledger
+from hami_scheduler.quota import Quotas
+from hami_scheduler.request import read_containers
+from hami_scheduler.reservation import Reservations
+from hami_scheduler.vendor import VendorFrame
+from hamicommon.wire.errors import DecodeError
+
+Report = Callable[[str, str, Problem], None]
+"""Told of each (kind, name, problem) that was contained."""
+
+
+@dataclass(slots=True)
+class _NodeMemory:
+    """What must be remembered of a Node beyond what it offers now."""
+
+    inventory: NodeInventory
+    """The last reading, also while the plugin is dead."""
+    had_replicas: set[str] = field(default_factory=set)
+    """Vendor keys whose kubelet resource was above 0 at some time."""
+    problems: tuple[Problem, ...] = ()
+
+
+class Cluster:
+    """Nodes, grants, reservations and quotas."""
+
+    def __init__(self, vendors: tuple[VendorFrame, ...], report: Report) -> None:
+        """Start empty; *report* hears of what had to be contained."""
+        self.vendors = vendors
+        self.ledger = Ledger()
+        self.quotas = Quotas(vendors)
+        self.reservations = Reservations()
+        self.drift = 0
+        """Numbers a recount found wrong since the start."""
+        self.edited_pods = 0
+        """Bound Pods whose allocation annotation was changed after we had seen it."""
+        self._report = report
+        self._nodes: dict[str, _NodeMemory] = {}
+        self._edited: set[str] = set()
+        self._unreadable: dict[str, str] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What a decision reads; valid until the next event."""
+        return Snapshot(self.ledger, self.quotas)
+
+    # Nodes
+
+    def put_node(self, node: Mapping[str, Any], now: datetime) -> None:
+        """Take *node*, a v1 Node, as it is now."""
+        name = node["metadata"]["name"]
+        memory = self._nodes.get(name)
+        inventory, problems = read_inventory(node, self.vendors, memory.inventory if memory else None)
+        if memory is None:
+            memory = self._nodes[name] = _NodeMemory(inventory)
+        for problem in problems:
+            if problem not in memory.problems:
+                self._report("Node", name, problem)
+        memory.inventory, memory.problems = inventory, problems
+        alive = {frame.key for frame in self.vendors if self._is_alive(node, frame, memory, now)}
+        devices = tuple(device for device in inventory.devices if device.vendor in alive)
+        self.ledger.put_node(_with_devices(inventory, devices))
+
+    def drop_node(self, node: Mapping[str, Any]) -> None:
+        """Forget *node*."""
+        name = node["metadata"]["name"]
+        self._nodes.pop(name, None)
+        self.ledger.drop_node(name)
+
+    def replace_nodes(self, nodes: list[dict[str, Any]], now: datetime) -> None:
+        """Take *nodes* as all there are."""
+        names = {node["metadata"]["name"] for node in nodes}
+        for name in [name for name in self._nodes if name not in names]:
+            self.drop_node({"metadata": {"name": name}})
+        for node in nodes:
+            self.put_node(node, now)
+
+    @staticmethod
+    def _is_alive(node: Mapping[str, Any], frame: VendorFrame, memory: _NodeMemory, now: datetime) -> bool:
+        replica_count = count_resource(node, frame)
+        annotations = (node.get("metadata") or {}).get("annotations") or {}
+        alive = plugin_is_alive(
+            annotations.get(frame.vendor.handshake_key),
+            replica_count,
+            had_replicas=frame.key in memory.had_replicas,
+            now=now,
+        )
+        if replica_count:
+            memory.had_replicas.add(frame.key)
+        return alive
+
+    # Pods
+
+    def put_pod(self, pod: Mapping[str, Any]) -> None:
+        """Take *pod*, a v1 Pod, as it is now."""
+        uid = pod["metadata"].get("uid") or ""
+        if is_over(pod):
+            self._forget(uid)
+        elif (pod.get("spec") or {}).get("nodeName"):
+            self._put_bound(uid, pod)
+
+    def drop_pod(self, pod: Mapping[str, Any]) -> None:
+        """Forget *pod*: its object is gone."""
+        self._forget(pod["metadata"].get("uid") or "")
+
+    def replace_pods(self, pods: list[dict[str, Any]], now: float) -> None:
+        """Take *pods* as all there are; reservations stay, for a list may be older than a choice."""
+        seen = {pod["metadata"].get("uid") or "" for pod in pods}
+        gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in seen]
+        for uid in gone:
+            if uid not in self.reservations:
+                self._forget(uid)
+        self.reservations.missed(seen, now)
+        for pod in pods:
+            self.put_pod(pod)
+
+    def _put_bound(self, uid: str, pod: Mapping[str, Any]) -> None:
+        known = self.ledger.grant(uid)
+        try:
+            grant = read_grant(pod, self.vendors)
+        except DecodeError as error:
+            self._contain(uid, pod, error)
+            self.reservations.drop(uid)
+            if known is not None and known.node != pod["spec"]["nodeName"]:
+                self._release(uid)
+            return
+        if known is not None and uid not in self.reservations and known.node == pod["spec"]["nodeName"]:
+            grant = self._as_first_seen(known, grant, pod)
+        self.reservations.drop(uid)
+        if grant is None:
+            self._release(uid)
+        else:
+            self._hold(grant)
+
+    def _as_first_seen(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
+        """Return what *pod* holds by the shares it was bound with, whatever its annotations say since."""
+        if grant is not None and grant.shares == known.shares:
+            return grant
+        if known.uid not in self._edited:
+            self._edited.add(known.uid)
+            self.edited_pods += 1
+            problem = Problem("allocation", "changed after the Pod was bound; the first one counts")
+            self._report("Pod", f"{known.namespace}/{known.name}", problem)
+        kinds = tuple(container.kind for container in read_containers(pod, self.vendors))
+        identity = (known.uid, known.namespace, known.name)
+        return make_grant(identity, known.node, kinds, known.shares, inits_are_done=inits_are_done(pod))
+
+    def _contain(self, uid: str, pod: Mapping[str, Any], error: DecodeError) -> None:
+        if self._unreadable.get(uid) != str(error):
+            self._unreadable[uid] = str(error)
+            metadata = pod["metadata"]
+            self._report(
+                "Pod", f"{metadata.get('namespace')}/{metadata.get('name')}", Problem(error.place, error.reason)
+            )
+
+    # Promises
+
+    def reserve(self, grant: Grant, now: float) -> None:
+        """Hold *grant* for a Pod that is not bound yet, instead of anything it held."""
+        self.reservations.put(grant, now)
+        self._hold(grant)
+
+    def unreserve(self, uid: str) -> None:
+        """Give back what is reserved for the Pod *uid*; what it holds by being bound stays."""
+        if self.reservations.drop(uid) is not None:
+            self._release(uid)
+
+    def expire(self, now: float) -> list[str]:
+        """Give back reservations whose time is over and return their Pods' UIDs."""
+        gone = self.reservations.expired(now)
+        for uid in gone:
+            self.unreserve(uid)
+        return gone
+
+    def recount(self) -> int:
+        """Check every sum against the grants, repair it, and return how many numbers were wrong."""
+        drift = self.ledger.recount() + self.quotas.recount(self.ledger.grants())
+        self.drift += drift
+        return drift
+
+    def _hold(self, grant: Grant) -> None:
+        self._release(grant.uid)
+        self.ledger.put(grant)
+        self.quotas.hold(grant, 1)
+
+    def _release(self, uid: str) -> None:
+        grant = self.ledger.drop(uid)
+        if grant is not None:
+            self.quotas.hold(grant, -1)
+
+    def _forget(self, uid: str) -> None:
+        self.reservations.drop(uid)
+        self._release(uid)
+        self._edited.discard(uid)
+        self._unreadable.pop(uid, None)
+
+    def grants_per_node(self) -> Counter[str]:
+        """Return how many Pods hold devices of each Node."""
+        return Counter(grant.node for grant in self.ledger.grants())
+
+
+def _with_devices(inventory: NodeInventory, devices: tuple[Any, ...]) -> NodeInventory:
+    return NodeInventory(
+        inventory.name, devices, inventory.cordoned, inventory.pair_scores, needs_lock=inventory.needs_lock
+    )

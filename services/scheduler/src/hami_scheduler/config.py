@@ -1,0 +1,176 @@
+"""
+What an operator can set, as typed fields, and the command line it comes from.
+
+Owns HAMi's whole flag list: a flag either has its effect or says in `--help` that it has none. Reads no file and no
+clock. Neighbours: `main` starts the process with a `Config`.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hami_scheduler.request import Policies
+from hamicommon.errors import HamiError
+from hamicommon.runtime.flags import FlagParser, bool_flag, duration, ignored_flag, parser
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.version import NEWEST, WireVersion
+
+_PARSED_AND_OVERWRITTEN = "names come from --device-config-file, as in HAMi"
+_VENDOR_FLAGS = (
+    "--cambricon-mlu-name",
+    "--cambricon-mlu-memory",
+    "--cambricon-mlu-cores",
+    "--dcu-name",
+    "--dcu-memory",
+    "--dcu-cores",
+    "--mthreads-name",
+    "--mthreads-memory",
+    "--mthreads-cores",
+    "--metax-name",
+    "--metax-vcount",
+    "--metax-vcore",
+    "--metax-vmemory",
+    "--enflame-gcu-resource-name",
+    "--enflame-drs-gcu-resource-name",
+    "--enflame-gcu-memory-resource-name",
+    "--enflame-gcu-core-resource-name",
+    "--kunlun-name",
+    "--kunlun-vcount",
+    "--kunlun-vmemory",
+)
+
+
+NODE_LOCK_SECONDS = 300.0
+"""HAMi's default for `--node-lock-timeout`."""
+
+
+class ConfigurationError(HamiError):
+    """Settings that cannot be used; every problem is in the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every setting of the scheduler."""
+
+    device_config_file: str
+    """Resource names and vendor settings, HAMi's YAML."""
+    kubeconfig: str = ""
+    http_bind: str = "127.0.0.1:8080"
+    """Where kube-scheduler calls."""
+    cert_file: str = ""
+    key_file: str = ""
+    """With both, the listener speaks TLS; renewed files are picked up."""
+    metrics_bind_address: str = ":9395"
+    """Where Prometheus scrapes; empty serves metrics on `http_bind` only."""
+    scheduler_name: str = ""
+    """Source component of Events."""
+    policies: Policies = field(default_factory=Policies)
+    node_label_selector: str = ""
+    """Only Nodes with these labels are offered."""
+    node_lock_timeout_seconds: float = NODE_LOCK_SECONDS
+    """Older node locks are anybody's."""
+    lock_wait_seconds: float = 28.0
+    """How long a bind waits for a node lock; 0 fails at once."""
+    must_lead: bool = False
+    """Decide only while the kube-scheduler beside us holds its Lease."""
+    lease_namespace: str = ""
+    lease_name: str = ""
+    has_legacy_metrics: bool = False
+    wire_version: WireVersion = NEWEST
+    """The oldest HAMi whose readers must understand what is written."""
+    hostname: str = ""
+    """Holder identities of the Lease begin with it."""
+    verbosity: int = 0
+
+
+def read_config(arguments: Sequence[str], environment: Mapping[str, str], version: str, hostname: str) -> Config:
+    """
+    Return the settings of a command line and *environment* (`HAMI_WIRE_VERSION`, `HAMI_NODELOCK_EXPIRE`).
+
+    Raises:
+        ConfigurationError: with every problem found.
+    """
+    found = _parser(version).parse_args(arguments)
+    problems = []
+    if not found.device_config_file:
+        problems.append("--device-config-file is empty; name the YAML file with the device configuration")
+    if bool(found.cert_file) != bool(found.key_file):
+        problems.append("--cert_file and --key_file must be given both, or neither")
+    if found.leader_elect and not (found.leader_elect_resource_name and found.leader_elect_resource_namespace):
+        problems.append("--leader-elect needs --leader-elect-resource-name and --leader-elect-resource-namespace")
+    wire_version = NEWEST
+    try:
+        wire_version = WireVersion.parse(environment.get("HAMI_WIRE_VERSION") or str(NEWEST))
+    except DecodeError as error:
+        problems.append(f"HAMI_WIRE_VERSION: {error}")
+    timeout = found.node_lock_timeout
+    if timeout is None:
+        timeout = _expiry(environment.get("HAMI_NODELOCK_EXPIRE", ""), problems)
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+    return Config(
+        device_config_file=found.device_config_file,
+        kubeconfig=found.kubeconfig,
+        http_bind=found.http_bind,
+        cert_file=found.cert_file,
+        key_file=found.key_file,
+        metrics_bind_address=found.metrics_bind_address,
+        scheduler_name=found.scheduler_name,
+        policies=Policies(found.node_scheduler_policy, found.gpu_scheduler_policy),
+        node_label_selector=found.node_label_selector,
+        node_lock_timeout_seconds=timeout,
+        lock_wait_seconds=found.node_lock_retry_timeout,
+        must_lead=found.leader_elect,
+        lease_namespace=found.leader_elect_resource_namespace,
+        lease_name=found.leader_elect_resource_name,
+        has_legacy_metrics=found.legacy_metrics,
+        wire_version=wire_version,
+        hostname=hostname,
+        verbosity=max(found.verbosity, 4 if found.debug else 0),
+    )
+
+
+def _expiry(text: str, problems: list[str]) -> float:
+    if not text:
+        return NODE_LOCK_SECONDS
+    try:
+        return duration(text)
+    except Exception as error:
+        problems.append(f"HAMI_NODELOCK_EXPIRE: {error}")
+        return NODE_LOCK_SECONDS
+
+
+def _parser(version: str) -> FlagParser:
+    flags = parser("hami-scheduler", version, "Places shares of devices: the extender of kube-scheduler.")
+    add = flags.add_argument
+    add("--http_bind", default="127.0.0.1:8080", help="where kube-scheduler calls")
+    add("--cert_file", default="", help="certificate; with --key_file the listener speaks TLS")
+    add("--key_file", default="", help="private key of --cert_file")
+    add("--metrics-bind-address", default=":9395", help="where Prometheus scrapes")
+    add("--scheduler-name", default="", help="source component of Events")
+    add("--node-scheduler-policy", default="binpack", help="binpack or spread, where a Pod does not say")
+    add(
+        "--gpu-scheduler-policy",
+        default="spread",
+        help="binpack, spread, mutex, topology-aware or a comma list with numa, where a Pod does not say",
+    )
+    add("--node-label-selector", default="", help="only Nodes with these labels are offered (k=v,...)")
+    add("--node-lock-timeout", type=duration, default=None, help="older node locks are anybody's (5m)")
+    add("--node-lock-retry-timeout", type=duration, default=28.0, help="how long a bind waits for a node lock, in s")
+    bool_flag(flags, "--leader-elect", False, "decide only while the kube-scheduler beside us leads")
+    add("--leader-elect-resource-name", default="", help="the Lease kube-scheduler competes for")
+    add("--leader-elect-resource-namespace", default="", help="its namespace")
+    bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
+    add("--device-config-file", default="", help="resource names and vendor settings, HAMi's YAML")
+    bool_flag(flags, "--debug", False, "log debug lines, as -v=4")
+    ignored_flag(flags, "--kube-qps", "requests are few by design and the API server has priority and fairness")
+    ignored_flag(flags, "--kube-burst", "as --kube-qps")
+    ignored_flag(flags, "--kube-timeout", "every request has a deadline of 30 s")
+    ignored_flag(flags, "--profiling", "there is no Go profiler here", is_bool=True)
+    ignored_flag(flags, "--force-overwrite-default-scheduler", "the webhook is a service of its own", is_bool=True)
+    ignored_flag(flags, "--enable-ascend", "Ascend devices are not placed yet", is_bool=True)
+    ignored_flag(flags, "--enable-iluvatar", "Iluvatar devices are not placed yet", is_bool=True)
+    ignored_flag(flags, "--sgpu-topology-aware", _PARSED_AND_OVERWRITTEN, is_bool=True)
+    for name in _VENDOR_FLAGS:
+        ignored_flag(flags, name, _PARSED_AND_OVERWRITTEN)
+    return flags

@@ -1,0 +1,363 @@
+"""
+Answer kube-scheduler: filter and bind, in the order that keeps every promise kept.
+
+Owns the sequence only. A filter decides and reserves without giving up control in between, so no two decisions see
+the same room; a bind is one write whose outcome is always found out. Must never free a reservation whose Binding may
+have been written. Neighbours: `cluster` is what is decided on, `filter` and `bind` decide, `http` brings the
+questions, `kube` does the writes.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+
+from hami_scheduler import explanation
+from hami_scheduler.bind import BindPlan, node_label, plain_bind, plan_bind
+from hami_scheduler.cluster import Cluster
+from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError
+from hami_scheduler.events import EventBook
+from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, try_node
+from hami_scheduler.grant import Grant, make_grant
+from hami_scheduler.inventory import read_inventory
+from hami_scheduler.ledger import Ledger, shortfall
+from hami_scheduler.locking import NodeLocks
+from hami_scheduler.placement import Placement
+from hami_scheduler.reasons import Misfit
+from hami_scheduler.request import PodRequest, Policies, read_request
+from hami_scheduler.reservation import Stage
+from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.version import NEWEST, WireVersion
+
+READY_SECONDS = 20.0
+"""How long a filter waits for the first lists; below kube-scheduler's 30 s so that it gets an answer."""
+
+logger = structlog.get_logger()
+
+Object = Mapping[str, Any]
+
+
+class Api(Protocol):
+    """What the extender needs of the API server."""
+
+    async def read_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return the Pod, None where there is none."""
+
+    async def bind(self, plan: BindPlan) -> None:
+        """Write the Binding of *plan*."""
+
+    async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
+        """Set one label of a Pod."""
+
+    def tell(self, pod: Object, reason: str, message: str, *, is_warning: bool) -> None:
+        """Queue an Event about *pod*; never waits, never fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator decides about filtering and binding."""
+
+    policies: Policies = field(default_factory=Policies)
+    lock_wait_seconds: float = 28.0
+    wire_version: WireVersion = NEWEST
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where time comes from."""
+
+    now: Callable[[], datetime]
+    """Wall clock, with zone."""
+    steady: Callable[[], float]
+    """Seconds that never go back."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterAnswer:
+    """What `/filter` answers; a None stands for null on the wire."""
+
+    node_names: Sequence[str] | None = None
+    nodes: Sequence[Object] | None = None
+    failed_nodes: Mapping[str, str] | None = None
+    error: str = ""
+
+
+class Extender:
+    """The two verbs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        api: Api,
+        locks: NodeLocks,
+        clock: Clock,
+        settings: Settings,
+        blocked: Callable[[], str | None],
+    ) -> None:
+        """Serve from *cluster*; *blocked* returns why decisions must wait, None when they may be made."""
+        self._cluster = cluster
+        self._api = api
+        self._locks = locks
+        self._clock = clock
+        self._settings = settings
+        self._blocked = blocked
+        self._book = EventBook()
+
+    # Filter
+
+    async def filter(
+        self, pod: Object, node_names: Sequence[str] | None, nodes: Sequence[Object] | None
+    ) -> FilterAnswer:
+        """Return the Node for *pod* among the candidates, given by name or as objects, and hold it for the Pod."""
+        try:
+            request = read_request(pod, self._cluster.vendors, self._settings.policies)
+        except DecodeError as error:
+            text = f"Pod {_name(pod)}, hami.io/device-scoring-weights: {error}"
+            self._refuse(pod, text, "scoring-weights")
+            return FilterAnswer(error=text)
+        if not request.asks_for_devices:
+            return FilterAnswer(node_names=node_names, nodes=nodes)
+        reason = await self._wait_until_ready() or await self._settle_uncertain(request)
+        if reason:
+            return FilterAnswer(error=reason)
+        if nodes is not None:
+            return self._simulate(request, nodes)
+        return self._choose(pod, request, node_names or ())
+
+    def _choose(self, pod: Object, request: PodRequest, candidates: Sequence[str]) -> FilterAnswer:
+        """Decide and reserve; no await in between."""
+        now = self._clock.steady()
+        self._cluster.expire(now)
+        again = self._same_again(request, candidates)
+        if again is not None:
+            return FilterAnswer(node_names=[again])
+        self._cluster.unreserve(request.uid)
+        snapshot = self._cluster.snapshot
+        result = filter_nodes(request, candidates, snapshot)
+        if result.node is None or result.placement is None:
+            sentence = explanation.refusal(request, candidates, result.misfits, snapshot.ledger)
+            self._refuse(pod, sentence, explanation.reason_key(result.misfits))
+            return FilterAnswer(failed_nodes=result.failed_nodes)
+        self._cluster.reserve(_grant(request, result.node, result.placement), now)
+        self._book.forget(request.uid)
+        logger.info("Node chosen", decision=explanation.choice(request, result))
+        return FilterAnswer(node_names=[result.node])
+
+    def _same_again(self, request: PodRequest, candidates: Sequence[str]) -> str | None:
+        """
+        Return the Node of an earlier bind that may still arrive, held for one more try.
+
+        The second Binding then says what the first said, whichever of them arrives.
+        """
+        held = self._cluster.reservations.get(request.uid)
+        if held is None or held.is_certain or held.grant.node not in candidates:
+            return None
+        if shortfall(self._cluster.ledger, held.grant):
+            return None
+        logger.info("Node chosen again", pod=f"{request.namespace}/{request.name}", node=held.grant.node)
+        return held.grant.node
+
+    def _simulate(self, request: PodRequest, nodes: Sequence[Object]) -> FilterAnswer:
+        """
+        Answer for Node objects as if they were idle, reserving nothing: how autoscalers ask about Nodes to be made.
+
+        Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/scheduler.go (`Filter`)
+        """
+        ledger = Ledger()
+        for node in nodes:
+            inventory, _ = read_inventory(node, self._cluster.vendors)
+            ledger.put_node(inventory)
+        names = [(node.get("metadata") or {}).get("name") or "" for node in nodes]
+        result: FilterResult = filter_nodes(request, names, Snapshot(ledger, self._cluster.quotas), explain_all=True)
+        chosen = [node for node, name in zip(nodes, names, strict=True) if name == result.node]
+        return FilterAnswer(nodes=chosen[:1], failed_nodes=result.failed_nodes)
+
+    async def _wait_until_ready(self) -> str | None:
+        """Return why no decision can be made, after waiting for the reason to pass."""
+        deadline = self._clock.steady() + READY_SECONDS
+        while (reason := self._blocked()) is not None:
+            if self._clock.steady() >= deadline:
+                return f"scheduler not ready: {reason}"
+            await asyncio.sleep(0.1)
+        return None
+
+    async def _settle_uncertain(self, request: PodRequest) -> str | None:
+        """Return why *request* must not be decided now: it is bound, or may be."""
+        held = self._cluster.reservations.get(request.uid)
+        if held is None:
+            bound = self._cluster.ledger.grant(request.uid)
+            return f"Pod {request.namespace}/{request.name} is bound to node {bound.node} already" if bound else None
+        if held.stage is Stage.CHOSEN:
+            return None
+        if held.stage is Stage.BINDING:
+            return f"a bind of Pod {request.namespace}/{request.name} to node {held.grant.node} is in progress"
+        try:
+            pod = await self._api.read_pod(request.namespace, request.name)
+        except (ApiRefusedError, ApiUnknownError) as error:
+            return f"whether Pod {request.namespace}/{request.name} is bound cannot be found out: {error}"
+        if pod is not None and pod["metadata"].get("uid") == request.uid and pod["spec"].get("nodeName"):
+            self._cluster.put_pod(pod)
+            return f"Pod {request.namespace}/{request.name} is bound to node {pod['spec']['nodeName']} already"
+        return None
+
+    def _refuse(self, pod: Object, sentence: str, key: str) -> None:
+        uid = (pod.get("metadata") or {}).get("uid") or ""
+        if self._book.is_news(uid, key, self._clock.steady()):
+            logger.info("No node chosen", pod=_name(pod), decision=sentence)
+            self._api.tell(pod, "FilteringFailed", sentence, is_warning=True)
+        else:
+            logger.debug("No node chosen", pod=_name(pod), decision=sentence)
+
+    # Bind
+
+    async def bind(self, uid: str, namespace: str, name: str, node: str) -> None:
+        """
+        Bind a Pod to *node* with what was reserved for it there.
+
+        Raises:
+            BindError: it is not bound; kube-scheduler will ask for a Node again.
+        """
+        reference = {"metadata": {"uid": uid, "namespace": namespace, "name": name}}
+        bound = self._cluster.ledger.grant(uid)
+        if bound is not None and uid not in self._cluster.reservations and bound.node == node:
+            return
+        try:
+            plan, grant = await self._prepare(uid, namespace, name, node)
+            await self._carry_out(plan, grant)
+        except (BindError, ApiRefusedError, ApiUnknownError) as error:
+            self._api.tell(reference, "BindingFailed", str(error), is_warning=True)
+            logger.warning("Bind failed", pod=f"{namespace}/{name}", node=node, error=str(error))
+            raise BindError(str(error)) from error
+        text = f"Successfully binding node [{node}] to {namespace}/{name}"
+        self._api.tell(reference, "BindingSucceed", text, is_warning=False)
+        logger.info("Pod bound", pod=f"{namespace}/{name}", node=node)
+
+    async def _prepare(self, uid: str, namespace: str, name: str, node: str) -> tuple[BindPlan, Grant | None]:
+        """Return the Binding to write; where it grants devices, its reservation is now kept until the end is known."""
+        reason = await self._wait_until_ready()
+        if reason:
+            raise BindError(reason)
+        held = self._cluster.reservations.get(uid)
+        if held is not None and held.stage is Stage.BINDING:
+            raise BindError(f"a bind of Pod {namespace}/{name} to node {held.grant.node} is in progress")
+        grant = held.grant if held is not None and held.grant.node == node else None
+        if grant is None:
+            grant = await self._decide_again(uid, namespace, name, node)
+        if grant is None:
+            return plain_bind(uid, namespace, name, node), None
+        problems = shortfall(self._cluster.ledger, grant)
+        if problems:
+            self._cluster.unreserve(uid)
+            raise BindError(explanation.short_by(grant, problems))
+        self._cluster.reservations.begin_bind(uid)
+        seconds = int(self._clock.now().timestamp())
+        return plan_bind(grant, self._cluster.vendors, seconds, self._settings.wire_version), grant
+
+    async def _decide_again(self, uid: str, namespace: str, name: str, node: str) -> Grant | None:
+        """
+        Choose devices on exactly *node* for a Pod whose reservation is gone, None where it asks for none.
+
+        A restart between filter and bind comes here; so does a Pod that no filter of ours was asked about.
+        """
+        pod = await self._api.read_pod(namespace, name)
+        if pod is None or (uid and pod["metadata"].get("uid") != uid):
+            self._cluster.unreserve(uid)
+            raise BindError(f"Pod {namespace}/{name} with uid {uid} does not exist")
+        bound_to = (pod.get("spec") or {}).get("nodeName")
+        if bound_to:
+            self._cluster.put_pod(pod)
+            raise BindError(f"Pod {namespace}/{name} is already bound to node {bound_to}")
+        try:
+            request = read_request(pod, self._cluster.vendors, self._settings.policies)
+        except DecodeError as error:
+            raise BindError(f"Pod {namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
+        if not request.asks_for_devices:
+            return None
+        self._cluster.unreserve(request.uid)
+        snapshot = self._cluster.snapshot
+        found = try_node(request, node, snapshot.ledger, allowances_of(request, snapshot.quotas))
+        if isinstance(found, Misfit):
+            raise BindError(explanation.refusal(request, [node], {node: found}, snapshot.ledger))
+        grant = _grant(request, node, found)
+        self._cluster.reserve(grant, self._clock.steady())
+        return grant
+
+    async def _carry_out(self, plan: BindPlan, grant: Grant | None) -> None:
+        """Lock where needed, write, and keep or give back the reservation by what became of it."""
+        is_locked = grant is not None and self._needs_lock(plan.node)
+        if is_locked:
+            try:
+                await self._locks.acquire(plan.node, plan.namespace, plan.name, self._settings.lock_wait_seconds)
+            except BaseException:
+                self._cluster.unreserve(plan.uid)
+                raise
+        try:
+            await self._write(plan)
+        except (BindError, ApiRefusedError):
+            self._cluster.unreserve(plan.uid)
+            if is_locked:
+                await self._unlock(plan)
+            raise
+        except BaseException:
+            # Unknown, or cancelled: the write may be on its way.
+            self._cluster.reservations.written(plan.uid, is_certain=False)
+            raise
+        self._cluster.reservations.written(plan.uid)
+        label = node_label(plan.node)
+        if is_locked and label is not None:
+            await self._label(plan, label)
+
+    async def _write(self, plan: BindPlan) -> None:
+        """
+        Write the Binding; where the answer leaves it open, find out by reading the Pod, and write once more if it is
+        unbound.
+
+        Raises:
+            ApiRefusedError: the Pod is not bound as planned, and will not be.
+            ApiUnknownError: it may be.
+        """
+        for is_last in (False, True):
+            try:
+                await self._api.bind(plan)
+            except (ApiConflictError, ApiUnknownError) as error:
+                pod = await self._api.read_pod(plan.namespace, plan.name)
+                if plan.is_done_by(pod):
+                    return
+                is_open = isinstance(error, ApiUnknownError) and plan.is_possible_for(pod)
+                if not is_open:
+                    text = f"Pod {plan.namespace}/{plan.name} was not bound to {plan.node}: {error}"
+                    raise ApiRefusedError(text) from error
+                if is_last:
+                    raise
+            else:
+                return
+
+    def _needs_lock(self, node: str) -> bool:
+        entry = self._cluster.ledger.node(node)
+        return entry is None or entry.inventory.needs_lock
+
+    async def _unlock(self, plan: BindPlan) -> None:
+        try:
+            await self._locks.release(plan.node, plan.namespace, plan.name)
+        except (ApiRefusedError, ApiUnknownError) as error:
+            logger.warning("Node lock stays until it expires", node=plan.node, error=str(error))
+
+    async def _label(self, plan: BindPlan, value: str) -> None:
+        try:
+            await self._api.label_pod(plan.namespace, plan.name, keys.POD_NODE, value)
+        except (ApiRefusedError, ApiUnknownError) as error:
+            logger.warning("Pod stays without its node label", pod=f"{plan.namespace}/{plan.name}", error=str(error))
+
+
+def _grant(request: PodRequest, node: str, placement: Placement) -> Grant:
+    identity = (request.uid, request.namespace, request.name)
+    return make_grant(identity, node, request.kinds, placement.shares)
+
+
+def _name(pod: Object) -> str:
+    metadata = pod.get("metadata") or {}
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or ''}"

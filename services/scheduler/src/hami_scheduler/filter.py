@@ -1,0 +1,120 @@
+"""
+Choose the Node for a Pod, or say per Node why it cannot be.
+
+Owns the answer to `/filter`: pure, from a request and a snapshot to a result; asking changes nothing. Exactly one
+Node is chosen, as HAMi does, because only one can be reserved. Neighbours: `screening` rules out, `score` ranks,
+`placement` decides, `explanation` tells.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami_scheduler.ledger import Ledger
+from hami_scheduler.placement import Placement, place
+from hami_scheduler.quota import Allowance, Quotas
+from hami_scheduler.reasons import Misfit, Reason
+from hami_scheduler.request import PodRequest
+from hami_scheduler.score import node_scores
+from hami_scheduler.screening import possible_nodes
+
+UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a decision reads; it must not change while the decision is made."""
+
+    ledger: Ledger
+    quotas: Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """One decision about one Pod."""
+
+    node: str | None
+    """The chosen Node; None where no candidate can take the Pod."""
+    placement: Placement | None = None
+    score: float = 0.0
+    """How full the chosen Node was before."""
+    misfits: Mapping[str, Misfit] = field(default_factory=dict)
+    """Per candidate why it cannot take the Pod: all of them where there is no choice, else those that were tried."""
+
+    @property
+    def failed_nodes(self) -> dict[str, str]:
+        """The `FailedNodes` of the answer."""
+        return {name: misfit.text for name, misfit in self.misfits.items()}
+
+
+def filter_nodes(
+    request: PodRequest, candidates: Sequence[str], snapshot: Snapshot, *, explain_all: bool = False
+) -> FilterResult:
+    """
+    Return the best of *candidates* for *request*, or every candidate's reason.
+
+    Candidates that are equally good are chosen by name. With *explain_all* those that lose by reasons are told, too.
+    """
+    ledger = snapshot.ledger
+    allowances = allowances_of(request, snapshot.quotas)
+    possible = possible_nodes(ledger, request)
+    indexes = _indexes(candidates, ledger)
+    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
+    misfits: dict[str, Misfit] = {}
+    chosen: tuple[str, Placement, float] | None = None
+    for index in _by_rank(indexes[possible[indexes]], scores, ledger, is_spread=request.node_policy == "spread"):
+        name = ledger.node_name(index)
+        found = try_node(request, name, ledger, allowances)
+        if isinstance(found, Placement):
+            chosen = (name, found, float(scores[index]))
+            break
+        misfits[name] = found
+    if chosen is None or explain_all:
+        rest = [name for name in candidates if name not in misfits and (chosen is None or name != chosen[0])]
+        misfits.update(_refusals(request, rest, ledger, allowances))
+    if chosen is None:
+        return FilterResult(None, misfits=misfits)
+    return FilterResult(*chosen, misfits=misfits)
+
+
+def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance]) -> Placement | Misfit:
+    """Return what *request* would get on the Node *name*, or why it cannot."""
+    entry = ledger.node(name)
+    if entry is None:
+        return UNREGISTERED
+    return place(request, ledger.rooms(name), allowances, entry.inventory.pair_scores)
+
+
+def allowances_of(request: PodRequest, quotas: Quotas) -> dict[str, Allowance]:
+    """Return what the Pod's namespace may still take, per vendor key asked."""
+    return {
+        frame.key: quotas.allowance(request.namespace, frame) for frame in quotas.vendors if frame.key in request.rules
+    }
+
+
+def _indexes(candidates: Sequence[str], ledger: Ledger) -> NDArray[np.int64]:
+    entries = (ledger.node(name) for name in candidates)
+    return np.array([entry.index for entry in entries if entry is not None], np.int64)
+
+
+def _by_rank(
+    indexes: NDArray[np.int64], scores: NDArray[np.float32], ledger: Ledger, *, is_spread: bool
+) -> Iterator[int]:
+    """Yield Node *indexes*, best first; of equal ones the name that sorts first."""
+    own = scores[indexes]
+    order = np.argsort(own if is_spread else -own, kind="stable")
+    position = 0
+    while position < len(order):
+        tied = order[position:]
+        tied = tied[own[tied] == own[order[position]]]
+        yield from sorted((int(index) for index in indexes[tied]), key=ledger.node_name)
+        position += len(tied)
+
+
+def _refusals(
+    request: PodRequest, names: Iterable[str], ledger: Ledger, allowances: Mapping[str, Allowance]
+) -> dict[str, Misfit]:
+    found = ((name, try_node(request, name, ledger, allowances)) for name in names)
+    return {name: misfit for name, misfit in found if isinstance(misfit, Misfit)}

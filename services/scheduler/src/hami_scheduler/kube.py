@@ -1,0 +1,149 @@
+"""
+The API server, as the scheduler uses it: what it watches, the few writes, and what their failures mean.
+
+Owns translation both ways; decides nothing. Neighbours: `hamicommon.runtime.kube` speaks HTTP, `cluster` receives
+objects, `extender` and `locking` ask for writes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from hami_scheduler.bind import BindPlan
+from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
+from hami_scheduler.locking import LockReading
+from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
+from hamicommon.wire import keys
+
+_EVENT_QUEUE_LIMIT = 1000
+_WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+"""Ended Pods hold nothing; the watch reports one that ends as deleted."""
+_UNCERTAIN_STATUS = 500
+"""From here on an HTTP status does not tell whether the write happened."""
+
+Object = dict[str, Any]
+Sink = Callable[[Object], None]
+Listed = Callable[[list[Object]], None]
+
+logger = structlog.get_logger()
+
+
+class KubeApi:
+    """The writes and single reads."""
+
+    def __init__(self, kube: Kube, component: str, now: Callable[[], datetime]) -> None:
+        """Write through *kube*; Events name *component* as their source."""
+        self._kube = kube
+        self._component = component
+        self._now = now
+        self._events: asyncio.Queue[Object] = asyncio.Queue(_EVENT_QUEUE_LIMIT)
+        self.events_lost = 0
+        """Events not written: the queue was full, or the API server refused them."""
+
+    async def read_pod(self, namespace: str, name: str) -> Object | None:
+        """Return the Pod, None where there is none."""
+        try:
+            return await _translated(self._kube.get(_pod(namespace, name)))
+        except ApiMissingError:
+            return None
+
+    async def pod_exists(self, namespace: str, name: str) -> bool:
+        """Return whether there is such a Pod."""
+        return await self.read_pod(namespace, name) is not None
+
+    async def bind(self, plan: BindPlan) -> None:
+        """Write the Binding of *plan*."""
+        await _translated(self._kube.create(plan.path, plan.binding))
+
+    async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
+        """Set one label of a Pod."""
+        await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": {"labels": {key: value}}}))
+
+    async def read_lock(self, node: str) -> LockReading:
+        """Return the lock of *node* as it is now."""
+        found = await _translated(self._kube.get(_node(node)))
+        metadata = found["metadata"]
+        return LockReading((metadata.get("annotations") or {}).get(keys.NODE_LOCK), metadata["resourceVersion"])
+
+    async def write_lock(self, node: str, value: str | None, resource_version: str) -> None:
+        """Set, or with None remove, the lock of *node* if it is still at *resource_version*."""
+        metadata = {"annotations": {keys.NODE_LOCK: value}, "resourceVersion": resource_version}
+        await _translated(self._kube.merge_patch(_node(node), {"metadata": metadata}))
+
+    def tell(self, pod: Mapping[str, Any], reason: str, message: str, *, is_warning: bool) -> None:
+        """Queue an Event about *pod*; never waits, never fails."""
+        body = event(dict(pod), reason, message, component=self._component, warning=is_warning, now=self._now())
+        try:
+            self._events.put_nowait(body)
+        except asyncio.QueueFull:
+            self.events_lost += 1
+
+    async def write_events(self) -> None:
+        """Write queued Events until cancelled; what cannot be written is counted and dropped."""
+        while True:
+            body = await self._events.get()
+            try:
+                await self._kube.create(f"/api/v1/namespaces/{quote(body['metadata']['namespace'])}/events", body)
+            except KubeError as error:
+                self.events_lost += 1
+                logger.debug("Event not written", error=str(error))
+
+
+class ApiMissingError(ApiRefusedError):
+    """The object does not exist."""
+
+
+async def _translated(request: Awaitable[Object]) -> Object:
+    """Return the answer of *request* with its failures told as what they mean here."""
+    try:
+        return await request
+    except Unreachable as error:
+        raise ApiUnknownError(str(error)) from error
+    except NotFound as error:
+        raise ApiMissingError(str(error)) from error
+    except Conflict as error:
+        raise ApiConflictError(str(error)) from error
+    except KubeError as error:
+        kind = ApiUnknownError if error.status == 0 or error.status >= _UNCERTAIN_STATUS else ApiRefusedError
+        raise kind(str(error)) from error
+
+
+def pods(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow every Pod that has not ended."""
+    return Reflector(kube, "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete)
+
+
+def nodes(kube: Kube, label_selector: str, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow every Node with the labels of *label_selector*."""
+    return Reflector(
+        kube, "/api/v1/nodes", label_selector=label_selector, replace=replace, upsert=upsert, delete=delete
+    )
+
+
+def quotas(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow every ResourceQuota."""
+    return Reflector(kube, "/api/v1/resourcequotas", replace=replace, upsert=upsert, delete=delete)
+
+
+def lease(kube: Kube, namespace: str, name: str, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow one Lease."""
+    return Reflector(
+        kube,
+        f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases",
+        field_selector=f"metadata.name={name}",
+        replace=replace,
+        upsert=upsert,
+        delete=delete,
+    )
+
+
+def _pod(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"
+
+
+def _node(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name)}"

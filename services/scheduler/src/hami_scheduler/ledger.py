@@ -1,0 +1,332 @@
+"""
+What is promised of every device: one number each for replicas, memory and compute, changed by deltas.
+
+Owns the arrays a decision reads and the grants they are the sum of. A grant of an unknown device is kept and counts
+once the device is known. Must never count a Pod twice and never let a number go below zero; `recount` proves both.
+Neighbours: `inventory` says what there is, `grant` what a Pod holds, `screening` reads the arrays, `placement` the
+rooms.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami_scheduler.fit import WHOLE_CORE_PERCENT, Room
+from hami_scheduler.grant import NOTHING, Amount, Grant
+from hami_scheduler.inventory import NodeInventory
+
+Int64s = NDArray[np.int64]
+_FIRST_ROWS = 64
+_COLUMNS = 3
+"""Replicas, MiB, core percent: the columns of every amounts array."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """What rules about models see of a device; few differ in a whole cluster."""
+
+    vendor: str
+    type: str
+    mode: str
+
+
+@dataclass(slots=True)
+class NodeEntry:
+    """Where one Node stands in the arrays."""
+
+    index: int
+    """Row of the Node's sums."""
+    start: int
+    """First row of its devices."""
+    inventory: NodeInventory
+    rows: dict[str, int] = field(default_factory=dict)
+    """Per device UUID: its row."""
+    version: int = 0
+    """Changes whenever the Node's devices or what is promised of them change."""
+
+
+class Ledger:
+    """Devices, grants and their sums."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._nodes: dict[str, NodeEntry] = {}
+        self._names: list[str | None] = []
+        self._free_indexes: list[int] = []
+        self._grants: dict[str, Grant] = {}
+        self._grants_of_node: dict[str, dict[str, Grant]] = {}
+        self._kinds: dict[DeviceKind, int] = {}
+        self._rows_of_uuid: dict[str, set[int]] = {}
+        self._version = 0
+        self.row_count = 0
+        """Device rows in use, dead ones included."""
+        self._dead_rows = 0
+        self.capacity: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+        """Per device row: what the device offers."""
+        self.promised: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+        """Per device row: what is promised of it."""
+        self.node_of_row: Int64s = np.full(_FIRST_ROWS, -1, np.int64)
+        """Per device row: its Node's index; -1 where no device is."""
+        self.kind_of_row: Int64s = np.zeros(_FIRST_ROWS, np.int64)
+        self.is_open: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
+        """Per device row: healthy and not cordoned."""
+        self.node_capacity: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+        """Per Node index: the sum over its devices."""
+        self.node_promised: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+
+    # What is there
+
+    @property
+    def node_count(self) -> int:
+        """Node indexes in use, free ones included: the length of per-Node results."""
+        return len(self._names)
+
+    @property
+    def kinds(self) -> tuple[DeviceKind, ...]:
+        """Every kind of device seen; `kind_of_row` points into it."""
+        return tuple(self._kinds)
+
+    def node(self, name: str) -> NodeEntry | None:
+        """Return where Node *name* stands, None where it offers no device."""
+        return self._nodes.get(name)
+
+    def nodes(self) -> Iterator[NodeEntry]:
+        """Yield every Node, in no order."""
+        yield from self._nodes.values()
+
+    def node_name(self, index: int) -> str:
+        """Return the name of the Node at *index*."""
+        return self._names[index] or ""
+
+    def rows_of_uuid(self, uuid: str) -> frozenset[int]:
+        """Return the rows of the devices called *uuid*; several only where two Nodes claim the same one."""
+        return frozenset(self._rows_of_uuid.get(uuid, ()))
+
+    def grant(self, uid: str) -> Grant | None:
+        """Return what the Pod *uid* holds."""
+        return self._grants.get(uid)
+
+    def grants(self) -> Iterator[Grant]:
+        """Yield what every Pod holds, in no order."""
+        yield from self._grants.values()
+
+    def rooms(self, name: str) -> list[Room]:
+        """Return the devices of Node *name* with what is promised of each, in registered order."""
+        entry = self._nodes[name]
+        inventory = entry.inventory
+        promised = self.promised[entry.start : entry.start + len(inventory.devices)].tolist()
+        return [
+            Room(device, device.id in inventory.cordoned, *amounts)
+            for device, amounts in zip(inventory.devices, promised, strict=True)
+        ]
+
+    def promise(self, node: str, uuid: str) -> Amount:
+        """Return what is promised of one device; nothing where it is unknown."""
+        entry = self._nodes.get(node)
+        row = entry.rows.get(uuid) if entry else None
+        return NOTHING if row is None else Amount(*self.promised[row].tolist())
+
+    # What changes it
+
+    def put_node(self, inventory: NodeInventory) -> None:
+        """Take *inventory* instead of what its Node offered before; a Node without devices is forgotten."""
+        entry = self._nodes.get(inventory.name)
+        if entry is not None and entry.inventory == inventory:
+            return
+        if entry is not None and entry.inventory.devices == inventory.devices:
+            self._open_rows(entry, inventory)
+            return
+        self.drop_node(inventory.name)
+        if inventory.devices:
+            self._add_node(inventory)
+
+    def drop_node(self, name: str) -> None:
+        """Forget what Node *name* offers. Grants stay: the Pods still run, and the Node may come back."""
+        entry = self._nodes.pop(name, None)
+        if entry is None:
+            return
+        stop = entry.start + len(entry.inventory.devices)
+        for uuid, row in entry.rows.items():
+            self._rows_of_uuid[uuid].discard(row)
+            if not self._rows_of_uuid[uuid]:
+                del self._rows_of_uuid[uuid]
+        self.capacity[entry.start : stop] = 0
+        self.promised[entry.start : stop] = 0
+        self.node_of_row[entry.start : stop] = -1
+        self.is_open[entry.start : stop] = False
+        self.node_capacity[entry.index] = 0
+        self.node_promised[entry.index] = 0
+        self._names[entry.index] = None
+        self._free_indexes.append(entry.index)
+        self._dead_rows += stop - entry.start
+
+    def put(self, grant: Grant) -> None:
+        """Count *grant* instead of whatever its Pod held before."""
+        if self._grants.get(grant.uid) == grant:
+            return
+        self.drop(grant.uid)
+        self._grants[grant.uid] = grant
+        self._grants_of_node.setdefault(grant.node, {})[grant.uid] = grant
+        self._apply(grant, 1)
+
+    def drop(self, uid: str) -> Grant | None:
+        """Count nothing for the Pod *uid* any more and return what it held."""
+        grant = self._grants.pop(uid, None)
+        if grant is None:
+            return None
+        of_node = self._grants_of_node[grant.node]
+        del of_node[uid]
+        if not of_node:
+            del self._grants_of_node[grant.node]
+        self._apply(grant, -1)
+        return grant
+
+    def recount(self) -> int:
+        """
+        Compute every promise from the grants anew and return how many numbers were wrong; 0 unless there is a bug.
+
+        The recomputed numbers are the ones kept.
+        """
+        expected = np.zeros_like(self.promised)
+        for grant in self._grants.values():
+            entry = self._nodes.get(grant.node)
+            for uuid, amount in grant.amounts.items():
+                row = entry.rows.get(uuid) if entry else None
+                if row is not None:
+                    expected[row] += (amount.replicas, amount.memory_mib, amount.core_percent)
+        drift = int(np.count_nonzero(expected != self.promised))
+        node_expected = np.zeros_like(self.node_promised)
+        for entry in self._nodes.values():
+            node_expected[entry.index] = expected[entry.start : entry.start + len(entry.rows)].sum(axis=0)
+        drift += int(np.count_nonzero(node_expected != self.node_promised))
+        if drift:
+            self.promised, self.node_promised = expected, node_expected
+        return drift
+
+    # How
+
+    def _apply(self, grant: Grant, sign: int) -> None:
+        entry = self._nodes.get(grant.node)
+        if entry is None:
+            return
+        self._touch(entry)
+        for uuid, amount in grant.amounts.items():
+            row = entry.rows.get(uuid)
+            if row is not None:
+                delta = np.array((amount.replicas, amount.memory_mib, amount.core_percent), np.int64) * sign
+                self.promised[row] += delta
+                self.node_promised[entry.index] += delta
+
+    def _touch(self, entry: NodeEntry) -> None:
+        self._version += 1
+        entry.version = self._version
+
+    def _open_rows(self, entry: NodeEntry, inventory: NodeInventory) -> None:
+        entry.inventory = inventory
+        self._touch(entry)
+        for uuid, row in entry.rows.items():
+            self.is_open[row] = self._healthy(entry, uuid) and uuid not in inventory.cordoned
+
+    @staticmethod
+    def _healthy(entry: NodeEntry, uuid: str) -> bool:
+        return next(device.healthy for device in entry.inventory.devices if device.id == uuid)
+
+    def _add_node(self, inventory: NodeInventory) -> None:
+        start = self._reserve_rows(len(inventory.devices))
+        entry = NodeEntry(self._take_index(inventory.name), start, inventory)
+        self._nodes[inventory.name] = entry
+        self._touch(entry)
+        for row, device in enumerate(inventory.devices, start):
+            entry.rows[device.id] = row
+            self._rows_of_uuid.setdefault(device.id, set()).add(row)
+            self.capacity[row] = (device.count, device.memory_mib, device.core_percent)
+            self.node_of_row[row] = entry.index
+            kind = DeviceKind(device.vendor, device.type, device.mode)
+            self.kind_of_row[row] = self._kinds.setdefault(kind, len(self._kinds))
+            self.is_open[row] = device.healthy and device.id not in inventory.cordoned
+        self.node_capacity[entry.index] = self.capacity[start : start + len(inventory.devices)].sum(axis=0)
+        for grant in self._grants_of_node.get(inventory.name, {}).values():
+            self._apply(grant, 1)
+
+    def _take_index(self, name: str) -> int:
+        if self._free_indexes:
+            index = self._free_indexes.pop()
+            self._names[index] = name
+            return index
+        self._names.append(name)
+        if len(self._names) > len(self.node_capacity):
+            self.node_capacity = _grown(self.node_capacity)
+            self.node_promised = _grown(self.node_promised)
+        return len(self._names) - 1
+
+    def _reserve_rows(self, count: int) -> int:
+        """Return the first of *count* fresh rows, moving every Node together when most rows are dead."""
+        if self._dead_rows > max(_FIRST_ROWS, self.row_count // 2):
+            self._compact()
+        start = self.row_count
+        self.row_count += count
+        while self.row_count > len(self.capacity):
+            self.capacity, self.promised = _grown(self.capacity), _grown(self.promised)
+            self.node_of_row, self.kind_of_row = _grown(self.node_of_row, -1), _grown(self.kind_of_row)
+            self.is_open = _grown(self.is_open)
+        return start
+
+    def _compact(self) -> None:
+        order = [row for entry in self._nodes.values() for row in range(entry.start, entry.start + len(entry.rows))]
+        size = max(_FIRST_ROWS, 2 * len(order))
+        for name, empty in (("capacity", 0), ("promised", 0), ("node_of_row", -1), ("kind_of_row", 0), ("is_open", 0)):
+            old = getattr(self, name)
+            new = np.full((size, *old.shape[1:]), empty, old.dtype)
+            new[: len(order)] = old[order]
+            setattr(self, name, new)
+        row = 0
+        self._rows_of_uuid = {}
+        for entry in self._nodes.values():
+            entry.start = row
+            entry.rows = {uuid: entry.start + offset for offset, uuid in enumerate(entry.rows)}
+            for uuid, place in entry.rows.items():
+                self._rows_of_uuid.setdefault(uuid, set()).add(place)
+            row += len(entry.rows)
+        self.row_count, self._dead_rows = row, 0
+
+
+def _grown(array: NDArray, empty: int = 0) -> NDArray:  # type: ignore[type-arg]
+    """Return *array* with twice the rows, the new ones *empty*."""
+    grown = np.full((2 * len(array), *array.shape[1:]), empty, array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def shortfall(ledger: Ledger, grant: Grant) -> Mapping[str, str]:
+    """
+    Return per device UUID of *grant*, which *ledger* counts, why the promises on it cannot all be kept; empty when
+    they can.
+
+    This is what a bind asks last: since the choice was made the device may have gone, or another scheduler taken from
+    it.
+    """
+    entry = ledger.node(grant.node)
+    found: dict[str, str] = {}
+    for uuid, own in grant.amounts.items():
+        row = entry.rows.get(uuid) if entry else None
+        if row is None:
+            found[uuid] = "is no longer offered"
+            continue
+        if not ledger.is_open[row]:
+            found[uuid] = "is unhealthy or cordoned"
+            continue
+        over = (ledger.promised[row] - ledger.capacity[row]).clip(0).tolist()
+        if any(over):
+            found[uuid] = f"is short of {over[0]} replicas, {over[1]} MiB and {over[2]} % compute"
+        elif ledger.promised[row, 0] > own.replicas and _wants_whole(grant, uuid, int(ledger.capacity[row, 2])):
+            found[uuid] = "was to be held alone, and is shared"
+    return found
+
+
+def _wants_whole(grant: Grant, uuid: str, core_percent: int) -> bool:
+    shares = (share for vendor in grant.shares.values() for container in vendor for share in container)
+    return core_percent == WHOLE_CORE_PERCENT and any(
+        share.uuid == uuid and share.core_percent >= WHOLE_CORE_PERCENT for share in shares
+    )

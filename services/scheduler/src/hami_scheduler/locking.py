@@ -1,0 +1,134 @@
+"""
+Take and give back node locks, in HAMi's protocol, for Nodes whose device plugin needs them.
+
+Owns the waiting: one waiter a Node at a time looks at the API, in the order they came; the others wait for it. Every
+write is conditional on the Node as it was read. Neighbours: `hamicommon.wire.node_lock` decides, `kube` reads and
+writes.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/nodelock/nodelock.go
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from hami_scheduler.errors import ApiConflictError, BindError
+from hamicommon.wire.node_lock import LockAction, LockPlan, plan_lock, releases
+
+_LOOK_AGAIN_SECONDS = 1.0
+"""Longest wait between two looks at a held lock; a change seen by the watch ends it sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockReading:
+    """A Node's lock annotation, None where it has none, and the version of the Node it was read with."""
+
+    value: str | None
+    resource_version: str
+
+
+class LockStore(Protocol):
+    """What locking needs of the API server."""
+
+    async def read_lock(self, node: str) -> LockReading:
+        """Return the lock of *node* as it is now."""
+
+    async def write_lock(self, node: str, value: str | None, resource_version: str) -> None:
+        """Set, or with None remove, the lock of *node* if it is still at *resource_version*."""
+
+    async def pod_exists(self, namespace: str, name: str) -> bool:
+        """Return whether there is such a Pod."""
+
+
+@dataclass(slots=True)
+class _NodeState:
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    odd_value: str | None = None
+    odd_since: datetime | None = None
+    """When the lock value that is there now was first seen; it dates a value that carries no time of its own."""
+
+
+class NodeLocks:
+    """The locks of every Node."""
+
+    def __init__(self, store: LockStore, now: Callable[[], datetime], timeout: timedelta) -> None:
+        """Lock through *store*; a lock older than *timeout* is anybody's."""
+        self._store = store
+        self._now = now
+        self._timeout = timeout
+        self._nodes: dict[str, _NodeState] = {}
+
+    def observe(self, node: str, value: str | None) -> None:
+        """Hear that *node* was seen with the lock *value*."""
+        state = self._nodes.get(node)
+        if state is not None and value != state.odd_value:
+            state.changed.set()
+
+    async def acquire(self, node: str, namespace: str, pod: str, wait_seconds: float) -> None:
+        """
+        Lock *node* for a Pod, waiting at most *wait_seconds* for whoever holds it.
+
+        Raises:
+            BindError: somebody held it all the time.
+            ApiRefusedError, ApiUnknownError: the API server did not do as asked.
+        """
+        state = self._nodes.setdefault(node, _NodeState())
+        held = f"node {node} is locked"
+        try:
+            async with asyncio.timeout(wait_seconds if wait_seconds > 0 else None), state.turn:
+                while True:
+                    plan = await self._try(node, namespace, pod, state)
+                    if plan.action in {LockAction.TAKE, LockAction.HELD}:
+                        return
+                    held = f"node {node}: {plan.reason}: node lock contention"
+                    if wait_seconds <= 0:
+                        raise BindError(held)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(state.changed.wait(), _LOOK_AGAIN_SECONDS)
+        except TimeoutError as error:
+            raise BindError(f"{held}, waited {wait_seconds:.0f} s") from error
+
+    async def release(self, node: str, namespace: str, pod: str) -> None:
+        """Remove the lock of *node* if it is this Pod's."""
+        while True:
+            reading = await self._store.read_lock(node)
+            if reading.value is None or not releases(reading.value, namespace, pod):
+                return
+            try:
+                await self._store.write_lock(node, None, reading.resource_version)
+            except ApiConflictError:
+                continue
+            return
+
+    async def _try(self, node: str, namespace: str, pod: str, state: _NodeState) -> LockPlan:
+        """Look once, and take the lock if it can be taken."""
+        state.changed.clear()
+        reading = await self._store.read_lock(node)
+        if reading.value != state.odd_value:
+            state.odd_value, state.odd_since = reading.value, self._now()
+        plan = self._plan(reading, namespace, pod, state, owner_exists=None)
+        if plan.action is LockAction.ASK_OWNER and plan.owner is not None:
+            exists = await self._store.pod_exists(plan.owner.namespace or "", plan.owner.pod or "")
+            plan = self._plan(reading, namespace, pod, state, owner_exists=exists)
+        if plan.action is LockAction.TAKE:
+            try:
+                await self._store.write_lock(node, plan.value, reading.resource_version)
+            except ApiConflictError:
+                return await self._try(node, namespace, pod, state)
+        return plan
+
+    def _plan(
+        self, reading: LockReading, namespace: str, pod: str, state: _NodeState, *, owner_exists: bool | None
+    ) -> LockPlan:
+        return plan_lock(
+            reading.value,
+            namespace,
+            pod,
+            now=self._now(),
+            timeout=self._timeout,
+            owner_exists=owner_exists,
+            first_seen=state.odd_since,
+        )

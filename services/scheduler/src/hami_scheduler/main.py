@@ -1,0 +1,219 @@
+"""
+The process: reads its settings, follows the API server, serves, and drains on SIGTERM.
+
+Owns the wiring. Crash-only: everything it knows beyond reservations comes back from the API server.
+"""
+
+import asyncio
+import importlib.metadata
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from hami_scheduler import kube as api
+from hami_scheduler.cluster import Cluster
+from hami_scheduler.config import Config, ConfigurationError, read_config
+from hami_scheduler.extender import Clock, Extender, Settings
+from hami_scheduler.http import BODY_LIMIT_BYTES, add_routes
+from hami_scheduler.inventory import Problem
+from hami_scheduler.leader import Leadership
+from hami_scheduler.locking import NodeLocks
+from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Verbs
+from hami_scheduler.vendor import VendorFrame, vendor_frames
+from hamicommon.config import load_device_config
+from hamicommon.errors import HamiError
+from hamicommon.runtime import logs, process
+from hamicommon.runtime.http import TlsFiles, application, serve
+from hamicommon.runtime.kube import Kube, Reflector
+from hamicommon.wire import keys
+
+NAME = "hami-scheduler"
+EXPIRY_SECONDS = 5.0
+"""How often reservations are looked through; a filter does so, too."""
+RECOUNT_SECONDS = 60.0
+
+logger = structlog.get_logger()
+
+Object = dict[str, Any]
+
+
+def main() -> int:
+    """Run `hami-scheduler` and return its exit code."""
+    version = importlib.metadata.version(NAME)
+    try:
+        config = read_config(sys.argv[1:], os.environ, version, socket.gethostname())
+    except ConfigurationError as error:
+        sys.stderr.write(f"{NAME}: {error}\n")
+        return 2
+    logs.configure(config.verbosity)
+    return process.run(lambda: run(config, version), NAME)
+
+
+async def run(config: Config, version: str) -> None:
+    """Serve until cancelled."""
+    vendors = vendor_frames(load_device_config(_read(config.device_config_file)))
+    async with AsyncExitStack() as stack, await Kube.connect(config.kubeconfig or None, f"{NAME}/{version}") as kube:
+        service = Service(config, version, kube, vendors)
+        await service.start(stack)
+        async with asyncio.TaskGroup() as group:
+            for actor in service.actors():
+                group.create_task(actor)
+
+
+class Service:
+    """One life of the scheduler: what it knows, what it serves, what it keeps doing."""
+
+    def __init__(self, config: Config, version: str, kube: Kube, vendors: tuple[VendorFrame, ...]) -> None:
+        """Wire everything together; nothing happens before `start`."""
+        self._config = config
+        self._version = version
+        self._registry = CollectorRegistry()
+        self._problems = Problems(self._registry)
+        self._cluster = Cluster(vendors, self._report)
+        self._leadership = Leadership(config.hostname)
+        self._api = api.KubeApi(kube, config.scheduler_name or NAME, _now)
+        self._locks = NodeLocks(self._api, _now, timedelta(seconds=config.node_lock_timeout_seconds))
+        self._reflectors = self._follow(kube)
+        settings = Settings(config.policies, config.lock_wait_seconds, config.wire_version)
+        clock = Clock(_now, time.monotonic)
+        self._extender = Extender(self._cluster, self._api, self._locks, clock, settings, self._blocked)
+        observed = Observed(self._watch_ages, lambda: self._api.events_lost)
+        self._registry.register(
+            ClusterCollector(self._cluster, observed, version, has_legacy_names=config.has_legacy_metrics)
+        )
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Listen; both listeners drain when *stack* closes."""
+        config = self._config
+        app = application(
+            NAME, self._version, ready=self._blocked, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
+        )
+        add_routes(app, self._extender, Verbs(self._registry).observe)
+        tls = TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
+        server = await serve(app, config.http_bind, tls)
+        stack.push_async_callback(server.close)
+        logger.info(
+            "Serving kube-scheduler", address=config.http_bind, port=server.port, python=platform.python_version()
+        )
+        if config.metrics_bind_address:
+            metrics = await serve(
+                application(NAME, self._version, ready=self._blocked, registry=self._registry),
+                config.metrics_bind_address,
+            )
+            stack.push_async_callback(metrics.close)
+            logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
+
+    def actors(self) -> list[Any]:
+        """Return what runs until the process ends, one coroutine each."""
+        return [
+            *(reflector.run() for reflector in self._reflectors.values()),
+            self._api.write_events(),
+            _every(EXPIRY_SECONDS, self._expire),
+            _every(RECOUNT_SECONDS, self._recount),
+        ]
+
+    def _follow(self, kube: Kube) -> dict[str, Reflector]:
+        cluster, config = self._cluster, self._config
+        found = {
+            "pods": api.pods(
+                kube,
+                lambda pods: cluster.replace_pods(pods, time.monotonic()),
+                cluster.put_pod,
+                cluster.drop_pod,
+            ),
+            "nodes": api.nodes(
+                kube, config.node_label_selector, self._replace_nodes, self._put_node, cluster.drop_node
+            ),
+            "resourcequotas": api.quotas(kube, cluster.quotas.replace, cluster.quotas.put, cluster.quotas.drop),
+        }
+        if config.must_lead:
+            found["leases"] = api.lease(
+                kube,
+                config.lease_namespace,
+                config.lease_name,
+                self._replace_leases,
+                self._put_lease,
+                lambda _: self._leadership.drop(),
+            )
+        return found
+
+    def _replace_nodes(self, nodes: list[Object]) -> None:
+        self._cluster.replace_nodes(nodes, _local_now())
+        for node in nodes:
+            self._observe_lock(node)
+
+    def _put_node(self, node: Object) -> None:
+        self._cluster.put_node(node, _local_now())
+        self._observe_lock(node)
+
+    def _observe_lock(self, node: Object) -> None:
+        metadata = node["metadata"]
+        self._locks.observe(metadata["name"], (metadata.get("annotations") or {}).get(keys.NODE_LOCK))
+
+    def _replace_leases(self, leases: list[Object]) -> None:
+        for lease in leases:
+            self._put_lease(lease)
+
+    def _put_lease(self, lease: Object) -> None:
+        self._leadership.put(lease, time.monotonic())
+
+    def _blocked(self) -> str | None:
+        """Return why nothing can be decided now, None when all is known and it is ours to decide."""
+        waiting = [name for name, reflector in self._reflectors.items() if not reflector.synced.is_set()]
+        if waiting:
+            return f"the first list of {', '.join(waiting)} has not arrived from the API server"
+        if self._config.must_lead and not self._leadership.is_leader(time.monotonic()):
+            return f"the kube-scheduler on {self._config.hostname} does not hold the lease {self._config.lease_name}"
+        return None
+
+    def _report(self, kind: str, name: str, problem: Problem) -> None:
+        self._problems.count(kind, problem.key)
+        logger.warning("Part of an object left out", kind=kind, name=name, key=problem.key, reason=problem.reason)
+
+    def _expire(self) -> None:
+        for uid in self._cluster.expire(time.monotonic()):
+            logger.info("Reservation expired, no bind came", uid=uid)
+
+    def _recount(self) -> None:
+        drift = self._cluster.recount()
+        if drift:
+            logger.error("The ledger had drifted and was repaired; this is a bug", numbers=drift)
+
+    def _watch_ages(self) -> dict[str, tuple[float, int]]:
+        return {name: (found.age_seconds(), found.restarts) for name, found in self._reflectors.items()}
+
+
+async def _every(seconds: float, act: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        act()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HamiError(f"--device-config-file {path} cannot be read: {error}") from error
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _local_now() -> datetime:
+    """Return the time with the local zone, in which HAMi's schedulers write handshakes."""
+    return datetime.now().astimezone()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

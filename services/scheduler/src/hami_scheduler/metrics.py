@@ -1,0 +1,224 @@
+"""
+What the scheduler tells Prometheus: HAMi's names about devices and Pods, and our own about ourselves.
+
+Owns names, labels and units; every number is read from the ledger when it is scraped. Neighbours: `cluster` holds the
+numbers.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/metrics.go
+"""
+
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hami_scheduler.cluster import Cluster
+from hami_scheduler.fit import Room
+from hamicommon.model import Device
+
+_MIB = 1024 * 1024
+_ZONE = "vGPU"
+_DEVICE = ("node", "device_uuid", "device_index", "device_type")
+_LEGACY_DEVICE = ("nodeid", "deviceuuid", "deviceidx", "devicetype")
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Numbers that live outside the cluster."""
+
+    reflectors: Callable[[], dict[str, tuple[float, int]]]
+    """Per collection: seconds since the server last said anything, and lists after the first."""
+    events_lost: Callable[[], int]
+
+
+class Verbs:
+    """Calls of the extender."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register in *registry*."""
+        self._seconds = Histogram(
+            "hami_scheduler_call_seconds",
+            "Time to answer a call of the extender.",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._calls = Counter(
+            "hami_scheduler_calls", "Calls of the extender by outcome.", ["verb", "outcome"], registry=registry
+        )
+
+    def observe(self, verb: str, seconds: float, outcome: str) -> None:
+        """Count one call."""
+        self._seconds.labels(verb).observe(seconds)
+        self._calls.labels(verb, outcome).inc()
+
+
+class Problems:
+    """What was found unusable in objects of others."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register in *registry*."""
+        self._problems = Counter(
+            "hami_scheduler_contained_problems",
+            "Parts of objects that could not be used and were left out.",
+            ["kind", "key"],
+            registry=registry,
+        )
+
+    def count(self, kind: str, key: str) -> None:
+        """Count one problem with annotation *key* of an object of *kind*."""
+        self._problems.labels(kind, key).inc()
+
+
+class ClusterCollector(Collector):
+    """Every number of the cluster, read at scrape time."""
+
+    def __init__(self, cluster: Cluster, observed: Observed, version: str, *, has_legacy_names: bool) -> None:
+        """Read *cluster*; with *has_legacy_names* also under HAMi's names of 2.8 and before."""
+        self._cluster = cluster
+        self._observed = observed
+        self._version = version
+        self._has_legacy_names = has_legacy_names
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        yield from self._device_families()
+        yield from self._pod_families()
+        yield from self._quota_families()
+        yield from self._own_families()
+
+    def _rooms(self) -> Iterator[tuple[str, Room]]:
+        ledger = self._cluster.ledger
+        for entry in ledger.nodes():
+            for room in ledger.rooms(entry.inventory.name):
+                yield entry.inventory.name, room
+
+    def _device_families(self) -> Iterator[Metric]:
+        memory_limit = _gauge("hami_gpu_memory_limit_bytes", "Memory a device offers.", _DEVICE)
+        core_limit = _gauge("hami_gpu_core_limit_ratio", "Compute a device offers, 100 is one device.", _DEVICE)
+        memory = _gauge(
+            "hami_gpu_memory_allocated_bytes", "Memory granted.", (*_DEVICE[:3], "device_cores", "device_type")
+        )
+        shared = _gauge("hami_gpu_shared_count", "Shares granted.", _DEVICE)
+        cores = _gauge("hami_gpu_core_allocated_ratio", "Compute granted, 100 is one device.", _DEVICE)
+        overview = _gauge(
+            "hami_node_gpu_overview",
+            "Memory granted, with what the device offers as labels.",
+            (*_DEVICE[:3], "device_cores", "device_memory_limit", "device_type"),
+        )
+        ratio = _gauge("hami_node_gpu_memory_allocated_ratio", "Memory granted, 1 is all of it.", _DEVICE)
+        for node, room in self._rooms():
+            device = room.device
+            labels = _labels(node, device)
+            total_cores = str(device.core_percent)
+            used_bytes = float(room.memory_mib * _MIB)
+            _add(memory_limit, labels, device.memory_mib * _MIB)
+            _add(core_limit, labels, device.core_percent)
+            _add(memory, (*labels[:3], total_cores, device.type), used_bytes)
+            _add(shared, labels, room.replicas)
+            _add(cores, labels, room.core_percent)
+            _add(overview, (*labels[:3], total_cores, str(device.memory_mib), device.type), used_bytes)
+            if device.memory_mib > 0:
+                _add(ratio, labels, room.memory_mib / device.memory_mib)
+        families = (memory_limit, core_limit, memory, shared, cores, overview, ratio)
+        yield from families
+        if self._has_legacy_names:
+            yield from _legacy(families)
+
+    def _pod_families(self) -> Iterator[Metric]:
+        names = ("namespace", "node", "pod", "container_index", "device_uuid")
+        memory = _gauge("hami_vgpu_memory_allocated_bytes", "Memory granted to a container.", names)
+        cores = _gauge("hami_vgpu_core_allocated_ratio", "Compute granted to a container, 100 is one device.", names)
+        for grant in self._cluster.ledger.grants():
+            for vendor_shares in grant.shares.values():
+                for index, container in enumerate(vendor_shares):
+                    for share in container:
+                        labels = (grant.namespace, grant.node, grant.name, str(index), share.uuid)
+                        _add(memory, labels, share.memory_mib * _MIB)
+                        _add(cores, labels, share.core_percent)
+        yield memory
+        yield cores
+        if self._has_legacy_names:
+            legacy = ("podnamespace", "nodename", "podname", "containeridx", "deviceuuid")
+            yield _renamed(memory, "vGPUMemoryAllocated", legacy)
+            yield _renamed(cores, "vGPUCoreAllocated", legacy)
+
+    def _quota_families(self) -> Iterator[Metric]:
+        used = _gauge("hami_resource_quota_used", "Held under a quota.", ("namespace", "quota_name", "limit"))
+        limit = _gauge("hami_resource_quota_limit", "The limit of a quota.", ("namespace", "quota_name"))
+        for use in self._cluster.quotas.uses():
+            _add(used, (use.namespace, use.resource, str(use.limit or 0)), use.used)
+            if use.limit is not None:
+                _add(limit, (use.namespace, use.resource), use.limit)
+        yield used
+        yield limit
+        if self._has_legacy_names:
+            yield _renamed(used, "QuotaUsed", ("quotanamespace", "quotaName", "limit"))
+
+    def _own_families(self) -> Iterator[Metric]:
+        cluster = self._cluster
+        yield _counter("hami_scheduler_ledger_drift", "Numbers a recount found wrong.", cluster.drift)
+        yield _counter("hami_scheduler_edited_pods", "Bound Pods whose allocation was edited.", cluster.edited_pods)
+        yield _counter("hami_scheduler_events_lost", "Events that could not be written.", self._observed.events_lost())
+        yield GaugeMetricFamily(
+            "hami_scheduler_reservations", "Pods promised devices and not seen bound.", value=len(cluster.reservations)
+        )
+        age = GaugeMetricFamily(
+            "hami_scheduler_watch_age_seconds", "Since the API server last said anything.", labels=["collection"]
+        )
+        lists = CounterMetricFamily("hami_scheduler_relists", "Lists after the first.", labels=["collection"])
+        for collection, (seconds, restarts) in self._observed.reflectors().items():
+            age.add_metric([collection], seconds)
+            lists.add_metric([collection], restarts)
+        yield age
+        yield lists
+        build = ("version", "revision", "build_date", "go_version", "compiler", "platform")
+        info = GaugeMetricFamily("hami_build_info", "What runs here; go_version names Python.", labels=build)
+        python = f"python{platform.python_version()}"
+        info.add_metric([self._version, "", "", python, platform.python_implementation(), platform.platform()], 1)
+        yield info
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=[*labels, "zone"])
+
+
+def _add(family: GaugeMetricFamily, labels: tuple[str, ...], value: float) -> None:
+    family.add_metric([*labels, _ZONE], value)
+
+
+def _counter(name: str, text: str, value: int) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _labels(node: str, device: Device) -> tuple[str, str, str, str]:
+    return node, device.id, str(device.index), device.type
+
+
+def _legacy(families: tuple[GaugeMetricFamily, ...]) -> Iterator[Metric]:
+    """Yield the device *families* under the names of HAMi 2.8 and before."""
+    with_cores = (*_LEGACY_DEVICE[:3], "devicecores", "devicetype")
+    overview = (*_LEGACY_DEVICE[:3], "devicecores", "devicememorylimit", "devicetype")
+    names = (
+        ("GPUDeviceMemoryLimit", _LEGACY_DEVICE),
+        ("GPUDeviceCoreLimit", _LEGACY_DEVICE),
+        ("GPUDeviceMemoryAllocated", with_cores),
+        ("GPUDeviceSharedNum", _LEGACY_DEVICE),
+        ("GPUDeviceCoreAllocated", _LEGACY_DEVICE),
+        ("nodeGPUOverview", overview),
+        ("nodeGPUMemoryPercentage", _LEGACY_DEVICE[:3]),
+    )
+    for family, (name, labels) in zip(families, names, strict=True):
+        yield _renamed(family, name, labels)
+
+
+def _renamed(family: Metric, name: str, labels: tuple[str, ...]) -> Metric:
+    """Return *family* under another name and other label names; surplus labels at the end are left out."""
+    renamed = _gauge(name, family.documentation, labels)
+    for sample in family.samples:
+        values = [value for key, value in sample.labels.items() if key != "zone"]
+        _add(renamed, tuple(values[: len(labels)]), sample.value)
+    return renamed

@@ -1,0 +1,147 @@
+"""
+Try a Pod on one Node: which devices each container would get.
+
+Owns the walk over containers and devices. Ordinary init containers are tried each on a copy, because they run alone;
+what sidecars and app containers take stays for those after them. Knows nothing of other Nodes. Neighbours: `fit`
+judges one device, `score` orders them, `topology` chooses among too many, `filter` chooses among Nodes.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/score.go
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hami_scheduler.fit import Room, cores_asked, memory_asked, refusal_of_kind, refusal_of_room
+from hami_scheduler.grant import NOTHING, amounts_over_time
+from hami_scheduler.inventory import PairScores
+from hami_scheduler.quota import UNLIMITED, Allowance
+from hami_scheduler.reasons import Misfit, Reason
+from hami_scheduler.request import ContainerKind, ContainerRequest, PodRequest
+from hami_scheduler.score import device_order, device_score
+from hami_scheduler.topology import choose_by_topology
+from hamicommon.model import PodShares, Request, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What each container of a Pod would get on one Node."""
+
+    shares: Mapping[str, PodShares]
+    """Per vendor key, for each vendor asked: one entry per container, in Pod order."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A Pod being tried on one Node."""
+
+    request: PodRequest
+    pair_scores: PairScores
+    allowances: Mapping[str, Allowance]
+    taken: list[dict[str, tuple[Share, ...]]] = field(default_factory=list)
+    """Per container tried so far: what it takes, per vendor key."""
+
+    def shares(self) -> dict[str, PodShares]:
+        return {vendor: tuple(container.get(vendor, ()) for container in self.taken) for vendor in self.request.rules}
+
+
+def place(
+    request: PodRequest,
+    rooms: Sequence[Room],
+    allowances: Mapping[str, Allowance],
+    pair_scores: PairScores | None = None,
+) -> Placement | Misfit:
+    """
+    Return what every container of *request* would get of *rooms*, or why it cannot get it.
+
+    *rooms* are the devices of one Node in registered order; they are changed on the way. *allowances* are what the
+    Pod's namespace may take per vendor key.
+    """
+    trial = _Trial(request, pair_scores or {}, allowances)
+    running = list(rooms)
+    for container in request.containers:
+        if not container.requests:
+            trial.taken.append({})
+            continue
+        alone = container.kind is ContainerKind.INIT
+        where = [room.copy() for room in running] if alone else running
+        misfit = _place_container(container, where, trial)
+        if misfit is not None:
+            return misfit
+        if not alone:
+            running = where
+    return Placement(trial.shares())
+
+
+def _place_container(container: ContainerRequest, rooms: list[Room], trial: _Trial) -> Misfit | None:
+    """Give *container* its devices of *rooms*, which end up sorted, or return why it cannot have them."""
+    policy, weights = trial.request.device_policy, trial.request.weights
+    scores = {room.device.id: device_score(room, container.requests, weights) for room in rooms}
+    trial.taken.append({})
+    for request in container.requests:
+        rules = trial.request.rules[request.vendor]
+        order = device_order(
+            rooms, [scores[room.device.id] for room in rooms], policy, is_numa_bound=rules.is_numa_bound
+        )
+        rooms[:] = [rooms[position] for position in order]
+        candidates = [room for room in rooms if room.device.vendor == request.vendor]
+        if request.count > len(candidates):
+            return Misfit.of_node(Reason.NODE_DEVICES)
+        chosen = _take(request, candidates, trial)
+        if isinstance(chosen, Misfit):
+            return chosen
+        by_id = {room.device.id: room for room in candidates}
+        for share in chosen:
+            by_id[share.uuid].take(share.memory_mib, share.core_percent)
+        trial.taken[-1][request.vendor] = tuple(chosen)
+    return None
+
+
+def _take(request: Request, candidates: Sequence[Room], trial: _Trial) -> list[Share] | Misfit:
+    """Return one share of each of the first *request.count* acceptable devices, tried from the end."""
+    rules, policy = trial.request.rules[request.vendor], trial.request.device_policy
+    core_percent = cores_asked(request)
+    refusals: Counter[Reason] = Counter()
+    taken: list[Share] = []
+    numa: int | None = None
+    within_quota = _quota_check(request, taken, trial)
+    for room in reversed(candidates):
+        device = room.device
+        reason = refusal_of_kind(room, rules)
+        if reason is None and rules.is_numa_bound and numa != device.numa:
+            if not policy.is_topology_aware:
+                refusals[Reason.NUMA] += len(taken)
+            taken.clear()
+            numa = device.numa
+        memory_mib = memory_asked(request, device)
+        reason = reason or refusal_of_room(room, memory_mib, core_percent, rules, within_quota)
+        if reason is not None:
+            refusals[reason] += 1
+            continue
+        taken.append(Share(device.id, request.vendor, memory_mib, core_percent))
+        if len(taken) == request.count and not policy.is_topology_aware:
+            return taken
+    if len(taken) >= request.count:
+        return choose_by_topology(taken, request.count, trial.pair_scores)
+    refusals[Reason.COUNT] += len(taken)
+    return Misfit.of_devices(refusals, len(candidates))
+
+
+def _quota_check(request: Request, taken: list[Share], trial: _Trial) -> Callable[[str, int, int], bool]:
+    """
+    Return the test whether the Pod stays within its namespace's quota with one more share of *request*.
+
+    The Pod counts as it will once it runs: every container so far, at its worst moment.
+    """
+    allowance = trial.allowances.get(request.vendor, UNLIMITED)
+    if allowance == UNLIMITED:
+        return lambda _uuid, _memory_mib, _core_percent: True
+
+    def is_within_quota(uuid: str, memory_mib: int, core_percent: int) -> bool:
+        here = (*taken, Share(uuid, request.vendor, memory_mib, core_percent))
+        before = tuple(container.get(request.vendor, ()) for container in trial.taken[:-1])
+        total = NOTHING
+        for amount in amounts_over_time(trial.request.kinds, (*before, here)).values():
+            total = total.plus(amount)
+        return allowance.allows(total.memory_mib, total.core_percent)
+
+    return is_within_quota

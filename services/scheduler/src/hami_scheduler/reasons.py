@@ -1,0 +1,77 @@
+"""
+Why something is not possible: the codes peers read, and the texts built from them.
+
+Owns the `Reason` enum and the `FailedNodes` text. A text here never holds a number that changes with usage:
+kube-scheduler writes it into the Pod's status and asks again whenever it differs, for ever. Numbers go to
+`explanation`. Neighbours: `fit` and `placement` raise reasons, `filter` hands the text out.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """
+    One reason a device, or a whole Node, cannot take a share.
+
+    Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/common/common.go
+    """
+
+    UNHEALTHY = "CardNotHealth"
+    CORDONED = "CardCordoned"
+    TYPE = "CardTypeMismatch"
+    NUMA = "NumaNotFit"
+    UUID = "CardUuidMismatch"
+    REPLICAS = "CardTimeSlicingExhausted"
+    EXCLUSIVE = "ExclusiveDeviceAllocateConflict"
+    QUOTA = "ResourceQuotaNotFit"
+    MEMORY = "CardInsufficientMemory"
+    CORE = "CardInsufficientCore"
+    ZERO_CORE = "CardComputeUnitsExhausted"
+    MIG = "CardMigTopologyInfeasible"
+    COUNT = "AllocatedCardsInsufficientRequest"
+    """Some devices are acceptable, fewer than asked."""
+    NODE_DEVICES = "NodeInsufficientDevice"
+    """The Node has fewer devices of the vendor than asked, used or not."""
+    NODE_UNREGISTERED = "node unregistered"
+    """The Node offers no device at all, or is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why one Node cannot take a Pod: how many of its devices are refused for which reason."""
+
+    counts: tuple[tuple[Reason, int], ...]
+    """Devices refused per reason; one entry with 0 where the Node as a whole is refused."""
+    device_count: int = 0
+    """Devices of the vendor asked for."""
+
+    @classmethod
+    def of_node(cls, reason: Reason) -> "Misfit":
+        """Return the refusal of a whole Node."""
+        return cls(((reason, 0),))
+
+    @classmethod
+    def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":
+        """Return the refusal of a Node by its devices; reasons that hit no device are left out."""
+        return cls(tuple((reason, count) for reason, count in counts.items() if count), device_count)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The distinct reasons, in the order of the text."""
+        return tuple(sorted(reason for reason, _ in self.counts))
+
+    @property
+    def text(self) -> str:
+        """
+        The `FailedNodes` value: `n/m Code` joined by `, `, sorted as text.
+
+        >>> Misfit(((Reason.MEMORY, 3), (Reason.COUNT, 1)), 4).text
+        '1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory'
+        >>> Misfit.of_node(Reason.NODE_DEVICES).text
+        'NodeInsufficientDevice'
+        """
+        if not self.device_count:
+            return ", ".join(self.reasons)
+        return ", ".join(sorted(f"{count}/{self.device_count} {reason}" for reason, count in self.counts))

@@ -1,0 +1,90 @@
+"""
+What is promised to Pods that are not bound yet, and for how long.
+
+Owns the life of a reservation: chosen by a filter, held while its bind is in flight, kept after the bind until the
+Pod is seen bound. Lives in memory alone; dies with the process. Time comes as `now`, in seconds of any steady clock.
+Neighbours: `cluster` keeps the ledger in step.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hami_scheduler.grant import Grant
+
+RESERVATION_SECONDS = 60.0
+"""
+How long a choice is held for a bind that does not come: twice kube-scheduler's 30 s extender timeout, so that a slow
+bind finds it, and short enough that a scheduling cycle given up by kube-scheduler costs nobody room for long.
+"""
+
+
+class Stage(Enum):
+    """How far a reservation has come."""
+
+    CHOSEN = "chosen"
+    """A filter answered with it; it expires."""
+    BINDING = "binding"
+    """Its Binding is being written; it stays until the answer is known."""
+    WRITTEN = "written"
+    """Its Binding is written, or may be; it stays until the Pod is seen."""
+
+
+@dataclass(slots=True)
+class Reservation:
+    """One Pod's promise."""
+
+    grant: Grant
+    expires_at: float | None
+    """None while it must not expire."""
+    stage: Stage = Stage.CHOSEN
+    is_certain: bool = True
+    """False where the Binding may or may not have been written."""
+
+
+@dataclass(slots=True)
+class Reservations:
+    """Every promise to a Pod not seen bound, by Pod UID."""
+
+    seconds: float = RESERVATION_SECONDS
+    _by_uid: dict[str, Reservation] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._by_uid
+
+    def get(self, uid: str) -> Reservation | None:
+        """Return the reservation of Pod *uid*."""
+        return self._by_uid.get(uid)
+
+    def put(self, grant: Grant, now: float) -> Reservation:
+        """Hold *grant* for its Pod, instead of what was held before."""
+        reservation = Reservation(grant, now + self.seconds)
+        self._by_uid[grant.uid] = reservation
+        return reservation
+
+    def begin_bind(self, uid: str) -> None:
+        """Keep the reservation of *uid* until `written` or `drop`."""
+        self._by_uid[uid].stage = Stage.BINDING
+        self._by_uid[uid].expires_at = None
+
+    def written(self, uid: str, *, is_certain: bool = True) -> None:
+        """Keep the reservation of *uid*, if it still is one, until its Pod is seen."""
+        reservation = self._by_uid.get(uid)
+        if reservation is not None:
+            reservation.stage, reservation.is_certain = Stage.WRITTEN, is_certain
+
+    def drop(self, uid: str) -> Reservation | None:
+        """Forget the reservation of *uid*."""
+        return self._by_uid.pop(uid, None)
+
+    def missed(self, seen: set[str], now: float) -> None:
+        """Let written reservations whose Pods are not among *seen*, all there are, expire: the Pods are gone."""
+        for uid, reservation in self._by_uid.items():
+            if reservation.stage is Stage.WRITTEN and uid not in seen and reservation.expires_at is None:
+                reservation.expires_at = now + self.seconds
+
+    def expired(self, now: float) -> list[str]:
+        """Return the UIDs whose time is over."""
+        return [uid for uid, held in self._by_uid.items() if held.expires_at is not None and held.expires_at <= now]

@@ -1,0 +1,85 @@
+"""
+Rank what fits: devices within a Node, and Nodes.
+
+Owns the arithmetic, in 32-bit floats and in HAMi's order of operations, because a tie there must be a tie here. A score
+never decides whether something fits. Neighbours: `rules` names the policy, `placement` and `filter` walk in this order.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/policy/gpu_policy.go, node_policy.go
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hami_scheduler.fit import Room
+from hami_scheduler.rules import DevicePolicy
+from hamicommon.model import Request, ScoringWeights
+
+_SCALE = np.float32(10)
+_ZERO = np.float32(0)
+
+
+def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeights) -> float:
+    """
+    Return how full the device of *room* is, 0 (idle) to 30 (full) with the default weights.
+
+    A request counts towards the score only where the device registered under its vendor's key instead of a model name.
+    """
+    device = room.device
+    if device.count <= 0 or device.core_percent <= 0 or device.memory_mib <= 0:
+        return 0.0
+    replicas, cores, memory_mib = room.replicas, room.core_percent, room.memory_mib
+    for request in requests:
+        if request.vendor == device.type:
+            replicas += 1
+            cores += request.core_percent
+            memory_mib += (
+                request.memory_mib
+                if request.memory_percent in {None, 0}
+                else device.memory_mib * (request.memory_percent or 0) // 100
+            )
+    slot = np.float32(weights.slot) * (np.float32(replicas) / np.float32(device.count))
+    core = np.float32(weights.core) * (np.float32(cores) / np.float32(device.core_percent))
+    memory = np.float32(weights.memory) * (np.float32(memory_mib) / np.float32(device.memory_mib))
+    return float(_SCALE * (slot + core + memory))
+
+
+def device_order(
+    rooms: Sequence[Room], scores: Sequence[float], policy: DevicePolicy, *, is_numa_bound: bool
+) -> list[int]:
+    """
+    Return the positions of *rooms* in the order HAMi sorts them; the last is tried first.
+
+    Sorting is stable: equal devices keep the order they came in.
+    """
+
+    def key(position: int) -> tuple[float, ...]:
+        room, score = rooms[position], scores[position]
+        numa = room.device.numa
+        if policy.order == "chain":
+            words = ("numa", *policy.chain) if is_numa_bound else policy.chain
+            values = {"binpack": score, "spread": -score, "numa": float(numa)}
+            return (*(values[word] for word in words), float(room.device.index))
+        if is_numa_bound:
+            return (-numa, score) if policy.order == "binpack" else (numa, -score)
+        if policy.order == "binpack":
+            return (score, numa)
+        if policy.order == "mutex":
+            return (-room.replicas, numa)
+        return (-score, numa)
+
+    return sorted(range(len(rooms)), key=key)
+
+
+def node_scores(
+    promised: "np.ndarray[tuple[int, int], np.dtype[np.int64]]",
+    totals: "np.ndarray[tuple[int, int], np.dtype[np.int64]]",
+) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    """
+    Return how full each Node is before the Pod, 0 (idle) to 30 (full).
+
+    Both arguments have one row a Node with its sums over all devices: replicas, MiB, core percent.
+    """
+    safe = np.where(totals > 0, totals, 1).astype(np.float32)
+    ratios = promised.astype(np.float32) / safe
+    scores = _SCALE * ((ratios[:, 0] + ratios[:, 2]) + ratios[:, 1])
+    return np.where((totals > 0).all(axis=1), scores, _ZERO)
