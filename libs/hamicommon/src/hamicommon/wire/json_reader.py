@@ -251,12 +251,12 @@ def array(item: Kind) -> Kind:
     return read
 
 
-def struct(zero: Any, **keys: tuple[str, Kind]) -> Kind:
+def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool = False) -> Kind:
     """
     Return the kind of objects with known keys, read as *zero*'s dataclass.
 
-    *zero* is the value of `{}`; each keyword is a key with the attribute it sets and its kind; an empty attribute means
-    that the value is checked and forgotten. `null` keeps the old.
+    *zero* is the value of `{}`; each key has the attribute it sets and its kind; an empty attribute means that the
+    value is checked and forgotten. `null` keeps the old. A closed one has no room for a key it does not know.
     """
     made = type(zero)
     blank = {field.name: getattr(zero, field.name) for field in fields(zero)}
@@ -271,6 +271,8 @@ def struct(zero: Any, **keys: tuple[str, Kind]) -> Kind:
         for name in _keys(reader):
             field = known.get(_folded(name))
             if field is None:
+                if is_closed:
+                    raise DecodeError(f"key {quote(name)}", f"unknown, not one of {', '.join(keys)}")
                 reader.skip()
                 continue
             shown, attribute, kind = field

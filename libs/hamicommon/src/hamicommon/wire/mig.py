@@ -17,25 +17,28 @@ from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.json_writer import compact
 from hamicommon.wire.strconv import parse_int
 
+PLACEMENT: Final = json.struct(
+    MigPlacement(0, 0),
+    {
+        "start": ("start", json.whole_number(32, signed=False)),
+        "size": ("size", json.whole_number(32, signed=False)),
+    },
+)
+"""How a placement is read; the inventory has them too."""
 _INSTANCE: Final = json.optional(json.whole_number(32, signed=False))
 _ALLOCATIONS: Final = json.array(
     json.struct(
         MigAllocation(0, 0, "", "", MigPlacement(0, 0)),
-        containerIndex=("container_index", json.whole_number(64)),
-        deviceIndex=("device_index", json.whole_number(64)),
-        gpuUUID=("gpu_uuid", json.string),
-        profile=("profile", json.string),
-        placement=(
-            "placement",
-            json.struct(
-                MigPlacement(0, 0),
-                start=("start", json.whole_number(32, signed=False)),
-                size=("size", json.whole_number(32, signed=False)),
-            ),
-        ),
-        migUUID=("mig_uuid", json.string),
-        gpuInstanceID=("gpu_instance_id", _INSTANCE),
-        computeInstanceID=("compute_instance_id", _INSTANCE),
+        {
+            "containerIndex": ("container_index", json.whole_number(64)),
+            "deviceIndex": ("device_index", json.whole_number(64)),
+            "gpuUUID": ("gpu_uuid", json.string),
+            "profile": ("profile", json.string),
+            "placement": ("placement", PLACEMENT),
+            "migUUID": ("mig_uuid", json.string),
+            "gpuInstanceID": ("gpu_instance_id", _INSTANCE),
+            "computeInstanceID": ("compute_instance_id", _INSTANCE),
+        },
     )
 )
 

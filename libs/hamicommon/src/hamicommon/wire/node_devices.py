@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from hamicommon.model import Device, MigPlacement, MigProfile
+from hamicommon.model import Device, MigProfile
 from hamicommon.wire import json_reader as json
 from hamicommon.wire.budget import POINTER_BYTES, Budget
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.json_writer import compact
+from hamicommon.wire.mig import PLACEMENT
 from hamicommon.wire.pair_scores import decode_pair_scores, encode_pair_scores
 from hamicommon.wire.strconv import parse_bool, parse_int
 from hamicommon.wire.text import pieces
@@ -181,18 +182,15 @@ def _text_device(position: int, device: Device, form: NodeForm) -> str:
     return ",".join(map(str, values)) + ":"
 
 
-_PLACEMENT: Final = json.struct(
-    MigPlacement(0, 0),
-    start=("start", json.whole_number(32, signed=False)),
-    size=("size", json.whole_number(32, signed=False)),
-)
 _PROFILE: Final = json.struct(
     MigProfile("", 0, 0, 0),
-    name=("name", json.string),
-    memoryMB=("memory_mib", json.whole_number(32)),
-    core=("core_percent", json.whole_number(32)),
-    sliceCount=("slice_count", json.whole_number(32, signed=False)),
-    placements=("placements", json.array(_PLACEMENT)),
+    {
+        "name": ("name", json.string),
+        "memoryMB": ("memory_mib", json.whole_number(32)),
+        "core": ("core_percent", json.whole_number(32)),
+        "sliceCount": ("slice_count", json.whole_number(32, signed=False)),
+        "placements": ("placements", json.array(PLACEMENT)),
+    },
 )
 
 
@@ -208,36 +206,40 @@ class _Template:
 
 _TEMPLATE: Final = json.struct(
     _Template(),
-    name=("name", json.string),
-    core=("core", json.whole_number(32)),
-    memory=("memory", json.whole_number(32)),
-    count=("count", json.whole_number(32)),
+    {
+        "name": ("name", json.string),
+        "core": ("core", json.whole_number(32)),
+        "memory": ("memory", json.whole_number(32)),
+        "count": ("count", json.whole_number(32)),
+    },
 )
+
+
+_DEVICE: Final = json.struct(
+    Device("", 0, 0, 0, "", healthy=False),
+    {
+        "id": ("id", json.string),
+        "index": ("index", json.whole_number(64, signed=False)),
+        "count": ("count", json.whole_number(32)),
+        "devmem": ("memory_mib", json.whole_number(32)),
+        "devcore": ("core_percent", json.whole_number(32)),
+        "type": ("type", json.string),
+        "numa": ("numa", json.whole_number(64)),
+        "mode": ("mode", json.string),
+        "migProfiles": ("mig_profiles", json.array(_PROFILE)),
+        "migtemplate": ("", json.array(json.array(_TEMPLATE))),
+        "health": ("healthy", json.truth),
+        "devicevendor": ("vendor", json.string),
+        "custominfo": ("custom", json.mapping(json.anything)),
+    },
+)
+_DEVICES: Final = json.array(json.optional(_DEVICE))
 
 
 def _decode_json(text: str) -> tuple[Device, ...]:
     """Read the JSON form."""
     devices = json.decode(text, _DEVICES, ())
     return tuple(device for device in devices if device is not None)
-
-
-_DEVICE: Final = json.struct(
-    Device("", 0, 0, 0, "", healthy=False),
-    id=("id", json.string),
-    index=("index", json.whole_number(64, signed=False)),
-    count=("count", json.whole_number(32)),
-    devmem=("memory_mib", json.whole_number(32)),
-    devcore=("core_percent", json.whole_number(32)),
-    type=("type", json.string),
-    numa=("numa", json.whole_number(64)),
-    mode=("mode", json.string),
-    migProfiles=("mig_profiles", json.array(_PROFILE)),
-    migtemplate=("", json.array(json.array(_TEMPLATE))),
-    health=("healthy", json.truth),
-    devicevendor=("vendor", json.string),
-    custominfo=("custom", json.mapping(json.anything)),
-)
-_DEVICES: Final = json.array(json.optional(_DEVICE))
 
 
 def _json_device(device: Device, version: WireVersion) -> dict[str, Any]:

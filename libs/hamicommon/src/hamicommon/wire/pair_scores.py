@@ -22,9 +22,7 @@ class _PairScore:
 
 _SCORES: Final = json.array(
     json.struct(
-        _PairScore(),
-        uuid=("uuid", json.string),
-        score=("score", json.mapping(json.whole_number(64), 0)),
+        _PairScore(), {"uuid": ("uuid", json.string), "score": ("score", json.mapping(json.whole_number(64), 0))}
     )
 )
 

@@ -1,0 +1,314 @@
+"""
+`python -m hamicommon`: see what an annotation or a region file says, and write what another version would read.
+
+The way in for a person and for a test. Owns the command line; what the formats are is `hamicommon.wire`'s business.
+Every answer is one line of JSON or wire text, every refusal one line that names the place and the reason.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NoReturn
+
+from hamicommon import __version__
+from hamicommon.errors import HamiError
+from hamicommon.wire import json_reader, shapes
+from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.handshake import decode_handshake, encode_handshake
+from hamicommon.wire.mig import decode_mig_allocations, encode_mig_allocations
+from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
+from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
+from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
+from hamicommon.wire.region import decode_region
+from hamicommon.wire.scoring_weights import decode_scoring_weights, encode_scoring_weights
+from hamicommon.wire.version import NEWEST, PLACEMENTS_SINCE, WireVersion
+
+_MAX_REGION_BYTES: Final = 64 * 1024 * 1024
+"""Far more than any region; keeps an endless device file from filling memory."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format: what the table says of it, and how text becomes its JSON shape and back."""
+
+    name: str
+    keys: str
+    writers: str
+    readers: str
+    versions: str
+    shape: Callable[[str, str], Any]
+    """Wire text and vendor to JSON shape."""
+    text: Callable[[str, WireVersion, str], str]
+    """JSON text, version and vendor to wire text."""
+
+
+def _node_devices(text: str, vendor: str) -> Any:
+    devices = decode_node_devices(text)
+    return (shapes.device_shape(device if device.vendor else replace(device, vendor=vendor)) for device in devices)
+
+
+def _since_placements(name: str, version: WireVersion) -> None:
+    if version < PLACEMENTS_SINCE:
+        raise EncodeError(
+            "wire version", f"{name} exists since {PLACEMENTS_SINCE}, {version} neither writes nor reads it"
+        )
+
+
+def _mig_text(json: str, version: WireVersion, _vendor: str) -> str:
+    _since_placements("mig-allocations", version)
+    return encode_mig_allocations(shapes.read_allocations(json))
+
+
+def _weights_text(json: str, version: WireVersion, _vendor: str) -> str:
+    _since_placements("scoring-weights", version)
+    return encode_scoring_weights(shapes.read_weights(json))
+
+
+def _region_text(_json: str, _version: WireVersion, _vendor: str) -> NoReturn:
+    raise EncodeError("region", "is a file of bytes, not text; only decode takes it")
+
+
+FORMATS: Final = (
+    Format(
+        "node-devices",
+        "hami.io/node-nvidia-register and each vendor's",
+        "device plugin",
+        "scheduler",
+        "2.4: text of 7 fields; 2.5-2.7: of 9; 2.8-2.9: JSON; 2.10: JSON with MIG profiles",
+        _node_devices,
+        lambda json, version, vendor: encode_node_devices(shapes.read_devices(json), version, vendor or "NVIDIA"),
+    ),
+    Format(
+        "pod-devices",
+        "hami.io/vgpu-devices-to-allocate, -allocated and each vendor's",
+        "scheduler, device plugin",
+        "device plugin, scheduler, monitor",
+        "2.4-2.10: one form; empty containers differ",
+        lambda text, _vendor: map(shapes.container_shape, decode_pod_devices(text)),
+        lambda json, version, _vendor: encode_pod_devices(shapes.read_pod(json), version),
+    ),
+    Format(
+        "mig-allocations",
+        "hami.io/vgpu-mig-allocations",
+        "scheduler, device plugin",
+        "device plugin, scheduler",
+        "2.10; before, a suffix of the UUID in pod-devices",
+        lambda text, _vendor: map(shapes.allocation_shape, decode_mig_allocations(text)),
+        _mig_text,
+    ),
+    Format(
+        "node-lock",
+        "hami.io/mutex.lock",
+        "scheduler",
+        "scheduler, device plugin",
+        "before 2.4: time; 2.4-2.10: time,namespace,pod",
+        lambda text, _vendor: shapes.lock_shape(decode_node_lock(text)),
+        lambda json, version, _vendor: encode_node_lock(shapes.read_lock(json), version),
+    ),
+    Format(
+        "handshake",
+        "hami.io/node-handshake and each vendor's",
+        "scheduler, device plugin",
+        "scheduler",
+        "2.4: time with dots; 2.5-2.10: with dashes",
+        lambda text, _vendor: shapes.handshake_shape(decode_handshake(text)),
+        lambda json, version, _vendor: encode_handshake(shapes.read_handshake(json), version),
+    ),
+    Format(
+        "scoring-weights",
+        "hami.io/device-scoring-weights",
+        "user",
+        "scheduler",
+        "2.10",
+        lambda text, _vendor: shapes.weights_shape(decode_scoring_weights(text)),
+        _weights_text,
+    ),
+    Format(
+        "region",
+        "<hook path>/containers/<pod>_<container>/*.cache",
+        "libvgpu.so, monitor",
+        "monitor, libvgpu.so",
+        "v0: up to 2.4.0; v1.1: 2.4.1-2.8.0; v1.1-shifted: 2.8.1; v1.2: 2.8.2-2.10",
+        lambda path, _vendor: shapes.region_shape(decode_region(_region_bytes(path))),
+        _region_text,
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line *arguments* (default: the process's) and return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        _write(options.command(options))
+        sys.stdout.flush()
+    except HamiError as error:
+        print(f"hamicommon: {options.subject}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has what they wanted; the interpreter must not fail to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _decode(options: argparse.Namespace) -> Iterator[str]:
+    """Answer `decode`: the JSON shape of a wire text."""
+    format_ = _format(options.subject)
+    if options.lines:
+        return _line_by_line(lambda line: format_.shape(_line_text(line), options.vendor))
+    text = options.text if options.subject == "region" else _text(options.text)
+    return _one(format_.shape(text, options.vendor))
+
+
+def _encode(options: argparse.Namespace) -> Iterator[str]:
+    """Answer `encode`: the wire text of a JSON shape."""
+    format_ = _format(options.subject)
+    version = WireVersion.parse(options.wire_version)
+    if options.lines:
+        return _line_by_line(lambda line: format_.text(_utf8(line, "line"), version, options.vendor))
+    return iter((format_.text(_text(options.text), version, options.vendor), "\n"))
+
+
+def _region(options: argparse.Namespace) -> Iterator[str]:
+    """Answer `region`: what a region file says."""
+    return _one(shapes.region_shape(decode_region(_region_bytes(options.text))))
+
+
+def _formats(_options: argparse.Namespace) -> Iterator[str]:
+    """Answer `formats`: the table of formats."""
+    rows = [("FORMAT", "KEY OR FILE", "WRITTEN BY", "READ BY", "HAMI VERSIONS")]
+    rows += [(each.name, each.keys, each.writers, each.readers, each.versions) for each in FORMATS]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+
+
+def _format(name: str) -> Format:
+    return next(each for each in FORMATS if each.name == name)
+
+
+def _one(shape: Any) -> Iterator[str]:
+    yield from _json(shape)
+    yield "\n"
+
+
+def _json(shape: Any) -> Iterator[str]:
+    """Yield the JSON of *shape*; a lazy list is written item by item."""
+    if isinstance(shape, (dict, list, str)):
+        yield from shapes.one_line(shape)
+        return
+    separator = "["
+    for item in shape:
+        yield separator
+        yield from shapes.one_line(item)
+        separator = ", "
+    yield "]" if separator == ", " else "[]"
+
+
+def _line_by_line(answer: Callable[[bytes], Any]) -> Iterator[str]:
+    """Yield one JSON object per line of standard input, in order, whatever the lines hold."""
+    for line in sys.stdin.buffer:
+        try:
+            parts = list(_json(answer(line)))
+        except HamiError as error:
+            yield from shapes.one_line({"error": str(error)})
+        else:
+            yield '{"value": '
+            yield from parts
+            yield "}"
+        yield "\n"
+
+
+def _line_text(line: bytes) -> str:
+    """Return the text that *line*, a JSON string, holds."""
+    text = _utf8(line, "line")
+    if text.lstrip()[:1] != '"':
+        raise DecodeError("line", f"{quote(text.strip())} is not a JSON string")
+    return str(json_reader.decode(text, json_reader.string, ""))
+
+
+def _text(argument: str) -> str:
+    """Return the text of an argument; `-` is standard input, less the line end a shell's tools add."""
+    if argument == "-":
+        return _utf8(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+    return _utf8(os.fsencode(argument), "argument")
+
+
+def _utf8(data: bytes, place: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{place}, byte {error.start}", "is not UTF-8") from None
+
+
+def _region_bytes(path: str) -> bytes:
+    """Return the bytes of the region file at *path*; `-` is standard input."""
+    try:
+        if path == "-":
+            return _bounded(sys.stdin.buffer, "standard input")
+        with Path(path).open("rb") as file:
+            return _bounded(file, quote(path))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DecodeError(quote(path), f"cannot be read: {reason}") from None
+
+
+def _bounded(file: BinaryIO, name: str) -> bytes:
+    data = file.read(_MAX_REGION_BYTES + 1)
+    if len(data) > _MAX_REGION_BYTES:
+        raise DecodeError(name, f"is longer than {_MAX_REGION_BYTES} bytes, so it is no region")
+    return data
+
+
+def _write(parts: Iterable[str]) -> None:
+    """Write *parts* as UTF-8, whatever the locale says."""
+    for part in parts:
+        sys.stdout.buffer.write(part.encode("utf-8", "replace"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m hamicommon", description=str(__doc__).partition("\n\n")[0])
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    names = [each.name for each in FORMATS]
+
+    decode = commands.add_parser("decode", help="print the value of a wire text as one line of JSON")
+    decode.add_argument("subject", metavar="FORMAT", choices=names, help=", ".join(names))
+    decode.add_argument(
+        "text", metavar="TEXT", nargs="?", default="-", help="the text (a region's file); -: standard input"
+    )
+    decode.set_defaults(command=_decode)
+
+    encode = commands.add_parser("encode", help="print the wire text of a JSON value")
+    encode.add_argument("subject", metavar="FORMAT", choices=names, help=", ".join(names[:-1]))
+    encode.add_argument("text", metavar="JSON", nargs="?", default="-", help="the value; -: standard input")
+    encode.add_argument(
+        "--wire-version",
+        metavar="X.Y",
+        default=str(NEWEST),
+        help="the HAMi release to write for (default: %(default)s)",
+    )
+    encode.set_defaults(command=_encode)
+
+    for command in (decode, encode):
+        command.add_argument(
+            "--vendor", metavar="V", default="", help="whose annotation it is, by the vendor's key (node-devices only)"
+        )
+        command.add_argument("--lines", action="store_true", help="one answer per line of standard input")
+
+    region = commands.add_parser("region", help="print what a region file says as one line of JSON")
+    region.add_argument("text", metavar="FILE", help="the file; -: standard input")
+    region.set_defaults(command=_region, subject="region")
+
+    formats = commands.add_parser("formats", help="list the formats with keys, writers, readers, versions")
+    formats.set_defaults(command=_formats, subject="formats")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
