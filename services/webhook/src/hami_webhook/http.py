@@ -1,0 +1,83 @@
+"""
+POST /webhook: an AdmissionReview in, an AdmissionReview out, and what was decided counted and logged.
+
+The only module here that knows aiohttp. Must never answer a Pod's faults with an HTTP error: those are decisions.
+"""
+
+import time
+from collections.abc import Callable
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from hami_webhook.admission import Admission, Outcome
+from hami_webhook.config import NAME, VERSION
+from hami_webhook.review import Review, ReviewError, answer, read_review
+from hamicommon.runtime import http
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""More than twice the largest object an API server takes (3 MiB)."""
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+Decide = Callable[[Review], Admission]
+
+logger = structlog.get_logger()
+
+
+class Metrics:
+    """What is counted."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the metrics, each outcome at 0."""
+        self.admissions = Counter(
+            "hami_webhook_admissions", "Pods decided on, by outcome.", ["outcome"], registry=registry
+        )
+        self.rejected_bodies = Counter(
+            "hami_webhook_rejected_bodies", "Requests that were no AdmissionReview.", registry=registry
+        )
+        self.seconds = Histogram(
+            "hami_webhook_admission_duration_seconds",
+            "Time from a request's last byte to its decision.",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        for outcome in Outcome:
+            self.admissions.labels(outcome.value)
+
+
+def webhook_application(decide: Decide, registry: CollectorRegistry) -> web.Application:
+    """Return the application that asks *decide* about each Pod."""
+    metrics = Metrics(registry)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            metrics.rejected_bodies.inc()
+            text = f"Content-Type: must be application/json, not {request.content_type}\n"
+            raise web.HTTPUnsupportedMediaType(text=text)
+        body = await http.read_body(request)
+        began = time.perf_counter()
+        try:
+            review = read_review(body)
+        except ReviewError as error:
+            metrics.rejected_bodies.inc()
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
+        admission = decide(review)
+        metrics.seconds.observe(time.perf_counter() - began)
+        metrics.admissions.labels(admission.outcome.value).inc()
+        _log(review, admission)
+        return web.Response(body=answer(review, admission), content_type="application/json")
+
+    app = http.application(NAME, VERSION, registry=registry, max_body_bytes=MAX_BODY_BYTES)
+    app.router.add_post("/webhook", handle)
+    return app
+
+
+def _log(review: Review, admission: Admission) -> None:
+    facts = {"namespace": review.namespace, "pod": review.name, "uid": review.uid, "outcome": admission.outcome.value}
+    if not admission.allowed:
+        logger.info("Pod refused", **facts, reason=admission.message, detail=list(admission.warnings))
+    elif admission.patch:
+        logger.info("Pod changed", **facts, paths=[operation["path"] for operation in admission.patch])
+    else:
+        logger.debug("Pod left as it is", **facts)

@@ -1,0 +1,143 @@
+"""
+Put the webhook together: settings, the decision, the server, and the watches behind quotas.
+
+The API server is optional: without it, or before the first list, quotas are left to the scheduler, and Pods are
+admitted all the same.
+"""
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from hami_webhook.admission import Admission, Outcome, Policy, admit
+from hami_webhook.config import NAME, VERSION, Config, SettingsError, read_config
+from hami_webhook.http import webhook_application
+from hami_webhook.quota import Holdings
+from hami_webhook.review import Review
+from hamicommon.config import DeviceConfig, load_device_config
+from hamicommon.errors import HamiError
+from hamicommon.runtime import http, kube, logs, process
+from hamicommon.wire.errors import DecodeError
+
+_BOUND_AND_ALIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+logger = structlog.get_logger()
+
+
+def main() -> None:
+    """Run the service; the entry point of `hami-webhook`."""
+    try:
+        config = read_config()
+    except SettingsError as error:
+        sys.exit(f"{NAME}: {error}")
+    logs.configure(config.verbosity)
+    sys.exit(process.run(lambda: run(config), NAME))
+
+
+async def run(config: Config) -> None:
+    """
+    Serve until cancelled, then finish the requests in progress.
+
+    Raises:
+        ConfigError: the device config is wrong.
+        ServeError: an address or the certificate is not usable.
+    """
+    policy = Policy.of(_devices(config), config.scheduler_name, config.overwrite_default_scheduler)
+    holdings = Holdings(policy.vendors)
+    registry = CollectorRegistry()
+
+    def decide(review: Review) -> Admission:
+        if not review.is_pod_creation:
+            return Admission(Outcome.NOT_ASKING)
+        return admit(review.object, policy, review.namespace, holdings.of(review.namespace))
+
+    tls = http.TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
+    server = await http.serve(webhook_application(decide, registry), config.http_bind, tls)
+    servers = [server]
+    logger.info("Serving", version=VERSION, address=config.http_bind, port=server.port, tls=tls is not None)
+    try:
+        if config.metrics_bind_address:
+            metrics = http.application(NAME, VERSION, registry=registry)
+            servers.append(await http.serve(metrics, config.metrics_bind_address))
+        await _follow_quotas(config, holdings)
+    finally:
+        await asyncio.gather(*(each.close() for each in servers))
+
+
+def _devices(config: Config) -> DeviceConfig:
+    """Return the device config without the vendors that are not enabled."""
+    try:
+        text = Path(config.device_config_file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HamiError(f"--device-config-file {config.device_config_file}: {error}") from error
+    devices = load_device_config(text)
+    for warning in devices.warnings:
+        logger.warning("Device config has something to look at", file=config.device_config_file, warning=warning)
+    return replace(
+        devices,
+        ascend=devices.ascend if config.enable_ascend else replace(devices.ascend, chips=()),
+        iluvatars=devices.iluvatars if config.enable_iluvatar else (),
+    )
+
+
+async def _follow_quotas(config: Config, holdings: Holdings) -> None:
+    """Keep *holdings* current until cancelled; Pods are watched only once some quota needs them."""
+    try:
+        client = await kube.Kube.connect(config.kubeconfig or None, f"{NAME}/{VERSION}")
+    except kube.KubeConfigError as error:
+        logger.warning("Quotas are not checked at admission", reason=str(error))
+        await asyncio.Event().wait()
+        return
+    pods_matter = asyncio.Event()
+
+    def put_quota(quota: dict[str, Any]) -> None:
+        holdings.put_quota(quota)
+        if holdings.has_limits:
+            pods_matter.set()
+
+    def replace_quotas(quotas: list[dict[str, Any]]) -> None:
+        holdings.replace_quotas(quotas)
+        if holdings.has_limits:
+            pods_matter.set()
+
+    def put_pod(pod: dict[str, Any]) -> None:
+        try:
+            holdings.put_pod(pod)
+        except DecodeError as error:
+            metadata = pod.get("metadata", {})
+            logger.warning(
+                "Pod's grant not counted against its quota",
+                namespace=metadata.get("namespace"),
+                pod=metadata.get("name"),
+                error=str(error),
+            )
+
+    def replace_pods(pods: list[dict[str, Any]]) -> None:
+        holdings.forget_pods()
+        for pod in pods:
+            put_pod(pod)
+
+    quotas = kube.Reflector(
+        client, "/api/v1/resourcequotas", replace=replace_quotas, upsert=put_quota, delete=holdings.drop_quota
+    )
+    pods = kube.Reflector(
+        client,
+        "/api/v1/pods",
+        field_selector=_BOUND_AND_ALIVE,
+        replace=replace_pods,
+        upsert=put_pod,
+        delete=holdings.drop_pod,
+    )
+
+    async def watch_pods() -> None:
+        await pods_matter.wait()
+        await pods.run()
+
+    async with client, asyncio.TaskGroup() as group:
+        group.create_task(quotas.run())
+        group.create_task(watch_pods())

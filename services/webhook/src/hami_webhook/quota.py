@@ -1,0 +1,190 @@
+"""
+Whether a namespace's ResourceQuota has room for what a Pod asks.
+
+Owns the arithmetic and the memory of limits and grants that it works on. Needs no API call while a Pod waits: `main`
+feeds it from watches. The scheduler checks again when it places the Pod, so knowing a moment too little is harmless.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hamicommon.model import Request
+from hamicommon.quantity import whole
+from hamicommon.vendors import Vendor
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+
+_PREFIX = "limits."
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Memory and cores of one vendor."""
+
+    memory_mib: int = 0
+    core_percent: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.memory_mib + other.memory_mib, self.core_percent + other.core_percent)
+
+    def at_least(self, other: "Amount") -> "Amount":
+        """Return the larger memory and the larger cores of both."""
+        return Amount(max(self.memory_mib, other.memory_mib), max(self.core_percent, other.core_percent))
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuota:
+    """What one namespace may hold, by resource, and does hold, by vendor key."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, Amount] = field(default_factory=dict)
+
+    def excess(self, vendor: Vendor, asked: Amount) -> str | None:
+        """
+        Return why *asked* more of *vendor* does not fit, None if it does.
+
+        A limit of 0 blocks. Asking for nothing fits everywhere, even where too much is held already.
+        """
+        if asked == Amount():
+            return None
+        used = self.used.get(vendor.key, Amount())
+        checks = (
+            (vendor.memory_resource_name, vendor.memory_factor, used.memory_mib, asked.memory_mib, "MiB"),
+            (vendor.core_resource_name, 1, used.core_percent, asked.core_percent, "percent"),
+        )
+        for resource, factor, held, wanted, unit in checks:
+            limit = self.limits.get(resource) if resource else None
+            if limit is not None and held + wanted > limit * factor:
+                return f"{_PREFIX}{resource} is {limit * factor} {unit}, {held} in use, {wanted} asked"
+        return None
+
+
+@dataclass(slots=True)
+class Holdings:
+    """
+    The limits of every namespace and the grants of every bound Pod.
+
+    Where several ResourceQuotas limit one resource the smallest counts, as for every resource Kubernetes limits.
+    """
+
+    vendors: tuple[Vendor, ...]
+    _limits: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """Per namespace and quota name: resource to limit."""
+    _grants: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
+    """Per namespace and Pod name: vendor key to grant; Pods without grants are not here."""
+
+    def of(self, namespace: str) -> NamespaceQuota:
+        """Return what holds in *namespace* now."""
+        limits: dict[str, int] = {}
+        for hard in self._limits.get(namespace, {}).values():
+            for resource, limit in hard.items():
+                limits[resource] = min(limit, limits.get(resource, limit))
+        if not limits:
+            return NamespaceQuota()
+        used: dict[str, Amount] = {}
+        for grants in self._grants.get(namespace, {}).values():
+            for key, grant in grants.items():
+                used[key] = used.get(key, Amount()) + grant
+        return NamespaceQuota(limits, used)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any namespace limits a managed resource, so that Pods need to be known."""
+        return any(hard for quotas in self._limits.values() for hard in quotas.values())
+
+    def replace_quotas(self, quotas: Iterable[Mapping[str, Any]]) -> None:
+        """Know exactly *quotas*, v1 ResourceQuotas."""
+        self._limits.clear()
+        for quota in quotas:
+            self.put_quota(quota)
+
+    def put_quota(self, quota: Mapping[str, Any]) -> None:
+        """Take the limits of *quota* in place of what it said before."""
+        managed = {name for vendor in self.vendors for name in (vendor.memory_resource_name, vendor.core_resource_name)}
+        hard: dict[str, int] = {}
+        for key, text in ((quota.get("spec") or {}).get("hard") or {}).items():
+            resource, limit = key.removeprefix(_PREFIX), whole(text)
+            if key.startswith(_PREFIX) and resource in managed and limit is not None:
+                hard[resource] = limit
+        namespace, name = _place(quota)
+        self._limits.setdefault(namespace, {})[name] = hard
+
+    def drop_quota(self, quota: Mapping[str, Any]) -> None:
+        """Forget *quota*."""
+        namespace, name = _place(quota)
+        self._limits.get(namespace, {}).pop(name, None)
+
+    def forget_pods(self) -> None:
+        """Forget every grant."""
+        self._grants.clear()
+
+    def put_pod(self, pod: Mapping[str, Any]) -> None:
+        """
+        Take the grants of *pod* in place of what it held before.
+
+        Raises:
+            DecodeError: its annotation cannot be read; it then holds nothing.
+        """
+        self.drop_pod(pod)
+        grants = granted(pod, self.vendors)
+        if grants:
+            namespace, name = _place(pod)
+            self._grants.setdefault(namespace, {})[name] = grants
+
+    def drop_pod(self, pod: Mapping[str, Any]) -> None:
+        """Forget what *pod* held."""
+        namespace, name = _place(pod)
+        self._grants.get(namespace, {}).pop(name, None)
+
+
+def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amount]:
+    """
+    Return what *pod* holds of each vendor, by key; nothing unless it is bound and has not ended.
+
+    Raises:
+        DecodeError: an allocation annotation cannot be read.
+    """
+    spec = pod.get("spec") or {}
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+        return {}
+    inits, containers = spec.get("initContainers") or [], spec.get("containers") or []
+    grants: dict[str, Amount] = {}
+    for vendor in vendors:
+        text = annotations.get(vendor.allocated_key)
+        if not text:
+            continue
+        shares = shares_by_container(decode_pod_devices(text), len(inits) + len(containers))
+        amounts = [
+            sum((Amount(share.memory_mib, share.core_percent) for share in each), start=Amount()) for each in shares
+        ]
+        is_sidecar = [container.get("restartPolicy") == "Always" for container in inits]
+        grants[vendor.key] = peak(list(zip(is_sidecar, amounts, strict=False)), amounts[len(inits) :])
+    return grants
+
+
+def demanded(request: Request | None) -> Amount:
+    """Return what one container's request counts against a quota; a percentage has no MiB before it has a device."""
+    if request is None:
+        return Amount()
+    return Amount(request.memory_mib * request.count, request.core_percent * request.count)
+
+
+def peak(inits: Iterable[tuple[bool, Amount]], containers: Iterable[Amount]) -> Amount:
+    """
+    Return the most a Pod holds at once; *inits* are (whether it is a sidecar, amount), in Pod order.
+
+    Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    sidecars, most = Amount(), Amount()
+    for is_sidecar, amount in inits:
+        most = most.at_least(sidecars + amount)
+        if is_sidecar:
+            sidecars += amount
+    return most.at_least(sum(containers, start=sidecars))
+
+
+def _place(item: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = item.get("metadata") or {}
+    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
