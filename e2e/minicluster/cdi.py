@@ -1,0 +1,212 @@
+"""
+Container Device Interface: what the spec files of one directory add to a container, cached as containerd caches them.
+
+Owns the directory watch, the cache and the rules of the CDI specification. Must never read the directory at the moment
+of an injection: containerd does not, and a plugin that relies on it would fail there.
+Neighbours: `containers` injects. Measured on containerd 2.1.8 (CDI library 1.0.1).
+Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/pkg/cdi/cache.go
+"""
+
+import asyncio
+import ctypes
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+VERSIONS = frozenset({"0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0"})
+ANNOTATION_PREFIX = "cdi.k8s.io/"
+"""Container annotations below it name devices too, separated by commas."""
+
+_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+_IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
+_REFRESHING = 0x2 | 0x40 | 0x200
+"""
+IN_MODIFY, IN_MOVED_FROM and IN_DELETE: what fsnotify calls Write, Rename and Remove. IN_MOVED_TO is Create to fsnotify,
+and Create is ignored: a file renamed into the directory from another one is not noticed.
+"""
+
+
+class CdiError(Exception):
+    """A spec file is invalid, or a device cannot be injected."""
+
+
+class RuntimePanicError(CdiError):
+    """A spec file makes the real container runtime crash."""
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What a spec adds to a container."""
+
+    environment: tuple[tuple[str, str], ...] = ()
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    """Destination, source, read-only."""
+    hooks: int = 0
+    """How many OCI hooks it has; they cannot be run here."""
+
+    def __add__(self, other: "Edits") -> "Edits":
+        """Return these edits followed by *other*."""
+        return Edits(self.environment + other.environment, self.mounts + other.mounts, self.hooks + other.hooks)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One spec file: its kind, the edits for any of its devices, and those of each device by name."""
+
+    kind: str
+    edits: Edits
+    devices: dict[str, Edits]
+
+
+class CdiCache:
+    """
+    The devices of one directory as they were at the last noticed change.
+
+    `panic` says why the runtime would have died, from the first spec file that kills it on.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.panic: str | None = None
+        self.problems: dict[str, str] = {}
+        """Why a file of the directory is not used, by file name."""
+        self._devices: dict[str, tuple[Spec, Edits]] = {}
+        self._inotify = -1
+
+    def start(self) -> None:
+        """Create and read the directory, and follow its changes in the running event loop."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._inotify = libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
+        if libc.inotify_add_watch(self._inotify, bytes(self.directory), _REFRESHING) == -1:
+            raise OSError(ctypes.get_errno(), f"cannot watch {self.directory}")
+        asyncio.get_running_loop().add_reader(self._inotify, self._follow)
+        self._refresh()
+
+    def close(self) -> None:
+        """Stop following the directory."""
+        asyncio.get_running_loop().remove_reader(self._inotify)
+        os.close(self._inotify)
+
+    def inject(self, names: Iterable[str]) -> Edits:
+        """
+        Return the edits for the devices *names*, those of a spec once, before those of its first device.
+
+        Raises: CdiError in the words of the runtime.
+        """
+        self._follow()
+        if self.panic:
+            raise RuntimePanicError(self.panic)
+        wanted = list(names)
+        unresolvable = [name for name in wanted if name not in self._devices]
+        if unresolvable:
+            raise CdiError(f"CDI device injection failed: unresolvable CDI devices {', '.join(unresolvable)}")
+        edits, used = Edits(), set[int]()
+        for name in wanted:
+            spec, device = self._devices[name]
+            if id(spec) not in used:
+                edits += spec.edits
+                used.add(id(spec))
+            edits += device
+        if edits.hooks:
+            raise CdiError(f"CDI device injection failed: {', '.join(wanted)}: hooks cannot be run by this runtime")
+        return edits
+
+    def _follow(self) -> None:
+        """Take what the kernel has to say about the directory, and read it again if that is a change."""
+        try:
+            changes = os.read(self._inotify, 65536)
+        except BlockingIOError:
+            return
+        if changes:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        self.problems = {}
+        found: dict[str, list[tuple[Spec, Edits]]] = {}
+        for path in sorted(self.directory.iterdir()):
+            if path.suffix not in {".json", ".yaml"}:
+                continue
+            try:
+                spec = read_spec(path)
+            except RuntimePanicError as error:
+                self.panic = self.panic or str(error)
+            except CdiError as error:
+                self.problems[path.name] = str(error)
+            except FileNotFoundError:
+                continue
+            else:
+                for name, edits in spec.devices.items():
+                    found.setdefault(f"{spec.kind}={name}", []).append((spec, edits))
+        # A device that two files define is a conflict, and neither is used.
+        self._devices = {name: places[0] for name, places in found.items() if len(places) == 1}
+
+
+def read_spec(path: Path) -> Spec:
+    """
+    Read and validate one spec file.
+
+    Raises: CdiError naming the file and the field; FileNotFoundError when it is gone.
+    """
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CdiError(f"{path.name}: not JSON or YAML: {error}") from error
+    try:
+        return _spec(content)
+    except RuntimePanicError as error:
+        raise RuntimePanicError(f"the container runtime is down: {path.name}: {error}") from error
+    except CdiError as error:
+        raise CdiError(f"{path.name}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CdiError(f"{path.name}: not of the form of a CDI spec: {error!r}") from error
+
+
+def _spec(content: dict[str, Any]) -> Spec:
+    version, kind = content.get("cdiVersion"), str(content.get("kind", ""))
+    if version not in VERSIONS:
+        raise CdiError(f"cdiVersion {version!r} is none of {', '.join(sorted(VERSIONS))}")
+    vendor, separator, class_name = kind.partition("/")
+    if len(vendor) == 1 or (separator and len(class_name) == 1):
+        raise RuntimePanicError(f"kind {kind!r}: containerd 2.1.8 panics on a vendor or class of one character")
+    if not _VENDOR.fullmatch(vendor) or not _CLASS.fullmatch(class_name):
+        raise CdiError(f"kind {kind!r} is not vendor/class with letters, digits, '-', '_' and '.'")
+    if not content.get("devices"):
+        raise CdiError("invalid spec, no devices")
+    devices: dict[str, Edits] = {}
+    for device in content["devices"]:
+        name = str(device.get("name", ""))
+        if not _DEVICE.fullmatch(name):
+            raise CdiError(f"device name {name!r} is not of letters, digits, '-', '_', '.' and ':'")
+        if name in devices:
+            raise CdiError(f"invalid spec, multiple device {name!r}")
+        if not any((device.get("containerEdits") or {}).values()):
+            raise CdiError(f"device {name!r}: invalid device, empty device edits")
+        devices[name] = _edits(device["containerEdits"])
+    return Spec(kind, _edits(content.get("containerEdits") or {}), devices)
+
+
+def _edits(content: dict[str, Any]) -> Edits:
+    environment = []
+    for entry in content.get("env") or ():
+        name, separator, value = entry.partition("=")
+        if not separator or not name:
+            raise CdiError(f"invalid environment variable {entry!r}, want NAME=VALUE")
+        environment.append((name, value))
+    mounts = []
+    for mount in content.get("mounts") or ():
+        if not mount.get("hostPath") or not mount.get("containerPath"):
+            raise CdiError(f"invalid mount {mount!r}: hostPath and containerPath must not be empty")
+        mounts.append((mount["containerPath"], mount["hostPath"], "ro" in (mount.get("options") or ())))
+    for node in content.get("deviceNodes") or ():
+        if not node.get("path"):
+            raise CdiError("invalid (empty) device path")
+    return Edits(tuple(environment), tuple(mounts), len(content.get("hooks") or ()))

@@ -1,0 +1,215 @@
+"""
+What a Pod's spec says of its containers: environment, command and the objects they refer to.
+
+Pure: from the Pod and the ConfigMaps and Secrets it names to what a process is started with. Must never read a file or
+call the API. Neighbours: `pods` fetches what `references` names, `volumes` makes the files.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from minicluster.quantity import parse
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON has it."""
+Container = dict[str, Any]
+"""One element of `spec.containers` or `spec.initContainers`."""
+Reference = tuple[str, str]
+"""Plural and name of an object in the Pod's namespace: `("configmaps", "settings")`."""
+Contents = Mapping[Reference, Mapping[str, bytes] | None]
+"""The keys of what a Pod refers to; None where the object does not exist."""
+
+PAUSE = ("sleep", "infinity")
+"""What runs where neither command nor args is given: the image, whose entrypoint it would be, does not exist here."""
+
+_VARIABLE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_MAP_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+class ContainerError(Exception):
+    """A container cannot be created; `reason` is what its status shows as the reason for waiting."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def is_sidecar(container: Container) -> bool:
+    """Return whether an init container is one that stays: it restarts always, whatever its Pod's policy."""
+    return container.get("restartPolicy") == "Always"
+
+
+def references(pod: Object) -> set[Reference]:
+    """Return the ConfigMaps and Secrets that the containers and volumes of *pod* name."""
+    found: set[Reference] = set()
+    for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
+        for source in container.get("envFrom", ()):
+            found.update(_named(source, "configMapRef", "secretRef", "name"))
+        for variable in container.get("env", ()):
+            found.update(_named(variable.get("valueFrom", {}), "configMapKeyRef", "secretKeyRef", "name"))
+    for volume in pod["spec"].get("volumes", ()):
+        for source in [volume, *volume.get("projected", {}).get("sources", ())]:
+            found.update(_named(source, "configMap", "secret", "name"))
+            found.update(_named(source, "configMap", "secret", "secretName"))
+    return found
+
+
+def contents_of(found: Object) -> dict[str, bytes]:
+    """Return the keys of a ConfigMap or Secret with their bytes."""
+    if found.get("kind") == "Secret":
+        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+    data = {key: value.encode() for key, value in (found.get("data") or {}).items()}
+    return data | {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}
+
+
+def environment(
+    pod: Object, container: Container, contents: Contents, given: Mapping[str, str], allocatable: Mapping[str, str]
+) -> dict[str, str]:
+    """
+    Return the container's variables: *given* (image and devices) first, then `envFrom`, then `env`, later ones winning.
+
+    Raises: ContainerError when a reference leads nowhere.
+    """
+    found = dict(given)
+    for source in container.get("envFrom", ()):
+        for key, content in _all_keys(source, contents).items():
+            found[source.get("prefix", "") + key] = content.decode()
+    own = {name: value for name, value in found.items() if name not in given}
+    for variable in container.get("env", ()):
+        value: str | None = expand(variable.get("value") or "", own)
+        if "valueFrom" in variable:
+            value = _value_from(variable["valueFrom"], pod, container, contents, allocatable)
+        if value is None:
+            continue
+        own[variable["name"]] = found[variable["name"]] = value
+    return found
+
+
+def arguments(container: Container, variables: Mapping[str, str]) -> list[str]:
+    """Return the argv of *container*, with `$(NAME)` replaced by the values of *variables*."""
+    given = [*container.get("command", ()), *container.get("args", ())]
+    return [expand(argument, variables) for argument in given] or list(PAUSE)
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """
+    Replace `$(NAME)`; `$$` is a dollar sign, and what has no value stays as it is.
+
+    >>> expand("$(A)-$$(A)-$(B)", {"A": "1"})
+    '1-$(A)-$(B)'
+    """
+    return _VARIABLE.sub(
+        lambda match: "$" if match.group(1) is None else variables.get(match.group(1), match.group(0)), text
+    )
+
+
+def field(pod: Object, path: str) -> str:
+    """
+    Return the Pod field that the downward API knows as *path*.
+
+    Raises: ContainerError when it knows none of that name.
+    """
+    metadata, status = pod["metadata"], pod.get("status", {})
+    if match := _MAP_FIELD.fullmatch(path):
+        return str((metadata.get(match.group(1)) or {}).get(match.group(2), ""))
+    if path in {"metadata.labels", "metadata.annotations"}:
+        entries = sorted((metadata.get(path.removeprefix("metadata.")) or {}).items())
+        return "\n".join(f'{key}="{value}"' for key, value in entries)
+    fields = {
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata["namespace"],
+        "metadata.uid": metadata["uid"],
+        "spec.nodeName": pod["spec"].get("nodeName", ""),
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
+        **{name: status.get("podIP", "127.0.0.1") for name in ("status.podIP", "status.podIPs")},
+        **{name: status.get("hostIP", "127.0.0.1") for name in ("status.hostIP", "status.hostIPs")},
+    }
+    if path not in fields:
+        raise ContainerError("CreateContainerConfigError", f"fieldPath {path!r} is none of {', '.join(sorted(fields))}")
+    return str(fields[path])
+
+
+def resource_field(container: Container, source: Object, allocatable: Mapping[str, str]) -> str:
+    """Return the amount a `resourceFieldRef` names, in units of its divisor, rounded up."""
+    group, _, name = source["resource"].partition(".")
+    amount = container.get("resources", {}).get(group, {}).get(name)
+    if amount is None and group == "limits":
+        amount = allocatable.get(name)
+    divisor = parse(source.get("divisor", "0")) or Fraction(1)
+    return str(-(-parse(amount or 0) // divisor))
+
+
+def containers_by_name(pod: Object) -> dict[str, Container]:
+    """Return all containers of *pod*, init containers first."""
+    spec = pod["spec"]
+    return {container["name"]: container for container in [*spec.get("initContainers", ()), *spec["containers"]]}
+
+
+def required_key(source: Object, reference: Reference, contents: Contents) -> bytes | None:
+    """
+    Return the value that a key reference names, or None if it is absent and optional.
+
+    Raises: ContainerError when it is absent and required.
+    """
+    found = contents.get(reference)
+    if found is not None and source["key"] in found:
+        return found[source["key"]]
+    if source.get("optional"):
+        return None
+    raise (
+        _missing(reference)
+        if found is None
+        else ContainerError(
+            "CreateContainerConfigError", f"couldn't find key {source['key']} in {reference[0]} {reference[1]}"
+        )
+    )
+
+
+def whole_object(source: Object, reference: Reference, contents: Contents) -> Mapping[str, bytes]:
+    """
+    Return all keys of a referenced object, none if it is absent and optional.
+
+    Raises: ContainerError when it is absent and required.
+    """
+    found = contents.get(reference)
+    if found is None and not source.get("optional"):
+        raise _missing(reference)
+    return found or {}
+
+
+def _value_from(
+    source: Object, pod: Object, container: Container, contents: Contents, allocatable: Mapping[str, str]
+) -> str | None:
+    if "fieldRef" in source:
+        return field(pod, source["fieldRef"]["fieldPath"])
+    if "resourceFieldRef" in source:
+        of = source["resourceFieldRef"]
+        owner = containers_by_name(pod).get(of.get("containerName", container["name"]), container)
+        return resource_field(owner, of, allocatable)
+    for kind, plural in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
+        if kind in source:
+            value = required_key(source[kind], (plural, source[kind]["name"]), contents)
+            return None if value is None else value.decode()
+    raise ContainerError("CreateContainerConfigError", f"valueFrom names no known source: {source}")
+
+
+def _all_keys(source: Object, contents: Contents) -> Mapping[str, bytes]:
+    for kind, plural in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
+        if kind in source:
+            return whole_object(source[kind], (plural, source[kind]["name"]), contents)
+    return {}
+
+
+def _named(source: Object, config_map: str, secret: str, name: str) -> Iterator[Reference]:
+    for kind, plural in ((config_map, "configmaps"), (secret, "secrets")):
+        if kind in source and name in source[kind]:
+            yield plural, source[kind][name]
+
+
+def _missing(reference: Reference) -> ContainerError:
+    kind, name = reference
+    return ContainerError("CreateContainerConfigError", f'{kind.removesuffix("s")} "{name}" not found')
