@@ -1,0 +1,177 @@
+"""
+Decide what a container gets with its shares: environment, mounts and device nodes, by HAMi's names and values.
+
+Pure: it is told which files exist, and writes none. Knows neither Pods nor the kubelet.
+Neighbours: `identity` and `lock` find the shares, `cdi` and `kubelet` carry the grant to the container.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hamicommon.model import Share
+
+LOCK_DIRECTORY = "/tmp/vgpulock"
+"""The same on the host and in the container; the library's lock file is in it."""
+PRELOAD_FILE = "/etc/ld.so.preload"
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+VOLUME_ROOT = "/var/run/nvidia-container-devices"
+CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+ENVVAR, VOLUME_MOUNTS = "envvar", "volume-mounts"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One path of the host inside the container."""
+
+    container_path: str
+    host_path: str
+    is_read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """One device file inside the container."""
+
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Everything one container gets."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+    """Qualified names whose specs bring the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPolicy:
+    """What every container of this Node gets alike."""
+
+    hook_path: str
+    """Root on the host and in the container; files are below `<hook_path>/vgpu`."""
+    list_strategies: tuple[str, ...] = (ENVVAR,)
+    is_oversubscribed: bool = False
+    """Device memory is scaled by more than 1."""
+    lib_cuda_log_level: str = ""
+    is_core_limit_disabled: bool = False
+    gdrcopy: bool = False
+    gds: bool = False
+    mofed: bool = False
+    imex_channels: tuple[int, ...] = ()
+    indices: dict[str, int] | None = None
+    """UUID to index, where devices are listed by index."""
+    minors: dict[str, int] | None = None
+    """UUID to N of /dev/nvidiaN, where device nodes are passed; None passes none."""
+    dev_root: str = "/"
+    control_nodes: tuple[str, ...] = ()
+    """Those of CONTROL_NODES that exist here."""
+    is_licensed: bool = False
+    """`<hook_path>/vgpu/license` exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Whom a grant is for."""
+
+    pod_uid: str
+    name: str
+    is_control_disabled: bool = False
+    """The user switched the library off with CUDA_DISABLE_CONTROL."""
+
+
+def node_environment(policy: GrantPolicy) -> dict[str, str]:
+    """
+    Return the variables that are the same for every container of this Node.
+    """
+    env = {}
+    if policy.is_oversubscribed:
+        env["CUDA_OVERSUBSCRIBE"] = "true"
+    if policy.lib_cuda_log_level:
+        env["LIBCUDA_LOG_LEVEL"] = policy.lib_cuda_log_level
+    if policy.is_core_limit_disabled:
+        env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
+    if ENVVAR in policy.list_strategies and policy.imex_channels:
+        env["NVIDIA_IMEX_CHANNELS"] = ",".join(map(str, policy.imex_channels))
+    features = {"NVIDIA_GDRCOPY": policy.gdrcopy, "NVIDIA_GDS": policy.gds, "NVIDIA_MOFED": policy.mofed}
+    return env | {name: "enabled" for name, is_on in features.items() if is_on}
+
+
+def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str) -> dict[str, str]:
+    """
+    Return the variables that carry *shares*: which devices are visible, and how much of each.
+
+    *region* is the name of the region file without its ending. The compute limit is the first device's, for all.
+    """
+    env = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{share.memory_mib}m" for i, share in enumerate(shares)}
+    env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].core_percent)
+    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{policy.hook_path}/vgpu/{region}.cache"
+    if ENVVAR in policy.list_strategies:
+        env[VISIBLE_DEVICES] = ",".join(_device_names(shares, policy))
+    if VOLUME_MOUNTS in policy.list_strategies:
+        env[VISIBLE_DEVICES] = VOLUME_ROOT
+    return env
+
+
+def allocate(shares: Sequence[Share], container: Container, policy: GrantPolicy, *, library: str, region: str) -> Grant:
+    """
+    Return what *container* gets with *shares*, at least one.
+
+    *library* is the host path of the library to mount, *region* the name of its region file without the ending.
+    """
+    return Grant(
+        env=node_environment(policy) | share_environment(shares, policy, region),
+        mounts=_volume_mounts(shares, policy) + _vgpu_mounts(container, policy, library),
+        device_nodes=_device_nodes(shares, policy),
+    )
+
+
+def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
+    """
+    Return the host directory of one container's region file, the name the monitor splits at its first `_`.
+    """
+    return f"{hook_path}/vgpu/containers/{pod_uid}_{container}"
+
+
+def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
+    uuids = list(dict.fromkeys(share.uuid.split("::", 1)[0] for share in shares))
+    return uuids if policy.indices is None else [str(policy.indices[uuid]) for uuid in uuids if uuid in policy.indices]
+
+
+def _volume_mounts(shares: Sequence[Share], policy: GrantPolicy) -> tuple[Mount, ...]:
+    if VOLUME_MOUNTS not in policy.list_strategies:
+        return ()
+    names = [*_device_names(shares, policy), *(f"imex/{channel}" for channel in policy.imex_channels)]
+    return tuple(Mount(f"{VOLUME_ROOT}/{name}", "/dev/null", is_read_only=False) for name in names)
+
+
+def _vgpu_mounts(container: Container, policy: GrantPolicy, library: str) -> tuple[Mount, ...]:
+    root = f"{policy.hook_path}/vgpu"
+    directory = container_directory(policy.hook_path, container.pod_uid, container.name)
+    mounts = [
+        Mount(f"{root}/libvgpu.so", library, is_read_only=True),
+        Mount(root, directory, is_read_only=False),
+        Mount(LOCK_DIRECTORY, LOCK_DIRECTORY, is_read_only=False),
+    ]
+    if not container.is_control_disabled:
+        mounts.append(Mount(PRELOAD_FILE, f"{root}/ld.so.preload", is_read_only=True))
+    if policy.is_licensed:
+        mounts.append(Mount("/tmp/license", f"{root}/license", is_read_only=True))
+        mounts.append(Mount("/usr/bin/vgpuvalidator", f"{root}/vgpuvalidator", is_read_only=True))
+    return tuple(mounts)
+
+
+def _device_nodes(shares: Sequence[Share], policy: GrantPolicy) -> tuple[DeviceNode, ...]:
+    if policy.minors is None:
+        return ()
+    uuids = dict.fromkeys(share.uuid for share in shares)
+    devices = [f"/dev/nvidia{policy.minors[uuid]}" for uuid in uuids if uuid in policy.minors]
+    channels = [f"/dev/nvidia-caps-imex-channels/channel{channel}" for channel in policy.imex_channels]
+    root = policy.dev_root.rstrip("/")
+    return tuple(DeviceNode(path, f"{root}{path}") for path in (*policy.control_nodes, *devices, *channels))

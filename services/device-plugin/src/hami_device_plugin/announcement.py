@@ -1,0 +1,58 @@
+"""
+Decide what this Node's annotations have to say, and what of it they do not say yet.
+
+Pure. Owns the inventory, the handshake that schedulers before 2.8 wait for, and the mark of identity allocation.
+Neighbours: `inventory` makes the devices, `kube` writes the difference.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from hami_device_plugin.inventory import with_doubled_vendor
+from hamicommon.model import Device
+from hamicommon.vendors import Vendor
+from hamicommon.wire import keys
+from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake
+from hamicommon.wire.node_devices import encode_node_devices
+from hamicommon.wire.version import JSON_SINCE, WireVersion
+
+
+def announcement(
+    devices: Sequence[Device],
+    vendor: Vendor,
+    *,
+    version: WireVersion,
+    is_identity: bool,
+    carried: Mapping[str, str],
+    now: datetime,
+) -> dict[str, str | None]:
+    """
+    Return what to merge into the Node's annotations, which are *carried* now; empty where they are right.
+
+    A value of None removes an annotation. *now* carries a zone.
+    """
+    is_old = version < JSON_SINCE
+    wanted: dict[str, str | None] = {
+        vendor.register_key: encode_node_devices(with_doubled_vendor(devices) if is_old else devices, version),
+        keys.NODE_ALLOCATION: keys.NODE_ALLOCATION_IDENTITY if is_identity else None,
+    }
+    if is_old and not carried.get(vendor.handshake_key, "").startswith(HandshakeState.REPORTED.value):
+        wanted[vendor.handshake_key] = _reported(now)
+    return {key: value for key, value in wanted.items() if carried.get(key) != value}
+
+
+def withdrawal(carried: Mapping[str, str]) -> dict[str, str | None]:
+    """
+    Return what to merge into the Node's annotations when this plugin stops.
+
+    The inventory stays, as HAMi's does. The mark goes: a plugin that cannot do without the lock may be next.
+    """
+    return {keys.NODE_ALLOCATION: None} if keys.NODE_ALLOCATION in carried else {}
+
+
+def _reported(now: datetime) -> str:
+    """
+    Return the note of plugins up to HAMi 2.7.1, with Go's time text.
+    """
+    rest = f".{now.microsecond:06d} {now:%z} {now.tzname()}"
+    return encode_handshake(Handshake(HandshakeState.REPORTED, now.replace(tzinfo=None), HandshakeLayout.GO, rest=rest))

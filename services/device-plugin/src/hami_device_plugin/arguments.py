@@ -1,0 +1,190 @@
+"""
+The plugin's command line: HAMi's flags, those of ours, and those that are accepted because old manifests pass them.
+
+Owns names, aliases, environment variables and defaults. Must not judge values: `config` does.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvidia/main.go
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hami_device_plugin import __version__
+from hami_device_plugin.allocation import ENVVAR
+from hamicommon.runtime import flags
+
+DEFAULT_KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
+PROG = "hami-device-plugin"
+AUTO, IDENTITY, LOCK = "auto", "identity", "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag whose value may also come from the environment and from the device config's `flags` section."""
+
+    name: str
+    default: str
+    help: str
+    env: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    """Path in the device config."""
+    aliases: tuple[str, ...] = ()
+    is_bool: bool = False
+
+
+_PLUGIN = ("flags", "plugin")
+FLAGS = (
+    Flag("config-file", "", "device config, YAML; must be given", env=("CONFIG_FILE",)),
+    Flag("node-config-file", "/config/config.json", "what single Nodes do differently, JSON; may be missing"),
+    Flag("node-name", "", "name of the Node this runs on", env=("NODE_NAME", "NodeName")),
+    Flag(
+        "kubelet-socket",
+        DEFAULT_KUBELET_SOCKET,
+        "the kubelet's registration socket; empty: do not register",
+        env=("KUBELET_SOCKET",),
+    ),
+    Flag(
+        "pod-resources-socket",
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+        "the kubelet's PodResources socket",
+        env=("POD_RESOURCES_SOCKET",),
+    ),
+    Flag("cdi-root", "/var/run/cdi", "directory the container runtime reads CDI specs from", env=("CDI_ROOT",)),
+    Flag(
+        "allocation",
+        AUTO,
+        "how the Pod of an allocation is found: identity (ask the kubelet), lock (HAMi's node lock), auto",
+        env=("HAMI_ALLOCATION",),
+    ),
+    Flag(
+        "library",
+        "/opt/hami/lib/libvgpu.so",
+        "the library to install under $HOOK_PATH/vgpu; empty: none, one is there already",
+        env=("HAMI_LIBRARY",),
+    ),
+    Flag(
+        "metrics-bind-address",
+        "127.0.0.1:9396",
+        "host:port of /livez, /readyz, /metrics and /version; empty: none",
+        env=("METRICS_BIND_ADDRESS",),
+    ),
+    Flag("mig-strategy", "none", "only none is supported", env=("MIG_STRATEGY",), key=("flags", "migStrategy")),
+    Flag(
+        "fail-on-init-error",
+        "true",
+        "leave when the driver cannot be used; false: wait for it",
+        env=("FAIL_ON_INIT_ERROR",),
+        key=("flags", "failOnInitError"),
+        is_bool=True,
+    ),
+    Flag(
+        "nvidia-driver-root",
+        "/",
+        "driver root on the host",
+        env=("NVIDIA_DRIVER_ROOT",),
+        key=("flags", "nvidiaDriverRoot"),
+    ),
+    Flag(
+        "dev-root",
+        "",
+        "root of device nodes on the host; empty: the driver root",
+        env=("NVIDIA_DEV_ROOT",),
+        key=("flags", "nvidiaDevRoot"),
+        aliases=("nvidia-dev-root",),
+    ),
+    Flag(
+        "pass-device-specs",
+        "false",
+        "give containers the device nodes",
+        env=("PASS_DEVICE_SPECS",),
+        key=(*_PLUGIN, "passDeviceSpecs"),
+        is_bool=True,
+    ),
+    Flag(
+        "device-list-strategy",
+        ENVVAR,
+        "how a container's devices are told to the NVIDIA runtime: envvar, volume-mounts, or both",
+        env=("DEVICE_LIST_STRATEGY",),
+        key=(*_PLUGIN, "deviceListStrategy"),
+    ),
+    Flag(
+        "device-id-strategy",
+        "uuid",
+        "what the list names: uuid or index",
+        env=("DEVICE_ID_STRATEGY",),
+        key=(*_PLUGIN, "deviceIDStrategy"),
+    ),
+    Flag(
+        "gdrcopy-enabled",
+        "false",
+        "set NVIDIA_GDRCOPY",
+        env=("GDRCOPY_ENABLED",),
+        key=("flags", "gdrcopyEnabled"),
+        is_bool=True,
+    ),
+    Flag("gds-enabled", "false", "set NVIDIA_GDS", env=("GDS_ENABLED",), key=("flags", "gdsEnabled"), is_bool=True),
+    Flag(
+        "mofed-enabled",
+        "false",
+        "set NVIDIA_MOFED",
+        env=("MOFED_ENABLED",),
+        key=("flags", "mofedEnabled"),
+        is_bool=True,
+    ),
+    Flag(
+        "driver-root-ctr-path",
+        "/driver-root",
+        "where the driver root is mounted here",
+        env=("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
+        key=(*_PLUGIN, "containerDriverRoot"),
+        aliases=("container-driver-root",),
+    ),
+    Flag(
+        "device-discovery-strategy",
+        "auto",
+        "auto or nvml",
+        env=("DEVICE_DISCOVERY_STRATEGY",),
+        key=("flags", "deviceDiscoveryStrategy"),
+    ),
+    Flag("imex-channel-ids", "", "empty, or 0", env=("IMEX_CHANNEL_IDS",), key=("imex", "channelIDs")),
+    Flag(
+        "imex-required",
+        "false",
+        "a missing IMEX channel is an error",
+        env=("IMEX_REQUIRED",),
+        key=("imex", "required"),
+        is_bool=True,
+    ),
+)
+
+IGNORED_FLAGS = {
+    "device-split-count": "set nvidia.deviceSplitCount in the device config",
+    "device-memory-scaling": "set nvidia.deviceMemoryScaling in the device config",
+    "device-cores-scaling": "set nvidia.deviceCoreScaling in the device config",
+    "resource-name": "set nvidia.resourceCountName in the device config",
+    "cdi-annotation-prefix": "CDI annotations are not written",
+    "nvidia-cdi-hook-path": "no CDI hook is written",
+    "nvidia-ctk-path": "no CDI hook is written",
+}
+IGNORED_BOOL_FLAGS = {"disable-core-limit": "set nvidia.disableCoreLimit in the device config"}
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """
+    Return the flags in *arguments*; a flag that is not given is None. Leaves the process on `--help` or an error.
+    """
+    parser = flags.parser(PROG, __version__, "Offer this Node's NVIDIA devices to the kubelet and hand out shares.")
+    for flag in FLAGS:
+        names = [f"--{name}" for name in (flag.name, *flag.aliases)]
+        if flag.is_bool:
+            parser.bool_flags.update(names)
+        shown = f"{flag.help} [{', '.join(f'${name}' for name in flag.env)}]" if flag.env else flag.help
+        shown = f"{shown} (default: {flag.default})" if flag.default else shown
+        parser.add_argument(*names, default=argparse.SUPPRESS, metavar=flag.name.upper().replace("-", "_"), help=shown)
+    for name, reason in IGNORED_FLAGS.items():
+        parser.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="IGNORED", help=f"no effect: {reason}")
+    for name, reason in IGNORED_BOOL_FLAGS.items():
+        parser.bool_flags.add(f"--{name}")
+        parser.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="IGNORED", help=f"no effect: {reason}")
+    found: argparse.Namespace = parser.parse_args(arguments)
+    return found

@@ -1,0 +1,191 @@
+"""
+Answer the kubelet's calls: by identity or under the lock, counted, and confirmed to the API server.
+
+Owns which of the two ways answers which call. PreStartContainer always goes by identity, because the checkpoint says of
+each container which way it was allocated, and this plugin may have been set otherwise then.
+Neighbours: `identity` and `lock` know how, `kubelet` brings the calls, `life` puts these together.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from hami_device_plugin import __version__, identity, library, lock
+from hami_device_plugin.allocation import CONTROL_NODES, Grant, GrantPolicy
+from hami_device_plugin.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin.config import Config
+from hami_device_plugin.identity import IdentityAllocator, confirmation, hint
+from hami_device_plugin.inventory import FoundDevice
+from hami_device_plugin.kube import NodeKube
+from hami_device_plugin.kubelet import PodResources
+from hami_device_plugin.lock import LockAllocator
+from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.mode import Mode
+from hami_device_plugin.owner import OwnerError
+from hami_device_plugin.pending import PreferredRequest
+from hami_device_plugin.pods import Pod
+from hamicommon.errors import HamiError
+from hamicommon.vendors import Vendor, all_vendors
+
+T = TypeVar("T")
+
+CONFIRM_SECONDS = 2.0
+"""A container is not kept waiting longer for its Pod to be marked; `upkeep` does it later."""
+IMEX_CHANNEL = "/dev/nvidia-caps-imex-channels/channel{}"
+
+logger = structlog.get_logger()
+
+
+class ImexError(HamiError):
+    """A required IMEX channel is not there."""
+
+
+class Calls:
+    """The answers of one life."""
+
+    def __init__(
+        self,
+        config: Config,
+        found: Sequence[FoundDevice],
+        offered: frozenset[str],
+        *,
+        vendor: Vendor,
+        view: NodeKube,
+        resources: PodResources,
+        mode: Mode,
+        metrics: Metrics,
+    ) -> None:
+        """Answer for the devices *offered*, of those *found*, in *mode*."""
+        self._node = config.node_name
+        self._vendor = vendor
+        self._view = view
+        self._mode = mode
+        self._metrics = metrics
+        checkpoint = config.plugin_directory / FILE_NAME
+        vgpu = Path(config.hook_path) / "vgpu"
+        policy = grant_policy(config, found)
+
+        def host_library() -> str:
+            return library.host_library(vgpu, __version__)
+
+        self._by_identity = IdentityAllocator(
+            identity.World(
+                entries=lambda: read_checkpoint(checkpoint),
+                listed=resources.listed,
+                pod=view.wait_pod,
+                library=host_library,
+            ),
+            node=config.node_name,
+            resource=config.resource,
+            vendor=vendor,
+            cdi_root=Path(config.cdi_root),
+            policy=policy,
+            offered=offered,
+        )
+        self._by_lock = LockAllocator(
+            lock.World(
+                lock=view.read_lock,
+                pod=view.read_pod,
+                pods=view.read_pods,
+                annotate=view.annotate_pod,
+                release=view.release_lock,
+                library=host_library,
+            ),
+            node=config.node_name,
+            vendor=vendor,
+            vendor_keys=[known.key for known in all_vendors(config.device_config)],
+            policy=policy,
+            follows_kubelet=config.follows_kubelet,
+        )
+
+    async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
+        """Answer Allocate."""
+        way = self._by_identity if self._mode.is_identity else self._by_lock
+        return await self._counted("allocate", way.allocate(requests))
+
+    async def preferred(self, requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:
+        """
+        Answer GetPreferredAllocation: nothing where no Pod is known to wait, so that Allocate says what is wrong.
+        """
+        if self._mode.is_identity:
+            return hint(self._view.pods.values(), self._node, self._vendor, requests)
+        try:
+            return await self._by_lock.preferred(requests)
+        except HamiError as error:
+            logger.warning("No preferred devices", error=str(error))
+            return [None] * len(requests)
+
+    async def pre_start(self, replicas: frozenset[str]) -> None:
+        """Answer PreStartContainer."""
+        began = time.monotonic()
+        await self._counted("pre_start", self._pre_start(replicas))
+        self._metrics.pre_start_seconds.observe(time.monotonic() - began)
+
+    async def confirm(self, pod: Pod) -> None:
+        """Mark *pod* as allocated, if it is not; a failure is logged."""
+        patch = confirmation(pod, self._node, self._vendor)
+        if patch is None:
+            return
+        try:
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                await self._view.patch_pod(pod, patch)
+        except (HamiError, TimeoutError) as error:
+            self._metrics.pod_confirmations.labels("error").inc()
+            logger.warning("Pod not marked as allocated yet", pod=str(pod), error=str(error) or "no answer in time")
+        else:
+            self._metrics.pod_confirmations.labels("ok").inc()
+
+    async def _pre_start(self, replicas: frozenset[str]) -> None:
+        try:
+            pod = await self._by_identity.pre_start(replicas)
+        except (CheckpointError, OwnerError):
+            if self._mode.is_identity:
+                raise
+            # Under the lock Allocate gave the container everything.
+            return
+        if pod is not None:
+            logger.info("Container prepared", pod=str(pod), replicas=sorted(replicas))
+            await self.confirm(pod)
+
+    async def _counted(self, call: str, answer: Awaitable[T]) -> T:
+        try:
+            result = await answer
+        except HamiError as error:
+            self._metrics.allocations.labels(call, "error").inc()
+            logger.warning("Devices not handed out", call=call, error=str(error))
+            raise
+        self._metrics.allocations.labels(call, "ok").inc()
+        return result
+
+
+def grant_policy(config: Config, found: Sequence[FoundDevice]) -> GrantPolicy:
+    """
+    Return what every container of this Node gets alike, for the devices *found*.
+
+    Raises:
+        ImexError: a channel is required and not there.
+    """
+    channels = tuple(n for n in config.imex_channels if Path(IMEX_CHANNEL.format(n)).exists())
+    if config.is_imex_required and channels != config.imex_channels:
+        raise ImexError(f"--imex-required: {IMEX_CHANNEL.format(config.imex_channels[0])} does not exist")
+    is_passing = config.is_passing_device_nodes
+    return GrantPolicy(
+        hook_path=config.hook_path,
+        list_strategies=config.list_strategies,
+        is_oversubscribed=config.sharing.memory_scaling > 1,
+        lib_cuda_log_level=config.lib_cuda_log_level,
+        is_core_limit_disabled=config.is_core_limit_disabled,
+        gdrcopy=config.gdrcopy,
+        gds=config.gds,
+        mofed=config.mofed,
+        imex_channels=channels,
+        indices={device.uuid: device.index for device in found} if config.is_listed_by_index else None,
+        minors={device.uuid: device.minor for device in found} if is_passing else None,
+        dev_root=config.dev_root,
+        control_nodes=tuple(path for path in CONTROL_NODES if is_passing and Path(path).exists()),
+        is_licensed=(Path(config.hook_path) / "vgpu" / "license").exists(),
+    )

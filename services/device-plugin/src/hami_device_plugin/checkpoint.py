@@ -1,0 +1,95 @@
+"""
+Read the kubelet's device checkpoint: which container was granted which replicas, by which answer of this plugin.
+
+The kubelet writes the file before a container can start, so it names the owner of granted replicas also where the
+PodResources API does not (ordinary init containers), and it keeps the plugin's own Allocate answer, so the plugin needs
+no record of its own. This module only reads; the file belongs to the kubelet.
+Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from google.protobuf.message import DecodeError as ProtobufError
+
+from hamicommon.errors import HamiError
+from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
+
+FILE_NAME = "kubelet_internal_checkpoint"
+"""Beside kubelet.sock, a constant of the kubelet."""
+
+
+class CheckpointError(HamiError):
+    """The kubelet's checkpoint is not there, or not in a form this plugin knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the kubelet remembers of one container's allocation of one resource."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    replicas: frozenset[str]
+    cdi_devices: tuple[str, ...] = ()
+    """Qualified CDI names in the plugin's answer."""
+    host_paths: frozenset[str] = frozenset()
+    """Host side of every mount in the plugin's answer."""
+
+
+def read_checkpoint(path: Path) -> tuple[Entry, ...]:
+    """
+    Return the entries of the checkpoint at *path*.
+
+    Raises:
+        CheckpointError: the file cannot be read or decoded.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"kubelet checkpoint {path}: {error.strerror}") from error
+    try:
+        return decode_checkpoint(text)
+    except CheckpointError as error:
+        raise CheckpointError(f"kubelet checkpoint {path}: {error}") from error
+
+
+def decode_checkpoint(text: bytes) -> tuple[Entry, ...]:
+    """
+    Return the entries in *text*, in file order.
+
+    Raises:
+        CheckpointError: *text* is not a checkpoint of kubelet 1.20 or newer.
+    """
+    try:
+        rows = orjson.loads(text)["Data"]["PodDeviceEntries"] or ()
+        return tuple(_entry(row) for row in rows)
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, ProtobufError) as error:
+        raise CheckpointError(f"unknown form: {error!r}") from error
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    answer = api.ContainerAllocateResponse.FromString(base64.b64decode(row["AllocResp"] or "", validate=True))
+    return Entry(
+        pod_uid=row["PodUID"],
+        container=row["ContainerName"],
+        resource=row["ResourceName"],
+        replicas=frozenset(_replicas(row["DeviceIDs"])),
+        cdi_devices=tuple(device.name for device in answer.cdi_devices),
+        host_paths=frozenset(mount.host_path for mount in answer.mounts),
+    )
+
+
+def _replicas(device_ids: Mapping[str, list[str]] | list[str] | None) -> list[str]:
+    """
+    Flatten the IDs, which are grouped by NUMA node; kubelets before 1.20 wrote one list.
+    """
+    if device_ids is None:
+        return []
+    groups = [device_ids] if isinstance(device_ids, list) else device_ids.values()
+    return [replica for group in groups for replica in group]

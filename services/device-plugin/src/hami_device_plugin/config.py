@@ -1,0 +1,282 @@
+"""
+Read the plugin's settings: flags, environment, the device config and this Node's overrides, every error at once.
+
+Owns their precedence (flag, environment, `flags` section of the device config, default) and what values are right.
+Reads no file itself: the caller hands in how.
+Neighbours: `arguments` has the flags, `hamicommon.config` and `hamicommon.node_overrides` the files' own values.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvidia/main.go
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hami_device_plugin.allocation import ENVVAR, VOLUME_MOUNTS
+from hami_device_plugin.arguments import (
+    AUTO,
+    DEFAULT_KUBELET_SOCKET,
+    FLAGS,
+    IDENTITY,
+    IGNORED_BOOL_FLAGS,
+    IGNORED_FLAGS,
+    LOCK,
+)
+from hami_device_plugin.health import HealthPolicy, health_policy
+from hami_device_plugin.inventory import SharingPolicy
+from hamicommon.config import ConfigError, DeviceConfig, load_device_config
+from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
+from hamicommon.wire.device_lists import parse_bool
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.version import NEWEST, WireVersion
+
+DEFAULT_HOOK_PATH = "/usr/local"
+"""The chart's; HAMi itself has none."""
+_CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
+
+ReadFile = Callable[[str], str | None]
+"""Returns a file's text, None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The plugin's settings, checked."""
+
+    node_name: str
+    hook_path: str
+    """Root on the host and in containers; everything is below `<hook_path>/vgpu`."""
+    kubeconfig: str | None
+    verbosity: int
+    kubelet_socket: str
+    pod_resources_socket: str
+    cdi_root: str
+    allocation: str
+    library: str
+    metrics_bind_address: str
+    driver_root: str
+    dev_root: str
+    driver_root_here: str
+    is_init_error_fatal: bool
+    is_passing_device_nodes: bool
+    list_strategies: tuple[str, ...]
+    is_listed_by_index: bool
+    gdrcopy: bool
+    gds: bool
+    mofed: bool
+    imex_channels: tuple[int, ...]
+    is_imex_required: bool
+    device_config: DeviceConfig
+    resource: str
+    """The resource registered with the kubelet, e.g. `nvidia.com/gpu`."""
+    sharing: SharingPolicy
+    lib_cuda_log_level: str
+    is_core_limit_disabled: bool
+    follows_kubelet: bool
+    """Under the lock, take the devices of the IDs the kubelet picked."""
+    health: HealthPolicy
+    wire_version: WireVersion
+    warnings: tuple[str, ...] = ()
+    """What was accepted and has no effect, one sentence each."""
+
+    @property
+    def plugin_directory(self) -> Path:
+        """Where the kubelet keeps its registration socket, its checkpoint and the plugins' sockets."""
+        return Path(self.kubelet_socket or DEFAULT_KUBELET_SOCKET).parent
+
+    @property
+    def endpoint(self) -> str:
+        """Name of the plugin's socket beside the kubelet's."""
+        return f"nvidia-{self.resource.rpartition('/')[2]}.sock"
+
+
+def load(arguments: argparse.Namespace, environ: Mapping[str, str], read: ReadFile) -> Config:
+    """
+    Return the settings.
+
+    Raises:
+        ConfigError: some are wrong; `problems` names all of them.
+    """
+    return _Loader(arguments, environ, read).load()
+
+
+class _Loader:
+    """One pass over all sources; collects problems instead of stopping at the first."""
+
+    def __init__(self, arguments: argparse.Namespace, environ: Mapping[str, str], read: ReadFile) -> None:
+        self._arguments = vars(arguments)
+        self._environ = environ
+        self._read = read
+        self._problems: list[str] = []
+        self._file: Mapping[str, Any] = {}
+
+    def load(self) -> Config:
+        device_config = self._device_config()
+        overrides = self._overrides()
+        node_name = self._text("node-name")
+        if not node_name:
+            self._problems.append("--node-name: the Node's name is not known; set the environment variable NODE_NAME")
+        node = overrides.apply(device_config.nvidia, node_name)
+        config = self._assemble(device_config, node, node_name, overrides.warnings)
+        if self._problems:
+            raise ConfigError(tuple(self._problems))
+        return config
+
+    def _assemble(
+        self, device_config: DeviceConfig, node: NodeConfig, node_name: str, override_warnings: tuple[str, ...]
+    ) -> Config:
+        if node.operating_mode == "mig":
+            self._problems.append(
+                f"operatingmode of Node {node_name}: mig is not supported yet; use hami-core, or HAMi's own plugin here"
+            )
+        resource = node.nvidia.resource_count_name
+        if not resource:
+            self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
+        return Config(
+            node_name=node_name,
+            hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
+            kubeconfig=self._arguments.get("kubeconfig") or None,
+            verbosity=self._arguments.get("verbosity") or 0,
+            kubelet_socket=self._text("kubelet-socket"),
+            pod_resources_socket=self._text("pod-resources-socket"),
+            cdi_root=self._text("cdi-root"),
+            allocation=self._choice("allocation", (AUTO, IDENTITY, LOCK)),
+            library=self._text("library"),
+            metrics_bind_address=self._text("metrics-bind-address"),
+            driver_root=self._text("nvidia-driver-root"),
+            dev_root=self._text("dev-root") or self._text("nvidia-driver-root"),
+            driver_root_here=self._text("driver-root-ctr-path"),
+            is_init_error_fatal=self._bool("fail-on-init-error"),
+            is_passing_device_nodes=self._bool("pass-device-specs"),
+            list_strategies=self._list_strategies(),
+            is_listed_by_index=self._choice("device-id-strategy", ("uuid", "index")) == "index",
+            gdrcopy=self._bool("gdrcopy-enabled"),
+            gds=self._bool("gds-enabled"),
+            mofed=self._bool("mofed-enabled"),
+            imex_channels=self._imex_channels(),
+            is_imex_required=self._bool("imex-required"),
+            device_config=device_config,
+            resource=resource,
+            sharing=_sharing(node),
+            lib_cuda_log_level=str(node.nvidia.lib_cuda_log_level),
+            is_core_limit_disabled=node.nvidia.disable_core_limit,
+            follows_kubelet=node.preferred_allocation,
+            health=health_policy(
+                self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
+            ),
+            wire_version=self._wire_version(),
+            warnings=(*self._warnings(), *device_config.warnings, *override_warnings),
+        )
+
+    def _device_config(self) -> DeviceConfig:
+        path = self._text("config-file")
+        text = self._read(path) if path else None
+        if text is None:
+            self._problems.append(
+                f"--config-file: {path or 'is not given'}: cannot be read; it must be a device config"
+            )
+            return DeviceConfig()
+        try:
+            config = load_device_config(text)
+        except ConfigError as error:
+            self._problems += [f"{path}: {problem}" for problem in error.problems]
+            return DeviceConfig()
+        try:
+            root = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            self._problems.append(f"{path}: {error}")
+            return config
+        self._file = root if isinstance(root, dict) else {}
+        return config
+
+    def _overrides(self) -> NodeOverrides:
+        path = self._text("node-config-file")
+        try:
+            return load_node_overrides(self._read(path) or "")
+        except ConfigError as error:
+            self._problems += [f"{path}: {problem}" for problem in error.problems]
+            return NodeOverrides()
+
+    def _text(self, name: str) -> str:
+        flag = next(flag for flag in FLAGS if flag.name == name)
+        given = self._arguments.get(name.replace("-", "_"))
+        if given is not None:
+            return str(given)
+        for variable in flag.env:
+            if self._environ.get(variable):
+                return self._environ[variable]
+        return self._from_file(flag.key) or flag.default
+
+    def _from_file(self, key: tuple[str, ...]) -> str:
+        node: Any = self._file if key else None
+        for part in key:
+            node = node.get(part) if isinstance(node, dict) else None
+        if isinstance(node, list):
+            return ",".join(map(str, node))
+        if isinstance(node, bool):
+            return str(node).lower()
+        return "" if node is None else str(node)
+
+    def _bool(self, name: str) -> bool:
+        text = self._text(name)
+        value = parse_bool(text)
+        if value is None:
+            self._problems.append(f"--{name}: {text!r} is not true or false")
+        return bool(value)
+
+    def _choice(self, name: str, choices: tuple[str, ...]) -> str:
+        text = self._text(name)
+        if text not in choices:
+            self._problems.append(f"--{name}: {text!r} is not one of {', '.join(choices)}")
+        return text
+
+    def _list_strategies(self) -> tuple[str, ...]:
+        names = [name.strip() for name in self._text("device-list-strategy").split(",") if name.strip()]
+        for name in names:
+            if name in _CDI_STRATEGIES:
+                self._problems.append(
+                    f"--device-list-strategy: {name} needs CDI specs of whole devices, which are not written here; "
+                    f"use {ENVVAR} or {VOLUME_MOUNTS}, whose result travels by CDI where the runtime has it"
+                )
+            elif name not in (ENVVAR, VOLUME_MOUNTS):
+                self._problems.append(f"--device-list-strategy: {name!r} is not {ENVVAR} or {VOLUME_MOUNTS}")
+        return tuple(names)
+
+    def _imex_channels(self) -> tuple[int, ...]:
+        text = self._text("imex-channel-ids").strip("[] ")
+        if text not in ("", "0"):
+            self._problems.append(f"--imex-channel-ids: {text!r} is not empty or 0")
+        return (0,) if text else ()
+
+    def _wire_version(self) -> WireVersion:
+        text = self._environ.get("HAMI_WIRE_VERSION", "")
+        try:
+            return WireVersion.parse(text) if text else NEWEST
+        except DecodeError as error:
+            self._problems.append(f"HAMI_WIRE_VERSION: {error}")
+            return NEWEST
+
+    def _warnings(self) -> list[str]:
+        self._choice("mig-strategy", ("none",))
+        self._choice("device-discovery-strategy", ("auto", "nvml"))
+        ignored = IGNORED_FLAGS | IGNORED_BOOL_FLAGS
+        return [
+            f"--{name} has no effect: {reason}"
+            for name, reason in ignored.items()
+            if name.replace("-", "_") in self._arguments
+        ]
+
+
+def _sharing(node: NodeConfig) -> SharingPolicy:
+    return SharingPolicy(
+        split_count=node.nvidia.device_split_count,
+        memory_scaling=node.nvidia.device_memory_scaling,
+        core_scaling=node.nvidia.device_core_scaling,
+        preconfigured_memory_mib=node.nvidia.pre_configured_device_memory_mib,
+        mode=node.operating_mode,
+        is_numa_reported=node.nvidia.enable_numa_topology,
+        excluded_uuids=node.excluded_uuids,
+        excluded_indices=node.excluded_indices,
+    )

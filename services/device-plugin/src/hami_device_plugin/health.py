@@ -1,0 +1,62 @@
+"""
+Decide which device events make a device unhealthy.
+
+Owns the XID rules of HAMi and NVIDIA's plugin. Knows nothing of NVML's event loop.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/rm/health.go
+"""
+
+from dataclasses import dataclass
+
+APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+"""
+Errors of the program, not of the device.
+
+Source: https://docs.nvidia.com/deploy/xid-errors/
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPolicy:
+    """Which XIDs count; numbers in `enabled` count even when `ignored` names them."""
+
+    is_on: bool = True
+    ignored: frozenset[int] = APPLICATION_XIDS
+    enabled: frozenset[int] = frozenset()
+    is_all_enabled: bool = False
+
+    def is_critical(self, xid: int) -> bool:
+        """
+        Say whether *xid* makes its device unhealthy.
+
+        >>> HealthPolicy().is_critical(31), HealthPolicy().is_critical(79)
+        (False, True)
+        """
+        return self.is_all_enabled or xid in self.enabled or xid not in self.ignored
+
+
+def health_policy(disable: str, enable: str) -> HealthPolicy:
+    """
+    Read the values of DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS.
+
+    Both are comma lists of XIDs; anything that is not a number is ignored, `all` means every XID (in *disable* also
+    `xids`). Disabling everything while enabling single XIDs leaves the check off, as it does in HAMi.
+
+    >>> health_policy("all", "")
+    HealthPolicy(is_on=False, ignored=frozenset(), enabled=frozenset(), is_all_enabled=False)
+    >>> health_policy("79", "31").is_critical(31), health_policy("79", "31").is_critical(79)
+    (True, False)
+    """
+    disabled, enabled = _words(disable), _words(enable)
+    if disabled & {"all", "xids"} and "all" not in enabled:
+        return HealthPolicy(is_on=False, ignored=frozenset())
+    return HealthPolicy(
+        ignored=APPLICATION_XIDS | _numbers(disabled), enabled=_numbers(enabled), is_all_enabled="all" in enabled
+    )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.strip() for word in text.lower().split(","))
+
+
+def _numbers(words: frozenset[str]) -> frozenset[int]:
+    return frozenset(int(word) for word in words if word.isascii() and word.isdigit())

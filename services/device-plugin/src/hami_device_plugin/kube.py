@@ -1,0 +1,199 @@
+"""
+What this plugin reads from and writes to the API server: its own Node, and the Pods bound to it.
+
+Reads come from a watch where seconds of age do no harm, and from the server where HAMi's lock protocol needs the
+present. Every write names what it expects (a UID or a resourceVersion) or repeats harmlessly.
+Neighbours: `hamicommon.runtime.kube` is the client.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from hami_device_plugin.pods import Pod, read_pod
+from hamicommon.errors import HamiError
+from hamicommon.runtime.kube import Conflict, Kube, Object, Reflector
+from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.node_lock import decode_node_lock
+
+POD_WAIT_SECONDS = 10.0
+"""The kubelet gives PreStartContainer 30 s, and asks again after an error."""
+RELEASE_TRIES = 5
+RELEASE_FIRST_SECONDS = 0.1
+
+logger = structlog.get_logger()
+
+
+class PodUnknownError(HamiError):
+    """The kubelet runs a Pod the API server has not told us of."""
+
+
+class NodeKube:
+    """This Node's view of the API server; run `run` to keep it current."""
+
+    def __init__(self, kube: Kube, node: str, resource: str) -> None:
+        """Watch *node* and its Pods; *resource* is the name devices are counted by."""
+        self._kube = kube
+        self._resource = resource
+        self._node_path = f"/api/v1/nodes/{node}"
+        self.node: Object = {}
+        """The Node as last seen; empty before that."""
+        self.pods: dict[str, Pod] = {}
+        """The Pods bound to this Node, by UID."""
+        self.changed = asyncio.Event()
+        """Set at each change of the Node or a Pod; whoever waits for it clears it."""
+        self._arrival = asyncio.Condition()
+        self._arrivals: set[asyncio.Task[None]] = set()
+        self.node_reflector = Reflector(
+            kube,
+            "/api/v1/nodes",
+            field_selector=f"metadata.name={node}",
+            replace=lambda items: self._see_node(items[0] if items else {}),
+            upsert=self._see_node,
+            delete=lambda _item: self._see_node({}),
+        )
+        self.pod_reflector = Reflector(
+            kube,
+            "/api/v1/pods",
+            field_selector=f"spec.nodeName={node}",
+            replace=self._see_pods,
+            upsert=self._see_pod,
+            delete=self._forget_pod,
+        )
+
+    async def run(self) -> None:
+        """Keep the view current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.node_reflector.run())
+            group.create_task(self.pod_reflector.run())
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The Node's annotations as last seen."""
+        return self.node.get("metadata", {}).get("annotations") or {}
+
+    async def wait_pod(self, uid: str) -> Pod:
+        """
+        Return the Pod of *uid*, waiting a while for the watch to bring it.
+
+        Raises:
+            PodUnknownError: it did not.
+        """
+        try:
+            async with asyncio.timeout(POD_WAIT_SECONDS), self._arrival:
+                await self._arrival.wait_for(lambda: uid in self.pods)
+        except TimeoutError as error:
+            age = self.pod_reflector.age_seconds()
+            raise PodUnknownError(
+                f"Pod with UID {uid} is not among the {len(self.pods)} Pods the API server lists for this Node "
+                f"(last heard {age:.0f} s ago)"
+            ) from error
+        return self.pods[uid]
+
+    async def read_lock(self) -> str | None:
+        """Return the Node's lock annotation as it is now; None where there is none."""
+        node = await self._kube.get(self._node_path)
+        lock = (node["metadata"].get("annotations") or {}).get(keys.NODE_LOCK)
+        return None if lock is None else str(lock)
+
+    async def read_pod(self, namespace: str, name: str) -> Pod:
+        """Return a Pod as it is now."""
+        return read_pod(await self._kube.get(_pod_path(namespace, name)), self._resource)
+
+    async def read_pods(self) -> list[Pod]:
+        """Return the Pods bound to this Node as they are now."""
+        name = self._node_path.rpartition("/")[2]
+        items = self._kube.items("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+        return [read_pod(item, self._resource) async for item in items]
+
+    async def patch_pod(self, pod: Pod, patch: Mapping[str, Any]) -> None:
+        """Apply the merge patch *patch* to *pod*, and remember the answer."""
+        self._see_pod(await self._kube.merge_patch(_pod_path(pod.namespace, pod.name), patch))
+
+    async def annotate_pod(self, pod: Pod, annotations: Mapping[str, str]) -> None:
+        """Merge *annotations* into *pod*."""
+        await self.patch_pod(pod, {"metadata": {"annotations": annotations}})
+
+    async def annotate_node(self, annotations: Mapping[str, str | None]) -> None:
+        """Merge *annotations* into the Node, None removing one, and remember the answer."""
+        self._see_node(await self._kube.merge_patch(self._node_path, {"metadata": {"annotations": annotations}}))
+
+    async def release_lock(self, namespace: str, name: str) -> None:
+        """
+        Release the Node's lock if a Pod of this namespace and name holds it, or one that names nobody.
+
+        The write carries the resourceVersion read, so a lock that another Pod took meanwhile stays.
+
+        Raises:
+            KubeError: the Node cannot be read, or keeps changing.
+        """
+        for attempt in range(1, RELEASE_TRIES + 1):
+            node = await self._kube.get(self._node_path)
+            text = (node["metadata"].get("annotations") or {}).get(keys.NODE_LOCK)
+            if text is None or not _is_held_by(text, namespace, name):
+                return
+            version = node["metadata"]["resourceVersion"]
+            patch = {"metadata": {"resourceVersion": version, "annotations": {keys.NODE_LOCK: None}}}
+            try:
+                self._see_node(await self._kube.merge_patch(self._node_path, patch))
+            except Conflict:
+                if attempt == RELEASE_TRIES:
+                    raise
+                await asyncio.sleep(RELEASE_FIRST_SECONDS * 2 ** (attempt - 1) * random.uniform(1, 1.5))
+            else:
+                return
+
+    def lock_holder(self) -> Pod | None:
+        """Return the Pod bound here that holds the Node's lock, as last seen."""
+        text = self.annotations.get(keys.NODE_LOCK)
+        if text is None:
+            return None
+        try:
+            lock = decode_node_lock(text)
+        except DecodeError:
+            return None
+        owner = (lock.namespace, lock.pod)
+        return next((pod for pod in self.pods.values() if (pod.namespace, pod.name) == owner), None)
+
+    def _see_node(self, item: Object) -> None:
+        self.node = item
+        self.changed.set()
+
+    def _see_pods(self, items: list[Object]) -> None:
+        found = [read_pod(item, self._resource) for item in items]
+        self.pods = {pod.uid: pod for pod in found}
+        self._announce()
+
+    def _see_pod(self, item: Object) -> None:
+        pod = read_pod(item, self._resource)
+        self.pods[pod.uid] = pod
+        self._announce()
+
+    def _forget_pod(self, item: Object) -> None:
+        self.pods.pop(item["metadata"]["uid"], None)
+        self._announce()
+
+    def _announce(self) -> None:
+        self.changed.set()
+        task = asyncio.get_running_loop().create_task(self._notify())
+        self._arrivals.add(task)
+        task.add_done_callback(self._arrivals.discard)
+
+    async def _notify(self) -> None:
+        async with self._arrival:
+            self._arrival.notify_all()
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _is_held_by(text: str, namespace: str, name: str) -> bool:
+    """
+    Say whether the lock *text* is this Pod's to release: its own, or one in the form that names no owner.
+    """
+    return "," not in text or text.endswith(f",{namespace},{name}")

@@ -1,0 +1,289 @@
+"""
+Speak the kubelet's gRPC: serve DevicePlugin, register, ask PodResources. The only module with grpc.
+
+Owns the sockets and the translation between messages and values. Decides nothing: handlers are handed in, and what
+they raise becomes the call's error, which the kubelet shows in the Pod's events.
+Source: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import structlog
+
+from hami_device_plugin.allocation import Grant
+from hami_device_plugin.inventory import Replica
+from hami_device_plugin.owner import Listed
+from hami_device_plugin.pending import PreferredRequest
+from hamicommon.errors import HamiError
+from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
+from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as api_grpc
+from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources
+from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as resources_grpc
+
+T = TypeVar("T")
+
+API_VERSION = "v1beta1"
+CALL_SECONDS = 10.0
+DRAIN_SECONDS = 5.0
+"""Calls in progress get this long when the server stops."""
+LIST_TRIES = 8
+LIST_PAUSE_SECONDS = 0.05
+"""The kubelet answers 100 lists a second, 10 at once, and refuses the rest."""
+_LARGE_MESSAGES = [("grpc.max_receive_message_length", 16 * 2**20)]
+
+logger = structlog.get_logger()
+
+
+class KubeletError(HamiError):
+    """The kubelet does not answer, or refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What answers the kubelet's calls; a `HamiError` is told to the kubelet."""
+
+    allocate: Callable[[Sequence[Sequence[str]]], Awaitable[Sequence[Grant]]]
+    preferred: Callable[[Sequence[PreferredRequest]], Awaitable[Sequence[Sequence[str] | None]]]
+    pre_start: Callable[[frozenset[str]], Awaitable[None]]
+
+
+class PluginServer(api_grpc.DevicePluginServicer):
+    """
+    The plugin's side of the DevicePlugin API, at one socket.
+
+    The socket is bound under a name of this process and then renamed, so it appears only when it is served, and ending
+    an older process cannot take a younger one's away.
+    """
+
+    def __init__(self, path: Path, handlers: Handlers, replicas: Sequence[Replica]) -> None:
+        """Serve *replicas* at *path* once started."""
+        self.path = path
+        self.open_streams = 0
+        """ListAndWatch calls in progress; 0 means that the kubelet does not hear of devices."""
+        self._handlers = handlers
+        self._replicas = tuple(replicas)
+        self._changed = asyncio.Event()
+        """Set when what was last sent is no longer so; a new one takes its place."""
+        self._server: grpc.aio.Server | None = None
+        self._inode: int | None = None
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """
+        Begin to serve.
+
+        Raises:
+            KubeletError: the socket cannot be made.
+        """
+        private = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        server = grpc.aio.server()
+        api_grpc.add_DevicePluginServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        try:
+            for stale in self.path.parent.glob(f"{self.path.name}.*"):
+                stale.unlink(missing_ok=True)
+            server.add_insecure_port(f"unix://{private}")
+            await server.start()
+            private.rename(self.path)
+            self._inode = socket_identity(self.path)
+        except (OSError, RuntimeError) as error:
+            await server.stop(None)
+            raise KubeletError(f"cannot serve at {self.path}: {error}") from error
+        self._server = server
+
+    async def stop(self) -> None:
+        """Finish the calls in progress and take the socket away, if it is still this server's."""
+        if self.is_in_place():
+            self.path.unlink(missing_ok=True)
+        self._is_stopping = True
+        self._changed.set()
+        if self._server is not None:
+            await self._server.stop(DRAIN_SECONDS)
+
+    def is_in_place(self) -> bool:
+        """Say whether the socket's name still leads to this server."""
+        return self._inode is not None and socket_identity(self.path) == self._inode
+
+    def offer(self, replicas: Sequence[Replica]) -> None:
+        """Tell the kubelet of *replicas* in place of those before."""
+        self._replicas = tuple(replicas)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Ask for PreStartContainer calls, and for GetPreferredAllocation as HAMi always does."""
+        return options()
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        """Send the replicas now and at each change, as long as the kubelet listens."""
+        self.open_streams += 1
+        try:
+            while not self._is_stopping:
+                changed = self._changed
+                yield api.ListAndWatchResponse(devices=[_device(replica) for replica in self._replicas])
+                await changed.wait()
+        finally:
+            self.open_streams -= 1
+
+    async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Suggest replicas."""
+        wanted = [
+            PreferredRequest(
+                tuple(found.available_deviceIDs), tuple(found.must_include_deviceIDs), found.allocation_size
+            )
+            for found in request.container_requests
+        ]
+        answers = await _answer(context, self._handlers.preferred(wanted))
+        chosen = [answer for answer in answers if answer is not None]
+        return api.PreferredAllocationResponse(
+            container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=answer) for answer in chosen]
+        )
+
+    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answer for each container of the request."""
+        wanted = [tuple(found.devices_ids) for found in request.container_requests]
+        grants = await _answer(context, self._handlers.allocate(wanted))
+        return api.AllocateResponse(container_responses=[_container_response(grant) for grant in grants])
+
+    async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Prepare the container that holds the request's replicas."""
+        await _answer(context, self._handlers.pre_start(frozenset(request.devices_ids)))
+        return api.PreStartContainerResponse()
+
+
+class PodResources:
+    """The kubelet's list of which container holds which replicas of *resource*."""
+
+    def __init__(self, path: Path, resource: str) -> None:
+        """Connect when first asked."""
+        self._path = path
+        self._resource = resource
+        self._channel = grpc.aio.insecure_channel(f"unix://{path}", options=_LARGE_MESSAGES)
+        self._stub = resources_grpc.PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def listed(self) -> tuple[Listed, ...]:
+        """
+        Return the containers with replicas; ordinary init containers are not among them.
+
+        Raises:
+            KubeletError: the kubelet does not answer.
+        """
+        for left in reversed(range(LIST_TRIES)):
+            try:
+                answer = await self._stub.List(resources.ListPodResourcesRequest(), timeout=CALL_SECONDS)
+            except grpc.aio.AioRpcError as error:
+                if left and error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    await asyncio.sleep(LIST_PAUSE_SECONDS * (LIST_TRIES - left))
+                    continue
+                raise KubeletError(f"PodResources at {self._path}: {error.code().name}: {error.details()}") from error
+            return tuple(self._holders(answer))
+        raise AssertionError("the last try returns or raises")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._channel.close()
+
+    def _holders(self, answer: Any) -> list[Listed]:
+        return [
+            Listed(pod.namespace, pod.name, container.name, replicas)
+            for pod in answer.pod_resources
+            for container in pod.containers
+            if (replicas := self._replicas(container))
+        ]
+
+    def _replicas(self, container: Any) -> frozenset[str]:
+        mine = [devices for devices in container.devices if devices.resource_name == self._resource]
+        return frozenset(replica for devices in mine for replica in devices.device_ids)
+
+
+def options() -> Any:
+    """
+    Return what this plugin asks of the kubelet.
+
+    PreStartContainer is wanted under the lock, too: a container may have been allocated by identity before.
+    """
+    return api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+
+
+async def register(kubelet_socket: Path, endpoint: str, resource: str) -> None:
+    """
+    Tell the kubelet that *resource* is served at *endpoint*, a socket beside its own.
+
+    Raises:
+        KubeletError: it cannot be reached, or refuses.
+    """
+    request = api.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=options())
+    async with grpc.aio.insecure_channel(f"unix://{kubelet_socket}") as channel:
+        try:
+            stub = api_grpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
+            await stub.Register(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise KubeletError(
+                f"kubelet at {kubelet_socket} does not take {resource}: {error.code().name}: {error.details()}"
+            ) from error
+
+
+def is_served(path: Path) -> bool:
+    """
+    Say whether somebody answers at the socket *path*.
+    """
+    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+        probe.settimeout(1.0)
+        probe.connect(str(path))
+        return True
+    return False
+
+
+def socket_identity(path: Path) -> int | None:
+    """
+    Return what tells one socket at *path* from its successor; None where there is none.
+    """
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+async def _answer(context: Any, work: Awaitable[T]) -> T:
+    """
+    Wait for *work*; what it raises ends the call with a message for the kubelet.
+    """
+    try:
+        return await work
+    except HamiError as error:
+        await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    except Exception as error:
+        logger.error("A kubelet call failed", exc_info=error)
+        await _abort(context, grpc.StatusCode.INTERNAL, f"{type(error).__name__} in the device plugin; see its log")
+
+
+async def _abort(context: Any, code: Any, message: str) -> NoReturn:
+    await context.abort(code, message)
+    raise AssertionError("abort does not return")
+
+
+def _device(replica: Replica) -> Any:
+    topology = None if replica.numa is None else api.TopologyInfo(nodes=[api.NUMANode(ID=replica.numa)])
+    return api.Device(ID=replica.id, health="Healthy" if replica.is_healthy else "Unhealthy", topology=topology)
+
+
+def _container_response(grant: Grant) -> Any:
+    return api.ContainerAllocateResponse(
+        envs=grant.env,
+        mounts=[
+            api.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.is_read_only)
+            for mount in grant.mounts
+        ],
+        devices=[
+            api.DeviceSpec(container_path=node.container_path, host_path=node.host_path, permissions=node.permissions)
+            for node in grant.device_nodes
+        ],
+        cdi_devices=[api.CDIDevice(name=name) for name in grant.cdi_devices],
+    )

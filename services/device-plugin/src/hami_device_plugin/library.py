@@ -1,0 +1,71 @@
+"""
+Install the library that containers preload, beside the versions that running containers still use.
+
+Owns `libvgpu.so.<version>` and `ld.so.preload` in the hook directory. Never writes into a file that may be mapped: a
+new file takes the name, the old one lives on as long as somebody has it open.
+"""
+
+from collections.abc import Set
+from pathlib import Path
+
+from hami_device_plugin.files import remove_temporaries, write_atomically
+from hamicommon.errors import HamiError
+
+NAME = "libvgpu.so"
+PRELOAD_NAME = "ld.so.preload"
+
+
+class LibraryError(HamiError):
+    """The library cannot be installed."""
+
+
+def install(source: Path, directory: Path, version: str) -> Path:
+    """
+    Make the library at *source* available in *directory* as `libvgpu.so.<version>`, and return that path.
+
+    Raises:
+        LibraryError: *source* cannot be read, or *directory* not written.
+    """
+    target = directory / f"{NAME}.{version}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(directory, NAME)
+        write_atomically(target, source.read_bytes(), mode=0o755)
+    except OSError as error:
+        raise LibraryError(f"library {source} cannot be installed as {target}: {error.strerror}") from error
+    return target
+
+
+def write_preload(directory: Path) -> None:
+    """
+    Write the file that makes a container's dynamic linker load the library.
+
+    Raises:
+        LibraryError: *directory* cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / PRELOAD_NAME, f"{directory / NAME}\n".encode())
+    except OSError as error:
+        raise LibraryError(f"{directory / PRELOAD_NAME} cannot be written: {error.strerror}") from error
+
+
+def host_library(directory: Path, version: str) -> str:
+    """
+    Return the path to mount: this version's file, else the unversioned one older installers leave.
+    """
+    versioned = directory / f"{NAME}.{version}"
+    return str(versioned if versioned.exists() else directory / NAME)
+
+
+def remove_unused(directory: Path, version: str, in_use: Set[str]) -> list[str]:
+    """
+    Remove the versions of the library that neither are *version* nor have their path in *in_use*; return their names.
+
+    The unversioned file stays: it is another installer's.
+    """
+    keep = {f"{NAME}.{version}"}
+    stale = [path for path in directory.glob(f"{NAME}.*") if path.name not in keep and str(path) not in in_use]
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return sorted(path.name for path in stale)

@@ -1,0 +1,294 @@
+"""
+One life of the plugin: from asking the driver to the moment something outside changed so much that all begins anew.
+
+Owns the actors of that life: the server the kubelet calls, its registration, device health. Nothing is carried into the
+next life; what must last is in the API, the kubelet's checkpoint and the CDI directory.
+Neighbours: `main` starts lives, `calls` answers the kubelet, `upkeep` keeps the Node and the files right.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from hami_device_plugin import __version__, library
+from hami_device_plugin.arguments import AUTO, IDENTITY, LOCK
+from hami_device_plugin.calls import Calls
+from hami_device_plugin.cdi import KIND
+from hami_device_plugin.config import Config
+from hami_device_plugin.files import remove_temporaries
+from hami_device_plugin.inventory import FoundDevice, inventory, replicas, with_health
+from hami_device_plugin.kube import NodeKube
+from hami_device_plugin.kubelet import (
+    Handlers,
+    KubeletError,
+    PluginServer,
+    PodResources,
+    is_served,
+    register,
+    socket_identity,
+)
+from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.mode import Mode, choose
+from hami_device_plugin.nvml import Nvml, NvmlError, Sickness
+from hami_device_plugin.upkeep import Upkeep
+from hamicommon.errors import HamiError
+from hamicommon.model import Device
+from hamicommon.runtime.kube import Kube
+from hamicommon.vendors import nvidia
+
+RESCAN_SECONDS = 30.0
+POLL_SECONDS = 0.5
+STREAM_GRACE_SECONDS = 5.0
+"""A kubelet opens ListAndWatch at once after a registration."""
+ALLOCATABLE_GRACE_SECONDS = 120.0
+"""A kubelet writes a changed capacity into its Node's status within some 10 s."""
+
+logger = structlog.get_logger()
+
+
+class LifeError(HamiError):
+    """A life cannot begin."""
+
+
+class Life:
+    """One life; `run` lives it."""
+
+    def __init__(self, config: Config, kube: Kube, metrics: Metrics) -> None:
+        """Prepare a life with *config*."""
+        self._config = config
+        self._metrics = metrics
+        self._vendor = nvidia.vendor(config.device_config.nvidia)
+        self._view = NodeKube(kube, config.node_name, config.resource)
+        self._resources = PodResources(Path(config.pod_resources_socket), config.resource)
+        self._kubelet_socket = Path(config.kubelet_socket)
+        self._devices: tuple[Device, ...] = ()
+        self._unhealthy: frozenset[str] = frozenset()
+        self._server: PluginServer | None = None
+        self._registered_at: float | None = None
+        self._kubelet: int | None = None
+        """Identity of the kubelet's socket when it last took the registration."""
+        self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def not_ready(self) -> str | None:
+        """Return why the kubelet cannot hand out devices through this life, None if it can."""
+        if self._server is None:
+            return "the device plugin is starting"
+        if not self._config.kubelet_socket:
+            return None
+        if self._registered_at is None:
+            return "not registered with the kubelet"
+        return None if self._server.open_streams else "the kubelet does not listen for devices"
+
+    def end(self, cause: str) -> None:
+        """End this life for *cause*; the first cause counts."""
+        if not self._end.done():
+            self._end.set_result(cause)
+
+    async def run(self) -> str:
+        """
+        Live until something outside makes a new life necessary, and return what it was.
+
+        Raises:
+            NvmlError: the driver cannot be used.
+            HamiError: the life cannot begin for another reason.
+        """
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._resources.close)
+            driver = await Nvml.open(self._config.driver_root_here)
+            stack.push_async_callback(driver.close)
+            found = await driver.devices()
+            self._devices = inventory(found, self._config.sharing)
+            if not self._devices:
+                raise LifeError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
+            self._count_devices()
+            await asyncio.to_thread(self._install)
+            return await self._live(driver, found)
+
+    async def _live(self, driver: Nvml, found: Sequence[FoundDevice]) -> str:
+        try:
+            return await self._act(driver, found)
+        except BaseExceptionGroup as group:
+            expected, bugs = group.split(HamiError)
+            if expected is None or bugs is not None:
+                raise
+            raise LifeError("; ".join(str(error) for error in expected.exceptions)) from group
+
+    async def _act(self, driver: Nvml, found: Sequence[FoundDevice]) -> str:
+        async with asyncio.TaskGroup() as group:
+            actors = [group.create_task(self._view.run())]
+            mode = await self._choose_mode()
+            offered = frozenset(device.id for device in self._devices)
+            calls = Calls(
+                self._config,
+                found,
+                offered,
+                vendor=self._vendor,
+                view=self._view,
+                resources=self._resources,
+                mode=mode,
+                metrics=self._metrics,
+            )
+            upkeep = Upkeep(
+                self._config, vendor=self._vendor, view=self._view, calls=calls, mode=mode, metrics=self._metrics
+            )
+            self._server = await self._serve(calls)
+            try:
+                actors += [
+                    group.create_task(upkeep.reconcile(lambda: self._devices)),
+                    group.create_task(upkeep.keep_library()),
+                    group.create_task(self._rescan(driver)),
+                    group.create_task(self._watch_health(driver)),
+                ]
+                if self._config.kubelet_socket:
+                    actors.append(group.create_task(self._stay_registered(self._server)))
+                cause = await self._end
+            except asyncio.CancelledError:
+                await self._server.stop()
+                await upkeep.withdraw()
+                raise
+            await self._server.stop()
+            for actor in actors:
+                actor.cancel()
+        return cause
+
+    def _install(self) -> None:
+        vgpu = Path(self._config.hook_path) / "vgpu"
+        if self._config.library:
+            library.install(Path(self._config.library), vgpu, __version__)
+        library.write_preload(vgpu)
+        remove_temporaries(Path(self._config.cdi_root), KIND.replace("/", "-"))
+
+    async def _choose_mode(self) -> Mode:
+        setting, node, obstacle = self._config.allocation, self._view.node, None
+        if setting == AUTO:
+            await self._view.node_reflector.synced.wait()
+            node, obstacle = self._view.node, await self._obstacle()
+        mode = choose(setting, node, obstacle)
+        logger.info("Allocations find their Pod", by=mode.name, because=mode.reason)
+        for name in (IDENTITY, LOCK):
+            self._metrics.mode.labels(name).set(mode.name == name)
+        return mode
+
+    async def _obstacle(self) -> str | None:
+        """
+        Return what identity allocation lacks here, as far as it can be tried out.
+        """
+        try:
+            await self._resources.listed()
+            await asyncio.to_thread(Path(self._config.cdi_root).mkdir, parents=True, exist_ok=True)
+        except (HamiError, OSError) as error:
+            return str(error)
+        return None
+
+    async def _serve(self, calls: Calls) -> PluginServer:
+        handlers = Handlers(allocate=calls.allocate, preferred=calls.preferred, pre_start=calls.pre_start)
+        server = PluginServer(
+            self._config.plugin_directory / self._config.endpoint,
+            handlers,
+            replicas(self._devices, self._config.sharing),
+        )
+        await server.start()
+        return server
+
+    async def _stay_registered(self, server: PluginServer) -> None:
+        """
+        Register, and again whenever the kubelet stops listening; end the life when it or the socket is a new one.
+        """
+        while True:
+            if await self._is_displaced(server):
+                self.end("kubelet")
+            elif self._needs_registration(server):
+                await self._register()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _is_displaced(self, server: PluginServer) -> bool:
+        """
+        Say whether the kubelet has restarted, which takes every socket away.
+
+        A socket of another instance that is alive is left alone: one of the two is about to end.
+        """
+        now = socket_identity(self._kubelet_socket)
+        if self._kubelet is not None and now not in (None, self._kubelet):
+            return True
+        return not server.is_in_place() and not await asyncio.to_thread(is_served, server.path)
+
+    def _needs_registration(self, server: PluginServer) -> bool:
+        if not server.is_in_place() or socket_identity(self._kubelet_socket) is None:
+            return False
+        if self._registered_at is None:
+            return True
+        age = time.monotonic() - self._registered_at
+        if age > STREAM_GRACE_SECONDS and not server.open_streams:
+            logger.warning("The kubelet no longer listens, registering again")
+            return True
+        if age > ALLOCATABLE_GRACE_SECONDS and self._is_without_allocatable():
+            logger.warning("The Node has no allocatable devices although all is well here, registering again")
+            return True
+        return False
+
+    def _is_without_allocatable(self) -> bool:
+        """
+        Say whether the kubelet holds every device for unhealthy, as it does after two instances of a plugin overlapped.
+        """
+        status = self._view.node.get("status") or {}
+        amount = (status.get("allocatable") or {}).get(self._config.resource)
+        return amount == "0" and len(self._unhealthy) < len(self._devices)
+
+    async def _register(self) -> None:
+        kubelet = socket_identity(self._kubelet_socket)
+        try:
+            await register(self._kubelet_socket, self._config.endpoint, self._config.resource)
+        except KubeletError as error:
+            self._metrics.registrations.labels("error").inc()
+            logger.warning("Not registered", error=str(error))
+            await asyncio.sleep(STREAM_GRACE_SECONDS)
+            return
+        self._metrics.registrations.labels("ok").inc()
+        self._kubelet, self._registered_at = kubelet, time.monotonic()
+        logger.info("Registered with the kubelet", resource=self._config.resource, devices=len(self._devices))
+
+    async def _rescan(self, driver: Nvml) -> None:
+        """End the life when the driver shows other devices than it did."""
+        while True:
+            await asyncio.sleep(RESCAN_SECONDS)
+            try:
+                now = inventory(await driver.devices(), self._config.sharing)
+            except NvmlError as error:
+                logger.warning("The driver did not answer, its devices count as they were", error=str(error))
+                continue
+            if with_health(now, self._unhealthy) != self._devices:
+                self.end("devices")
+
+    async def _watch_health(self, driver: Nvml) -> None:
+        if not self._config.health.is_on:
+            logger.info("Health is not watched: DP_DISABLE_HEALTHCHECKS says so")
+            return
+        uuids = [device.id for device in self._devices]
+        try:
+            await driver.watch(uuids, self._config.health, self._mark)
+        except NvmlError as error:
+            self._mark(Sickness(frozenset(), str(error)))
+
+    def _mark(self, sickness: Sickness) -> None:
+        """
+        Tell the kubelet and the Node that devices are unhealthy; only a new life makes them healthy again.
+        """
+        sick = sickness.uuids or frozenset(device.id for device in self._devices)
+        if sick <= self._unhealthy:
+            return
+        logger.error("Devices are unhealthy", devices=sorted(sick), because=sickness.reason)
+        self._unhealthy |= sick
+        self._devices = with_health(self._devices, self._unhealthy)
+        self._count_devices()
+        self._view.changed.set()
+        if self._server is not None:
+            self._server.offer(replicas(self._devices, self._config.sharing))
+
+    def _count_devices(self) -> None:
+        healthy = sum(device.healthy for device in self._devices)
+        self._metrics.devices.labels("healthy").set(healthy)
+        self._metrics.devices.labels("unhealthy").set(len(self._devices) - healthy)

@@ -1,0 +1,194 @@
+"""
+Allocate under the Node's lock, as HAMi does, where the runtime cannot be told later.
+
+The scheduler lets one Pod at a time through to this Node; the lock names it. Its containers are served in order, and
+when the last one has its devices the Pod is marked and the lock released. A failure marks the Pod as failed, because
+the kubelet will not ask again for it.
+Neighbours: `pending` decides, `kube` reads and writes.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go
+(Allocate)
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from hami_device_plugin.allocation import (
+    LOCK_DIRECTORY,
+    Container,
+    Grant,
+    GrantPolicy,
+    allocate,
+    container_directory,
+)
+from hami_device_plugin.files import make_world_writable, recreate
+from hami_device_plugin.pending import (
+    PendingError,
+    PreferredRequest,
+    chosen_by_kubelet,
+    is_allocated,
+    is_pending,
+    preferred,
+    recipient,
+    take_next,
+)
+from hami_device_plugin.pods import Pod
+from hamicommon.errors import HamiError
+from hamicommon.model import ContainerShares, PodShares
+from hamicommon.vendors import Vendor
+from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.node_lock import decode_node_lock
+from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What allocation under the lock asks of the outside; each raises `HamiError` where it cannot."""
+
+    lock: Callable[[], Awaitable[str | None]]
+    """Reads the Node's lock annotation; None where there is none."""
+    pod: Callable[[str, str], Awaitable[Pod]]
+    """Reads a Pod by namespace and name."""
+    pods: Callable[[], Awaitable[Sequence[Pod]]]
+    """Reads the Pods bound to this Node."""
+    annotate: Callable[[Pod, dict[str, str]], Awaitable[None]]
+    """Merges annotations into a Pod."""
+    release: Callable[[str, str], Awaitable[None]]
+    """Releases the Node's lock if a Pod of this namespace and name holds it."""
+    library: Callable[[], str]
+    """Host path of the library to mount."""
+
+
+class LockAllocator:
+    """Answers Allocate and GetPreferredAllocation of one resource on one Node, one call at a time."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        node: str,
+        vendor: Vendor,
+        vendor_keys: Sequence[str],
+        policy: GrantPolicy,
+        follows_kubelet: bool,
+    ) -> None:
+        """Serve *node*; *follows_kubelet* takes the devices of the IDs the kubelet picked, not the scheduler's."""
+        self._world = world
+        self._node = node
+        self._vendor = vendor
+        self._vendor_keys = vendor_keys
+        self._policy = policy
+        self._follows_kubelet = follows_kubelet
+        self._turn = asyncio.Lock()
+
+    async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
+        """
+        Return the grant of each container in *requests*, the pending Pod's next ones.
+
+        Raises:
+            HamiError: no Pod is pending (nothing was changed), or its allocation does not fit the call (the Pod is
+                marked as failed and the lock released).
+        """
+        async with self._turn:
+            pod = await self._pending_pod()
+            try:
+                grants, left = await asyncio.to_thread(self._serve, pod, requests)
+                await self._world.annotate(pod, {self._vendor.to_allocate_key: encode_pod_devices(left)})
+            except HamiError:
+                await self._fail(pod)
+                raise
+            await self._finish(pod)
+            return grants
+
+    async def preferred(self, requests: Sequence[PreferredRequest]) -> list[list[str] | None]:
+        """
+        Return the replicas of the devices the pending Pod was granted, per request.
+        """
+        pod = await self._pending_pod()
+        return preferred(self._to_allocate(pod), requests)
+
+    async def _pending_pod(self) -> Pod:
+        text = await self._world.lock()
+        if text is not None:
+            try:
+                lock = decode_node_lock(text)
+            except DecodeError as error:
+                raise PendingError(f"malformed lock annotation {keys.NODE_LOCK}={text!r}: {error}") from error
+            if lock.namespace is not None and lock.pod is not None:
+                return await self._world.pod(lock.namespace, lock.pod)
+        for pod in await self._world.pods():
+            if is_pending(pod, self._node):
+                return pod
+        raise PendingError(f"no binding pod found on node {self._node}")
+
+    def _serve(self, pod: Pod, requests: Sequence[Sequence[str]]) -> tuple[tuple[Grant, ...], PodShares]:
+        left = self._to_allocate(pod)
+        whole = self._allocated(pod) or left
+        grants = []
+        for replicas in requests:
+            place, shares, left = take_next(left)
+            found = recipient(whole, place, pod.containers)
+            if len(shares) != len(replicas):
+                raise PendingError(
+                    f"device number not matched: Pod {pod}, container {found.name} was granted {len(shares)}, "
+                    f"the kubelet asks for {len(replicas)}"
+                )
+            if self._follows_kubelet:
+                shares = chosen_by_kubelet(shares, replicas)
+            grants.append(self._grant(Container(pod.uid, found.name, found.is_control_disabled), shares))
+        return tuple(grants), left
+
+    def _grant(self, container: Container, shares: ContainerShares) -> Grant:
+        recreate(Path(container_directory(self._policy.hook_path, container.pod_uid, container.name)))
+        make_world_writable(Path(LOCK_DIRECTORY))
+        return allocate(shares, container, self._policy, library=self._world.library(), region=str(uuid.uuid4()))
+
+    def _to_allocate(self, pod: Pod) -> PodShares:
+        key = self._vendor.to_allocate_key
+        text = pod.annotations.get(key)
+        if text is None:
+            raise PendingError(f"Pod {pod} has no annotation {key}")
+        try:
+            return decode_pod_devices(text)
+        except DecodeError as error:
+            raise PendingError(f"pod annotation format error: Pod {pod}, {key}: {error}") from error
+
+    def _allocated(self, pod: Pod) -> PodShares:
+        try:
+            return decode_pod_devices(pod.annotations.get(self._vendor.allocated_key, ""))
+        except DecodeError:
+            return ()
+
+    async def _fail(self, pod: Pod) -> None:
+        """
+        Mark *pod* as failed and release the lock; both are tried whatever happens to the other.
+        """
+        for write in (
+            self._world.annotate(pod, {keys.BIND_PHASE: keys.BIND_PHASE_FAILED}),
+            self._world.release(pod.namespace, pod.name),
+        ):
+            try:
+                await write
+            except HamiError as error:
+                logger.warning("Cannot record a failed allocation", pod=str(pod), error=str(error))
+
+    async def _finish(self, pod: Pod) -> None:
+        """
+        Mark *pod* as served and release the lock, once no container waits.
+
+        The container has its devices whatever happens here; the scheduler's expiry frees a lock that stays.
+        """
+        try:
+            now = await self._world.pod(pod.namespace, pod.name)
+            if is_allocated(now.annotations.get(self._vendor.to_allocate_key, ""), self._vendor_keys):
+                await self._world.annotate(pod, {keys.BIND_PHASE: keys.BIND_PHASE_SUCCESS})
+                await self._world.release(pod.namespace, pod.name)
+        except HamiError as error:
+            logger.warning("Cannot record a finished allocation", pod=str(pod), error=str(error))

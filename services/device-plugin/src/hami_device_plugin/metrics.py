@@ -1,0 +1,62 @@
+"""
+The plugin's own metrics.
+
+Owns names and labels. Counters live as long as the process, whatever restarts inside it.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """Every metric of one process, in a registry of its own."""
+
+    def __init__(self) -> None:
+        """Create the metrics at zero."""
+        self.registry = CollectorRegistry()
+        self.allocations = Counter(
+            "hami_device_plugin_allocations",
+            "Kubelet calls that hand out devices, by call and result (ok, error).",
+            ["call", "result"],
+            registry=self.registry,
+        )
+        self.pre_start_seconds = Histogram(
+            "hami_device_plugin_pre_start_seconds",
+            "Time PreStartContainer took.",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.registrations = Counter(
+            "hami_device_plugin_registrations",
+            "Attempts to register with the kubelet, by result (ok, error).",
+            ["result"],
+            registry=self.registry,
+        )
+        self.restarts = Counter(
+            "hami_device_plugin_restarts",
+            "Times the plugin began anew inside its process, by cause (kubelet, signal, error).",
+            ["cause"],
+            registry=self.registry,
+        )
+        self.node_writes = Counter(
+            "hami_device_plugin_node_writes", "Writes to the Node's annotations.", registry=self.registry
+        )
+        self.pod_confirmations = Counter(
+            "hami_device_plugin_pod_confirmations",
+            "Pods marked as allocated, by result (ok, error).",
+            ["result"],
+            registry=self.registry,
+        )
+        self.devices = Gauge(
+            "hami_device_plugin_devices",
+            "Devices offered, by health (healthy, unhealthy).",
+            ["health"],
+            registry=self.registry,
+        )
+        self.mode = Gauge(
+            "hami_device_plugin_allocation_mode",
+            "1 for the way allocations find their Pod (identity, lock).",
+            ["mode"],
+            registry=self.registry,
+        )

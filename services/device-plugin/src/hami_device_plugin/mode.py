@@ -1,0 +1,81 @@
+"""
+Decide how the Pod of an allocation is found on this Node.
+
+Pure. Identity needs a kubelet that passes CDI names on and a container runtime that resolves them; what neither says,
+counts as no.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hami_device_plugin.arguments import AUTO, IDENTITY, LOCK
+
+RUNTIMES_WITH_CDI: Mapping[str, tuple[int, int]] = {"containerd": (2, 0), "cri-o": (1, 23), "minicluster": (0, 0)}
+"""
+First version that resolves CDI names unless it is told not to; the last one is the embedded cluster's.
+
+Source: https://github.com/cncf-tags/container-device-interface#how-to-configure-cdi
+"""
+KUBELET_WITH_CDI = (1, 29)
+"""
+First kubelet that passes a device plugin's CDI names to the runtime by default.
+
+Source: https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/4009-add-cdi-devices-to-device-plugin-api
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How allocations find their Pod, and why so."""
+
+    name: str
+    reason: str
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the kubelet is asked."""
+        return self.name == IDENTITY
+
+
+def choose(setting: str, node: Mapping[str, Any], obstacle: str | None) -> Mode:
+    """
+    Return the mode for *setting* on *node*; *obstacle* is what the kubelet's APIs here lack, None if nothing.
+
+    >>> info = {"containerRuntimeVersion": "containerd://1.7.29", "kubeletVersion": "v1.34.4"}
+    >>> choose("auto", {"status": {"nodeInfo": info}}, None)
+    Mode(name='lock', reason='containerd 1.7.29 is older than 2.0, the first with CDI switched on')
+    """
+    if setting != AUTO:
+        return Mode(setting, "so it is configured")
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    against = (
+        _runtime_obstacle(info.get("containerRuntimeVersion", ""))
+        or _kubelet_obstacle(info.get("kubeletVersion", ""))
+        or obstacle
+    )
+    if against:
+        return Mode(LOCK, against)
+    return Mode(IDENTITY, f"{info['containerRuntimeVersion']} and kubelet {info['kubeletVersion']} have CDI")
+
+
+def _runtime_obstacle(text: str) -> str | None:
+    name, _, version = text.partition("://")
+    first = RUNTIMES_WITH_CDI.get(name)
+    if first is None:
+        return f"container runtime {text or '(unknown)'} is not known to have CDI"
+    if _version(version) < first:
+        return f"{name} {version} is older than {first[0]}.{first[1]}, the first with CDI switched on"
+    return None
+
+
+def _kubelet_obstacle(text: str) -> str | None:
+    if _version(text) < KUBELET_WITH_CDI:
+        return f"kubelet {text or '(unknown)'} is older than 1.29, the first that passes CDI names on"
+    return None
+
+
+def _version(text: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (-1, -1)

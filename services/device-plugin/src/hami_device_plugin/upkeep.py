@@ -1,0 +1,130 @@
+"""
+Bring about, again and again, what should be: the Node's annotations, confirmed Pods, no stale lock, spec or library.
+
+Each step compares what is with what should be and writes the difference, so it does not matter what was missed while
+nobody looked, nor at which instruction an earlier process ended.
+Neighbours: `announcement` decides about the Node, `calls` confirms Pods, `life` says when.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from hami_device_plugin import __version__, cdi, library
+from hami_device_plugin.announcement import announcement, withdrawal
+from hami_device_plugin.calls import Calls
+from hami_device_plugin.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin.config import Config
+from hami_device_plugin.kube import NodeKube
+from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.mode import Mode
+from hamicommon.errors import HamiError
+from hamicommon.model import Device
+from hamicommon.runtime.kube import KubeError
+from hamicommon.vendors import Vendor
+
+RECONCILE_SECONDS = 30.0
+RETRY_SECONDS = 5.0
+LIBRARY_SECONDS = 600.0
+WITHDRAW_SECONDS = 3.0
+
+logger = structlog.get_logger()
+
+
+class Upkeep:
+    """The upkeep of one life."""
+
+    def __init__(
+        self, config: Config, *, vendor: Vendor, view: NodeKube, calls: Calls, mode: Mode, metrics: Metrics
+    ) -> None:
+        """Keep things as *config* and *mode* want them."""
+        self._config = config
+        self._vendor = vendor
+        self._view = view
+        self._calls = calls
+        self._mode = mode
+        self._metrics = metrics
+        self._cdi_root = Path(config.cdi_root)
+        self._vgpu = Path(config.hook_path) / "vgpu"
+
+    async def reconcile(self, devices: Callable[[], Sequence[Device]]) -> None:
+        """Write what is missing at each change that is seen, and every 30 s, until cancelled."""
+        await self._view.node_reflector.synced.wait()
+        await self._view.pod_reflector.synced.wait()
+        while True:
+            self._view.changed.clear()
+            try:
+                await self._step(devices())
+                pause = RECONCILE_SECONDS
+            except KubeError as error:
+                logger.warning("The Node is not up to date", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await self._view.changed.wait()
+            except TimeoutError:
+                continue
+
+    async def keep_library(self) -> None:
+        """Remove versions of the library that nobody uses, until cancelled."""
+        while True:
+            try:
+                removed = await asyncio.to_thread(self._remove_libraries)
+            except (CheckpointError, OSError) as error:
+                logger.info("Old libraries stay, who uses them is not known", error=str(error))
+            else:
+                if removed:
+                    logger.info("Removed old libraries", files=removed)
+            await asyncio.sleep(LIBRARY_SECONDS)
+
+    async def withdraw(self) -> None:
+        """Take back what is only true while this plugin runs; a failure is logged."""
+        patch = withdrawal(self._view.annotations)
+        if not patch:
+            return
+        try:
+            async with asyncio.timeout(WITHDRAW_SECONDS):
+                await self._view.annotate_node(patch)
+        except (HamiError, TimeoutError) as error:
+            logger.warning("The Node still says that allocation goes by identity", error=str(error))
+
+    async def _step(self, devices: Sequence[Device]) -> None:
+        if self._view.node:
+            await self._announce(devices, self._view.annotations)
+        if self._mode.is_identity:
+            holder = self._view.lock_holder()
+            if holder is not None:
+                logger.info("Releasing a lock this Node does not need", pod=str(holder))
+                await self._view.release_lock(holder.namespace, holder.name)
+        specs = await asyncio.to_thread(lambda: list(cdi.spec_files(self._cdi_root)))
+        for found in specs:
+            # A spec means that PreStartContainer came as far as that; the mark may be owed since.
+            if found.pod_uid in self._view.pods:
+                await self._calls.confirm(self._view.pods[found.pod_uid])
+        stale = {found.device for found in specs if found.pod_uid not in self._view.pods}
+        if stale:
+            await asyncio.to_thread(cdi.remove_specs, self._cdi_root, lambda found: found.device in stale)
+
+    async def _announce(self, devices: Sequence[Device], carried: Mapping[str, str]) -> None:
+        patch = announcement(
+            devices,
+            self._vendor,
+            version=self._config.wire_version,
+            is_identity=self._mode.is_identity,
+            carried=carried,
+            now=datetime.now(UTC),
+        )
+        if patch:
+            await self._view.annotate_node(patch)
+            self._metrics.node_writes.inc()
+            logger.info("Wrote the Node's annotations", keys=sorted(patch), devices=len(devices))
+
+    def _remove_libraries(self) -> list[str]:
+        checkpoint = self._config.plugin_directory / FILE_NAME
+        entries = read_checkpoint(checkpoint)
+        in_use = cdi.host_paths(self._cdi_root).union(*(entry.host_paths for entry in entries))
+        return library.remove_unused(self._vgpu, __version__, in_use)
