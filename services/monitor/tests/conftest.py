@@ -193,3 +193,19 @@ def a_region() -> Callable[..., bytearray]:
 def a_process() -> type[Process]:
     """Return the builder of process slots."""
     return Process
+
+
+@pytest.fixture
+def fake_driver(tmp_path: Path) -> dict[str, str]:
+    """Return the environment in which a process finds two fake devices."""
+    libraries = Path(__file__).parents[3] / "build/native/fake_driver"
+    if not (libraries / "libnvidia-ml.so.1").exists():
+        pytest.fail(f"{libraries} has no libnvidia-ml.so.1: run `make native` first")
+    hardware = tmp_path / "hardware"
+    hardware.mkdir()
+    (hardware / "devices.csv").write_text(
+        "uuid,name,memory_mib,numa_node,pci_bus_id\n"
+        "GPU-a,NVIDIA A100-SXM4-40GB,40960,0,00000000:07:00.0\n"
+        "GPU-b,NVIDIA T4,15360,1,00000000:0F:00.0\n"
+    )
+    return {"LD_LIBRARY_PATH": str(libraries), "FAKE_DRIVER_DIR": str(hardware)}

@@ -2,8 +2,8 @@
 
 import os
 
-from hami_monitor.containers import ContainerKey
-from hami_monitor.directories import FILE_NAMES_MAX, Directories
+from hami_monitor.containers import FILE_NAMES_MAX, ContainerKey, Refusal, choose_region_file
+from hami_monitor.directories import Directories
 
 
 def test_folder_that_does_not_exist_yet_is_empty(hook_path):
@@ -56,7 +56,7 @@ def test_directory_is_deleted_with_all_that_is_in_it(hook_path, a_region):
 
 
 def test_flood_of_files_does_not_cost_the_others_a_round(hook_path):
-    """A container may fill its directory; no more than so many names are looked at."""
+    """A container may fill its directory; so many names are looked at, and its region is refused for it."""
     directory = hook_path.add("p1_a").parent
     for number in range(FILE_NAMES_MAX + 100):
         (directory / f"{number}.txt").touch()
@@ -64,3 +64,4 @@ def test_flood_of_files_does_not_cost_the_others_a_round(hook_path):
     [found], _ = Directories(str(hook_path.path)).scan()
 
     assert FILE_NAMES_MAX == len(found.file_names)
+    assert Refusal.TOO_MANY_FILES is choose_region_file(found.file_names)

@@ -6,7 +6,7 @@ one. Touches no file and no clock. Neighbours: `directories` lists and deletes, 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/monitor/nvidia/cudevshr.go (Update, loadCache)
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,6 +14,9 @@ LIBRARY_NAME = "libvgpu.so"
 REGION_SUFFIX = ".cache"
 REGION_FILES_MAX = 2
 """Entries that look like a region or the library: one of each. With more of them nothing tells which one is in use."""
+
+FILE_NAMES_MAX = 1000
+"""A container may put what it likes into its directory; no more than so many names are looked at."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,6 +38,7 @@ class ContainerDirectory:
     modified_seconds: float
     """Unix time of the last entry made or removed in it."""
     file_names: tuple[str, ...] = ()
+    """At most FILE_NAMES_MAX of them."""
 
 
 class Refusal(Enum):
@@ -67,10 +71,10 @@ def parse_directory_name(name: str) -> ContainerKey | None:
     return ContainerKey(pod_uid, container) if pod_uid and container else None
 
 
-def choose_region_file(file_names: Iterable[str]) -> str | Refusal | None:
+def choose_region_file(file_names: Collection[str]) -> str | Refusal | None:
     """Return the name of the region file, None where there is none yet, or why no file can be chosen."""
     names = sorted(name for name in file_names if LIBRARY_NAME in name or name.endswith(REGION_SUFFIX))
-    if len(names) > REGION_FILES_MAX:
+    if len(names) > REGION_FILES_MAX or len(file_names) >= FILE_NAMES_MAX:
         return Refusal.TOO_MANY_FILES
     return next((name for name in names if LIBRARY_NAME not in name), None)
 

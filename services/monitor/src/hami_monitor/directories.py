@@ -10,10 +10,7 @@ import shutil
 from itertools import islice
 from pathlib import Path
 
-from hami_monitor.containers import ContainerDirectory, parse_directory_name
-
-FILE_NAMES_MAX = 1000
-"""A container may put what it likes into its directory; this much of it is looked at."""
+from hami_monitor.containers import FILE_NAMES_MAX, ContainerDirectory, parse_directory_name
 
 
 class Directories:

@@ -1,0 +1,143 @@
+"""
+Measure one scrape of a full Node: 8 devices, 80 containers, over HTTP. Prints JSON.
+
+Run it as `python services/monitor/tests/bench_scrape.py`. Beside the scrape it measures what it is made of and two
+baselines in the same run: an answer without content (`livez`), and reading every region as a whole.
+"""
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+from prometheus_client import CollectorRegistry
+
+from conftest import Process, region_bytes
+from hami_monitor.collector import MonitorCollector
+from hami_monitor.config import Config
+from hami_monitor.families import HostDevice
+from hami_monitor.kube import Pods
+from hami_monitor.main import Monitor
+from hami_monitor.nvml import Nvml
+from hamicommon.runtime import http
+from hamicommon.runtime.kube import Kube
+from hamicommon.wire.region import decode_region
+
+DEVICES, CONTAINERS, ROUNDS = 8, 80, 100
+NODE = "gpu-node-17.example"
+
+
+class EightDevices(Nvml):
+    """A driver with eight devices."""
+
+    def _read(self) -> tuple[HostDevice, ...]:
+        return tuple(HostDevice(i, device_uuid(i), "NVIDIA H100 80GB HBM3", 10 << 30, 50, 20) for i in range(DEVICES))
+
+
+def device_uuid(index: int) -> str:
+    """Return a UUID of a driver's length."""
+    return f"GPU-{UUID(int=index * 2**96 + 12345)}"
+
+
+def a_pod(index: int) -> dict[str, Any]:
+    """Return a Pod as a Deployment names it."""
+    name = f"inference-server-{index % 10}-7d4b9c6f5-{index:05x}"
+    annotations = {"hami.io/vgpu-node": NODE}
+    metadata = {"uid": str(UUID(int=index)), "namespace": "team-machine-learning", "name": name}
+    spec = {"nodeName": NODE, "containers": [{"name": "main"}]}
+    return {"metadata": metadata | {"annotations": annotations}, "spec": spec, "status": {"phase": "Running"}}
+
+
+def write_regions(hook_path: Path, processes: int) -> list[Path]:
+    """Write the regions of all containers, each with one device and *processes* processes."""
+    paths = []
+    for index in range(CONTAINERS):
+        directory = hook_path / "containers" / f"{UUID(int=index)}_main"
+        directory.mkdir(parents=True)
+        content = region_bytes(
+            uuids=(device_uuid(index % DEVICES).encode(),),
+            limits=(8 << 30,),
+            processes=(Process({0: (300 << 20, 0, 1 << 30, 0, 1300 << 20)}, {0: 10}),) * processes,
+            last_kernel_time=int(time.time()),
+        )
+        paths.append(directory / "region.cache")
+        paths[-1].write_bytes(content)
+    return paths
+
+
+async def timed(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:
+    """Return the median and the 99th percentile of *work*, in milliseconds."""
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        await work()
+        times.append((time.perf_counter() - began) * 1000)
+    return {"p50_ms": round(median(times), 2), "p99_ms": round(quantiles(times, n=100)[-1], 2)}
+
+
+async def measure(folder: Path, processes: int) -> dict[str, Any]:
+    """Measure a Node whose containers have *processes* processes each."""
+    paths = write_regions(folder, processes)
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(
+        '{"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:9"}}],"users":[{"name":"u","user":{}}],'
+        '"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"current-context":"c"}'
+    )
+    async with await Kube.connect(str(kubeconfig), "bench") as kube:
+        pods = Pods(kube, NODE)
+        pods.replace([a_pod(index) for index in range(CONTAINERS)])
+        monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, EightDevices())
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(MonitorCollector(monitor.observe, monitor.status, "bench"))
+        app = http.application("bench", "0", live=monitor.live, ready=monitor.ready, registry=registry)
+        server = await http.serve(app, "127.0.0.1:0")
+        driver = asyncio.create_task(monitor.follow_driver())
+        await monitor.round()
+        await asyncio.sleep(0.1)
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
+
+            async def get(path: str) -> bytes:
+                async with session.get(path) as answer:
+                    return await answer.read()
+
+            async def observe() -> None:
+                monitor.observe()
+
+            async def read_whole_files() -> None:
+                for path in paths:
+                    decode_region(path.read_bytes())
+
+            result = {
+                "processes_per_container": processes,
+                "scrape": await timed(lambda: get("/metrics")),
+                "scrape_bytes": len(await get("/metrics")),
+                "scrape_series": sum(not line.startswith(b"#") for line in (await get("/metrics")).splitlines()),
+                "round": await timed(monitor.round),
+                "reading_regions": await timed(observe),
+                "baseline_livez": await timed(lambda: get("/livez")),
+                "baseline_whole_files": await timed(read_whole_files),
+            }
+        driver.cancel()
+        await server.close()
+        monitor.close()
+    return result
+
+
+def main() -> None:
+    """Measure a usual and a crowded Node."""
+    results = []
+    for processes in (2, 16):
+        with tempfile.TemporaryDirectory() as folder:
+            results.append(asyncio.run(measure(Path(folder), processes)))
+    report = {"devices": DEVICES, "containers": CONTAINERS, "rounds": ROUNDS, "nodes": results}
+    print(json.dumps(report, indent=1))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Asking the driver, and doing without one."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from threading import Event
+
+import pytest
+
+from hami_monitor.families import HostDevice
+from hami_monitor.nvml import DriverError, Nvml
+
+ASK = """
+import asyncio
+from hami_monitor.nvml import DriverError, Nvml
+
+async def ask():
+    nvml = Nvml()
+    for _ in range(2):
+        try:
+            for device in await nvml.devices():
+                print(device)
+        except DriverError as error:
+            print(error)
+
+asyncio.run(ask())
+"""
+
+
+def ask(environment):
+    """Return the lines that asking twice prints in a process of its own, which is how a library is found."""
+    answer = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    return answer.stdout.splitlines()
+
+
+def test_devices_are_read_from_the_driver(fake_driver):
+    """Index, UUID, name, memory and utilization of each, as often as asked."""
+    lines = ask(fake_driver)
+
+    assert [
+        ("index=0", "uuid='GPU-a'", "name='NVIDIA A100-SXM4-40GB'"),
+        ("index=1", "uuid='GPU-b'", "name='NVIDIA T4'"),
+    ] * 2 == [tuple(line.removeprefix("HostDevice(").split(", ")[:3]) for line in lines]
+    assert all("memory_used_bytes=" in line and "None" not in line for line in lines)
+
+
+def test_missing_driver_is_an_error_each_time_it_is_asked(tmp_path):
+    """It is looked for again by every call, so it may appear later."""
+    (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
+
+    lines = ask({"LD_LIBRARY_PATH": str(tmp_path)})
+
+    assert ["the NVIDIA driver cannot be asked"] * 2 == [line.split(":")[0] for line in lines]
+
+
+class Hanging(Nvml):
+    """A driver that answers only once it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_free = Event()
+        self.calls = 0
+
+    def _read(self):
+        self.calls += 1
+        self.is_free.wait(10)
+        return (HostDevice(0, "GPU-a", "T4", 1, 2, 3),)
+
+
+async def test_hanging_driver_costs_one_thread_and_no_waiting():
+    """Every call gives up in time, none begins another, and the answer is taken when it comes."""
+    nvml = Hanging()
+
+    for _ in range(3):
+        with pytest.raises(DriverError, match=r"has not answered within 0\.01 s"):
+            await nvml.devices(timeout_seconds=0.01)
+    nvml.is_free.set()
+
+    assert ("GPU-a", 1) == ((await nvml.devices(5))[0].uuid, nvml.calls)
+
+
+async def test_cancelled_caller_does_not_cancel_the_answer():
+    """A service that ends while the driver hangs leaves no error behind."""
+    nvml = Hanging()
+    caller = asyncio.create_task(nvml.devices(5))
+    await asyncio.sleep(0.01)
+    caller.cancel()
+    nvml.is_free.set()
+
+    assert ["GPU-a"] == [device.uuid for device in await nvml.devices(5)]
