@@ -15,6 +15,7 @@ from typing import Any
 from hami_scheduler.grant import Grant
 from hami_scheduler.vendor import VendorFrame
 from hamicommon.wire import keys
+from hamicommon.wire.mig import encode_mig_allocations
 from hamicommon.wire.pod_devices import encode_pod_devices
 from hamicommon.wire.version import NEWEST, WireVersion
 
@@ -88,6 +89,8 @@ def plan_bind(
             annotations[frame.vendor.allocated_key] = text
             if frame.vendor.to_allocate_key:
                 annotations[frame.vendor.to_allocate_key] = text
+    if grant.mig:
+        annotations[keys.MIG_ALLOCATIONS] = encode_mig_allocations(grant.mig)
     return BindPlan(grant.uid, grant.namespace, grant.name, grant.node, annotations)
 
 

@@ -152,7 +152,7 @@ class Cluster:
 
     def _as_first_seen(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
         """Return what *pod* holds by the shares it was bound with, whatever its annotations say since."""
-        if grant is not None and grant.shares == known.shares:
+        if grant is not None and grant.shares == known.shares and (grant.mig or not known.mig):
             return grant
         if known.uid not in self._edited:
             self._edited.add(known.uid)
@@ -161,7 +161,7 @@ class Cluster:
             self._report("Pod", f"{known.namespace}/{known.name}", problem)
         kinds = tuple(container.kind for container in read_containers(pod, self.vendors))
         identity = (known.uid, known.namespace, known.name)
-        return make_grant(identity, known.node, kinds, known.shares, inits_are_done=inits_are_done(pod))
+        return make_grant(identity, known.node, kinds, known.shares, mig=known.mig, inits_are_done=inits_are_done(pod))
 
     def _contain(self, uid: str, pod: Mapping[str, Any], error: DecodeError) -> None:
         if self._unreadable.get(uid) != str(error):

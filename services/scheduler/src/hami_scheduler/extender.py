@@ -355,7 +355,7 @@ class Extender:
 
 def _grant(request: PodRequest, node: str, placement: Placement) -> Grant:
     identity = (request.uid, request.namespace, request.name)
-    return make_grant(identity, node, request.kinds, placement.shares)
+    return make_grant(identity, node, request.kinds, placement.shares, mig=placement.mig)
 
 
 def _name(pod: Object) -> str:

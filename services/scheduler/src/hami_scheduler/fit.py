@@ -8,11 +8,11 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hami_scheduler.reasons import Reason
 from hami_scheduler.rules import Rules
-from hamicommon.model import Device, Request
+from hamicommon.model import Device, MigPlacement, Request
 
 WHOLE_CORE_PERCENT = 100
 """The compute of one device; a share of this much wants it alone."""
@@ -27,10 +27,22 @@ class Room:
     replicas: int = 0
     memory_mib: int = 0
     core_percent: int = 0
+    occupied: list[MigPlacement] = field(default_factory=list)
+    """Places taken by MIG instances."""
+    is_sound: bool = True
+    """Whether all that is placed here is known."""
 
     def copy(self) -> "Room":
         """Return a Room to try something on."""
-        return Room(self.device, self.is_cordoned, self.replicas, self.memory_mib, self.core_percent)
+        return Room(
+            self.device,
+            self.is_cordoned,
+            self.replicas,
+            self.memory_mib,
+            self.core_percent,
+            list(self.occupied),
+            self.is_sound,
+        )
 
     def take(self, memory_mib: int, core_percent: int) -> None:
         """Promise one more share."""
@@ -57,7 +69,7 @@ def cores_asked(request: Request) -> int:
 
 def refusal_of_kind(room: Room, rules: Rules) -> Reason | None:
     """Return why a device is out of the question whatever is promised of it, None where it is not."""
-    if not room.device.healthy:
+    if not room.device.healthy or not room.is_sound:
         return Reason.UNHEALTHY
     if room.is_cordoned:
         return Reason.CORDONED

@@ -12,8 +12,10 @@ from typing import Any
 
 from hami_scheduler.request import ContainerKind, ContainerRequest, read_containers
 from hami_scheduler.vendor import VendorFrame
-from hamicommon.model import PodShares
+from hamicommon.model import MigAllocation, PodShares
+from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.mig import decode_mig_allocations, split_mig_suffix
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 AMOUNT_LIMIT = 2**31 - 1
@@ -60,6 +62,8 @@ class Grant:
     """Per device UUID: what the Pod takes from it."""
     vendors: Mapping[str, str]
     """Per device UUID: the vendor key it was granted under."""
+    mig: tuple[MigAllocation, ...] = ()
+    """The MIG instances among the shares, as far as they are known."""
 
 
 def amounts_over_time(
@@ -93,8 +97,24 @@ def _sum_shares(container: Iterable[Any]) -> dict[str, Amount]:
     for share in container:
         if share.uuid:
             amount = Amount(1, _bounded(share.memory_mib), _bounded(share.core_percent))
-            sums[share.uuid] = sums.get(share.uuid, NOTHING).plus(amount)
+            uuid = base_uuid(share.uuid)
+            sums[uuid] = sums.get(uuid, NOTHING).plus(amount)
     return sums
+
+
+def base_uuid(uuid: str) -> str:
+    """
+    Return the device of a share's UUID, which HAMi 2.5 to 2.9 wrote with a MIG slot behind it.
+
+    >>> base_uuid("GPU-a[1-3]")
+    'GPU-a'
+    """
+    if "[" not in uuid:
+        return uuid
+    try:
+        return split_mig_suffix(uuid)[0]
+    except DecodeError:
+        return uuid
 
 
 def _bounded(amount: int) -> int:
@@ -107,6 +127,7 @@ def make_grant(
     kinds: Sequence[ContainerKind],
     shares: Mapping[str, PodShares],
     *,
+    mig: tuple[MigAllocation, ...] = (),
     inits_are_done: bool = False,
 ) -> Grant:
     """Return the grant of the Pod *identity* (uid, namespace, name) with *shares* per vendor on *node*."""
@@ -117,7 +138,7 @@ def make_grant(
             amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
             vendors[uuid] = vendor
     uid, namespace, name = identity
-    return Grant(uid, namespace, name, node, shares, amounts, vendors)
+    return Grant(uid, namespace, name, node, shares, amounts, vendors, mig)
 
 
 def read_shares(
@@ -185,4 +206,17 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
     metadata = pod["metadata"]
     identity = (metadata.get("uid") or "", metadata.get("namespace") or "default", metadata.get("name") or "")
     kinds = tuple(container.kind for container in containers)
-    return make_grant(identity, node, kinds, shares, inits_are_done=inits_are_done(pod))
+    return make_grant(identity, node, kinds, shares, mig=read_mig(pod), inits_are_done=inits_are_done(pod))
+
+
+def read_mig(pod: Mapping[str, Any]) -> tuple[MigAllocation, ...]:
+    """
+    Return the MIG instances *pod* was granted, none where its annotation says nothing or cannot be read.
+
+    Shares without their instance close the device to others, so an unreadable annotation needs no error of its own.
+    """
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    try:
+        return decode_mig_allocations(annotations.get(keys.MIG_ALLOCATIONS, ""))
+    except DecodeError:
+        return ()

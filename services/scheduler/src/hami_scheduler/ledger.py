@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hami_scheduler.fit import WHOLE_CORE_PERCENT, Room
 from hami_scheduler.grant import NOTHING, Amount, Grant
 from hami_scheduler.inventory import NodeInventory
+from hami_scheduler.mig import MODE, mig_state
 
 Int64s = NDArray[np.int64]
 _FIRST_ROWS = 64
@@ -117,10 +118,22 @@ class Ledger:
         entry = self._nodes[name]
         inventory = entry.inventory
         promised = self.promised[entry.start : entry.start + len(inventory.devices)].tolist()
-        return [
+        rooms = [
             Room(device, device.id in inventory.cordoned, *amounts)
             for device, amounts in zip(inventory.devices, promised, strict=True)
         ]
+        self._add_mig(name, rooms)
+        return rooms
+
+    def _add_mig(self, name: str, rooms: list[Room]) -> None:
+        """Add to *rooms*, all of Node *name*, what MIG instances take of them."""
+        grants = self._grants_of_node.get(name, {}).values()
+        if not any(room.device.mode == MODE for room in rooms) and not any(grant.mig for grant in grants):
+            return
+        state = mig_state((room.device for room in rooms), grants)
+        for room in rooms:
+            room.occupied = state.occupied.get(room.device.id, [])
+            room.is_sound = room.device.id not in state.unsound
 
     def promise(self, node: str, uuid: str) -> Amount:
         """Return what is promised of one device; nothing where it is unknown."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hami_scheduler.fit import WHOLE_CORE_PERCENT, cores_asked
 from hami_scheduler.ledger import DeviceKind, Ledger
+from hami_scheduler.mig import MODE
 from hami_scheduler.request import PodRequest
 from hami_scheduler.rules import Rules
 from hamicommon.model import Device, Request
@@ -44,7 +45,12 @@ def acceptable_devices(ledger: Ledger, asked: Request, rules: Rules) -> NDArray[
         ok &= promised[:, 0] == 0
     if (rules.use_uuids or "").strip():
         ok &= _listed_rows(ledger, rules.use_uuids or "")
-    return np.bincount(ledger.node_of_row[rows][ok], minlength=ledger.node_count)
+    counts = np.bincount(ledger.node_of_row[rows][ok], minlength=ledger.node_count)
+    partitioned = np.array([kind.mode == MODE for kind in ledger.kinds] or [False], np.bool_)[ledger.kind_of_row[rows]]
+    if (ok & partitioned).any():
+        # A device in MIG mode can serve one request several times; how often only the exact walk knows.
+        counts[ledger.node_of_row[rows][ok & partitioned]] += asked.count
+    return counts
 
 
 def _has_room(capacity: NDArray[np.int64], promised: NDArray[np.int64], asked: Request) -> Bools:

@@ -8,12 +8,23 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations, permutations
+from typing import Protocol, TypeVar
 
 from hami_scheduler.inventory import PairScores
-from hamicommon.model import Share
 
 
-def choose_by_topology(shares: Sequence[Share], count: int, pair_scores: PairScores) -> list[Share]:
+class OnDevice(Protocol):
+    """Something that sits on one device."""
+
+    @property
+    def uuid(self) -> str:
+        """The device."""
+
+
+_Placed = TypeVar("_Placed", bound=OnDevice)
+
+
+def choose_by_topology(shares: Sequence[_Placed], count: int, pair_scores: PairScores) -> list[_Placed]:
     """
     Return *count* of *shares*, one device each: those with the best links to each other.
 
@@ -27,9 +38,9 @@ def choose_by_topology(shares: Sequence[Share], count: int, pair_scores: PairSco
     return list(max(combinations(shares, count), key=lambda group: _group_rating(group, pair_scores)))
 
 
-def _group_rating(group: Iterable[Share], pair_scores: PairScores) -> int:
+def _group_rating(group: Iterable[OnDevice], pair_scores: PairScores) -> int:
     return sum(_rating(one, other, pair_scores) for one, other in permutations(group, 2))
 
 
-def _rating(one: Share, other: Share, pair_scores: PairScores) -> int:
+def _rating(one: OnDevice, other: OnDevice, pair_scores: PairScores) -> int:
     return 0 if one.uuid == other.uuid else pair_scores.get(one.uuid, {}).get(other.uuid, 0)
