@@ -1,0 +1,141 @@
+"""Region files that HAMi's own libraries wrote, and what becomes of them when they are damaged."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from hami_monitor.containers import Refusal
+from hami_monitor.feedback import FeedbackWrite
+from hami_monitor.region_file import RegionFile, RegionRefusedError
+from hami_monitor.usage import container_usage, feedback_state
+
+VECTORS = Path(__file__).parents[3] / "libs/hamicommon/vectors/region"
+CASES = {case["case"]: case for case in json.loads((VECTORS / "cases.json").read_text())}
+MALFORMED = json.loads((VECTORS / "malformed.json").read_text())
+PARTS = {"total": "memory_used_bytes", "context": "context_bytes", "module": "module_bytes", "data": "buffer_bytes"}
+
+
+def content_of(name):
+    return bytearray(gzip.decompress((VECTORS / CASES[name]["file"]).read_bytes()))
+
+
+def names(keep):
+    return [name for name, case in CASES.items() if keep(case)]
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads a region of the given content once."""
+
+    def reading(content):
+        path = tmp_path / "r.cache"
+        path.write_bytes(content)
+        file = RegionFile.open(path)
+        try:
+            return file.read()
+        finally:
+            file.close()
+
+    return reading
+
+
+@pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
+def test_state_is_what_the_library_wrote(name, read):
+    """Priority, both writable fields and the devices' names, in every layout."""
+    expected = CASES[name]["expected"]
+
+    state = feedback_state(read(content_of(name)))
+
+    assert expected["uuids"] == [uuid.decode() for uuid in state.uuids]
+    assert [expected[field] for field in ("priority", "recent_kernel", "utilization_switch")] == [
+        state.priority,
+        state.recent_kernel,
+        state.utilization_switch,
+    ]
+
+
+@pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
+def test_limits_and_sums_are_those_of_the_living_slots(name, read):
+    """Sums of each amount over the slots whose status is not 0."""
+    expected = CASES[name]["expected"]
+    living = [slot for slot in expected["slots"] if slot["status"] != 0]
+
+    usage = container_usage(read(content_of(name)))
+
+    assert expected["uuids"] == [device.uuid for device in usage.devices]
+    assert (expected["last_kernel_time"] or None) == usage.last_kernel_seconds
+    for device in usage.devices:
+        key = str(device.index)
+        assert expected["memory_limits"][device.index] == device.memory_limit_bytes
+        assert (
+            sum((slot["device_util"] or {}).get(key, {}).get("sm", 0) for slot in living) == device.utilization_percent
+        )
+        for part, field in PARTS.items():
+            exact = sum(slot["used"].get(key, {}).get(part, 0) for slot in living)
+            assert exact % 2**64 == getattr(device, field)
+
+
+@pytest.mark.parametrize("name", names(lambda case: case.get("hami_2_10_reader_correct")))
+def test_values_are_those_of_hamis_monitor(name, read):
+    """Wherever HAMi 2.10 reads a file rightly, the same numbers are exported."""
+    expected = CASES[name]["hami_2_10_reads"]
+
+    devices = container_usage(read(content_of(name))).devices
+
+    assert expected["devices"] == [
+        {
+            "uuid": device.uuid,
+            "memory_limit": device.memory_limit_bytes,
+            "sm": device.utilization_percent,
+            "offset": 0,
+            **{part: getattr(device, field) for part, field in PARTS.items()},
+        }
+        for device in devices
+    ]
+
+
+@pytest.mark.parametrize("name", names(lambda case: case["layout"] == "mixed"))
+def test_file_of_two_layouts_is_refused(name, read):
+    """There is no right answer, so none is given."""
+    with pytest.raises(RegionRefusedError) as caught:
+        read(content_of(name))
+
+    assert Refusal.UNKNOWN_LAYOUT is caught.value.refusal
+
+
+@pytest.mark.parametrize("case", MALFORMED, ids=lambda case: case["case"])
+def test_damaged_file_is_read_or_refused(case, tmp_path):
+    """Nothing crashes, no amount is below 0 or wrapped, and a store changes two fields and not the size."""
+    content = content_of(case["base"])
+    if case["truncate"] is not None:
+        content = content[: case["truncate"]].ljust(case["truncate"], b"\0")
+    for patch in case["patches"]:
+        value = bytes.fromhex(patch["hex"])
+        content = content.ljust(patch["offset"] + len(value), b"\0")
+        content[patch["offset"] : patch["offset"] + len(value)] = value
+    assert case["size"] == len(content)
+    path = tmp_path / case.get("file_name", "r.cache")
+    path.write_bytes(content)
+
+    try:
+        file = RegionFile.open(path)
+    except RegionRefusedError:
+        return
+    for device in container_usage(file.read()).devices:
+        assert all(0 <= getattr(device, field) < 2**63 for field in PARTS.values())
+    file.store(FeedbackWrite(recent_kernel=0, utilization_switch=1))
+    after = path.read_bytes()
+    file.close()
+
+    changed = int.from_bytes(content, "little") ^ int.from_bytes(after, "little")
+    first_bit = (changed & -changed).bit_length()
+    assert len(content) == len(after)
+    assert changed.bit_length() - first_bit < 2 * 32, "the two fields are neighbours in every layout"
+
+
+def test_shrunk_region_of_the_newest_layout_is_not_taken_for_an_old_one(read):
+    """HAMi's monitor reads it as v0 and so gets every amount wrong."""
+    with pytest.raises(RegionRefusedError):
+        read(content_of("v1.2-idle")[:1600000])
