@@ -8,11 +8,11 @@ pkg/apis/core/validation/validation.go, pkg/registry/core/pod/strategy.go.
 """
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 from minicluster import quantity
 from minicluster.apiserver_strategies import BAD_LABEL, DNS_LABEL, Object, Problems, Strategy
+from minicluster.podrequests import containers, is_extended
 
 DEFAULT_GRACE_SECONDS = 30
 SPEC_DEFAULTS: Object = {
@@ -43,18 +43,6 @@ FIXED_SPEC = (
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
     "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-
-
-def containers(spec: Object) -> Iterator[tuple[str, Object]]:
-    """Yield each container with its field path, init containers first."""
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field) or ()):
-            yield f"spec.{field}[{index}]", container
-
-
-def is_extended(resource: str) -> bool:
-    """Return whether *resource* is one a device plugin offers: qualified, and not of Kubernetes itself."""
-    return "/" in resource and not resource.split("/", 1)[0].endswith("kubernetes.io")
 
 
 class PodStrategy(Strategy):

@@ -14,12 +14,11 @@ from typing import Any
 
 from minicluster import apiserver_errors as errors
 from minicluster import quantity
-from minicluster.apiserver_pods import containers, is_extended
+from minicluster.podrequests import Amounts, add, containers, is_extended, pod_amounts
 from minicluster.resources import PODS, RESOURCE_QUOTAS
 from minicluster.storage import Change, Storage
 
 Object = dict[str, Any]
-Amounts = dict[str, Fraction]
 
 RECOUNT_DELAY_SECONDS = 0.05
 """How long after a Pod's end its share of a quota is given back."""
@@ -44,43 +43,6 @@ def pod_usage(pod: Object) -> Amounts:
             elif section == "requests" and is_extended(name):
                 usage[f"requests.{name}"] = amount
     return usage
-
-
-def pod_amounts(spec: Object, section: str) -> Amounts:
-    """
-    Return what a Pod needs of each resource: its containers together, or the most its init containers need at one time.
-
-    Sidecars (init containers that restart) run on beside everything started after them (KEP-753).
-    """
-    total: Amounts = {}
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.get("containers") or ():
-        _add(total, _amounts(container, section))
-    for container in spec.get("initContainers") or ():
-        amounts = _amounts(container, section)
-        if container.get("restartPolicy") == "Always":
-            _add(sidecars, amounts)
-            _add(total, amounts)
-            amounts = {}
-        for name in amounts.keys() | sidecars.keys():
-            peak[name] = max(
-                peak.get(name, Fraction(0)), amounts.get(name, Fraction(0)) + sidecars.get(name, Fraction(0))
-            )
-    for name, amount in peak.items():
-        total[name] = max(total.get(name, Fraction(0)), amount)
-    _add(total, {name: quantity.parse(amount) for name, amount in (spec.get("overhead") or {}).items()})
-    return total
-
-
-def _amounts(container: Object, section: str) -> Amounts:
-    found = (container.get("resources") or {}).get(section) or {}
-    return {name: quantity.parse(amount) for name, amount in found.items()}
-
-
-def _add(total: Amounts, amounts: Amounts) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, Fraction(0)) + amount
 
 
 class Quotas:
@@ -187,5 +149,5 @@ def _parsed(amounts: Object | None) -> Amounts:
 def _sum(usages: Iterable[Amounts]) -> Amounts:
     total: Amounts = {}
     for usage in usages:
-        _add(total, usage)
+        add(total, usage)
     return total
