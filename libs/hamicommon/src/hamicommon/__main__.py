@@ -229,7 +229,7 @@ def _line_text(line: bytes) -> str:
     text = _utf8(line, "line")
     if text.lstrip()[:1] != '"':
         raise DecodeError("line", f"{quote(text.strip())} is not a JSON string")
-    return str(json_reader.decode(text, json_reader.string, ""))
+    return str(json_reader.decode(text, json_reader.string))
 
 
 def _text(argument: str) -> str:

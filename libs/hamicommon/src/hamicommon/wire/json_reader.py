@@ -22,7 +22,7 @@ from hamicommon.wire.errors import DecodeError, quote
 
 Kind = Callable[["Reader", Any], Any]
 """
-Read one value: takes the reader and what the place held before, returns what it holds now.
+Read one value: takes the reader and what the place held before (None: nothing), returns what it holds now.
 
 The previous value matters because Go decodes into it: `null` and repeated keys keep or extend what is there.
 """
@@ -34,6 +34,8 @@ _GO_NESTING: Final = 10000
 """Nesting at which `encoding/json` gives up."""
 _KEPT_NESTING: Final = 64
 """Nesting of a free-form value that is kept: far more than any writer uses, and safe to walk recursively."""
+_NAMED_NESTING: Final = 8
+"""How many steps of the way to an error are named."""
 _DICT_BYTES: Final = 240
 _ENTRY_BYTES: Final = 110
 _NUMBER_BYTES: Final = 32
@@ -110,7 +112,7 @@ class Reader:
         return found[0]
 
     def skip(self) -> None:
-        """Read any value and forget it, checking its syntax."""
+        """Read the value of an object's key and forget it, checking its syntax."""
         nesting = bytearray()
         while True:
             opened = self._skip_one(nesting)
@@ -125,7 +127,7 @@ class Reader:
         if character == '"':
             self.string()
         elif character in ("[", "{") and character:
-            if self.depth + len(nesting) >= _GO_NESTING:
+            if self.depth + len(nesting) >= _GO_NESTING - 1:
                 raise DecodeError(f"character {self.at}", f"nested deeper than {_GO_NESTING} levels")
             self.at += 1
             if self.take("]" if character == "[" else "}"):
@@ -150,11 +152,11 @@ class Reader:
         return False
 
 
-def decode(text: str, kind: Kind, fresh: Any = None) -> Any:
+def decode(text: str, kind: Kind) -> Any:
     """
     Return the one value that *text* is.
 
-    >>> decode('[{"Start": 3, "start": 4}]', array(whole_number(32)), ())
+    >>> decode('[{"Start": 3, "start": 4}]', array(whole_number(32)))
     Traceback (most recent call last):
     ...
     hamicommon.wire.errors.DecodeError: item 0: expected a number, found an object, at character 1
@@ -162,16 +164,16 @@ def decode(text: str, kind: Kind, fresh: Any = None) -> Any:
     Raises: DecodeError naming the item and field, or the character.
     """
     reader = Reader(text)
-    value = kind(reader, fresh)
+    value = kind(reader, None)
     if reader.peek():
         raise reader.unexpected("the end of the text")
     return value
 
 
-def string(reader: Reader, old: str) -> str:
+def string(reader: Reader, old: str | None) -> str:
     """Read a string; `null` keeps the old one."""
     if reader.null():
-        return old
+        return old or ""
     if reader.peek() != '"':
         raise _mismatch(reader, "a string")
     text = reader.string()
@@ -179,10 +181,10 @@ def string(reader: Reader, old: str) -> str:
     return text
 
 
-def truth(reader: Reader, old: bool) -> bool:
+def truth(reader: Reader, old: bool | None) -> bool:
     """Read a boolean; `null` keeps the old one."""
     if reader.null():
-        return old
+        return bool(old)
     if reader.peek() and reader.word("true"):
         return True
     if reader.word("false"):
@@ -194,7 +196,7 @@ def whole_number(bits: int, *, signed: bool = True) -> Kind:
     """
     Return the kind of integers of *bits* bits; `null` keeps the old one.
 
-    >>> decode("-1", whole_number(32, signed=False), 0)
+    >>> decode("-1", whole_number(32, signed=False))
     Traceback (most recent call last):
     ...
     hamicommon.wire.errors.DecodeError: character 0: '-1' is outside 0..4294967295
@@ -202,9 +204,9 @@ def whole_number(bits: int, *, signed: bool = True) -> Kind:
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
     longest = len(str(high)) + 1
 
-    def read(reader: Reader, old: int) -> int:
+    def read(reader: Reader, old: int | None) -> int:
         if reader.null():
-            return old
+            return old or 0
         if not (reader.peek() == "-" or reader.peek().isdigit()):
             raise _mismatch(reader, "a number")
         start = reader.at
@@ -232,7 +234,7 @@ def optional(kind: Kind) -> Kind:
 def array(item: Kind) -> Kind:
     """Return the kind of lists, read as tuples; `null` is the empty one, a repeated key reads into the old items."""
 
-    def read(reader: Reader, old: tuple[Any, ...]) -> tuple[Any, ...]:
+    def read(reader: Reader, old: tuple[Any, ...] | None) -> tuple[Any, ...]:
         if reader.null():
             return ()
         if not reader.take("["):
@@ -240,9 +242,10 @@ def array(item: Kind) -> Kind:
         if reader.take("]"):
             return ()
         items: list[Any] = []
+        before = old or ()
         while True:
             index = len(items)
-            items.append(_nested(reader, item, old[index] if index < len(old) else None, f"item {index}"))
+            items.append(_nested(reader, item, before[index] if index < len(before) else None, f"item {index}"))
             reader.budget.spend(POINTER_BYTES)
             if not reader.take(","):
                 reader.expect("]", "',' or ']'")
@@ -277,7 +280,7 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
                 continue
             shown, attribute, kind = field
             if not attribute:
-                _nested(reader, kind, (), f"field {shown}")
+                _nested(reader, kind, None, f"field {shown}")
                 continue
             held = values[attribute] if attribute in values else getattr(before, attribute)
             values[attribute] = _nested(reader, kind, held, f"field {shown}")
@@ -290,18 +293,18 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
     return read
 
 
-def mapping(kind: Kind, fresh: Any = None) -> Kind:
+def mapping(kind: Kind) -> Kind:
     """Return the kind of objects with free keys; `null` is the empty one, a repeated key adds to the old entries."""
 
-    def read(reader: Reader, old: Mapping[str, Any]) -> dict[str, Any]:
+    def read(reader: Reader, old: Mapping[str, Any] | None) -> dict[str, Any]:
         if reader.null():
             return {}
         reader.budget.spend(_DICT_BYTES)
-        entries = dict(old)
+        entries = dict(old or {})
         for name in _keys(reader):
             reader.budget.spend(_ENTRY_BYTES)
             reader.budget.spend_string(name)
-            entries[name] = _nested(reader, kind, fresh, f"key {quote(name)}")
+            entries[name] = _nested(reader, kind, None, f"key {quote(name)}")
         return entries
 
     return read
@@ -311,14 +314,14 @@ def anything(reader: Reader, _old: Any) -> Any:
     """Read any value as plain Python: None, bool, int, float, str, list, dict."""
     character = reader.peek()
     if character == '"':
-        return string(reader, "")
+        return string(reader, None)
     if character in ("[", "{") and character:
         if reader.depth >= _KEPT_NESTING:
             raise DecodeError(f"character {reader.at}", f"a free-form value nested deeper than {_KEPT_NESTING} levels")
         if character == "{":
-            return mapping(anything)(reader, {})
+            return mapping(anything)(reader, None)
         reader.budget.spend(_DICT_BYTES)
-        return list(array(anything)(reader, ()))
+        return list(array(anything)(reader, None))
     for word, value in (("true", True), ("false", False), ("null", None)):
         if reader.word(word):
             return value
@@ -352,13 +355,16 @@ def _keys(reader: Reader) -> Any:
 def _nested(reader: Reader, kind: Kind, old: Any, place: str) -> Any:
     """Read a value inside another one, so that an error names the way to it."""
     reader.depth += 1
+    depth = reader.depth
     try:
         value = kind(reader, old)
     except DecodeError as error:
+        if depth > _NAMED_NESTING:
+            raise
         if error.place.startswith(("item ", "field ", "key ")):
             raise DecodeError(f"{place}, {error.place}", error.reason) from None
         raise DecodeError(place, f"{error.reason}, at {error.place}") from None
-    reader.depth -= 1
+    reader.depth = depth - 1
     return value
 
 

@@ -56,7 +56,7 @@ def decode_mig_allocations(text: str) -> tuple[MigAllocation, ...]:
     """
     if not text:
         return ()
-    allocations: tuple[MigAllocation, ...] = json.decode(text, _ALLOCATIONS, ())
+    allocations: tuple[MigAllocation, ...] = json.decode(text, _ALLOCATIONS)
     seen: set[tuple[int, int]] = set()
     for index, allocation in enumerate(allocations):
         place = f"item {index}"

@@ -238,7 +238,7 @@ _DEVICES: Final = json.array(json.optional(_DEVICE))
 
 def _decode_json(text: str) -> tuple[Device, ...]:
     """Read the JSON form."""
-    devices = json.decode(text, _DEVICES, ())
+    devices = json.decode(text, _DEVICES)
     return tuple(device for device in devices if device is not None)
 
 

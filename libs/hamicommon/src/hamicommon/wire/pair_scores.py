@@ -21,9 +21,7 @@ class _PairScore:
 
 
 _SCORES: Final = json.array(
-    json.struct(
-        _PairScore(), {"uuid": ("uuid", json.string), "score": ("score", json.mapping(json.whole_number(64), 0))}
-    )
+    json.struct(_PairScore(), {"uuid": ("uuid", json.string), "score": ("score", json.mapping(json.whole_number(64)))})
 )
 
 
@@ -36,7 +34,7 @@ def decode_pair_scores(text: str) -> dict[str, dict[str, int]]:
 
     Raises: DecodeError when the text is not that list.
     """
-    return {entry.uuid: dict(entry.score) for entry in json.decode(text, _SCORES, ())}
+    return {entry.uuid: dict(entry.score) for entry in json.decode(text, _SCORES)}
 
 
 def encode_pair_scores(scores: Mapping[str, Mapping[str, int]]) -> str:

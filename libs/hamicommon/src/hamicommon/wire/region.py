@@ -19,10 +19,12 @@ Source: https://github.com/Project-HAMi/HAMi-core/blob/main/src/multiprocess/mul
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
-from mmap import mmap
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hamicommon.wire.errors import DecodeError, EncodeError
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 MAGIC: Final = 19920718
 DEVICES: Final = 16
@@ -280,7 +282,7 @@ def detect_layout(size: int, header: bytes | memoryview) -> Layout:
     return LAYOUT_V1_1_SHIFTED
 
 
-def decode_region(data: bytes | bytearray | memoryview | mmap) -> Region:
+def decode_region(data: "bytes | bytearray | memoryview | mmap") -> Region:
     """
     Return what the region file *data* says, as its bytes say it: nothing is judged, added or corrected.
 

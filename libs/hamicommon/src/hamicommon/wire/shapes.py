@@ -229,37 +229,37 @@ _NOTE: Final = json.struct(
 
 def read_devices(text: str) -> tuple[Device, ...]:
     """Return the devices that *text*, a list of `device_shape`, describes; absent keys are empty or zero."""
-    devices: tuple[Device, ...] = _present(text, _DEVICES, ())
+    devices: tuple[Device, ...] = _present(text, _DEVICES)
     return devices
 
 
 def read_pod(text: str) -> PodShares:
     """Return the shares that *text*, a list of `container_shape`, describes."""
-    pod: PodShares = _present(text, _POD, ())
+    pod: PodShares = _present(text, _POD)
     return pod
 
 
 def read_allocations(text: str) -> tuple[MigAllocation, ...]:
     """Return the allocations that *text*, a list of `allocation_shape`, describes."""
-    allocations: tuple[MigAllocation, ...] = _present(text, _ALLOCATIONS, ())
+    allocations: tuple[MigAllocation, ...] = _present(text, _ALLOCATIONS)
     return allocations
 
 
 def read_lock(text: str) -> NodeLock:
     """Return the lock that *text*, a `lock_shape`, describes."""
-    lock: _Lock = _present(text, _LOCK, None)
+    lock: _Lock = _present(text, _LOCK)
     return NodeLock(parse_rfc3339(lock.time, "field time"), lock.namespace, lock.pod)
 
 
 def read_weights(text: str) -> ScoringWeights:
     """Return the weights that *text*, a `weights_shape`, describes."""
-    weights: ScoringWeights = _present(text, _WEIGHTS, None)
+    weights: ScoringWeights = _present(text, _WEIGHTS)
     return weights
 
 
 def read_handshake(text: str) -> Handshake:
     """Return the handshake that *text*, a `handshake_shape`, describes."""
-    note: _Note = _present(text, _NOTE, None)
+    note: _Note = _present(text, _NOTE)
     try:
         time = datetime.fromisoformat(note.time)
     except ValueError:
@@ -287,8 +287,8 @@ _ENCODER: Final = JSONEncoder(ensure_ascii=False, sort_keys=True)
 _LINE_ENDS: Final = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
-def _present(text: str, kind: json.Kind, fresh: Any) -> Any:
+def _present(text: str, kind: json.Kind) -> Any:
     """Read *text*, for which `null` is no value."""
     if text.strip() == "null":
         raise DecodeError("whole text", "null is no value")
-    return json.decode(text, kind, fresh)
+    return json.decode(text, kind)
