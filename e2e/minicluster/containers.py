@@ -119,10 +119,11 @@ class RunningContainer:
     async def launch(self) -> None:
         """Start the shim, and return when the program runs or could not be started."""
         command = [sys.executable, "-S", "-E", "-c", _SHIM, f"{self._prefix}.spec.json"]
-        # Popen takes a millisecond here, asyncio's own way a thread or a signal handler for each process.
-        self._shim = subprocess.Popen(  # noqa: ASYNC220
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True, cwd="/"
-        )
+        with self.log.open("ab") as log:
+            # Popen takes a millisecond here, asyncio's own way a thread or a signal handler for each process.
+            self._shim = subprocess.Popen(  # noqa: ASYNC220
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd="/"
+            )
         assert self._shim.stdout is not None
         with self._shim.stdout as pipe:
             await _readable(pipe.fileno())
@@ -259,6 +260,14 @@ class Runtime:
     def remove_pod(self, pod_uid: str) -> None:
         """Delete all that is kept of a Pod whose containers have ended."""
         shutil.rmtree(self.pod_directory(pod_uid), ignore_errors=True)
+
+
+def kill_all(root: Path) -> None:
+    """Kill every container below the kubelet root *root*, with no kubelet needed."""
+    for path in (root / "pods").glob("*/*/*.run.json"):
+        run = _read(path)
+        if run is not None and start_ticks(run["pid"]) == run["ticks"]:
+            os.kill(run["pid"], signal.SIGKILL)
 
 
 def choose_isolation(wanted: str, with_pid_namespace: bool) -> tuple[str, str]:

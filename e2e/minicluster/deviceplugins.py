@@ -7,6 +7,7 @@ and starts containers through here, `podresources` shows who owns what.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/manager.go
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ class DeviceManager:
         client.stopped_at = time.monotonic()
         print(f"kubelet: Endpoint became unhealthy resourceName={resource}", flush=True)
         self._changed()
+        asyncio.get_running_loop().call_later(self._grace_seconds + 0.1, self._changed)
 
     def devices_reported(self, resource: str, devices: Sequence[api.Device]) -> None:
         """Take *devices* as all there are of *resource*."""

@@ -23,6 +23,7 @@ from minicluster.deviceplugins import ENDPOINT_GRACE_SECONDS, DeviceManager
 from minicluster.events import Events
 from minicluster.nodestatus import NodeDescription, NodeStatus, default_capacity
 from minicluster.pluginclients import PluginError
+from minicluster.podrequests import pod_amounts
 from minicluster.podresources import PodResourcesServer
 from minicluster.pods import DEFAULT_GRACE_SECONDS, Node, PodWorker
 from minicluster.quantity import parse, show
@@ -133,8 +134,7 @@ class Kubelet:
 
     async def _close(self) -> None:
         if self._stops_containers:
-            running = [container for worker in self._workers.values() for container in worker.running]
-            await asyncio.gather(*(container.stop(EXIT_GRACE_SECONDS) for container in running))
+            await asyncio.gather(*(worker.abandon(EXIT_GRACE_SECONDS) for worker in self._workers.values()))
         await self._pod_resources.close()
         await self._devices.close()
         await self._logs.close()
@@ -198,7 +198,7 @@ class Kubelet:
             self._end(worker.terminate(metadata.get("deletionGracePeriodSeconds", DEFAULT_GRACE_SECONDS)))
 
     async def _vanish(self, worker: PodWorker) -> None:
-        await worker.vanish()
+        await worker.abandon()
         self._workers.pop(worker.uid, None)
         self._events.forget(worker.uid)
         await asyncio.to_thread(self._runtime.remove_pod, worker.uid)
@@ -256,8 +256,10 @@ def _describe(args: argparse.Namespace, root: Path) -> NodeDescription:
 def _shortage(pod: Object, others: list[Object], capacity: Mapping[str, str]) -> tuple[str, str] | None:
     """Return reason and message for which *pod* does not fit beside *others*, None if it does."""
     for resource in ("cpu", "memory"):
-        wanted, available = _requested(pod, resource), parse(capacity[resource])
-        used = sum((_requested(other, resource) for other in others), Fraction())
+        wanted, *used_by_others = (
+            pod_amounts(one["spec"], "requests").get(resource, Fraction()) for one in (pod, *others)
+        )
+        used, available = sum(used_by_others, Fraction()), parse(capacity[resource])
         if wanted and used + wanted > available:
             amounts = f"requested: {show(wanted)}, used: {show(used)}, capacity: {show(available)}"
             return f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {amounts}"
@@ -265,14 +267,3 @@ def _shortage(pod: Object, others: list[Object], capacity: Mapping[str, str]) ->
         amounts = f"requested: 1, used: {len(others)}, capacity: {capacity['pods']}"
         return "OutOfpods", f"Node didn't have enough resource: pods, {amounts}"
     return None
-
-
-def _requested(pod: Object, resource: str) -> Fraction:
-    def of(container: Object) -> Fraction:
-        resources = container.get("resources", {})
-        return parse(resources.get("requests", {}).get(resource, resources.get("limits", {}).get(resource, 0)))
-
-    inits = pod["spec"].get("initContainers", ())
-    sidecars = [container for container in inits if container.get("restartPolicy") == "Always"]
-    steady = sum((of(container) for container in [*sidecars, *pod["spec"]["containers"]]), Fraction())
-    return max([steady, *(of(container) for container in inits)])

@@ -85,7 +85,7 @@ class ContainerLife:
 
 
 class PodWorker:
-    """One Pod; `start`, `terminate` and `vanish` are called at most once each."""
+    """One Pod; `start`, `terminate` and `abandon` are called at most once each, in this order."""
 
     def __init__(self, node: Node, pod: Object, adopted: Mapping[str, list[RunningContainer]]) -> None:
         self.node = node
@@ -104,7 +104,8 @@ class PodWorker:
         for life in self._lives:
             for container in adopted.get(life.name, ())[-2:]:
                 life.begin(container)
-        self._started_at = time.time()
+        started_at = pod.get("status", {}).get("startTime")
+        self._started_at = podstatus.of_time(started_at) if started_at else time.time()
         self._verdict: tuple[str, str] | None = None
         self._dirty = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,11 +128,6 @@ class PodWorker:
         """The containers that an earlier kubelet started, if any of them runs still: they have their devices."""
         is_any_running = any(life.current is not None and life.current.is_running for life in self._lives)
         return [life.name for life in self._lives if life.current is not None] if is_any_running else []
-
-    @property
-    def running(self) -> list[RunningContainer]:
-        """Its containers that run now."""
-        return [life.current for life in self._lives if life.current is not None and life.current.is_running]
 
     def update(self, pod: Object) -> None:
         """Take a newer version of the Pod's object."""
@@ -168,10 +164,10 @@ class PodWorker:
                     continue
             return
 
-    async def vanish(self) -> None:
-        """Kill what is left of a Pod that the API server no longer knows."""
+    async def abandon(self, grace_seconds: float = 0.0) -> None:
+        """End what is left of a Pod that the API server no longer knows, or is not to hear of again."""
         await self._end_tasks()
-        await _stop(self._lives, 0.0)
+        await _stop(self._lives, grace_seconds)
         self.is_finished = True
         if self._writing is not None:
             self._writing.cancel()

@@ -92,6 +92,11 @@ def as_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def of_time(text: str) -> float:
+    """Return seconds since the epoch of a time the API wrote."""
+    return datetime.fromisoformat(text).timestamp()
+
+
 def _phase(state: PodState) -> str:
     if state.verdict:
         return "Failed"

@@ -1,13 +1,14 @@
 """
 The parent of one container: starts it, outlives the kubelet, writes down how it ended.
 
-Owns the two files that say so beside its `<attempt>.spec.json`: `<attempt>.run.json` once the program runs, and
-`<attempt>.exit.json` once nothing of the container is left. Must never depend on the kubelet living: that is what it is
-for, as containerd's shim is. It closes its standard output when the outcome of the start is written.
-Neighbours: `containers` writes the spec and reads both files, `isolation` does the system calls.
+Owns the files that say so beside its `<attempt>.spec.json`: `<attempt>.run.json` once the program runs, and
+`<attempt>.exit.json` once nothing of the container is left; in between, `pid` holds the first process's. Must never
+depend on the kubelet living: that is what it is for, as containerd's shim is. It closes its standard output when the
+outcome of the start is written.
+Neighbours: `containers` writes the spec and reads them, `isolation` does the system calls.
 """
 # Importing pathlib would add a half to the time a container takes to start.
-# ruff: noqa: PTH104, PTH123
+# ruff: noqa: PTH104, PTH108, PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -45,8 +46,13 @@ def main(spec_path: str) -> None:
         return
     run = {"pid": container, "ticks": start_ticks(container), "shim_pid": os.getpid()}
     _write(f"{prefix}.run.json", {**run, "shim_ticks": start_ticks(os.getpid()), "started_at": time.time()})
+    pid_path = os.path.join(os.path.dirname(prefix), "pid")
+    with open(pid_path, "w", encoding="ascii") as file:
+        file.write(f"{container}\n")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    _write(f"{prefix}.exit.json", {"exit_code": _wait(container), "finished_at": time.time()})
+    code = _wait(container)
+    os.unlink(pid_path)
+    _write(f"{prefix}.exit.json", {"exit_code": code, "finished_at": time.time()})
 
 
 def start_ticks(pid: int) -> int | None:

@@ -1,5 +1,5 @@
 """
-The real peers of a kubelet under test: an API server, the kubelet as its own process, and a device plugin on its socket.
+The real peers of a kubelet under test: an API server, the kubelet as a process, a device plugin on its socket.
 
 Owns their start and end, and builders for the objects a test sends. Knows no promise.
 """
@@ -8,18 +8,22 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
+
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as api_grpc
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as resources_grpc
 from minicluster.client import ApiError, Client
+from minicluster.containers import kill_all
 
 Object = dict[str, Any]
 
@@ -68,32 +72,32 @@ def free_ids(count: int) -> list[str]:
 
 @dataclass
 class Process:
-    """One component as its own process, found again by what it prints."""
+    """One component as its own process."""
 
     arguments: list[str]
     log: Path
-    process: asyncio.subprocess.Process | None = None
+    popen: subprocess.Popen[bytes] | None = None
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Start it."""
         with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "minicluster",
-                *self.arguments,
-                cwd=E2E,
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "minicluster", *self.arguments],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": str(E2E)},
             )
 
-    async def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+    def wait(self) -> int:
+        """Return its exit code once it has ended."""
+        assert self.popen is not None
+        return self.popen.wait(20)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End it, and wait until it is gone."""
-        if self.process is not None and self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(how)
-            await self.process.wait()
+        if self.popen is not None and self.popen.poll() is None:
+            self.popen.send_signal(how)
+            self.wait()
 
 
 class Plugin(api_grpc.DevicePluginServicer):
@@ -295,23 +299,32 @@ class Cluster:
         await eventually(is_gone)
 
 
-@contextlib.asynccontextmanager
-async def a_cluster(root: Path, *flags: str) -> AsyncIterator[Cluster]:
-    """Run an API server and a kubelet below *root* for as long as the block lasts."""
+@contextlib.contextmanager
+def processes(root: Path, *flags: str) -> Iterator[Process]:
+    """Run an API server and a kubelet below *root*, yielding the kubelet; all its containers are ended with it."""
     kubeconfig = root / "kubeconfig"
     apiserver = Process(["apiserver", "--listen", "127.0.0.1:0", "--kubeconfig", str(kubeconfig)], root / "api.log")
-    common = ["--node", NODE, "--root", str(root / "k"), "--backoff-scale", "0.05", "--stop-containers-on-exit"]
+    common = ["--node", NODE, "--root", str(root / "k"), "--backoff-scale", "0.05"]
     kubelet = Process(["kubelet", "--kubeconfig", str(kubeconfig), *common, *flags], root / "kubelet.log")
-    await apiserver.start()
+    apiserver.start()
     try:
-        await eventually(kubeconfig.exists, 20)
-        await kubelet.start()
-        async with Client.from_kubeconfig(kubeconfig, "test") as client:
-            cluster = Cluster(root / "k", client, kubelet)
-            await eventually(lambda: client.get(f"/api/v1/nodes/{NODE}"), 20)
-            yield cluster
-            for plugin in cluster.plugins:
-                await plugin.stop()
+        deadline = time.monotonic() + 20
+        while not kubeconfig.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        kubelet.start()
+        yield kubelet
     finally:
-        await kubelet.end()
-        await apiserver.end()
+        kubelet.end()
+        apiserver.end()
+        kill_all(root / "k")
+
+
+@contextlib.asynccontextmanager
+async def a_cluster(root: Path, kubelet: Process) -> AsyncIterator[Cluster]:
+    """Reach what `processes` runs, once the Node is registered."""
+    async with Client.from_kubeconfig(root / "kubeconfig", "test") as client:
+        cluster = Cluster(root / "k", client, kubelet)
+        await eventually(lambda: client.get(f"/api/v1/nodes/{NODE}"), 20)
+        yield cluster
+        for plugin in cluster.plugins:
+            await plugin.stop()

@@ -1,0 +1,158 @@
+"""A kubelet may be killed at any time: containers go on, and it finds them and their devices again."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from minicluster.checkpoint import FILE_NAME
+from minicluster_tests.kubelet_peers import (
+    NODE,
+    RESOURCE,
+    Cluster,
+    Object,
+    a_cluster,
+    a_container,
+    a_pod,
+    eventually,
+    owners,
+    processes,
+)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """A cluster of the test's own."""
+    with processes(tmp_path) as kubelet:
+        async with a_cluster(tmp_path, kubelet) as cluster:
+            yield cluster
+
+
+def pid_of(cluster: Cluster, pod: Object, container: str = "main") -> int:
+    """Return the pid of a container's first process."""
+    return int((cluster.root / "pods" / pod["metadata"]["uid"] / container / "pid").read_text())
+
+
+async def restart(cluster: Cluster, how: signal.Signals = signal.SIGKILL) -> None:
+    """End the kubelet and start it again, until it serves."""
+    cluster.kubelet.end(how)
+    (cluster.root / "pod-resources" / "kubelet.sock").unlink(missing_ok=True)
+    cluster.kubelet.start()
+    await eventually((cluster.root / "pod-resources" / "kubelet.sock").exists)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_running_containers_are_found_again(cluster: Cluster, how: signal.Signals) -> None:
+    """The same process, no restart counted, the same ids owned, no call to the plugin."""
+    plugin = await cluster.plugin()
+    sidecar = a_container("side", devices=1, restartPolicy="Always")
+    inits = [a_container("init", "true", devices=1), sidecar]
+    await cluster.create(a_pod("stays", a_container(devices=2), initContainers=inits))
+    pod = await cluster.phase("stays", "Running")
+    pid, owned, calls = pid_of(cluster, pod), await owners(cluster.root), len(plugin.calls)
+
+    await restart(cluster, how)
+    await plugin.register()
+    await cluster.allocatable_is("8")
+
+    after = await cluster.pod("stays")
+    assert (pid, owned, calls) == (pid_of(cluster, pod), await owners(cluster.root), len(plugin.calls))
+    assert pod["status"]["containerStatuses"] == after["status"]["containerStatuses"]
+    assert pod["status"]["startTime"] == after["status"]["startTime"]
+
+
+async def test_allocatable_is_zero_until_the_plugin_registers_again(cluster: Cluster) -> None:
+    """And its socket is deleted, which is how a plugin can tell."""
+    plugin = await cluster.plugin()
+    await restart(cluster)
+    await cluster.allocatable_is("0")
+    assert ["kubelet.sock"] == [path.name for path in (cluster.root / "device-plugins").glob("*.sock")]
+    await plugin.stop()
+
+    await cluster.plugin()
+
+
+async def test_ids_of_running_pods_are_not_given_away_after_a_restart(cluster: Cluster) -> None:
+    """A new Pod gets others."""
+    plugin = await cluster.plugin(2)
+    await cluster.create(a_pod("old", a_container(devices=1)))
+    await cluster.phase("old", "Running")
+    await restart(cluster)
+    await plugin.stop()
+    await cluster.plugin(2)
+
+    await cluster.create(a_pod("new", a_container(devices=1)))
+
+    await cluster.phase("new", "Running")
+    assert [("new", "main", ["dev-001"]), ("old", "main", ["dev-000"])] == sorted(await owners(cluster.root))
+
+
+async def test_container_that_ended_meanwhile_is_reported_and_restarted(cluster: Cluster) -> None:
+    """With the exit code its shim wrote down."""
+    await cluster.create(a_pod("ends", a_container(script="sleep 0.5; exit 5")))
+    await cluster.phase("ends", "Running")
+    cluster.kubelet.end(signal.SIGKILL)
+    await asyncio.sleep(0.6)
+
+    cluster.kubelet.start()
+
+    pod = await cluster.until("ends", lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+    assert 5 == pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"]
+
+
+async def test_pod_deleted_meanwhile_is_ended(cluster: Cluster) -> None:
+    """Whether it was deleted with grace or by force, its containers do not stay."""
+    for name in ("asked", "forced"):
+        await cluster.create(a_pod(name))
+    pods = [await cluster.phase(name, "Running") for name in ("asked", "forced")]
+    pids = [pid_of(cluster, pod) for pod in pods]
+    cluster.kubelet.end(signal.SIGKILL)
+    for name, grace_seconds in (("asked", 5), ("forced", 0)):
+        await cluster.client.delete(f"/api/v1/namespaces/default/pods/{name}", grace_seconds=grace_seconds)
+
+    cluster.kubelet.start()
+
+    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    await eventually(lambda: not any((cluster.root / "pods").iterdir()))
+
+
+async def test_pods_bound_meanwhile_are_admitted_by_age(cluster: Cluster) -> None:
+    """The older Pod's Allocate comes first, whatever the order of the list."""
+    cluster.kubelet.end(signal.SIGKILL)
+    for name in ("z-older", "a-younger"):
+        await cluster.create(a_pod(name, a_container(devices=1)))
+        await asyncio.sleep(1.1)  # creation times are whole seconds
+    (cluster.root / "device-plugins" / FILE_NAME).unlink(missing_ok=True)
+    cluster.kubelet.start()
+
+
+async def test_pod_that_was_being_created_needs_its_plugin_first(cluster: Cluster) -> None:
+    """Nothing of it ran, so it is admitted anew, and the devices are unhealthy until the plugin is back."""
+    plugin = await cluster.plugin()
+
+    def refuse(ids: list[str]) -> None:
+        raise ValueError("not yet")
+
+    plugin.before_start = refuse
+    await cluster.create(a_pod("half", a_container(devices=1)))
+    await cluster.until("half", lambda status: "waiting" in status["containerStatuses"][0]["state"])
+    await restart(cluster)
+
+    status = (await cluster.phase("half", "Failed"))["status"]
+
+    error = f"no healthy devices present; cannot allocate unhealthy devices {RESOURCE}"
+    assert f"Pod was rejected: Allocate failed due to {error}, which is unexpected" == status["message"]
+
+
+async def test_damaged_checkpoint_does_not_stop_the_kubelet(cluster: Cluster) -> None:
+    """It starts without and says so."""
+    await cluster.plugin()
+    cluster.kubelet.end(signal.SIGKILL)
+    (cluster.root / "device-plugins" / FILE_NAME).write_text("{}")
+
+    cluster.kubelet.start()
+
+    await eventually(lambda: "device allocations may not be up to date" in cluster.kubelet.log.read_text())
+    assert NODE == (await cluster.client.get(f"/api/v1/nodes/{NODE}"))["metadata"]["name"]
