@@ -134,7 +134,6 @@ def _offer(found: FoundDevice, policy: SharingPolicy) -> Device | None:
         numa=max(found.numa, 0),
         mode=policy.mode,
         healthy=True,
-        vendor=VENDOR_PREFIX,
     )
 
 

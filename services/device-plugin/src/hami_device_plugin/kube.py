@@ -8,7 +8,9 @@ Neighbours: `hamicommon.runtime.kube` is the client.
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -16,12 +18,16 @@ import structlog
 from hami_device_plugin.pods import Pod, read_pod
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Conflict, Kube, Object, Reflector
+from hamicommon.vendors import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock
+from hamicommon.wire.pod_devices import decode_pod_devices
 
-POD_WAIT_SECONDS = 10.0
+POD_WAIT_SECONDS = 5.0
 """The kubelet gives PreStartContainer 30 s, and asks again after an error."""
+GRANT_WAIT_SECONDS = 1.0
+"""A Pod that was bound without an allocation rarely gets one later."""
 RELEASE_TRIES = 5
 RELEASE_FIRST_SECONDS = 0.1
 
@@ -35,10 +41,11 @@ class PodUnknownError(HamiError):
 class NodeKube:
     """This Node's view of the API server; run `run` to keep it current."""
 
-    def __init__(self, kube: Kube, node: str, resource: str) -> None:
-        """Watch *node* and its Pods; *resource* is the name devices are counted by."""
+    def __init__(self, kube: Kube, node: str, resource: str, vendor: Vendor) -> None:
+        """Watch *node* and its Pods; *resource* is the name devices are counted by, *vendor* has the keys."""
         self._kube = kube
         self._resource = resource
+        self._allocated_key = vendor.allocated_key
         self._node_path = f"/api/v1/nodes/{node}"
         self.node: Object = {}
         """The Node as last seen; empty before that."""
@@ -46,8 +53,9 @@ class NodeKube:
         """The Pods bound to this Node, by UID."""
         self.changed = asyncio.Event()
         """Set at each change of the Node or a Pod; whoever waits for it clears it."""
-        self._arrival = asyncio.Condition()
-        self._arrivals: set[asyncio.Task[None]] = set()
+        self._arrival = asyncio.Event()
+        """Set at the next change of a Pod; a new one takes its place."""
+        self._edited: set[str] = set()
         self.node_reflector = Reflector(
             kube,
             "/api/v1/nodes",
@@ -78,20 +86,20 @@ class NodeKube:
 
     async def wait_pod(self, uid: str) -> Pod:
         """
-        Return the Pod of *uid*, waiting a while for the watch to bring it.
+        Return the Pod of *uid*, waiting a while for the watch to bring it, and a moment for its allocation.
 
         Raises:
-            PodUnknownError: it did not.
+            PodUnknownError: it did not come.
         """
-        try:
-            async with asyncio.timeout(POD_WAIT_SECONDS), self._arrival:
-                await self._arrival.wait_for(lambda: uid in self.pods)
-        except TimeoutError as error:
+        if not await self._comes(lambda: uid in self.pods, POD_WAIT_SECONDS):
             age = self.pod_reflector.age_seconds()
             raise PodUnknownError(
                 f"Pod with UID {uid} is not among the {len(self.pods)} Pods the API server lists for this Node "
                 f"(last heard {age:.0f} s ago)"
-            ) from error
+            )
+        await self._comes(lambda: self._is_granted(uid), GRANT_WAIT_SECONDS)
+        if uid not in self.pods:
+            raise PodUnknownError(f"Pod with UID {uid} was deleted")
         return self.pods[uid]
 
     async def read_lock(self) -> str | None:
@@ -164,28 +172,60 @@ class NodeKube:
         self.changed.set()
 
     def _see_pods(self, items: list[Object]) -> None:
-        found = [read_pod(item, self._resource) for item in items]
+        found = [self._read(item) for item in items]
         self.pods = {pod.uid: pod for pod in found}
         self._announce()
 
     def _see_pod(self, item: Object) -> None:
-        pod = read_pod(item, self._resource)
+        pod = self._read(item)
         self.pods[pod.uid] = pod
         self._announce()
 
     def _forget_pod(self, item: Object) -> None:
-        self.pods.pop(item["metadata"]["uid"], None)
+        uid = item["metadata"]["uid"]
+        self.pods.pop(uid, None)
+        self._edited.discard(uid)
         self._announce()
+
+    def _read(self, item: Object) -> Pod:
+        """
+        Return the Pod in *item* with the allocation it was first seen with: who edits it later is not believed.
+        """
+        pod = read_pod(item, self._resource)
+        before = self.pods.get(pod.uid)
+        first = before.annotations.get(self._allocated_key) if before is not None else None
+        if not first or first == pod.annotations.get(self._allocated_key) or not _is_readable(first):
+            return pod
+        if pod.uid not in self._edited:
+            self._edited.add(pod.uid)
+            logger.warning("A Pod's allocation was edited, the first one holds", pod=str(pod), key=self._allocated_key)
+        return replace(pod, annotations={**pod.annotations, self._allocated_key: first})
+
+    def _is_granted(self, uid: str) -> bool:
+        return uid in self.pods and self._allocated_key in self.pods[uid].annotations
 
     def _announce(self) -> None:
         self.changed.set()
-        task = asyncio.get_running_loop().create_task(self._notify())
-        self._arrivals.add(task)
-        task.add_done_callback(self._arrivals.discard)
+        self._arrival.set()
+        self._arrival = asyncio.Event()
 
-    async def _notify(self) -> None:
-        async with self._arrival:
-            self._arrival.notify_all()
+    async def _comes(self, holds: Callable[[], bool], seconds: float) -> bool:
+        """
+        Wait until *holds* after some change of a Pod, and return whether it did.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    await self._arrival.wait()
+        return holds()
+
+
+def _is_readable(allocation: str) -> bool:
+    try:
+        decode_pod_devices(allocation)
+    except DecodeError:
+        return False
+    return True
 
 
 def _pod_path(namespace: str, name: str) -> str:

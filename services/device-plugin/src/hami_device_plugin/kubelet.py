@@ -89,7 +89,7 @@ class PluginServer(api_grpc.DevicePluginServicer):
         try:
             for stale in self.path.parent.glob(f"{self.path.name}.*"):
                 stale.unlink(missing_ok=True)
-            server.add_insecure_port(f"unix://{private}")
+            server.add_insecure_port(f"unix:{private}")
             await server.start()
             private.rename(self.path)
             self._inode = socket_identity(self.path)
@@ -165,7 +165,7 @@ class PodResources:
         """Connect when first asked."""
         self._path = path
         self._resource = resource
-        self._channel = grpc.aio.insecure_channel(f"unix://{path}", options=_LARGE_MESSAGES)
+        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=_LARGE_MESSAGES)
         self._stub = resources_grpc.PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def listed(self) -> tuple[Listed, ...]:
@@ -220,7 +220,7 @@ async def register(kubelet_socket: Path, endpoint: str, resource: str) -> None:
         KubeletError: it cannot be reached, or refuses.
     """
     request = api.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=options())
-    async with grpc.aio.insecure_channel(f"unix://{kubelet_socket}") as channel:
+    async with grpc.aio.insecure_channel(f"unix:{kubelet_socket}") as channel:
         try:
             stub = api_grpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
             await stub.Register(request, timeout=CALL_SECONDS)

@@ -42,8 +42,10 @@ from hamicommon.vendors import nvidia
 
 RESCAN_SECONDS = 30.0
 POLL_SECONDS = 0.5
-STREAM_GRACE_SECONDS = 5.0
+STREAM_GRACE_SECONDS = 2.0
 """A kubelet opens ListAndWatch at once after a registration."""
+REGISTER_RETRY_SECONDS = 2.0
+OBSTACLE_SECONDS = 30.0
 ALLOCATABLE_GRACE_SECONDS = 120.0
 """A kubelet writes a changed capacity into its Node's status within some 10 s."""
 
@@ -62,7 +64,7 @@ class Life:
         self._config = config
         self._metrics = metrics
         self._vendor = nvidia.vendor(config.device_config.nvidia)
-        self._view = NodeKube(kube, config.node_name, config.resource)
+        self._view = NodeKube(kube, config.node_name, config.resource, self._vendor)
         self._resources = PodResources(Path(config.pod_resources_socket), config.resource)
         self._kubelet_socket = Path(config.kubelet_socket)
         self._devices: tuple[Device, ...] = ()
@@ -176,13 +178,20 @@ class Life:
     async def _obstacle(self) -> str | None:
         """
         Return what identity allocation lacks here, as far as it can be tried out.
+
+        A kubelet that is starting gets time to answer: falling back for a whole life is not to depend on who was first.
         """
-        try:
-            await self._resources.listed()
-            await asyncio.to_thread(Path(self._config.cdi_root).mkdir, parents=True, exist_ok=True)
-        except (HamiError, OSError) as error:
-            return str(error)
-        return None
+        deadline = time.monotonic() + OBSTACLE_SECONDS
+        while True:
+            try:
+                await self._resources.listed()
+                await asyncio.to_thread(Path(self._config.cdi_root).mkdir, parents=True, exist_ok=True)
+            except (HamiError, OSError) as error:
+                if time.monotonic() > deadline:
+                    return str(error)
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return None
 
     async def _serve(self, calls: Calls) -> PluginServer:
         handlers = Handlers(allocate=calls.allocate, preferred=calls.preferred, pre_start=calls.pre_start)
@@ -245,7 +254,7 @@ class Life:
         except KubeletError as error:
             self._metrics.registrations.labels("error").inc()
             logger.warning("Not registered", error=str(error))
-            await asyncio.sleep(STREAM_GRACE_SECONDS)
+            await asyncio.sleep(REGISTER_RETRY_SECONDS)
             return
         self._metrics.registrations.labels("ok").inc()
         self._kubelet, self._registered_at = kubelet, time.monotonic()

@@ -120,7 +120,7 @@ class LockAllocator:
             try:
                 lock = decode_node_lock(text)
             except DecodeError as error:
-                raise PendingError(f"malformed lock annotation {keys.NODE_LOCK}={text!r}: {error}") from error
+                raise PendingError(f"malformed lock annotation: {keys.NODE_LOCK}={text!r}: {error}") from error
             if lock.namespace is not None and lock.pod is not None:
                 return await self._world.pod(lock.namespace, lock.pod)
         for pod in await self._world.pods():

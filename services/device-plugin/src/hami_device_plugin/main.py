@@ -60,6 +60,7 @@ class Plugin:
             if config.metrics_bind_address:
                 app = http.application(PROG, __version__, ready=self._not_ready, registry=self._metrics.registry)
                 server = await http.serve(app, config.metrics_bind_address)
+                logger.info("Serving health and metrics", address=config.metrics_bind_address, port=server.port)
                 stack.push_async_callback(server.close)
             kube = await stack.enter_async_context(await Kube.connect(config.kubeconfig, f"{PROG}/{__version__}"))
             await self._live(config, kube)

@@ -8,7 +8,7 @@ Source: https://docs.nvidia.com/deploy/nvml-api/
 
 import asyncio
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 CALL_SECONDS = 30.0
 """Initialisation of many devices without persistence mode takes seconds each."""
-EVENT_WAIT_MS = 5000
+EVENT_WAIT_MS = 500
+"""A thread that waits holds up the end of the process so long."""
+FAILED_WAIT_SECONDS = 5.0
 LIBRARY = "libnvidia-ml.so.1"
 LIBRARY_DIRECTORIES = (
     "usr/lib64",
@@ -99,11 +101,11 @@ class Nvml:
                 if sick:
                     report(Sickness(frozenset({uuid}), sick))
             while True:
-                event = await _call(_next_event, events, policy)
+                event = await _to_its_end(_call(_next_event, events, policy))
                 if event is not None:
                     report(event)
                     # Waiting fails at once, again and again, after the driver has gone.
-                    await asyncio.sleep(0 if event.uuids else EVENT_WAIT_MS / 1000)
+                    await asyncio.sleep(0 if event.uuids else FAILED_WAIT_SECONDS)
         finally:
             with suppress(NvmlError):
                 await _call(pynvml.nvmlEventSetFree, events)
@@ -151,6 +153,17 @@ async def _call(function: Callable[..., T], *arguments: Any) -> T:
         raise NvmlError(f"driver: {name} did not answer in {CALL_SECONDS:.0f} s") from error
     except (pynvml.NVMLError, OSError) as error:
         raise NvmlError(f"driver: {name.strip('_')}: {error}") from error
+
+
+async def _to_its_end(call: Coroutine[Any, Any, T]) -> T:
+    """
+    Await *call*, and when cancelled let it finish first: what it uses is about to be freed.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    finally:
+        await asyncio.wait({task})
 
 
 def _optional(question: Callable[[], T], default: T) -> T:

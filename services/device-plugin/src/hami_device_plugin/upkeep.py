@@ -21,10 +21,11 @@ from hami_device_plugin.config import Config
 from hami_device_plugin.kube import NodeKube
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.mode import Mode
+from hami_device_plugin.pods import Pod
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import KubeError
-from hamicommon.vendors import Vendor
+from hamicommon.vendors import Vendor, all_vendors
 
 RECONCILE_SECONDS = 30.0
 RETRY_SECONDS = 5.0
@@ -47,6 +48,8 @@ class Upkeep:
         self._calls = calls
         self._mode = mode
         self._metrics = metrics
+        others = (other.to_allocate_key for other in all_vendors(config.device_config))
+        self._other_keys = [key for key in others if key and key != vendor.to_allocate_key]
         self._cdi_root = Path(config.cdi_root)
         self._vgpu = Path(config.hook_path) / "vgpu"
 
@@ -95,11 +98,10 @@ class Upkeep:
     async def _step(self, devices: Sequence[Device]) -> None:
         if self._view.node:
             await self._announce(devices, self._view.annotations)
-        if self._mode.is_identity:
-            holder = self._view.lock_holder()
-            if holder is not None:
-                logger.info("Releasing a lock this Node does not need", pod=str(holder))
-                await self._view.release_lock(holder.namespace, holder.name)
+        holder = self._view.lock_holder()
+        if self._mode.is_identity and holder is not None and not self._is_awaited_elsewhere(holder):
+            logger.info("Releasing a lock this Node does not need", pod=str(holder))
+            await self._view.release_lock(holder.namespace, holder.name)
         specs = await asyncio.to_thread(lambda: list(cdi.spec_files(self._cdi_root)))
         for found in specs:
             # A spec means that PreStartContainer came as far as that; the mark may be owed since.
@@ -108,6 +110,12 @@ class Upkeep:
         stale = {found.device for found in specs if found.pod_uid not in self._view.pods}
         if stale:
             await asyncio.to_thread(cdi.remove_specs, self._cdi_root, lambda found: found.device in stale)
+
+    def _is_awaited_elsewhere(self, pod: Pod) -> bool:
+        """
+        Say whether another vendor's plugin still needs the lock, which all vendors share, to find *pod*.
+        """
+        return any(pod.annotations.get(key, "").strip(";") for key in self._other_keys)
 
     async def _announce(self, devices: Sequence[Device], carried: Mapping[str, str]) -> None:
         patch = announcement(

@@ -1,0 +1,78 @@
+"""
+A process that prepares one container and is killed on the way, for the tests of what that leaves behind.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from device_plugin_process import A100, NODE, T4, a_pod
+
+from hami_device_plugin import cdi, files, identity
+from hami_device_plugin.allocation import GrantPolicy
+from hami_device_plugin.checkpoint import Entry
+from hami_device_plugin.identity import IdentityAllocator, World
+from hami_device_plugin.pods import read_pod
+from hamicommon.config import NvidiaConfig
+from hamicommon.vendors import nvidia
+
+RESOURCE = "nvidia.com/gpu"
+REPLICA = f"{A100}-0"
+DEVICE = "a-00000000-0000-4000-8000-000000000000"
+REGION = "00000000-0000-4000-8000-000000000000.cache"
+DIRECTORY = "hook/vgpu/containers/uid-p_main"
+POD = read_pod(a_pod("p", f"{T4},NVIDIA,700,5:;", "main=1"), RESOURCE)
+
+
+def prepare(host: Path) -> None:
+    """Prepare the container below *host*, as PreStartContainer does."""
+    asyncio.run(an_allocator(host).pre_start(frozenset({REPLICA})))
+
+
+def prepare_until(host: Path, step: str) -> None:
+    """Prepare the container below *host*, and be killed just before *step*."""
+    module, name = STEPS[step]
+    setattr(module, name, _die)
+    prepare(host)
+
+
+def an_allocator(host: Path) -> IdentityAllocator:
+    """Return an allocator whose kubelet granted one replica to the container `main` of the Pod `p`."""
+    entry = Entry("uid-p", "main", RESOURCE, frozenset({REPLICA}), (cdi.qualified(DEVICE),))
+    world = World(
+        entries=lambda: (entry,), listed=lambda: _soon(()), pod=lambda _uid: _soon(POD), library=lambda: "/lib.so"
+    )
+    return IdentityAllocator(
+        world,
+        node=NODE,
+        resource=RESOURCE,
+        vendor=nvidia.vendor(NvidiaConfig(resource_count_name=RESOURCE)),
+        cdi_root=host / "cdi",
+        policy=GrantPolicy(hook_path=str(host / "hook")),
+        offered=frozenset({A100, T4}),
+    )
+
+
+async def _soon(value: Any) -> Any:
+    return value
+
+
+def _die(*_args: object, **_kwargs: object) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("killed")
+
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "asking who owns the replicas": (identity, "owner"),
+    "preparing the directory": (identity, "prepare_container"),
+    "clearing the last run's region": (files, "_clear"),
+    "opening the directory to everyone": (files, "make_world_writable"),
+    "writing the spec": (cdi, "write_spec"),
+    "synchronising the spec": (os, "fsync"),
+    "renaming the spec": (Path, "replace"),
+    "letting the runtime notice": (asyncio, "sleep"),
+}
+Prepare = Callable[[Path], None]

@@ -1,0 +1,106 @@
+"""
+Allocation under the node lock: what HAMi 2.10's own plugin answered to generated calls.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_plugin_apiserver import ApiServer
+
+from hami_device_plugin import lock
+from hami_device_plugin.allocation import Grant, GrantPolicy
+from hami_device_plugin.kube import NodeKube
+from hami_device_plugin.library import host_library
+from hami_device_plugin.lock import LockAllocator
+from hamicommon.config import DeviceConfig, NvidiaConfig
+from hamicommon.errors import HamiError
+from hamicommon.runtime.kube import Kube
+from hamicommon.vendors import all_vendors, nvidia
+
+CASES = json.loads((Path(__file__).parent / "vectors/allocate.json").read_text())
+CONFIG = DeviceConfig(nvidia=NvidiaConfig(resource_count_name="nvidia.com/gpu"))
+SHOWN_ANNOTATIONS = (
+    "hami.io/bind-phase",
+    "hami.io/vgpu-devices-to-allocate",
+    "hami.io/vgpu-devices-allocated",
+)
+UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockAllocator:
+    """Return the allocator a plugin with the settings of *case* has."""
+    world = lock.World(
+        lock=view.read_lock,
+        pod=view.read_pod,
+        pods=view.read_pods,
+        annotate=view.annotate_pod,
+        release=view.release_lock,
+        library=lambda: host_library(hook_path / "vgpu", "0.0.0"),
+    )
+    policy = GrantPolicy(
+        hook_path=str(hook_path),
+        list_strategies=tuple(case["device_list_strategy"]),
+        is_oversubscribed=case["device_memory_scaling"] > 1,
+        lib_cuda_log_level=case["lib_cuda_log_level"],
+        is_core_limit_disabled=case["disable_core_limit"],
+        **case["flags"],
+    )
+    return LockAllocator(
+        world,
+        node="n1",
+        vendor=nvidia.vendor(CONFIG.nvidia),
+        vendor_keys=[vendor.key for vendor in all_vendors(CONFIG)],
+        policy=policy,
+        follows_kubelet=case["enable_get_preferred_allocation"],
+    )
+
+
+def as_in_vectors(grants: Sequence[Grant], hook_path: Path) -> Any:
+    """Return *grants* in the vectors' spelling, what differs from run to run masked."""
+    answers = [
+        {
+            "envs": grant.env,
+            "mounts": [
+                {"container_path": mount.container_path, "host_path": mount.host_path, "read_only": mount.is_read_only}
+                for mount in grant.mounts
+            ],
+        }
+        for grant in grants
+    ]
+    text = json.dumps(answers).replace(str(hook_path), "<HOOK_PATH>")
+    return json.loads(re.sub(rf"/vgpu/{UUID4.pattern}\.cache", "/vgpu/<uuid>.cache", text))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+async def test_allocation_under_the_lock_answers_as_hami_does(case: dict[str, Any], api: ApiServer, host: Path) -> None:
+    """
+    Environment, mounts and their order, the Pods' annotations and the Node's lock are HAMi's, call after call.
+    """
+    api.put("nodes", case["node"])
+    for pod in case["pods"]:
+        api.put("pods", pod)
+    async with await Kube.connect(str(api.kubeconfig(host / "kubeconfig")), "test") as kube:
+        allocator = an_allocator(case, NodeKube(kube, "n1", "nvidia.com/gpu", nvidia.vendor(CONFIG.nvidia)), host)
+        for call, expected in zip(case["calls"], case["out"], strict=True):
+            try:
+                answer = {"responses": as_in_vectors(await allocator.allocate(call), host)}
+            except HamiError as error:
+                answer = {"error": str(error)}
+            if "error" in expected:
+                assert re.split("[:,]", expected["error"])[0] in answer.get("error", "no error")
+            else:
+                assert expected["responses"] == answer.get("responses"), answer
+            shown = {
+                f"default/{pod['metadata']['name']}": {
+                    key: value
+                    for key, value in api.annotations("pods", "default", pod["metadata"]["name"]).items()
+                    if key in SHOWN_ANNOTATIONS
+                }
+                for pod in case["pods"]
+            }
+            assert expected["pod_annotations_after"] == shown
+            assert expected["node_lock_after"] == api.annotations("nodes", "", "n1").get("hami.io/mutex.lock")

@@ -1,0 +1,113 @@
+"""
+The plugin killed at any instruction of handing out a share: the kubelet's next attempt succeeds, and nothing is left.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import signal
+from pathlib import Path
+
+import pytest
+from device_plugin_apiserver import ApiServer
+from device_plugin_crash import DEVICE, DIRECTORY, REGION, STEPS, prepare, prepare_until
+from device_plugin_kubelet import Kubelet
+from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, needs_fake_driver
+
+from hami_device_plugin.cdi import KIND
+from hami_device_plugin.files import remove_temporaries
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host: Path) -> None:
+    """
+    Before the spec is renamed there is none, after it there is a whole one; both end in the same files.
+    """
+    directory = host / DIRECTORY
+    directory.mkdir(parents=True)
+    (directory / REGION).write_bytes(b"the last run's")
+    (directory / "left.tmp").touch()
+    spawn = multiprocessing.get_context("spawn")
+    killed = spawn.Process(target=prepare_until, args=(host, step))
+    killed.start()
+    killed.join()
+    assert -signal.SIGKILL == killed.exitcode
+    assert all(json.loads(path.read_bytes())["kind"] == KIND for path in (host / "cdi").glob("*.json"))
+
+    remove_temporaries(host / "cdi", KIND.replace("/", "-"))
+    prepare(host)
+
+    assert [host / f"cdi/hami.io-vgpu_uid-p_{DEVICE}.json"] == list((host / "cdi").iterdir())
+    [device] = json.loads((host / f"cdi/hami.io-vgpu_uid-p_{DEVICE}.json").read_bytes())["devices"]
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0=700m" in device["containerEdits"]["env"]
+    assert {REGION: bytes(14)} == {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert 0o777 == directory.stat().st_mode & 0o777
+
+
+@needs_fake_driver
+async def test_process_killed_between_allocate_and_start_is_replaced(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    The kubelet's checkpoint has all that the next process must know.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as first:
+        await first.serving()
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        await first.kill()
+    async with PluginProcess(host, api, kubelet) as second:
+        await second.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices) == 6)
+        await asyncio.sleep(0.1)
+        await kubelet.pre_start(f"{A100}-0")
+
+        assert "700m" == second.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+
+@needs_fake_driver
+async def test_process_killed_while_it_asks_for_the_owner_leaves_nothing(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    No spec, no directory; the next process starts from there.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as first:
+        await first.serving()
+        await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        lists = kubelet.lists
+        kubelet.held_lists.clear()
+        started = asyncio.ensure_future(kubelet.pre_start(f"{A100}-0"))
+        await first.until(lambda: kubelet.lists > lists)
+        await first.kill()
+        await asyncio.gather(started, return_exceptions=True)
+
+        assert {} == first.specs()
+        assert not (host / "hook/vgpu/containers").exists()
+
+
+@needs_fake_driver
+async def test_pod_of_a_process_killed_before_it_confirmed_is_confirmed_by_the_next(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    The container may be running by then, so nobody calls again: the spec on disk is what says that a mark is owed.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as first:
+        await first.serving()
+        await first.until(lambda: "hami.io/node-allocation" in api.annotations("nodes", "", NODE))
+        await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        api.gate.clear()
+        api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+        started = asyncio.ensure_future(kubelet.pre_start(f"{A100}-0"))
+        await first.until(lambda: len(first.specs()) == 1)
+        await first.kill()
+        await asyncio.gather(started, return_exceptions=True)
+    api.gate = asyncio.Event()
+    api.gate.set()
+    assert "allocating" == api.annotations("pods", "default", "p")["hami.io/bind-phase"]
+    async with PluginProcess(host, api, kubelet) as second:
+        await second.until(lambda: api.annotations("pods", "default", "p")["hami.io/bind-phase"] == "success")

@@ -1,0 +1,438 @@
+"""
+The plugin as a process, between a kubelet, an API server and a driver.
+"""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import grpc
+import pytest
+from device_plugin_apiserver import ApiServer
+from device_plugin_kubelet import RESOURCE, Kubelet
+from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+
+pytestmark = needs_fake_driver
+
+REGISTER, ALLOCATION = "hami.io/node-nvidia-register", "hami.io/node-allocation"
+PHASE, TO_ALLOCATE = "hami.io/bind-phase", "hami.io/vgpu-devices-to-allocate"
+
+
+async def test_inventory_is_registered_and_announced(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    The kubelet gets three replicas of each device under HAMi's socket name, the Node gets HAMi's JSON by index.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+
+    assert {f"{uuid}-{n}": "Healthy" for uuid in (A100, T4) for n in range(3)} == kubelet.devices
+    assert ("nvidia-gpu.sock", RESOURCE, "v1beta1") == tuple(
+        getattr(kubelet.registrations[0], name) for name in ("endpoint", "resource_name", "version")
+    )
+    assert [
+        {
+            "id": A100,
+            "count": 3,
+            "devmem": 40960,
+            "devcore": 100,
+            "type": "NVIDIA A100-SXM4-40GB",
+            "mode": "hami-core",
+            "health": True,
+        },
+        {
+            "id": T4,
+            "index": 1,
+            "count": 3,
+            "devmem": 16384,
+            "devcore": 100,
+            "type": "NVIDIA-Tesla T4",
+            "mode": "hami-core",
+            "health": True,
+        },
+    ] == json.loads(api.annotations("nodes", "", NODE)[REGISTER])
+    assert "identity" == api.annotations("nodes", "", NODE)[ALLOCATION]
+
+
+async def test_node_is_written_once_and_again_only_when_someone_removes_it(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    Other changes of the Node cause no write.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+        node = api.objects["nodes", "", NODE]
+        api.put("nodes", node | {"spec": {"unschedulable": True}})
+        await asyncio.sleep(0.3)
+        assert 1 == len(api.patches)
+
+        metadata = node["metadata"] | {"annotations": {}}
+        api.put("nodes", node | {"metadata": metadata})
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+        assert 2 == len(api.patches)
+
+
+async def test_each_container_gets_its_own_share_whatever_the_order(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    Allocate names a device nobody else has, and PreStartContainer fills in the container the kubelet gave it to.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        second = await kubelet.allocate("uid-b", "b", "main", f"{A100}-0")
+        first = await kubelet.allocate("uid-a", "a", "main", f"{T4}-0")
+        api.put("pods", a_pod("a", f"{A100},NVIDIA,1000,10:;", "main=1"))
+        api.put("pods", a_pod("b", f"{A100},NVIDIA,2000,20:;", "main=1"))
+        await kubelet.pre_start(f"{A100}-0")
+        await kubelet.pre_start(f"{T4}-0")
+
+        environments = [plugin.environment(answer) for answer in (first, second)]
+
+    assert [("1000m", "10", A100), ("2000m", "20", A100)] == [
+        (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_SM_LIMIT"], env["NVIDIA_VISIBLE_DEVICES"])
+        for env in environments
+    ]
+    assert "void" == first.envs["NVIDIA_VISIBLE_DEVICES"]
+    assert first.cdi_devices[0].name != second.cdi_devices[0].name
+
+
+async def test_pod_is_confirmed_with_one_patch(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    Phase, consumed allocation and label arrive together, and a second container adds nothing.
+    """
+    api.put("nodes", a_node())
+    shares = f"{A100},NVIDIA,1000,10:;;{T4},NVIDIA,2000,20:;"
+    api.put("pods", a_pod("p", shares, "a=1", "b", "c=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: len(api.patches) == 1)
+        for container, replica in (("a", f"{A100}-0"), ("c", f"{A100}-1")):
+            await kubelet.allocate("uid-p", "p", container, replica)
+            await kubelet.pre_start(replica)
+        await asyncio.sleep(0.2)
+
+    [(key, patch)] = api.patches[1:]
+    assert ("pods", "default", "p") == key
+    assert {
+        "uid": "uid-p",
+        "annotations": {PHASE: "success", TO_ALLOCATE: ";;;"},
+        "labels": {"hami.io/vgpu-node": NODE},
+    } == patch["metadata"]
+
+
+async def test_init_container_that_shares_replicas_has_a_share_of_its_own(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    The kubelet lists the main container as owner at both calls; each gets the spec of its own Allocate answer.
+    """
+    api.put("nodes", a_node())
+    shares = f"{A100},NVIDIA,700,5:;{T4},NVIDIA,2500,50:;"
+    api.put("pods", a_pod("p", shares, "main=1", init=("prepare=1",)))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        init = await kubelet.allocate("uid-p", "p", "prepare", f"{A100}-0", is_listed=False)
+        main = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        await kubelet.pre_start(f"{A100}-0")
+        at_init = plugin.environment(init)
+        await kubelet.pre_start(f"{A100}-0")
+        at_main = plugin.environment(main)
+
+    assert ("700m", A100) == (at_init["CUDA_DEVICE_MEMORY_LIMIT_0"], at_init["NVIDIA_VISIBLE_DEVICES"])
+    assert ("2500m", T4) == (at_main["CUDA_DEVICE_MEMORY_LIMIT_0"], at_main["NVIDIA_VISIBLE_DEVICES"])
+
+
+async def test_init_container_that_nobody_lists_is_served(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    With devices in the init container only, PodResources names no owner at all; the checkpoint does.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;;", "main", init=("prepare=1",)))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        answer = await kubelet.allocate("uid-p", "p", "prepare", f"{A100}-0", is_listed=False)
+        await kubelet.pre_start(f"{A100}-0")
+
+        assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+
+async def test_container_without_allocation_is_refused_with_a_sentence(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    The kubelet shows the error in the Pod's events and asks again; nothing is left behind meanwhile.
+    """
+    api.put("nodes", a_node())
+    pod = a_pod("p", "", "main=1")
+    del pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
+    api.put("pods", pod)
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await kubelet.pre_start(f"{A100}-0")
+        assert {} == plugin.specs()
+
+        api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+        for _attempt in range(50):
+            with_share = await _pre_start_or_none(kubelet, f"{A100}-0")
+            if with_share:
+                break
+            await asyncio.sleep(0.05)
+        assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+    assert (
+        "Pod default/p has no annotation hami.io/vgpu-devices-allocated: was it bound by HAMi's scheduler?"
+        == refusal.value.details()
+    )
+
+
+@pytest.mark.parametrize(
+    ("allocated", "message"),
+    [
+        pytest.param("GPU-x,NVIDIA,1,1:;", "granted device GPU-x is not one of Node n1", id="foreign device"),
+        pytest.param(
+            f"{A100},NVIDIA,1,1:{T4},NVIDIA,1,1:;", "grants 2 devices, the kubelet granted 1", id="two for one"
+        ),
+        pytest.param(f"{A100},NVIDIA,1:;", "fields, not uuid,type,memory,cores", id="undecodable"),
+    ],
+)
+async def test_allocation_that_does_not_fit_is_refused(
+    host: Path, api: ApiServer, kubelet: Kubelet, allocated: str, message: str
+) -> None:
+    """
+    Number and devices are checked before anything is written.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", allocated, "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await kubelet.pre_start(f"{A100}-0")
+
+        assert message in (refusal.value.details() or "")
+        assert {} == plugin.specs()
+
+
+async def test_pod_resources_that_are_rate_limited_are_asked_again(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    Many containers starting at once exceed the kubelet's limit for a moment.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        kubelet.refused_lists = 3
+        await kubelet.pre_start(f"{A100}-0")
+
+        assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+
+async def test_allocation_edited_after_binding_is_not_believed(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    Whoever may edit the Pod cannot enlarge its share by restarting the container.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        await kubelet.pre_start(f"{A100}-0")
+        api.put("pods", a_pod("p", f"{A100},NVIDIA,40000,100:;", "main=1"))
+        await plugin.until(lambda: "A Pod's allocation was edited, the first one holds" in plugin.events())
+        await kubelet.pre_start(f"{A100}-0")
+
+        assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+
+async def test_specs_go_with_their_pod(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    Also those that a killed process left for a Pod that went meanwhile; other files stay.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    (host / "cdi").mkdir()
+    (host / "cdi/hami.io-vgpu_uid-gone_a-1.json").write_text("{}")
+    (host / "cdi/nvidia.json").write_text("{}")
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        await kubelet.pre_start(f"{A100}-0")
+        await plugin.until(lambda: len(list((host / "cdi").iterdir())) == 2)
+
+        api.remove("pods", "default", "p")
+        await plugin.until(lambda: [host / "cdi/nvidia.json"] == list((host / "cdi").iterdir()))
+
+
+async def test_lock_of_an_older_scheduler_is_released_as_soon_as_its_pod_is_bound(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    This Node needs no lock, so the next Pod need not wait for it; a lock of a Pod elsewhere is left alone.
+    """
+    lock = {"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}
+    api.put("nodes", a_node(**lock))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+        assert lock.items() <= api.annotations("nodes", "", NODE).items()
+
+        api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+        await plugin.until(lambda: "hami.io/mutex.lock" not in api.annotations("nodes", "", NODE))
+
+
+async def test_kubelet_restart_is_survived(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    The kubelet takes the plugin's socket away; the plugin serves and registers anew, and old containers restart.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        await kubelet.stop()
+        kubelet.devices = {}
+        await asyncio.sleep(0.2)
+        await kubelet.start()
+        await plugin.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices) == 6)
+        await kubelet.pre_start(f"{A100}-0")
+
+        assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+
+async def test_plugin_registers_again_when_the_kubelet_stops_listening(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    The end of an older instance can make the kubelet drop the younger one's stream.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await kubelet.disconnect()
+        assert 503 == (await plugin.get("/readyz"))[0]
+        await plugin.until(lambda: len(kubelet.registrations) == 2)
+        await asyncio.sleep(0.2)
+
+        assert (200, "ok\n") == await plugin.get("/readyz")
+
+
+async def test_older_instance_that_ends_leaves_the_younger_ones_socket(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    Both use the same name while a DaemonSet replaces them by force.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as older:
+        await older.serving()
+        async with PluginProcess(host, api, kubelet) as younger:
+            await younger.until(lambda: len(kubelet.registrations) == 2)
+            assert 0 == await older.terminate()
+            await asyncio.sleep(1.0)
+
+            assert (kubelet.socket.with_name("nvidia-gpu.sock")).exists()
+            assert 6 == len(kubelet.devices)
+            assert "Beginning anew" not in younger.events()
+
+
+async def test_sigterm_takes_the_mark_of_identity_back(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    The next plugin on this Node may need the lock; the inventory stays.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: ALLOCATION in api.annotations("nodes", "", NODE))
+
+        assert 0 == await plugin.terminate()
+
+    assert [REGISTER] == list(api.annotations("nodes", "", NODE))
+    assert not kubelet.socket.with_name("nvidia-gpu.sock").exists()
+
+
+async def test_sighup_reads_the_settings_again(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    A Node's override takes effect without a new process; broken settings leave the last good ones.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        (host / "config.json").write_text(json.dumps({"nodeconfig": [{"name": NODE, "devicesplitcount": 5}]}))
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.until(lambda: len(kubelet.devices) == 10)
+        (host / "config.json").write_text("{")
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.until(lambda: len(kubelet.registrations) == 3)
+        await asyncio.sleep(0.2)
+
+        assert 10 == len(kubelet.devices)
+        assert "The settings are wrong, the last ones stay" in plugin.events()
+
+
+async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    An old containerd resolves no CDI names: Allocate serves the pending Pod, and the Node says nothing of identity.
+    """
+    node = a_node(**{ALLOCATION: "identity", "hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"})
+    node["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://1.7.29"
+    api.put("nodes", node)
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        await kubelet.pre_start(f"{A100}-0")
+
+    assert ("700m", A100) == (answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"], answer.envs["NVIDIA_VISIBLE_DEVICES"])
+    assert not answer.cdi_devices
+    assert "success" == api.annotations("pods", "default", "p")[PHASE]
+    assert [REGISTER] == list(api.annotations("nodes", "", NODE))
+
+
+async def test_preferred_replicas_are_of_the_device_that_waits(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    So that tools which read the kubelet's IDs see the device that is really used.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{T4},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        chosen = await kubelet.preferred([f"{A100}-0", f"{T4}-2"], 1)
+
+    assert [f"{T4}-2"] == chosen
+
+
+async def test_version_and_metrics_are_served(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    The chart's probes and Prometheus find what they ask for.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        status, metrics = await plugin.get("/metrics")
+        _, version = await plugin.get("/version")
+
+    assert 200 == status
+    assert 'hami_device_plugin_devices{health="healthy"} 2.0' in metrics
+    assert 'hami_device_plugin_allocation_mode{mode="identity"} 1.0' in metrics
+    assert "hami-device-plugin" == json.loads(version)["name"]
+
+
+async def _pre_start_or_none(kubelet: Kubelet, replica: str) -> bool:
+    try:
+        await kubelet.pre_start(replica)
+    except grpc.aio.AioRpcError:
+        return False
+    return True
