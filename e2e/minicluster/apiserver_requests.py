@@ -161,7 +161,7 @@ def object_of(content: bytes, content_type: str, target: Target) -> Object:
             f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         )
     if kind != resource.kind:
-        raise errors.bad_request(f"{kind} in version {version!r} cannot be handled as a {resource.kind}")
+        raise errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}')
     found["kind"], found["apiVersion"] = kind, version
     metadata = found.setdefault("metadata", {})
     if not isinstance(metadata, dict):

@@ -63,7 +63,7 @@ def _shaped(resource: Resource) -> Iterator[None]:
         yield
     except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise errors.bad_request(
-            f"{resource.kind} in version {resource.api_version!r} is malformed: {error}"
+            f'{resource.kind} in version "{resource.api_version}" cannot be handled as a {resource.kind}: {error}'
         ) from error
 
 

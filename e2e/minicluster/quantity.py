@@ -10,6 +10,8 @@ from fractions import Fraction
 
 _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
 
+MALFORMED = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
 _SUFFIXES = {
     "n": Fraction(1, 10**9),
     "u": Fraction(1, 10**6),
@@ -33,7 +35,7 @@ def parse(text: str | int | float) -> Fraction:
         return Fraction(text)
     match = _FORM.fullmatch(str(text).strip())
     if match is None:
-        raise ValueError(f"quantities must match the regular expression '{_FORM.pattern}', found {text!r}")
+        raise ValueError(MALFORMED)
     number, exponent, suffix = match.groups()
     factor = Fraction(10) ** int(exponent[1:]) if exponent else _SUFFIXES[suffix or ""]
     return Fraction(number) * factor

@@ -1,0 +1,36 @@
+"""
+An API server and a client for the tests of the embedded cluster.
+
+The server runs in the test's own loop, on a real socket; tests of the process itself start `python -m minicluster`.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from minicluster.apiserver import Server, write_kubeconfig
+from minicluster_tests.apiserver_peers import Api
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """Yield the URL of an API server without objects."""
+    running = Server()
+    yield await running.start("127.0.0.1", 0)
+    await running.stop()
+
+
+@pytest.fixture
+async def api(server: str) -> AsyncIterator[Api]:
+    """Yield a client of `server`."""
+    async with Api(server, "test") as client:
+        yield client
+
+
+@pytest.fixture
+def kubeconfig(server: str, tmp_path: Path) -> Path:
+    """Return a kubeconfig for `server`."""
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, server)
+    return path

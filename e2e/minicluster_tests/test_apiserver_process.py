@@ -1,0 +1,209 @@
+"""
+The API server as a process: kubectl, loaded files, kill -9.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from minicluster.client import Client
+from minicluster_tests.apiserver_peers import Api, a_node, a_pod, eventually
+
+E2E = Path(__file__).parent.parent
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+
+@asynccontextmanager
+async def apiserver(folder: Path, *flags: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Path]]:
+    """Run `python -m minicluster apiserver` until the block ends; yield it and its kubeconfig."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "minicluster", "apiserver", "--kubeconfig", str(kubeconfig), *flags]
+    process = await asyncio.create_subprocess_exec(*command, cwd=E2E, stdout=asyncio.subprocess.DEVNULL)
+
+    async def is_up() -> bool:
+        return kubeconfig.exists()
+
+    try:
+        assert await eventually(is_up, 30)
+        yield process, kubeconfig
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
+    """Return what kubectl prints, on both streams."""
+    process = await asyncio.create_subprocess_exec(
+        "kubectl",
+        f"--kubeconfig={kubeconfig}",
+        f"--cache-dir={kubeconfig.parent / 'cache'}",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "HOME": str(kubeconfig.parent)},
+    )
+    output, _ = await process.communicate(stdin.encode())
+    return output.decode()
+
+
+MANIFEST = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, labels: {a: LABEL}}
+spec: {containers: [{name: main, image: busybox, env: [{name: X, value: "1"}]}]}
+"""
+
+
+@needs_kubectl
+async def test_kubectl_applies_changes_and_deletes(kubeconfig: Path) -> None:
+    """
+    The whole life of a manifest, with validation left to the server.
+    """
+    said = [await kubectl(kubeconfig, "apply", "-f", "-", stdin=MANIFEST.replace("LABEL", text)) for text in "xxy"]
+    said.append(await kubectl(kubeconfig, "get", "pod", "p", "-o", "jsonpath={.metadata.labels.a}"))
+    said.append(await kubectl(kubeconfig, "label", "pod", "p", "b=c"))
+    said.append(await kubectl(kubeconfig, "annotate", "pod", "p", "b=c"))
+    said.append(await kubectl(kubeconfig, "patch", "pod", "p", "-p", '{"metadata":{"labels":{"d":"e"}}}'))
+    said.append(await kubectl(kubeconfig, "delete", "pod", "p"))
+
+    changes = ["pod/p created\n", "pod/p unchanged\n", "pod/p configured\n", "y"]
+    assert [*changes, "pod/p labeled\n", "pod/p annotated\n", "pod/p patched\n", 'pod "p" deleted\n'] == said
+
+
+@needs_kubectl
+async def test_kubectl_prints_the_columns_people_know(api: Api, kubeconfig: Path) -> None:
+    """
+    Tables come from the server, wide ones with the Node.
+    """
+    await api.create_node()
+    await api.create_pod()
+    await api.bind("p")
+
+    rows = [line.split() for line in (await kubectl(kubeconfig, "get", "pods,nodes", "-o", "wide")).splitlines()]
+
+    assert ["pod/p", "0/1", "Pending", "0"] == rows[1][:4]
+    assert ["<none>", "n1", "<none>", "<none>"] == rows[1][5:]
+    assert ["node/n1", "Ready", "<none>"] == rows[4][:3]
+
+
+@needs_kubectl
+async def test_kubectl_describe_shows_events_of_the_pod(api: Api, kubeconfig: Path) -> None:
+    """
+    Events are found by field selector.
+    """
+    pod = await api.create_pod()
+    about = {"kind": "Pod", "namespace": "default", "name": "p", "uid": pod["metadata"]["uid"]}
+    for name, told in (("mine", about), ("other", {**about, "uid": "x"})):
+        event = {
+            "metadata": {"name": name},
+            "involvedObject": told,
+            "type": "Normal",
+            "reason": name,
+            "message": "hello",
+        }
+        await api.create("/api/v1/namespaces/default/events", event)
+
+    described = await kubectl(kubeconfig, "describe", "pod", "p")
+
+    assert ("mine" in described, "other" in described) == (True, False)
+
+
+@needs_kubectl
+async def test_kubectl_watches(api: Api, kubeconfig: Path) -> None:
+    """
+    `get -w` shows a line for each change.
+    """
+    await api.create_pod()
+    watching = asyncio.create_task(kubectl(kubeconfig, "get", "pods", "-w", "--request-timeout=2"))
+
+    async def is_watched() -> bool:
+        return any(row["verb"] == "WATCH" for row in await api.get("/minicluster/requests"))
+
+    assert await eventually(is_watched, 10)
+    await api.delete(f"{api.pods}/p")
+
+    assert ["NAME", "p", "p"] == [line.split()[0] for line in (await watching).splitlines()[:3]]
+
+
+@needs_kubectl
+async def test_server_side_apply_is_refused_in_words(kubeconfig: Path) -> None:
+    """
+    Better a clear no than a wrong merge.
+    """
+    said = await kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=MANIFEST.replace("LABEL", "x"))
+
+    assert "Server-side apply not available on the server" in said
+
+
+async def test_loaded_files_are_served(tmp_path: Path) -> None:
+    """
+    Lists and single objects, JSON and YAML, with the status they come with.
+    """
+    nodes, pods = tmp_path / "nodes.json", tmp_path / "pods.yaml"
+    nodes.write_bytes(orjson.dumps({"kind": "NodeList", "apiVersion": "v1", "items": [a_node("n1"), a_node("n2")]}))
+    pods.write_text(f"{MANIFEST.replace('LABEL', 'x')}spec2: 1\n---\n{MANIFEST.replace('name: p', 'name: q')}", "utf-8")
+    async with apiserver(tmp_path, "--load", str(nodes), "--load", str(pods)) as (_, kubeconfig):
+        async with Client.from_kubeconfig(kubeconfig, "test") as client:
+            found = [item for path in ("nodes", "pods") for item in (await client.list(f"/api/v1/{path}"))[0]]
+
+    assert ["n1", "n2", "p", "q"] == [item["metadata"]["name"] for item in found]
+    assert "4" == found[0]["status"]["capacity"]["cpu"]
+    assert "Pending" == found[2]["status"]["phase"]
+
+
+async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """
+    Whatever a client was told is there after the restart, at the same version; what comes then is newer.
+    """
+    told: dict[str, str] = {}
+    data = str(tmp_path / "data")
+    async with apiserver(tmp_path, "--data", data) as (process, kubeconfig):
+        async with Client.from_kubeconfig(kubeconfig, "test") as client:
+
+            async def write(worker: int) -> None:
+                for index in range(1000):
+                    pod = await client.create("/api/v1/namespaces/default/pods", a_pod(f"p{worker}-{index}"))
+                    told[pod["metadata"]["name"]] = pod["metadata"]["resourceVersion"]
+
+            writers = [asyncio.create_task(write(worker)) for worker in range(4)]
+
+            async def has_written() -> bool:
+                return len(told) > 50
+
+            assert await eventually(has_written)
+            process.send_signal(signal.SIGKILL)
+            await asyncio.gather(*writers, return_exceptions=True)
+    async with apiserver(tmp_path, "--data", data) as (_, kubeconfig):
+        async with Client.from_kubeconfig(kubeconfig, "test") as client:
+            items, version = await client.list("/api/v1/pods")
+            found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
+
+    assert told.items() <= found.items()
+    assert int(version) >= max(map(int, told.values()))
+
+
+async def test_sigterm_ends_the_server_at_once(tmp_path: Path) -> None:
+    """
+    Running watches do not hold it.
+    """
+    async with apiserver(tmp_path) as (process, kubeconfig), Client.from_kubeconfig(kubeconfig, "test") as client:
+        watch = client.watch("/api/v1/pods", "1")
+        waiting = asyncio.ensure_future(anext(watch))
+        await asyncio.sleep(0.2)
+        process.terminate()
+        code = await asyncio.wait_for(process.wait(), 3)
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    assert 0 == code

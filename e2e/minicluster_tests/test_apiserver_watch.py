@@ -1,0 +1,206 @@
+"""
+Watches miss nothing, repeat nothing and say when they cannot go on.
+"""
+
+import asyncio
+import functools
+from typing import Any
+
+from minicluster.client import Mirror
+from minicluster_tests.apiserver_peers import Api, a_pod, error_of, eventually
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+async def events(api: Api, path: str, version: str, count: int, **query: str) -> list[tuple[str, str]]:
+    """Return the first *count* events as type and name."""
+    found: list[tuple[str, str]] = []
+    async with asyncio.timeout(5):
+        async for kind, item in api.watch(path, version, **query):
+            found.append((kind, item["metadata"].get("name", "")))
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_watch_from_a_version_sees_every_change_after_it(api: Api) -> None:
+    """
+    In order, and none before it.
+    """
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "before"}})
+    _, version = await api.list(CONFIG_MAPS)
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    await api.patch(f"{CONFIG_MAPS}/before", {"data": {"k": "v"}})
+    await api.delete(f"{CONFIG_MAPS}/a")
+
+    assert [("ADDED", "a"), ("MODIFIED", "before"), ("DELETED", "a")] == await events(api, CONFIG_MAPS, version, 3)
+
+
+async def test_deleted_event_has_the_version_of_the_deletion(api: Api) -> None:
+    """
+    A watch resumed from it starts after the deletion.
+    """
+    made = await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    await api.delete(f"{CONFIG_MAPS}/a")
+
+    async for _, item in api.watch(CONFIG_MAPS, made["metadata"]["resourceVersion"]):
+        deleted = item
+        break
+
+    assert int(made["metadata"]["resourceVersion"]) + 1 == int(deleted["metadata"]["resourceVersion"])
+
+
+async def test_object_that_starts_or_stops_matching_is_added_or_deleted(api: Api) -> None:
+    """
+    A kubelet that watches its own Pods sees a bound Pod appear.
+    """
+    _, version = await api.list(api.pods)
+    await api.create_pod("p")
+    await api.create(api.pods, a_pod("other"))
+    await api.bind("p", "n1")
+    await api.patch(f"{api.pods}/p", {"metadata": {"labels": {"a": "b"}}})
+    await api.patch(f"{api.pods}/p/status", {"status": {"phase": "Failed"}})
+
+    query = {"fieldSelector": "spec.nodeName=n1,status.phase!=Failed"}
+    expected = [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
+    assert expected == await events(api, api.pods, version, 3, **query)
+
+
+async def test_watch_without_version_begins_with_what_is_there(api: Api) -> None:
+    """
+    As the real server does for clients that did not list.
+    """
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+
+    assert [("ADDED", "a")] == await events(api, CONFIG_MAPS, "", 1)
+
+
+async def test_watch_list_ends_its_initial_events_with_a_marked_bookmark(api: Api) -> None:
+    """
+    `sendInitialEvents` replaces a list.
+    """
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    found: list[Any] = []
+
+    async for kind, item in api.watch(CONFIG_MAPS, "", **query):
+        found.append((kind, item["metadata"].get("annotations")))
+        if kind == "BOOKMARK":
+            break
+
+    assert [("ADDED", None), ("BOOKMARK", {"k8s.io/initial-events-end": "true"})] == found
+
+
+async def test_expired_watch_ends_with_a_bookmark_at_the_newest_version(api: Api) -> None:
+    """
+    A quiet watch resumes there, not where its last event was.
+    """
+    _, version = await api.list(CONFIG_MAPS)
+    await api.create_node()
+    await api.create_pod()
+    hidden = await api.create(CONFIG_MAPS, {"metadata": {"name": "hidden"}})
+
+    query = {"timeoutSeconds": "1", "labelSelector": "x"}
+    found = [
+        (kind, item["metadata"]["resourceVersion"]) async for kind, item in api.watch(CONFIG_MAPS, version, **query)
+    ]
+
+    assert [("BOOKMARK", hidden["metadata"]["resourceVersion"])] == found
+
+
+async def test_forgotten_version_is_gone_for_lists_and_watches(api: Api) -> None:
+    """
+    410 with reason Expired makes every client list again.
+    """
+    _, version = await api.list(CONFIG_MAPS)
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    await api.create("/minicluster/compact", {})
+
+    watched = await error_of(events(api, CONFIG_MAPS, version, 1))
+    listed = await error_of(api.list(CONFIG_MAPS, resourceVersion=version, resourceVersionMatch="Exact"))
+
+    assert (410, "Expired") == (watched.status, watched.reason)
+    assert watched.message.startswith(f"too old resource version: {version} (")
+    assert 410 == listed.status
+
+
+async def test_version_of_the_future_is_refused(api: Api) -> None:
+    """
+    A client of a server that lost data must not wait for ever.
+    """
+    error = await error_of(events(api, CONFIG_MAPS, "999999", 1))
+
+    assert (504, "Timeout") == (error.status, error.reason)
+    assert error.message.startswith("Too large resource version: 999999, current: ")
+
+
+async def test_mirror_follows_through_every_kind_of_outage(api: Api) -> None:
+    """
+    Ended, broken and expired watches cost nothing but a moment: additions and removals all arrive, once.
+    """
+    seen: list[str] = []
+
+    def changed(old: Any, new: Any) -> None:
+        item = new or old
+        seen.append(f"{'+' if old is None else '-' if new is None else '~'}{item['metadata']['name']}")
+
+    async def has_seen(count: int) -> bool:
+        return len(seen) >= count
+
+    mirror = Mirror(api, CONFIG_MAPS, changed)
+    task = asyncio.create_task(mirror.run())
+    await mirror.synced.wait()
+    for index, how in enumerate(("close", "abort", "gone")):
+        await api.create("/minicluster/watches/drop", {"path": "configmaps", "how": how})
+        await api.create(CONFIG_MAPS, {"metadata": {"name": f"c{index}"}})
+        await api.create("/minicluster/compact", {})
+        assert await eventually(functools.partial(has_seen, index + 1))
+    await api.delete(f"{CONFIG_MAPS}/c0")
+    assert await eventually(functools.partial(has_seen, 4))
+    task.cancel()
+
+    assert ["+c0", "+c1", "+c2", "-c0"] == seen
+    assert {("default", "c1"), ("default", "c2")} == set(mirror.objects)
+
+
+async def test_faults_hit_as_often_as_they_say(api: Api) -> None:
+    """
+    A 409 storm of two, then the world is in order again.
+    """
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    fault = {"method": "PATCH", "path": "configmaps/a", "times": 2, "status": 409, "reason": "Conflict"}
+    await api.create("/minicluster/faults", fault)
+
+    statuses = [(await error_of(api.patch(f"{CONFIG_MAPS}/a", {}))).status for _ in range(2)]
+    await api.patch(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}})
+
+    assert [409, 409] == statuses
+    assert [] == await api.get("/minicluster/faults")
+
+
+async def test_disconnect_after_makes_a_write_ambiguous(api: Api) -> None:
+    """
+    The client sees a broken connection, the object is there; before, it is not.
+    """
+    await api.create("/minicluster/faults", {"path": "configmaps", "disconnect": "after"})
+    after = await error_of(api.create(CONFIG_MAPS, {"metadata": {"name": "after"}}))
+    await api.create("/minicluster/faults", {"path": "configmaps", "disconnect": "before"})
+    before = await error_of(api.create(CONFIG_MAPS, {"metadata": {"name": "before"}}))
+
+    assert (0, 0) == (after.status, before.status)
+    assert ["after"] == [item["metadata"]["name"] for item in (await api.list(CONFIG_MAPS))[0]]
+
+
+async def test_requests_are_counted_by_verb_resource_and_client(api: Api) -> None:
+    """
+    What a service writes is a promise that tests can hold it to.
+    """
+    await api.create_pod()
+    await api.bind("p")
+
+    counted = {
+        (row["verb"], row["resource"], row["user_agent"]): row["count"]
+        for row in await api.get("/minicluster/requests")
+    }
+
+    assert {("POST", "pods", "test"): 1, ("POST", "pods/binding", "test"): 1} == counted
