@@ -1,5 +1,7 @@
 """One device against one share: the boundaries, and the order of the reasons."""
 
+from typing import Any
+
 import pytest
 
 from hami_scheduler.fit import cores_asked, memory_asked, refusal_of_kind, refusal_of_room
@@ -96,7 +98,7 @@ def test_quota_is_asked_before_memory() -> None:
     ],
 )
 def test_kind_of_device_is_judged_before_its_room(
-    fields: dict[str, object], is_cordoned: bool, is_sound: bool, rules: Rules, expected: Reason | None
+    fields: dict[str, Any], is_cordoned: bool, is_sound: bool, rules: Rules, expected: Reason | None
 ) -> None:
     """Health, cordon, model and mode, in this order."""
     room = a_room(**fields)

@@ -16,6 +16,7 @@ from hami_scheduler.grant import Grant
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import PodRequest
+from hami_scheduler.screening import accepted_kinds
 from hamicommon.model import Request
 
 _NODES_NAMED = 5
@@ -100,21 +101,16 @@ def _largest_request(request: PodRequest) -> Request | None:
 
 def _best_device(asked: Request, request: PodRequest, candidates: Sequence[str], ledger: Ledger) -> str:
     """Return the acceptable device with the most memory left among *candidates*, in words."""
-    rules = request.rules[asked.vendor]
-    best: tuple[int, str] | None = None
-    for name in candidates:
-        entry = ledger.node(name)
-        if entry is None:
-            continue
-        stop = entry.start + len(entry.inventory.devices)
-        left = (ledger.capacity[entry.start : stop] - ledger.promised[entry.start : stop]).clip(0)
-        for offset in np.argsort(-left[:, 1], kind="stable").tolist():
-            device = entry.inventory.devices[offset]
-            if best is not None and left[offset, 1] <= best[0]:
-                break
-            if device.vendor == asked.vendor and ledger.is_open[entry.start + offset] and rules.accepts_type(device):
-                replicas, memory_mib, core_percent = left[offset].tolist()
-                text = f"{device.id} on {name} has {memory_mib} MiB, {core_percent} % compute, {replicas} replicas left"
-                best = (memory_mib, text)
-                break
-    return best[1] if best else "no candidate has an open device of a kind the Pod accepts"
+    rows = slice(0, ledger.row_count)
+    wanted = np.zeros(ledger.node_count + 1, np.bool_)
+    entries = (ledger.node(name) for name in candidates)
+    wanted[[entry.index for entry in entries if entry is not None]] = True
+    accepted = accepted_kinds(ledger, asked.vendor, request.rules[asked.vendor])
+    left = (ledger.capacity[rows] - ledger.promised[rows]).clip(0)
+    memory = np.where(ledger.is_open[rows] & accepted & wanted[ledger.node_of_row[rows]], left[:, 1], -1)
+    if not memory.size or memory.max() < 0:
+        return "no candidate has an open device of a kind the Pod accepts"
+    row = int(memory.argmax())
+    replicas, memory_mib, core_percent = left[row].tolist()
+    node, uuid = ledger.device_at(row)
+    return f"{uuid} on {node} has {memory_mib} MiB, {core_percent} % compute, {replicas} replicas left"

@@ -27,6 +27,7 @@ from hami_scheduler.ledger import Ledger, shortfall
 from hami_scheduler.locking import NodeLocks
 from hami_scheduler.placement import Placement
 from hami_scheduler.reasons import Misfit
+from hami_scheduler.refusals import Refusals
 from hami_scheduler.request import PodRequest, Policies, read_request
 from hami_scheduler.reservation import Stage
 from hamicommon.wire import keys
@@ -106,6 +107,7 @@ class Extender:
         self._settings = settings
         self._blocked = blocked
         self._book = EventBook()
+        self._refusals = Refusals()
 
     # Filter
 
@@ -117,7 +119,7 @@ class Extender:
             request = read_request(pod, self._cluster.vendors, self._settings.policies)
         except DecodeError as error:
             text = f"Pod {_name(pod)}, hami.io/device-scoring-weights: {error}"
-            self._refuse(pod, text, "scoring-weights")
+            self._refuse(pod, "scoring-weights", lambda: text)
             return FilterAnswer(error=text)
         if not request.asks_for_devices:
             return FilterAnswer(node_names=node_names, nodes=nodes)
@@ -137,10 +139,13 @@ class Extender:
             return FilterAnswer(node_names=[again])
         self._cluster.unreserve(request.uid)
         snapshot = self._cluster.snapshot
-        result = filter_nodes(request, candidates, snapshot)
+        result = filter_nodes(request, candidates, snapshot, refusals=self._refusals)
         if result.node is None or result.placement is None:
-            sentence = explanation.refusal(request, candidates, result.misfits, snapshot.ledger)
-            self._refuse(pod, sentence, explanation.reason_key(result.misfits))
+            self._refuse(
+                pod,
+                explanation.reason_key(result.misfits),
+                lambda: explanation.refusal(request, candidates, result.misfits, snapshot.ledger),
+            )
             return FilterAnswer(failed_nodes=result.failed_nodes)
         self._cluster.reserve(_grant(request, result.node, result.placement), now)
         self._book.forget(request.uid)
@@ -204,13 +209,13 @@ class Extender:
             return f"Pod {request.namespace}/{request.name} is bound to node {pod['spec']['nodeName']} already"
         return None
 
-    def _refuse(self, pod: Object, sentence: str, key: str) -> None:
+    def _refuse(self, pod: Object, key: str, explain: Callable[[], str]) -> None:
+        """Tell why *pod* gets no Node, once per kind of reason."""
         uid = (pod.get("metadata") or {}).get("uid") or ""
         if self._book.is_news(uid, key, self._clock.steady()):
+            sentence = explain()
             logger.info("No node chosen", pod=_name(pod), decision=sentence)
             self._api.tell(pod, "FilteringFailed", sentence, is_warning=True)
-        else:
-            logger.debug("No node chosen", pod=_name(pod), decision=sentence)
 
     # Bind
 

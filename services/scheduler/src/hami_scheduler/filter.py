@@ -6,7 +6,7 @@ Node is chosen, as HAMi does, because only one can be reserved. Neighbours: `scr
 `placement` decides, `explanation` tells.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from hami_scheduler.ledger import Ledger
 from hami_scheduler.placement import Placement, place
 from hami_scheduler.quota import Allowance, Quotas
 from hami_scheduler.reasons import Misfit, Reason
+from hami_scheduler.refusals import Known, Refusals
 from hami_scheduler.request import PodRequest
 from hami_scheduler.score import node_scores
 from hami_scheduler.screening import possible_nodes
@@ -50,15 +51,22 @@ class FilterResult:
 
 
 def filter_nodes(
-    request: PodRequest, candidates: Sequence[str], snapshot: Snapshot, *, explain_all: bool = False
+    request: PodRequest,
+    candidates: Sequence[str],
+    snapshot: Snapshot,
+    *,
+    explain_all: bool = False,
+    refusals: Refusals | None = None,
 ) -> FilterResult:
     """
     Return the best of *candidates* for *request*, or every candidate's reason.
 
     Candidates that are equally good are chosen by name. With *explain_all* those that lose by reasons are told, too.
+    *refusals* remembers what was refused, so that asking again costs little; it never changes the answer.
     """
     ledger = snapshot.ledger
     allowances = allowances_of(request, snapshot.quotas)
+    known = refusals.known_for(request, allowances) if refusals else {}
     possible = possible_nodes(ledger, request)
     indexes = _indexes(candidates, ledger)
     scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
@@ -73,7 +81,10 @@ def filter_nodes(
         misfits[name] = found
     if chosen is None or explain_all:
         rest = [name for name in candidates if name not in misfits and (chosen is None or name != chosen[0])]
-        misfits.update(_refusals(request, rest, ledger, allowances))
+        for name in rest:
+            misfit = _refusal(request, name, ledger, allowances, known)
+            if misfit is not None:
+                misfits[name] = misfit
     if chosen is None:
         return FilterResult(None, misfits=misfits)
     return FilterResult(*chosen, misfits=misfits)
@@ -113,8 +124,17 @@ def _by_rank(
         position += len(tied)
 
 
-def _refusals(
-    request: PodRequest, names: Iterable[str], ledger: Ledger, allowances: Mapping[str, Allowance]
-) -> dict[str, Misfit]:
-    found = ((name, try_node(request, name, ledger, allowances)) for name in names)
-    return {name: misfit for name, misfit in found if isinstance(misfit, Misfit)}
+def _refusal(
+    request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
+) -> Misfit | None:
+    entry = ledger.node(name)
+    if entry is None:
+        return UNREGISTERED
+    remembered = known.get(name)
+    if remembered is not None and remembered[0] == entry.version:
+        return remembered[1]
+    found = try_node(request, name, ledger, allowances)
+    if isinstance(found, Placement):
+        return None
+    known[name] = (entry.version, found)
+    return found

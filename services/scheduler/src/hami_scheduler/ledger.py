@@ -101,6 +101,12 @@ class Ledger:
         """Return the name of the Node at *index*."""
         return self._names[index] or ""
 
+    def device_at(self, row: int) -> tuple[str, str]:
+        """Return the Node and the UUID of the device at *row*."""
+        name = self.node_name(int(self.node_of_row[row]))
+        entry = self._nodes[name]
+        return name, entry.inventory.devices[row - entry.start].id
+
     def rows_of_uuid(self, uuid: str) -> frozenset[int]:
         """Return the rows of the devices called *uuid*; several only where two Nodes claim the same one."""
         return frozenset(self._rows_of_uuid.get(uuid, ()))

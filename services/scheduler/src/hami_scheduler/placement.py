@@ -99,9 +99,13 @@ def place(
 
 def _place_container(container: ContainerRequest, rooms: list[Room], trial: _Trial) -> Misfit | None:
     """Give *container* its devices of *rooms*, which end up sorted, or return why it cannot have them."""
+    trial.taken.append({})
+    for request in container.requests:
+        hopeless = _hopeless(request, rooms, trial)
+        if hopeless is not None:
+            return hopeless
     policy, weights = trial.request.device_policy, trial.request.weights
     scores = {room.device.id: device_score(room, container.requests, weights) for room in rooms}
-    trial.taken.append({})
     for request in container.requests:
         rules = trial.request.rules[request.vendor]
         order = device_order(
@@ -109,13 +113,38 @@ def _place_container(container: ContainerRequest, rooms: list[Room], trial: _Tri
         )
         rooms[:] = [rooms[position] for position in order]
         candidates = [room for room in rooms if room.device.vendor == request.vendor]
-        if request.count > len(candidates) and not _may_partition(candidates, rules):
-            return Misfit.of_node(Reason.NODE_DEVICES)
         chosen = _take(request, candidates, trial)
         if isinstance(chosen, Misfit):
             return chosen
         _grant(request.vendor, chosen, candidates, trial)
     return None
+
+
+def _hopeless(request: Request, rooms: Sequence[Room], trial: _Trial) -> Misfit | None:
+    """
+    Return why *request* fits in no order of devices, None where the order may matter.
+
+    Most Nodes that say no say it here, without a device being scored or sorted.
+    """
+    rules = trial.request.rules[request.vendor]
+    candidates = [room for room in rooms if room.device.vendor == request.vendor]
+    if request.count > len(candidates) and not _may_partition(candidates, rules):
+        return Misfit.of_node(Reason.NODE_DEVICES)
+    is_limited = trial.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
+    if is_limited or rules.is_numa_bound or any(room.device.mode == MODE for room in candidates):
+        return None
+    core_percent = cores_asked(request)
+    refusals: Counter[Reason] = Counter()
+    for room in candidates:
+        reason = refusal_of_kind(room, rules) or refusal_of_room(
+            room, memory_asked(request, room.device), core_percent, rules, _no_limit
+        )
+        refusals[reason or Reason.COUNT] += 1
+    return Misfit.of_devices(refusals, len(candidates)) if refusals[Reason.COUNT] < request.count else None
+
+
+def _no_limit(_uuid: str, _memory_mib: int, _core_percent: int) -> bool:
+    return True
 
 
 def _grant(vendor: str, chosen: Sequence[_Taken], candidates: Sequence[Room], trial: _Trial) -> None:
@@ -187,7 +216,7 @@ def _quota_check(request: Request, taken: list[_Taken], trial: _Trial) -> Callab
     """
     allowance = trial.allowances.get(request.vendor, UNLIMITED)
     if allowance == UNLIMITED:
-        return lambda _uuid, _memory_mib, _core_percent: True
+        return _no_limit
 
     def is_within_quota(uuid: str, memory_mib: int, core_percent: int) -> bool:
         here = (*(other.share for other in taken), Share(uuid, request.vendor, memory_mib, core_percent))

@@ -7,7 +7,7 @@ kube-scheduler writes it into the Pod's status and asks again whenever it differ
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -46,6 +46,26 @@ class Misfit:
     """Devices refused per reason; one entry with 0 where the Node as a whole is refused."""
     device_count: int = 0
     """Devices of the vendor asked for."""
+    reasons: tuple[Reason, ...] = field(init=False, compare=False)
+    """The distinct reasons, sorted."""
+    text: str = field(init=False, compare=False)
+    """
+    The `FailedNodes` value: `n/m Code` joined by `, `, sorted as text.
+
+    >>> Misfit(((Reason.MEMORY, 3), (Reason.COUNT, 1)), 4).text
+    '1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory'
+    >>> Misfit.of_node(Reason.NODE_DEVICES).text
+    'NodeInsufficientDevice'
+    """
+
+    def __post_init__(self) -> None:
+        """Word the misfit once; the same one is told for many Nodes, many times."""
+        reasons = tuple(sorted(reason for reason, _ in self.counts))
+        parts = (
+            reasons if not self.device_count else sorted(f"{n}/{self.device_count} {code}" for code, n in self.counts)
+        )
+        object.__setattr__(self, "reasons", reasons)
+        object.__setattr__(self, "text", ", ".join(parts))
 
     @classmethod
     def of_node(cls, reason: Reason) -> "Misfit":
@@ -56,22 +76,3 @@ class Misfit:
     def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":
         """Return the refusal of a Node by its devices; reasons that hit no device are left out."""
         return cls(tuple((reason, count) for reason, count in counts.items() if count), device_count)
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """The distinct reasons, in the order of the text."""
-        return tuple(sorted(reason for reason, _ in self.counts))
-
-    @property
-    def text(self) -> str:
-        """
-        The `FailedNodes` value: `n/m Code` joined by `, `, sorted as text.
-
-        >>> Misfit(((Reason.MEMORY, 3), (Reason.COUNT, 1)), 4).text
-        '1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory'
-        >>> Misfit.of_node(Reason.NODE_DEVICES).text
-        'NodeInsufficientDevice'
-        """
-        if not self.device_count:
-            return ", ".join(self.reasons)
-        return ", ".join(sorted(f"{count}/{self.device_count} {reason}" for reason, count in self.counts))

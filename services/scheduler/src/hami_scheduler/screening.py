@@ -39,8 +39,7 @@ def acceptable_devices(ledger: Ledger, asked: Request, rules: Rules) -> NDArray[
     """Return per Node index how many devices can take one share of *asked* as things stand."""
     rows = slice(0, ledger.row_count)
     capacity, promised = ledger.capacity[rows], ledger.promised[rows]
-    accepted = np.array([_accepts(kind, asked.vendor, rules) for kind in ledger.kinds] or [False], np.bool_)
-    ok = ledger.is_open[rows] & accepted[ledger.kind_of_row[rows]] & _has_room(capacity, promised, asked)
+    ok = ledger.is_open[rows] & accepted_kinds(ledger, asked.vendor, rules) & _has_room(capacity, promised, asked)
     if rules.is_mutex:
         ok &= promised[:, 0] == 0
     if (rules.use_uuids or "").strip():
@@ -51,6 +50,12 @@ def acceptable_devices(ledger: Ledger, asked: Request, rules: Rules) -> NDArray[
         # A device in MIG mode can serve one request several times; how often only the exact walk knows.
         counts[ledger.node_of_row[rows][ok & partitioned]] += asked.count
     return counts
+
+
+def accepted_kinds(ledger: Ledger, vendor: str, rules: Rules) -> Bools:
+    """Return per device row whether *rules* accept a device of its vendor, model and mode."""
+    accepted = np.array([_accepts(kind, vendor, rules) for kind in ledger.kinds] or [False], np.bool_)
+    return accepted[ledger.kind_of_row[: ledger.row_count]]
 
 
 def _has_room(capacity: NDArray[np.int64], promised: NDArray[np.int64], asked: Request) -> Bools:

@@ -1,0 +1,43 @@
+"""
+Remember which Nodes refused which kind of request, for as long as nothing there changed.
+
+Owns a memory that never changes an answer: kube-scheduler asks about every waiting Pod at every change in the
+cluster, and most of the answers are the same as before. Neighbours: `filter` asks and fills, `ledger` numbers every
+change of a Node.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from hami_scheduler.quota import Allowance
+from hami_scheduler.reasons import Misfit
+from hami_scheduler.request import PodRequest
+
+Known = dict[str, tuple[int, Misfit]]
+"""Per Node name: the version of the Node, and why it refused then."""
+
+_KINDS_REMEMBERED = 16
+"""Requests of different kinds; 5000 Nodes take some 400 KiB each."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Refusals per kind of request, the kinds used last."""
+
+    _known: OrderedDict[Hashable, Known] = field(default_factory=OrderedDict)
+
+    def known_for(self, request: PodRequest, allowances: Mapping[str, Allowance]) -> Known:
+        """Return what is known of requests like *request*, to be read and added to."""
+        kind = (
+            tuple((container.kind, container.requests) for container in request.containers),
+            tuple(sorted(request.rules.items(), key=lambda item: item[0])),
+            request.device_policy,
+            request.weights,
+            tuple(sorted(allowances.items(), key=lambda item: item[0])),
+        )
+        known = self._known.setdefault(kind, {})
+        self._known.move_to_end(kind)
+        if len(self._known) > _KINDS_REMEMBERED:
+            self._known.popitem(last=False)
+        return known
