@@ -79,6 +79,7 @@ class Reflector:
         replace: Callable[[list[dict[str, Any]]], None],
         upsert: Callable[[dict[str, Any]], None],
         delete: Callable[[dict[str, Any]], None],
+        backoff: Backoff | None = None,
     ) -> None:
         """Follow the collection at *path*; nothing happens before `run`."""
         self.synced = asyncio.Event()
@@ -89,7 +90,7 @@ class Reflector:
         self._replace = replace
         self._upsert = upsert
         self._delete = delete
-        self._backoff = Backoff()
+        self._backoff = backoff or Backoff()
         self._heard: float | None = None
 
     def age_seconds(self) -> float:

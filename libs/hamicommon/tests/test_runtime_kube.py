@@ -1,0 +1,390 @@
+"""
+The API client against a real HTTP server: what travels, what comes back, and how it finds its credentials.
+"""
+
+import base64
+import datetime
+import ipaddress
+import ssl
+import stat
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from kubernetes.aio.config import incluster_config
+
+from hamicommon.runtime import kube as kube_module
+from hamicommon.runtime.kube import Conflict, Gone, Kube, KubeConfigError, KubeError, NotFound, Unreachable, event
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Answer every request with *handler* and yield the port."""
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def a_kubeconfig(folder: Path, server: str, user: dict[str, Any] | None = None, **cluster: Any) -> str:
+    """Write a kubeconfig for *server* and return its path."""
+    path = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {"token": "secret"}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+@asynccontextmanager
+async def asking(handler: Handler, folder: Path) -> AsyncIterator[Kube]:
+    """Yield a client of a server that answers with *handler*."""
+    async with (
+        serving(handler) as port,
+        await Kube.connect(a_kubeconfig(folder, f"http://127.0.0.1:{port}"), "me/1") as kube,
+    ):
+        yield kube
+
+
+def answering(status: int, body: Any = None, headers: dict[str, str] | None = None) -> Handler:
+    """Return a handler that always answers the same."""
+
+    async def handle(_request: web.Request) -> web.StreamResponse:
+        return web.json_response(body, status=status, headers=headers)
+
+    return handle
+
+
+async def test_objects_travel_as_plain_json_with_token_and_user_agent(tmp_path: Path) -> None:
+    """A request carries what the API server needs to know who asks."""
+    seen: dict[str, Any] = {}
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.update(request.headers, path=request.path_qs)
+        return web.json_response({"kind": "Node", "metadata": {"name": "n1"}})
+
+    async with (
+        serving(handle) as port,
+        await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}"), "me/1") as kube,
+    ):
+        node = await kube.get("/api/v1/nodes/n1", resourceVersion="0")
+
+    assert {"kind": "Node", "metadata": {"name": "n1"}} == node
+    assert "Bearer secret" == seen["Authorization"]
+    assert "me/1" == seen["User-Agent"]
+    assert "/api/v1/nodes/n1?resourceVersion=0" == seen["path"]
+
+
+async def test_each_verb_is_the_http_method_it_names(tmp_path: Path) -> None:
+    """A merge patch says that it is one, which decides what the server does with lists and nulls."""
+    seen: list[tuple[str, str, str]] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.append((request.method, request.headers["Content-Type"], await request.text()))
+        return web.json_response({})
+
+    async with (
+        serving(handle) as port,
+        await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}"), "t") as kube,
+    ):
+        await kube.create("/api/v1/namespaces/default/pods", {"kind": "Pod"})
+        await kube.merge_patch("/api/v1/nodes/n1", {"metadata": {"annotations": {"a": None}}})
+        await kube.delete("/api/v1/nodes/n1")
+
+    assert ("POST", "application/json", '{"kind": "Pod"}') == seen[0]
+    assert ("PATCH", "application/merge-patch+json", '{"metadata": {"annotations": {"a": null}}}') == seen[1]
+    assert "DELETE" == seen[2][0]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(404, NotFound), (409, Conflict), (410, Gone), (403, KubeError), (500, KubeError)]
+)
+async def test_a_refusal_is_an_error_with_the_servers_reason(
+    tmp_path: Path, status: int, kind: type[KubeError]
+) -> None:
+    """The Status message reaches whoever reads the log, together with what was asked."""
+    body = {"kind": "Status", "reason": "TheReason", "message": "the message", "code": status}
+    async with asking(answering(status, body), tmp_path) as kube:
+        with pytest.raises(kind) as raised:
+            await kube.get("/api/v1/nodes/n1")
+
+    assert f"/api/v1/nodes/n1: {status} TheReason: the message" == str(raised.value)
+    assert (status, "TheReason", "/api/v1/nodes/n1") == (
+        raised.value.status,
+        raised.value.reason,
+        raised.value.path,
+    )
+
+
+async def test_the_wait_a_server_asks_for_is_in_the_error(tmp_path: Path) -> None:
+    """Whoever asks again can know when."""
+    async with asking(answering(429, {}, {"Retry-After": "7"}), tmp_path) as kube:
+        with pytest.raises(KubeError) as raised:
+            await kube.get("/api")
+
+    assert 7.0 == raised.value.retry_after_seconds
+
+
+async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+    """A refused connection is told from a refused request."""
+    async with await Kube.connect(a_kubeconfig(tmp_path, "http://127.0.0.1:1"), "t") as kube:
+        with pytest.raises(Unreachable, match=r"/api/v1/nodes: ClientConnectorError"):
+            await kube.get("/api/v1/nodes")
+
+
+async def test_a_server_that_does_not_answer_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request waits for ever."""
+
+    async def silent(_request: web.Request) -> web.StreamResponse:
+        await kube_module.asyncio.sleep(5)
+        return web.Response()
+
+    async with (
+        serving(silent) as port,
+        await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}"), "t") as kube,
+    ):
+        with pytest.raises(Unreachable, match="TimeoutError"):
+            await kube._send(kube_module._Call("GET", "/api", seconds=0.1))
+
+
+@pytest.mark.parametrize("text", ["not json", "[]", '"text"', "{"])
+async def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str) -> None:
+    """What a proxy puts in the way is not mistaken for an object."""
+
+    async def handle(_request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text)
+
+    async with (
+        serving(handle) as port,
+        await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}"), "t") as kube,
+    ):
+        with pytest.raises(KubeError, match="the answer is"):
+            await kube.get("/api/v1/nodes/n1")
+
+
+async def test_items_yields_every_object_of_every_page(tmp_path: Path) -> None:
+    """Pages are the client's business, not the caller's."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        start = int(request.query.get("continue", 0))
+        following = {"continue": str(start + 2)} if start < 4 else {}
+        return web.json_response(
+            {"metadata": {"resourceVersion": "1", **following}, "items": [{"n": start}, {"n": start + 1}]}
+        )
+
+    async with (
+        serving(handle) as port,
+        await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}"), "t") as kube,
+    ):
+        assert [0, 1, 2, 3, 4, 5] == [item["n"] async for item in kube.items("/api/v1/nodes")]
+
+
+async def test_a_token_that_expired_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rotated token file costs one more request, not an error."""
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        good = request.headers["Authorization"] == "Bearer new"
+        return web.json_response({"ok": good}, status=200 if good else 401)
+
+    async with serving(handle) as port:
+        config = a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}", {"tokenFile": str(token)})
+        async with await Kube.connect(config, "t") as kube:
+            token.write_text("new")
+            kube._credentials_read = time.monotonic() - 2
+            assert {"ok": True} == await kube.get("/api")
+
+
+async def test_an_exec_plugin_provides_the_token(tmp_path: Path) -> None:
+    """Clouds hand out tokens through a program."""
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        "#!/bin/sh\n"
+        'echo \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"made"}}\'\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    seen: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"])
+        return web.json_response({})
+
+    async with serving(handle) as port:
+        user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+        async with await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}", user), "t") as kube:
+            await kube.get("/api")
+
+    assert ["Bearer made"] == seen
+
+
+async def test_inside_a_cluster_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no kubeconfig anywhere the mounted token and authority are the credentials."""
+    key, certificate = an_identity("127.0.0.1")
+    seen: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"])
+        return web.json_response({})
+
+    (tmp_path / "token").write_text("mounted\n")
+    (tmp_path / "ca.crt").write_bytes(certificate)
+    (tmp_path / "tls.crt").write_bytes(certificate)
+    (tmp_path / "tls.key").write_bytes(key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    async with serving(handle, context) as port:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+        async with await Kube.connect(None, "t") as kube:
+            await kube.get("/api")
+
+    assert ["bearer mounted"] == seen
+
+
+async def test_a_client_certificate_from_the_kubeconfig_is_shown(tmp_path: Path) -> None:
+    """Mutual TLS with an authority and a certificate that are inside the file."""
+    server_key, server_certificate = an_identity("127.0.0.1")
+    client_key, client_certificate = an_identity("client")
+    for name, content in {"s.crt": server_certificate, "s.key": server_key, "ca.crt": client_certificate}.items():
+        (tmp_path / name).write_bytes(content)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.crt"))
+    context.load_cert_chain(tmp_path / "s.crt", tmp_path / "s.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    async with serving(answering(200, {"ok": True}), context) as port:
+        config = a_kubeconfig(
+            tmp_path,
+            f"https://127.0.0.1:{port}",
+            {
+                "client-certificate-data": base64.b64encode(client_certificate).decode(),
+                "client-key-data": base64.b64encode(client_key).decode(),
+            },
+            **{"certificate-authority-data": base64.b64encode(server_certificate).decode()},
+        )
+        async with await Kube.connect(config, "t") as kube:
+            assert {"ok": True} == await kube.get("/api")
+
+
+async def test_a_server_with_a_foreign_certificate_is_unreachable(tmp_path: Path) -> None:
+    """TLS is verified, and the reason is in the error."""
+    key, certificate = an_identity("127.0.0.1")
+    _, other = an_identity("127.0.0.1")
+    (tmp_path / "s.crt").write_bytes(certificate)
+    (tmp_path / "s.key").write_bytes(key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "s.crt", tmp_path / "s.key")
+    async with serving(answering(200, {}), context) as port:
+        config = a_kubeconfig(
+            tmp_path,
+            f"https://127.0.0.1:{port}",
+            **{"certificate-authority-data": base64.b64encode(other).decode()},
+        )
+        async with await Kube.connect(config, "t") as kube:
+            with pytest.raises(Unreachable, match="certificate"):
+                await kube.get("/api")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: [", "current-context: nowhere\ncontexts: []\n"])
+async def test_a_broken_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+    """The error says which file, whatever is wrong inside."""
+    path = tmp_path / "broken"
+    path.write_text(text)
+    with pytest.raises(KubeConfigError, match=str(path)):
+        await Kube.connect(str(path), "t")
+
+
+async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+    """A path that was asked for is not silently replaced by another source."""
+    with pytest.raises(KubeConfigError, match="nowhere: no such file"):
+        await Kube.connect(str(tmp_path / "nowhere"), "t")
+
+
+async def test_no_credentials_at_all_says_where_was_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message lists every source."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(KubeConfigError, match=r"\$KUBECONFIG and ~/.kube/config are absent, and in-cluster"):
+        await Kube.connect(None, "t")
+
+
+async def test_an_event_that_is_refused_is_no_error(tmp_path: Path) -> None:
+    """News that cannot be told must not stop what it is about."""
+    async with asking(answering(403, {"message": "no"}), tmp_path) as kube:
+        pod = {"kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}}
+        assert not await kube.record_event(pod, "R", "m", component="c")
+
+
+def test_an_event_names_its_object_and_fits_the_api() -> None:
+    """Long texts are cut to what the API takes, in whole characters."""
+    pod = {"kind": "Pod", "metadata": {"name": "p" * 253, "namespace": "ns", "uid": "u"}}
+    made = event(
+        pod, "Reason", "ä" * 2000, component="c", warning=True, now=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    )
+
+    assert {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "p" * 253, "uid": "u"} == made[
+        "involvedObject"
+    ]
+    assert len(made["metadata"]["name"]) <= 253
+    assert len(made["message"].encode()) <= 1024
+    assert ("Warning", "2026-01-01T00:00:00Z") == (made["type"], made["firstTimestamp"])
+
+
+def test_an_event_about_a_node_lives_in_the_default_namespace() -> None:
+    """Cluster-wide objects have no namespace, events must have one."""
+    made = event(
+        {"kind": "Node", "metadata": {"name": "n"}}, "R", "m", component="c", now=datetime.datetime.now(datetime.UTC)
+    )
+
+    assert "default" == made["metadata"]["namespace"]
+    assert "namespace" not in made["involvedObject"]
+
+
+def an_identity(name: str) -> tuple[bytes, bytes]:
+    """Return the PEM key and self-signed certificate of *name*."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    alternative: x509.GeneralName = x509.DNSName(name)
+    if name[0].isdigit():
+        alternative = x509.IPAddress(ipaddress.ip_address(name))
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return pem, certificate.public_bytes(serialization.Encoding.PEM)
