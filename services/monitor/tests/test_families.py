@@ -147,12 +147,15 @@ def test_idle_time_counts_from_the_last_launch(last_kernel_seconds, expected):
     assert expected == [value for _, value in found["hami_container_last_kernel_elapsed_seconds"]]
 
 
-def test_container_that_has_not_started_has_its_grant_as_limit():
+@pytest.mark.parametrize(
+    "usages", [pytest.param({}, id="no-region"), pytest.param({KEY: ContainerUsage(())}, id="region-without-devices")]
+)
+def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(usages):
     """Series begin with the grant: nothing used of what was promised, in the driver's order of devices."""
     shares = {"main": (Share("GPU-b", "NVIDIA", 2000, 0), Share("GPU-a", "NVIDIA", 1000, 0))}
-    host_devices = (a_host_device(), a_host_device(index=1, uuid="GPU-b"))
+    order = {"GPU-a": 0, "GPU-b": 1}
 
-    found = samples(an_observation(usages={}, pods=(a_pod(shares=shares),), host_devices=host_devices))
+    found = samples(an_observation(usages=usages, pods=(a_pod(shares=shares),), device_order=order))
 
     assert [("0", "GPU-a", 1000 * MIB), ("1", "GPU-b", 2000 * MIB)] == [
         (labels["vdevice_index"], labels["device_uuid"], value)

@@ -51,6 +51,8 @@ class Observation:
     refused: frozenset[ContainerKey] = frozenset()
     """Containers whose region cannot be read: nothing is said of what they use."""
     host_devices: tuple[HostDevice, ...] = ()
+    device_order: Mapping[str, int] = field(default_factory=dict)
+    """Index of each UUID on the host, as the driver last said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,14 +240,15 @@ def _host_family(family: HostFamily, observation: Observation) -> GaugeMetricFam
 
 
 def _shown_devices(observation: Observation) -> Iterator[ShownDevice]:
-    """Yield the devices of each container of each Pod: as used where there is a region, else as granted."""
-    order = {device.uuid: device.index for device in observation.host_devices}
+    """Yield the devices of each container of each Pod: as used where a region names them, else as granted."""
     for pod in observation.pods:
         for container in pod.containers:
             key = ContainerKey(pod.uid, container)
             if container not in pod.shown or key in observation.refused:
                 continue
-            usage = observation.usages.get(key) or _granted(pod, container, order)
+            usage = observation.usages.get(key)
+            if usage is None or not usage.devices:
+                usage = _granted(pod, container, observation.device_order)
             last = usage.last_kernel_seconds
             idle_seconds = None if last is None else max(0.0, observation.now_seconds - last)
             for device in usage.devices:

@@ -5,6 +5,7 @@ Owns the copy of them that everything else reads. Neighbours: `hamicommon.runtim
 what a Pod means here.
 """
 
+import asyncio
 from typing import Any
 
 import structlog
@@ -39,18 +40,18 @@ class Pods:
         await self._reflector.run()
 
     @property
-    def is_synced(self) -> bool:
-        """Whether the first complete list has arrived."""
-        return self._reflector.synced.is_set()
+    def synced(self) -> asyncio.Event:
+        """Set once the first complete list has arrived."""
+        return self._reflector.synced
 
     @property
     def lists(self) -> int:
         """Complete lists so far."""
-        return self._reflector.restarts + self.is_synced
+        return self._reflector.restarts + self.synced.is_set()
 
     def cache(self) -> PodCache:
         """Return which Pods exist, and how fresh that is."""
-        return PodCache(frozenset(self._pods), self.is_synced, self._reflector.age_seconds())
+        return PodCache(frozenset(self._pods), self.synced.is_set(), self._reflector.age_seconds())
 
     def shown(self) -> tuple[MonitoredPod, ...]:
         """Return the Pods with devices."""

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from importlib import metadata
 
 import structlog
@@ -39,28 +40,32 @@ logger = structlog.get_logger()
 class Monitor:
     """One life of the monitor: what it holds between rounds, scrapes and readings of the driver."""
 
-    def __init__(self, settings: Config, pods: Pods, nvml: Nvml) -> None:
-        """Hold nothing yet."""
+    def __init__(
+        self, settings: Config, pods: Pods, nvml: Nvml, monotonic_seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Hold nothing yet; *monotonic_seconds* tells how time passes."""
+        self._monotonic_seconds = monotonic_seconds
         self._settings = settings
         self._pods = pods
         self._nvml = nvml
         self._directories = Directories(settings.hook_path)
         self._regions = Regions(self._directories.path)
         self._host_devices: tuple[HostDevice, ...] = ()
+        self._device_order: dict[str, int] = {}
         self._driver_problem: str | None = "not asked yet"
         self._scan_problem: str | None = None
         self._odd_names: tuple[str, ...] = ()
         self._removed = 0
         self._rounds = 0
-        self._last_round = time.monotonic()
+        self._last_round = self._monotonic_seconds()
 
     async def run_rounds(self) -> None:
         """Scan and give feedback, once an interval, until cancelled."""
         while True:
-            began = time.monotonic()
+            began = self._monotonic_seconds()
             await self.round()
-            self._last_round = time.monotonic()
-            await asyncio.sleep(max(0.0, self._settings.round_seconds - (time.monotonic() - began)))
+            self._last_round = self._monotonic_seconds()
+            await asyncio.sleep(max(0.0, self._settings.round_seconds - (self._monotonic_seconds() - began)))
 
     async def round(self) -> None:
         """Look at the directories, delete what is abandoned, and store what the containers' activity asks for."""
@@ -91,6 +96,7 @@ class Monitor:
                 self._report_driver(str(error))
                 await asyncio.sleep(backoff.next_seconds(at_least=self._settings.round_seconds))
                 continue
+            self._device_order = {device.uuid: device.index for device in self._host_devices}
             backoff.reset()
             self._report_driver(None)
             await asyncio.sleep(self._settings.round_seconds)
@@ -105,6 +111,7 @@ class Monitor:
             usages=usages,
             refused=frozenset(self._regions.refusals),
             host_devices=self._host_devices,
+            device_order=self._device_order,
         )
 
     def status(self) -> MonitorStatus:
@@ -121,14 +128,14 @@ class Monitor:
 
     def live(self) -> str | None:
         """Return None while rounds are finished in time, else what is wrong."""
-        silent_seconds = time.monotonic() - self._last_round
+        silent_seconds = self._monotonic_seconds() - self._last_round
         if silent_seconds > max(STALLED_SECONDS, 12 * self._settings.round_seconds):
             return f"the last round ended {silent_seconds:.0f} s ago"
         return None
 
     def ready(self) -> str | None:
         """Return None once scrapes show every container of the Node, else what is missing."""
-        if not self._pods.is_synced:
+        if not self._pods.synced.is_set():
             return f"the Pods of node {self._settings.node_name} have not been listed yet"
         return self._scan_problem or (None if self._rounds else "the first round has not ended yet")
 

@@ -53,13 +53,19 @@ class RegionFile:
     """One open region file."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Take over *descriptor*, which is open for reading and writing; use `open`."""
+        """
+        Look at the file behind *descriptor*, which is open for reading and writing; `open` makes one.
+
+        Raises:
+            RegionRefusedError: it is no regular file, or no region of a known layout.
+        """
         self._path = path
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
-        self._page: mmap.mmap | None = None
-        self._page_start = 0
-        self._layout: Layout | None = None
+        if not stat.S_ISREG(self._status.st_mode):
+            raise self._refused(Refusal.UNREADABLE, f"is not a regular file but {stat.filemode(self._status.st_mode)}")
+        self._layout = self._detect()
+        self._page_start, self._page = self._map()
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -70,11 +76,16 @@ class RegionFile:
             RegionRefusedError: it cannot be opened, is no regular file, or is no region of a known layout.
         """
         try:
-            file = cls(path, os.open(path, OPEN_FLAGS))
+            descriptor = os.open(path, OPEN_FLAGS)
         except OSError as error:
             raise RegionRefusedError(path, Refusal.UNREADABLE, f"cannot be opened: {error.strerror}") from error
         try:
-            file._begin()
+            file = cls(path, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        try:
+            file.read()
         except BaseException:
             file.close()
             raise
@@ -97,8 +108,11 @@ class RegionFile:
         Raises:
             RegionRefusedError: the file was shrunk, or is no longer of the layout it was opened with.
         """
+        size = os.fstat(self._descriptor).st_size
+        if size < self._layout.region_size:
+            raise self._refused(Refusal.TRUNCATED, f"has {size} bytes, {self._layout.name} has more")
         layout = self._detect()
-        if self._layout is not None and layout is not self._layout:
+        if layout is not self._layout:
             raise self._refused(Refusal.UNKNOWN_LAYOUT, f"was {self._layout.name}, now says {layout.name}")
         view = memoryview(_scratch.setdefault(layout.region_size, bytearray(layout.region_size)))
         self._fill(view, layout.proc_num - layout.slot_size, layout.region_size)
@@ -117,7 +131,6 @@ class RegionFile:
         Raises:
             RegionRefusedError: the file was shrunk and no longer holds them.
         """
-        assert self._layout is not None
         stored = []
         for name, offset, value in (
             ("recent_kernel", self._layout.recent_kernel, write.recent_kernel),
@@ -129,41 +142,27 @@ class RegionFile:
         return stored
 
     def close(self) -> None:
-        """Unmap and close; a second call does nothing."""
-        if self._page is not None:
-            self._page.close()
-            self._page = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _begin(self) -> None:
-        if not stat.S_ISREG(self._status.st_mode):
-            raise self._refused(Refusal.UNREADABLE, f"is not a regular file but {stat.filemode(self._status.st_mode)}")
-        layout = self._detect()
-        self.read()
-        self._map(layout)
-        self._layout = layout
-
-    def _map(self, layout: Layout) -> None:
-        first = min(layout.recent_kernel, layout.utilization_switch)
-        last = max(layout.recent_kernel, layout.utilization_switch)
-        self._page_start = first - first % mmap.ALLOCATIONGRANULARITY
-        try:
-            self._page = mmap.mmap(self._descriptor, last + 4 - self._page_start, offset=self._page_start)
-        except (OSError, ValueError) as error:
-            raise self._refused(Refusal.TRUNCATED, f"cannot be mapped: {error}") from error
+        """Unmap and close."""
+        self._page.close()
+        os.close(self._descriptor)
 
     def _detect(self) -> Layout:
-        size = os.fstat(self._descriptor).st_size
         try:
-            layout = detect_layout(size, os.pread(self._descriptor, HEADER_BYTES, 0))
+            size = os.fstat(self._descriptor).st_size
+            return detect_layout(size, os.pread(self._descriptor, HEADER_BYTES, 0))
         except DecodeError as error:
-            shrunk = self._layout is not None and size < self._layout.region_size
-            raise self._refused(Refusal.TRUNCATED if shrunk else Refusal.UNKNOWN_LAYOUT, str(error)) from error
+            raise self._refused(Refusal.UNKNOWN_LAYOUT, str(error)) from error
         except OSError as error:
             raise self._refused(Refusal.UNREADABLE, f"cannot be read: {error.strerror}") from error
-        return layout
+
+    def _map(self) -> tuple[int, mmap.mmap]:
+        """Map the page of the two fields; return where in the file it begins, and the mapping."""
+        first, last = sorted((self._layout.recent_kernel, self._layout.utilization_switch))
+        start = first - first % mmap.ALLOCATIONGRANULARITY
+        try:
+            return start, mmap.mmap(self._descriptor, last + 4 - start, offset=start)
+        except (OSError, ValueError) as error:
+            raise self._refused(Refusal.TRUNCATED, f"cannot be mapped: {error}") from error
 
     def _fill(self, view: memoryview, start: int, end: int) -> None:
         """Read the bytes *start* to *end* of the file into their place in *view*."""
@@ -175,7 +174,6 @@ class RegionFile:
             raise self._refused(Refusal.TRUNCATED, f"ends at byte {start + count}, before byte {end}")
 
     def _store(self, offset: int, value: int) -> None:
-        assert self._page is not None
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
         try:
             store_int32(start + offset - self._page_start, value)
