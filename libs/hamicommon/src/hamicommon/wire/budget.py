@@ -10,12 +10,13 @@ from typing import Final
 from hamicommon.wire.errors import DecodeError
 
 _FLOOR_BYTES: Final = 256 * 1024
-_BYTES_PER_CHARACTER: Final = 8
-"""Less than ten: the decoder's own temporaries come on top."""
+_BYTES_PER_CHARACTER: Final = 9
+"""Less than ten: a decoder's own temporaries come on top."""
 
 POINTER_BYTES: Final = 18
 """What an item costs its list and the tuple made of it."""
-_STRING_BYTES: Final = 56
+_STRING_BYTES: Final = 49
+_WIDE_STRING_BYTES: Final = 76
 
 
 class Budget:
@@ -41,4 +42,4 @@ class Budget:
 
     def spend_string(self, text: str) -> None:
         """Account for a string that the value keeps."""
-        self.spend(_STRING_BYTES + len(text) * (1 if text.isascii() else 4))
+        self.spend(_STRING_BYTES + len(text) if text.isascii() else _WIDE_STRING_BYTES + 4 * len(text))

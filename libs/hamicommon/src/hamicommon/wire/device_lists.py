@@ -57,13 +57,6 @@ def _names(members: str, uuid: str) -> bool:
 
 
 def _part_of(members: str, model: str) -> bool:
-    shouted = _upper(model)
+    shouted = model.upper()
     trimmed = (member.strip(GO_BLANKS) for member in pieces(members, ","))
-    return any(member and _upper(member) in shouted for member in trimmed)
-
-
-def _upper(text: str) -> str:
-    """Return *text* in upper case, one character for one as Go's `strings.ToUpper`, so `ß` stays."""
-    if text.isascii():
-        return text.upper()
-    return "".join(upper if len(upper := character.upper()) == 1 else character for character in text)
+    return any(member and member.upper() in shouted for member in trimmed)

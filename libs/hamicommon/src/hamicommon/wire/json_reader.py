@@ -27,7 +27,9 @@ Read one value: takes the reader and what the place held before (None: nothing),
 The previous value matters because Go decodes into it: `null` and repeated keys keep or extend what is there.
 """
 
+_BLANKS: Final = frozenset(" \t\n\r")
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
+_NUMBER_STARTS: Final = "-0123456789"
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _GO_NESTING: Final = 10000
@@ -39,6 +41,7 @@ _NAMED_NESTING: Final = 8
 _DICT_BYTES: Final = 240
 _ENTRY_BYTES: Final = 110
 _NUMBER_BYTES: Final = 32
+_TUPLE_BYTES: Final = 56
 
 
 class Reader:
@@ -54,8 +57,11 @@ class Reader:
 
     def peek(self) -> str:
         """Skip blanks and return the next character, empty at the end."""
-        self.at = _BLANK.match(self.text, self.at).end()  # type: ignore[union-attr]  # matches everywhere
-        return self.text[self.at : self.at + 1]
+        character = self.text[self.at : self.at + 1]
+        if character in _BLANKS:
+            self.at = _BLANK.match(self.text, self.at).end()  # type: ignore[union-attr]  # matches everywhere
+            return self.text[self.at : self.at + 1]
+        return character
 
     def unexpected(self, wanted: str) -> DecodeError:
         """Return the error that the next character is not *wanted*."""
@@ -207,11 +213,12 @@ def whole_number(bits: int, *, signed: bool = True) -> Kind:
     def read(reader: Reader, old: int | None) -> int:
         if reader.null():
             return old or 0
-        if not (reader.peek() == "-" or reader.peek().isdigit()):
+        character = reader.peek()
+        if character not in _NUMBER_STARTS or not character:
             raise _mismatch(reader, "a number")
         start = reader.at
         text = reader.number()
-        if not text.lstrip("-").isdigit():
+        if not (text.isdigit() or text[1:].isdigit()):
             raise DecodeError(f"character {start}", f"{quote(text)} is not a whole number")
         # "-0" has a sign, and Go's unsigned fields take none.
         if len(text) > longest or not low <= int(text) <= high or (text == "-0" and not signed):
@@ -241,6 +248,7 @@ def array(item: Kind) -> Kind:
             raise _mismatch(reader, "a list")
         if reader.take("]"):
             return ()
+        reader.budget.spend(_TUPLE_BYTES)
         items: list[Any] = []
         before = old or ()
         while True:
@@ -383,7 +391,7 @@ _FOUND: Final = {'"': "a string", "[": "a list", "{": "an object", "t": "true", 
 def _mismatch(reader: Reader, wanted: str) -> DecodeError:
     """Return the error that a value of another type is next."""
     character = reader.peek()
-    found = _FOUND.get(character) or ("a number" if character == "-" or character.isdigit() else "")
+    found = _FOUND.get(character) or ("a number" if character and character in _NUMBER_STARTS else "")
     if found:
         return DecodeError(f"character {reader.at}", f"expected {wanted}, found {found}")
     return reader.unexpected(wanted)

@@ -88,9 +88,7 @@ def decode_node_devices(text: str) -> tuple[Device, ...]:
 
     Raises: DecodeError when the text is in no form, or any one device is malformed.
     """
-    if text.lstrip(" \t\r\n").startswith("["):
-        return _decode_json(text)
-    return _decode_text(text)
+    return _decode_json(text) if _is_json(text) else _decode_text(text)
 
 
 def encode_node_devices(devices: Iterable[Device], version: WireVersion = NEWEST, vendor: str = "NVIDIA") -> str:
@@ -105,12 +103,22 @@ def encode_node_devices(devices: Iterable[Device], version: WireVersion = NEWEST
 
     What *version* has no field for is left out.
 
-    Raises: EncodeError when the text form cannot carry a name because of `,` or `:` in it.
+    No devices are the empty text in the text form, which no reader takes for an inventory.
+
+    Raises: EncodeError when the text form cannot carry a name because of `,` or `:` in it, or `[` before it.
     """
     form = node_form(version, vendor)
     if form is NodeForm.JSON:
         return compact([_json_device(device, version) for device in devices])
-    return "".join(_text_device(index, device, form) for index, device in enumerate(devices))
+    text = "".join(_text_device(index, device, form) for index, device in enumerate(devices))
+    if _is_json(text):
+        raise EncodeError("device 0, field id", f"{quote(text)} begins with '[' and would be read as JSON")
+    return text
+
+
+def _is_json(text: str) -> bool:
+    """Say whether *text* is the JSON form: its first character is a bracket."""
+    return text.lstrip(" \t\r\n").startswith("[")
 
 
 def _decode_text(text: str) -> tuple[Device, ...]:

@@ -22,13 +22,15 @@ from hamicommon.model import ContainerShares, PodShares, Share
 from hamicommon.wire.budget import POINTER_BYTES, Budget
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.strconv import parse_int
-from hamicommon.wire.text import pieces
+from hamicommon.wire.text import pieces, spans
 from hamicommon.wire.version import NEWEST, WireVersion
 
 _FIELDS: Final = 4
 _SHARE_BYTES: Final = 64
 _TUPLE_BYTES: Final = 56
 _INT_BYTES: Final = 28
+_REMEMBERED: Final = 64
+"""Texts remembered, so that equal ones share a value; a Pod has a few."""
 
 
 def decode_pod_devices(text: str) -> PodShares:
@@ -47,30 +49,31 @@ def decode_pod_devices(text: str) -> PodShares:
 
 
 class _Decoder:
-    """The walk over one text: remembers the last device, because hostile texts repeat, and what the value costs."""
+    """The walk over one text: what the value costs, and what was read before, because texts repeat themselves."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._budget = Budget(len(text))
         self._types: dict[str, str] = {}
-        self._last_text = ""
+        self._amounts: dict[str, int] = {}
+        self._last_piece = ""
         self._last_share: Share | None = None
 
     def decode(self) -> PodShares:
         containers: list[ContainerShares] = []
-        for index, part in enumerate(pieces(self._text, ";")):
+        for index, (start, stop) in enumerate(spans(self._text, ";")):
             self._budget.spend(POINTER_BYTES)
-            containers.append(self._container(part, index) if part else ())
+            containers.append(self._container(index, start, stop) if start < stop else ())
         return tuple(containers)
 
-    def _container(self, part: str, container: int) -> ContainerShares:
+    def _container(self, container: int, start: int, stop: int) -> ContainerShares:
         shares: list[Share] = []
-        for index, piece in enumerate(pieces(part, ":")):
+        for index, piece in enumerate(pieces(self._text, ":", start, stop)):
             if "," not in piece:
                 continue
-            if piece != self._last_text:
+            if piece != self._last_piece:
                 self._last_share = self._share(piece, f"container {container}, device {index}")
-                self._last_text = piece
+                self._last_piece = piece
             if self._last_share is not None:
                 self._budget.spend(POINTER_BYTES)
                 shares.append(self._last_share)
@@ -82,18 +85,31 @@ class _Decoder:
         values = piece.split(",", _FIELDS)
         if len(values) < _FIELDS:
             raise DecodeError(place, f"{quote(piece)} has {len(values)} fields, not uuid,type,memory,cores")
-        uuid, type_, memory, core = values[:_FIELDS]
-        memory_mib = parse_int(memory, f"{place}, field memory", 32)
-        core_percent = parse_int(core, f"{place}, field cores", 32)
-        if not uuid:
+        memory_mib = self._amount(values[2], f"{place}, field memory")
+        core_percent = self._amount(values[3], f"{place}, field cores")
+        if not values[0]:
             return None
-        self._budget.spend(_SHARE_BYTES + 2 * _INT_BYTES)
-        self._budget.spend_string(uuid)
-        if type_ not in self._types:
-            self._budget.spend_string(type_)
-            if len(self._types) < 64:
-                self._types[type_] = type_
-        return Share(uuid, self._types.get(type_, type_), memory_mib, core_percent)
+        self._budget.spend(_SHARE_BYTES)
+        self._budget.spend_string(values[0])
+        return Share(values[0], self._type(values[1]), memory_mib, core_percent)
+
+    def _type(self, text: str) -> str:
+        known = self._types.get(text)
+        if known is None:
+            self._budget.spend_string(text)
+            known = text
+            if len(self._types) < _REMEMBERED:
+                self._types[text] = text
+        return known
+
+    def _amount(self, text: str, place: str) -> int:
+        known = self._amounts.get(text)
+        if known is None:
+            known = parse_int(text, place, 32)
+            self._budget.spend(_INT_BYTES)
+            if len(self._amounts) < _REMEMBERED:
+                self._amounts[text] = known
+        return known
 
 
 def encode_pod_devices(shares: PodShares, version: WireVersion = NEWEST) -> str:

@@ -1,0 +1,160 @@
+"""
+Hostile texts: refused or read, in memory of at most ten times their size.
+
+Time is bounded too: a decoder whose time grew faster than its text would pass the suite's timeout here.
+"""
+
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from hamicommon.wire.device_lists import type_allowed, uuid_allowed
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.handshake import decode_handshake
+from hamicommon.wire.mig import decode_mig_allocations, split_mig_suffix
+from hamicommon.wire.node_devices import decode_node_devices, decode_pair_scores
+from hamicommon.wire.node_lock import decode_node_lock
+from hamicommon.wire.pod_devices import decode_pod_devices
+from hamicommon.wire.policies import decode_gpu_policies
+from hamicommon.wire.region import decode_region
+from hamicommon.wire.scoring_weights import decode_scoring_weights
+
+SIZE = 40_000
+DECODERS: dict[str, Callable[[str], Any]] = {
+    "node-devices": decode_node_devices,
+    "pair-scores": decode_pair_scores,
+    "pod-devices": decode_pod_devices,
+    "mig-allocations": decode_mig_allocations,
+    "mig-suffix": split_mig_suffix,
+    "node-lock": decode_node_lock,
+    "handshake": decode_handshake,
+    "scoring-weights": decode_scoring_weights,
+    "policies": decode_gpu_policies,
+    "uuids": lambda text: uuid_allowed(text, text, "GPU-a"),
+    "models": lambda text: type_allowed(text, text, "A100"),
+}
+
+
+def repeated(piece: str, head: str = "", tail: str = "") -> str:
+    """Return about SIZE characters of *piece*."""
+    return head + piece * (SIZE // len(piece)) + tail
+
+
+def numbered(form: str, head: str = "", tail: str = "") -> str:
+    """Return about SIZE characters of *form*, each with another number in it."""
+    count = SIZE // (len(form) + 3)
+    return head + "".join(form.replace("#", f"{number:x}") for number in range(count)) + tail
+
+
+MIG = '{"containerIndex":#N,"gpuUUID":"G","profile":"p","placement":{"size":1}},'
+TEXTS = {
+    "semicolons": repeated(";"),
+    "colons": repeated(":"),
+    "commas": repeated(","),
+    "brackets": repeated("["),
+    "braces": repeated('{"a":'),
+    "list-of-braces": repeated('{"a":', "["),
+    "digits": repeated("9"),
+    "zeros": repeated("0"),
+    "quotes": repeated('"'),
+    "backslashes": repeated("\\", '["'),
+    "blanks": repeated(" "),
+    "blanks-then-bracket": repeated(" ", tail="["),
+    "nuls": repeated("\0"),
+    "surrogates": repeated("\ud800"),
+    "underscores": repeated("_", "Requesting_"),
+    "go-time-zone": repeated("x", "Reported 2025-09-05 10:12:02 +0000 "),
+    "fraction": repeated("1", "2026-08-21T06:20:39."),
+    "day-separators": repeated(" ", "Requesting_2026-08-21"),
+    "equals": repeated("=", "slot=1,core=1,memory="),
+    "dashes": repeated("-", "GPU-a[", "]"),
+    "empty-devices": repeated("{},", "[", "{}]"),
+    "null-devices": repeated("null,", "[", "null]"),
+    "devices": numbered('{"id":"#"},', "[", "{}]"),
+    "devices-that-count": numbered('{"count":1#},'.replace("1#", "1"), "[", "{}]"),
+    "devices-as-text": numbered("#,0,0,0,,0,0:"),
+    "shares": numbered("#,,0,0:"),
+    "shares-in-containers": numbered("#,,0,0:;"),
+    "shares-of-many-types": numbered("#,#,1000,1000:;"),
+    "placeholders": repeated(",,0,0:"),
+    "one-share": repeated("a,,0,0:"),
+    "shares-that-alternate": repeated("a,,0,0:b,,0,0:"),
+    "profiles": repeated("{},", '[{"migProfiles":[', "{}]}]"),
+    "named-profiles": numbered('{"name":"#"},', '[{"migProfiles":[', "{}]}]"),
+    "placements": numbered('{"start":1},', '[{"migProfiles":[{"placements":[', "{}]}]}]"),
+    "templates": repeated("[{}],", '[{"migtemplate":[', "[]]}]"),
+    "custom-lists": repeated("[],", '[{"custominfo":{"a":[', "[]]}}]"),
+    "custom-maps": repeated("{},", '[{"custominfo":{"a":[', "{}]}}]"),
+    "custom-numbers": repeated("1000,", '[{"custominfo":{"a":[', "1]}}]"),
+    "custom-floats": repeated("0.5,", '[{"custominfo":{"a":[', "1]}}]"),
+    "custom-texts": numbered('"#",', '[{"custominfo":{"a":[', "1]}}]"),
+    "custom-keys": numbered('"#":0,', '[{"custominfo":{', '"":0}}]'),
+    "custom-long-number": repeated("9", '[{"custominfo":{"a":', "}}]"),
+    "custom-nested": repeated("[", '[{"custominfo":{"a":'),
+    "unknown-lists": repeated("[],", '[{"a":[', "[]]}]"),
+    "unknown-nested": repeated("[", '[{"a":', "]"),
+    "unknown-keys": numbered('"#":0,', "[{", '"":0}]'),
+    "escapes": repeated("\\u4e2d", '[{"id":"', '"}]'),
+    "wide-text": repeated("\U0001f600", '[{"id":"', '"}]'),
+    "long-key": repeated("k", '[{"', '":1}]'),
+    "long-name": repeated("n", "", ",1,1,1,T,0,true:"),
+    "long-unknown-number": repeated("9", '[{"a":', "}]"),
+    "long-known-number": repeated("9", '[{"count":', "}]"),
+    "many-scores": numbered('"#":0,', '[{"uuid":"a","score":{', '"":0}}]'),
+    "score-lists": numbered('{"uuid":"#"},', "[", "{}]"),
+    "allocations": "[" + "".join(MIG.replace("#N", str(n)) for n in range(SIZE // len(MIG))) + "{}]",
+}
+
+
+def most_memory(decode: Callable[[Any], Any], text: Any) -> int:
+    """Return how many bytes *decode* held at most at one time, its value among them."""
+    tracemalloc.start()
+    try:
+        with suppress(DecodeError):
+            decode(text)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_refusal_of_hostile_text_is_one_short_line(name: str) -> None:
+    """A log or a terminal takes it whole."""
+    for decode in DECODERS.values():
+        try:
+            decode(TEXTS[name])
+        except DecodeError as error:
+            message = str(error)
+        else:
+            message = ""
+        assert "\n" not in message
+        assert message.isprintable()
+        assert len(message) < 1000
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_hostile_text_takes_at_most_ten_times_its_size(name: str) -> None:
+    """Whatever the format it is taken for."""
+    text = TEXTS[name]
+    size = len(text.encode("utf-8", "surrogatepass"))
+    taken = {format_: most_memory(decode, text) for format_, decode in DECODERS.items()}
+    assert {} == {format_: used / size for format_, used in taken.items() if used > 10 * size}
+
+
+def test_hostile_region_takes_less_than_its_size() -> None:
+    """1024 slots, each device in use, the counts beyond any bound."""
+    data = bytearray(b"\x01" * 2_008_953)
+    data[:12] = (19920718).to_bytes(4, "little") + (1).to_bytes(4, "little") + (2).to_bytes(4, "little")
+    data[2_008_944:2_008_952] = bytes(8)
+    assert most_memory(decode_region, bytes(data)) <= 10 * len(data)
+
+
+def test_long_honest_inventory_is_read() -> None:
+    """The bound is for hostile texts: ten thousand ordinary devices are no problem in any form."""
+    text = "".join(f"GPU-{number:08x},10,40960,100,NVIDIA A100,0,true,{number},hami-core:" for number in range(10_000))
+    assert 10_000 == len(decode_node_devices(text))
+    shares = "".join(f"GPU-{number:08x},NVIDIA,3000,25:;" for number in range(10_000))
+    assert 10_001 == len(decode_pod_devices(shares))
