@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import stat
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -34,9 +35,6 @@ from hamicommon.wire.region import (
 
 OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Follow no link out of the container's directory, wait for nobody at a pipe."""
-
-_scratch: dict[int, bytearray] = {}
-"""One buffer for each size of region: a reading is decoded before the next one begins."""
 
 
 class RegionRefusedError(HamiError):
@@ -114,7 +112,7 @@ class RegionFile:
         layout = self._detect()
         if layout is not self._layout:
             raise self._refused(Refusal.UNKNOWN_LAYOUT, f"was {self._layout.name}, now says {layout.name}")
-        view = memoryview(_scratch.setdefault(layout.region_size, bytearray(layout.region_size)))
+        view = _scratch(layout.region_size)
         self._fill(view, layout.proc_num - layout.slot_size, layout.region_size)
         slots = int.from_bytes(view[layout.proc_num : layout.proc_num + 4], "little", signed=True)
         self._fill(view, 0, layout.procs + max(0, min(slots, SLOTS)) * layout.slot_size)
@@ -184,6 +182,12 @@ class RegionFile:
 
     def _refused(self, refusal: Refusal, detail: str) -> RegionRefusedError:
         return RegionRefusedError(self._path, refusal, detail)
+
+
+@cache
+def _scratch(size: int) -> memoryview:
+    """Return the one buffer for regions of *size* bytes: a reading is decoded before the next one begins."""
+    return memoryview(bytearray(size))
 
 
 def _uuids(view: memoryview, layout: Layout) -> tuple[bytes, ...]:
