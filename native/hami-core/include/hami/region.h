@@ -1,0 +1,123 @@
+/*
+ * The bytes of the region: the file that all processes of a container and the node's monitor share.
+ *
+ * Owns the layout HAMi calls version 1.2 and nothing else. Every offset is asserted here and printed by `tests/layout`, which
+ * compares them with the vectors the Python reader uses. Source: HAMi-core b6afdd0, src/multiprocess/multiprocess_memory_limit.h.
+ *
+ * All numbers are little endian and naturally aligned; sizes are bytes, limits of 0 mean none, SM limits are percent.
+ */
+#ifndef HAMI_REGION_H
+#define HAMI_REGION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HAMI_REGION_MAGIC 19920718
+#define HAMI_REGION_MAJOR 1u
+#define HAMI_REGION_MINOR 2u
+#define HAMI_DEVICES_MAX 16
+#define HAMI_SLOTS_MAX 1024
+#define HAMI_UUID_BYTES 96
+
+enum hami_slot_status { HAMI_SLOT_FREE = 0, HAMI_SLOT_RUNNING = 1, HAMI_SLOT_SUSPENDED = 2 };
+
+struct hami_device_memory {
+    _Atomic uint64_t context, module, data, offset, total;
+    uint64_t unused[3];
+};
+
+struct hami_device_use {
+    uint64_t decoder, encoder, sm;
+    uint64_t unused[3];
+};
+
+/*
+ * One process. HAMi leaves the last two words unused; here `start_ticks` is the process's start time (field 22 of /proc/<pid>/stat)
+ * and `tag` is HAMI_SLOT_TAG, so that a recycled pid is not mistaken for the process that claimed the slot.
+ */
+struct hami_slot {
+    _Atomic int32_t pid, host_pid;
+    struct hami_device_memory used[HAMI_DEVICES_MAX];
+    _Atomic uint64_t monitor_used[HAMI_DEVICES_MAX];
+    struct hami_device_use device_use[HAMI_DEVICES_MAX];
+    _Atomic int32_t status;
+    _Atomic uint64_t seqlock;
+    _Atomic uint64_t start_ticks;
+    _Atomic uint64_t tag;
+};
+
+#define HAMI_SLOT_TAG 0x494d41485f746f6cu
+
+/* A glibc process-shared semaphore. This library initialises both for older peers and waits on neither. */
+struct hami_semaphore {
+    uint64_t value;
+    int32_t shared;
+    int32_t unused;
+    uint64_t unused_tail[2];
+};
+
+struct hami_region {
+    _Atomic int32_t initialized_flag; /* HAMI_REGION_MAGIC, stored last */
+    uint32_t major_version, minor_version;
+    _Atomic int32_t sm_init_flag;
+    _Atomic uint64_t owner_pid;
+    struct hami_semaphore sem;
+    uint64_t device_count;
+    char uuids[HAMI_DEVICES_MAX][HAMI_UUID_BYTES]; /* in NVML order */
+    _Atomic uint64_t limit[HAMI_DEVICES_MAX];
+    _Atomic uint64_t sm_limit[HAMI_DEVICES_MAX];
+    struct hami_slot procs[HAMI_SLOTS_MAX];
+    _Atomic int32_t proc_num; /* slots at and above it are free */
+    _Atomic int32_t utilization_switch;
+    _Atomic int32_t recent_kernel;
+    int32_t priority;
+    _Atomic uint64_t last_kernel_time; /* seconds since 1970 */
+    struct hami_semaphore sem_postinit;
+};
+
+#define HAMI_REGION_FILE_BYTES (sizeof(struct hami_region) + 1)
+
+#define HAMI_OFFSET_IS(type, field, offset) \
+    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field " is at " #offset)
+
+_Static_assert(sizeof(struct hami_region) == 2008952, "the region is 2008952 bytes");
+_Static_assert(sizeof(struct hami_slot) == 1960, "a slot is 1960 bytes");
+_Static_assert(sizeof(struct hami_device_memory) == 64, "a device's memory is 64 bytes");
+_Static_assert(sizeof(struct hami_device_use) == 48, "a device's use is 48 bytes");
+_Static_assert(sizeof(struct hami_semaphore) == 32, "a semaphore is 32 bytes");
+HAMI_OFFSET_IS(hami_region, initialized_flag, 0);
+HAMI_OFFSET_IS(hami_region, major_version, 4);
+HAMI_OFFSET_IS(hami_region, minor_version, 8);
+HAMI_OFFSET_IS(hami_region, sm_init_flag, 12);
+HAMI_OFFSET_IS(hami_region, owner_pid, 16);
+HAMI_OFFSET_IS(hami_region, sem, 24);
+HAMI_OFFSET_IS(hami_region, device_count, 56);
+HAMI_OFFSET_IS(hami_region, uuids, 64);
+HAMI_OFFSET_IS(hami_region, limit, 1600);
+HAMI_OFFSET_IS(hami_region, sm_limit, 1728);
+HAMI_OFFSET_IS(hami_region, procs, 1856);
+HAMI_OFFSET_IS(hami_region, proc_num, 2008896);
+HAMI_OFFSET_IS(hami_region, utilization_switch, 2008900);
+HAMI_OFFSET_IS(hami_region, recent_kernel, 2008904);
+HAMI_OFFSET_IS(hami_region, priority, 2008908);
+HAMI_OFFSET_IS(hami_region, last_kernel_time, 2008912);
+HAMI_OFFSET_IS(hami_region, sem_postinit, 2008920);
+HAMI_OFFSET_IS(hami_slot, pid, 0);
+HAMI_OFFSET_IS(hami_slot, host_pid, 4);
+HAMI_OFFSET_IS(hami_slot, used, 8);
+HAMI_OFFSET_IS(hami_slot, monitor_used, 1032);
+HAMI_OFFSET_IS(hami_slot, device_use, 1160);
+HAMI_OFFSET_IS(hami_slot, status, 1928);
+HAMI_OFFSET_IS(hami_slot, seqlock, 1936);
+HAMI_OFFSET_IS(hami_slot, start_ticks, 1944);
+HAMI_OFFSET_IS(hami_slot, tag, 1952);
+HAMI_OFFSET_IS(hami_device_memory, context, 0);
+HAMI_OFFSET_IS(hami_device_memory, module, 8);
+HAMI_OFFSET_IS(hami_device_memory, data, 16);
+HAMI_OFFSET_IS(hami_device_memory, offset, 24);
+HAMI_OFFSET_IS(hami_device_memory, total, 32);
+HAMI_OFFSET_IS(hami_device_use, decoder, 0);
+HAMI_OFFSET_IS(hami_device_use, encoder, 8);
+HAMI_OFFSET_IS(hami_device_use, sm, 16);
+
+#endif

@@ -1,0 +1,221 @@
+#include "charges.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SHARDS = 16, FIRST_ROOM = 64 };
+
+struct shard {
+    pthread_mutex_t mutex;
+    struct hami_charge *slots;
+    uint64_t room; /* a power of two, or 0 */
+    uint64_t count;
+};
+
+struct hami_charges {
+    struct shard shards[SHARDS];
+};
+
+#define UNLOCKED {.mutex = PTHREAD_MUTEX_INITIALIZER}
+#define EMPTY_CHARGES                                                                                                     \
+    {                                                                                                                     \
+        {                                                                                                                 \
+            UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, \
+                UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED                                                          \
+        }                                                                                                                 \
+    }
+
+struct hami_charges hami_pointers = EMPTY_CHARGES;
+struct hami_charges hami_handles = EMPTY_CHARGES;
+struct hami_charges hami_mappings = EMPTY_CHARGES;
+struct hami_charges hami_pools = EMPTY_CHARGES;
+
+static uint64_t hash(uint64_t key)
+{
+    key = (key ^ key >> 33) * 0xff51afd7ed558ccdu;
+    key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53u;
+    return key ^ key >> 33;
+}
+
+static struct shard *locked_shard(struct hami_charges *charges, uint64_t key)
+{
+    struct shard *shard = &charges->shards[hash(key) >> 60];
+
+    pthread_mutex_lock(&shard->mutex);
+    return shard;
+}
+
+static uint64_t home(const struct shard *shard, uint64_t key)
+{
+    return hash(key) & (shard->room - 1);
+}
+
+static struct hami_charge *find(struct shard *shard, uint64_t key)
+{
+    if (!shard->room)
+        return NULL;
+    for (uint64_t slot = home(shard, key); shard->slots[slot].key; slot = (slot + 1) & (shard->room - 1))
+        if (shard->slots[slot].key == key)
+            return &shard->slots[slot];
+    return NULL;
+}
+
+static void place(struct shard *shard, struct hami_charge charge)
+{
+    uint64_t slot = home(shard, charge.key);
+
+    while (shard->slots[slot].key)
+        slot = (slot + 1) & (shard->room - 1);
+    shard->slots[slot] = charge;
+}
+
+/* mmap rather than malloc: a program's own allocator may be the caller of the hook. */
+static bool grow(struct shard *shard)
+{
+    struct shard old = *shard;
+    uint64_t room = old.room ? old.room * 2 : FIRST_ROOM;
+    void *slots = mmap(NULL, room * sizeof(*shard->slots), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (slots == MAP_FAILED)
+        return false;
+    shard->slots = slots;
+    shard->room = room;
+    for (uint64_t slot = 0; slot < old.room; slot++)
+        if (old.slots[slot].key)
+            place(shard, old.slots[slot]);
+    if (old.slots)
+        munmap(old.slots, old.room * sizeof(*old.slots));
+    return true;
+}
+
+/* Close the gap so that no search stops early: each follower moves back unless that would put it before its home. */
+static void erase(struct shard *shard, struct hami_charge *charge)
+{
+    uint64_t mask = shard->room - 1;
+    uint64_t gap = (uint64_t)(charge - shard->slots);
+
+    for (uint64_t slot = (gap + 1) & mask; shard->slots[slot].key; slot = (slot + 1) & mask) {
+        uint64_t from_home = (slot - home(shard, shard->slots[slot].key)) & mask;
+
+        if (from_home >= ((slot - gap) & mask)) {
+            shard->slots[gap] = shard->slots[slot];
+            gap = slot;
+        }
+    }
+    shard->slots[gap].key = 0;
+    shard->count--;
+}
+
+bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, struct hami_charge *replaced)
+{
+    struct shard *shard = locked_shard(charges, charge.key);
+    struct hami_charge *known = find(shard, charge.key);
+    bool is_put = true;
+
+    replaced->key = 0;
+    if (known) {
+        *replaced = *known;
+        *known = charge;
+    } else if (shard->count * 2 < shard->room || grow(shard)) {
+        place(shard, charge);
+        shard->count++;
+    } else {
+        is_put = false;
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return is_put;
+}
+
+bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
+{
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
+
+    if (known) {
+        *taken = *known;
+        erase(shard, known);
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return known != NULL;
+}
+
+bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_charge *found)
+{
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
+
+    if (known)
+        *found = *known;
+    pthread_mutex_unlock(&shard->mutex);
+    return known != NULL;
+}
+
+void hami_charges_retain(struct hami_charges *charges, uint64_t key)
+{
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
+
+    if (known)
+        known->references++;
+    pthread_mutex_unlock(&shard->mutex);
+}
+
+bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
+{
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
+    bool is_last = known && --known->references <= 0;
+
+    if (is_last) {
+        *taken = *known;
+        erase(shard, known);
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return is_last;
+}
+
+void hami_charges_take_owned(struct hami_charges *charges, uint64_t owner, void (*discharge)(const struct hami_charge *))
+{
+    for (int index = 0; index < SHARDS; index++) {
+        struct shard *shard = &charges->shards[index];
+
+        pthread_mutex_lock(&shard->mutex);
+        for (uint64_t slot = 0; slot < shard->room;) {
+            struct hami_charge *charge = &shard->slots[slot];
+
+            if (!charge->key || charge->owner != owner) {
+                slot++;
+                continue;
+            }
+            discharge(charge);
+            erase(shard, charge);
+        }
+        pthread_mutex_unlock(&shard->mutex);
+    }
+}
+
+uint64_t hami_charges_count(struct hami_charges *charges)
+{
+    uint64_t count = 0;
+
+    for (int index = 0; index < SHARDS; index++) {
+        pthread_mutex_lock(&charges->shards[index].mutex);
+        count += charges->shards[index].count;
+        pthread_mutex_unlock(&charges->shards[index].mutex);
+    }
+    return count;
+}
+
+void hami_charges_forget(struct hami_charges *charges)
+{
+    for (int index = 0; index < SHARDS; index++) {
+        struct shard *shard = &charges->shards[index];
+
+        if (shard->slots)
+            munmap(shard->slots, shard->room * sizeof(*shard->slots));
+        memset(shard, 0, sizeof(*shard));
+        pthread_mutex_init(&shard->mutex, NULL);
+    }
+}

@@ -1,0 +1,119 @@
+/*
+ * The driver's own functions, and which of them this library stands in for.
+ *
+ * The rows of hooks_cuda.def and hooks_nvml.def make an enumeration, a table of typed pointers to the real functions and the bodies of
+ * the pass-through hooks. Real functions are looked up when the driver's library is in the process; calling one that the driver does
+ * not have is answered with CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND, never by a jump to NULL.
+ * Locks: none are held while the driver runs. Fork: nothing changes; the driver stays mapped.
+ */
+#ifndef HAMI_HOOKS_H
+#define HAMI_HOOKS_H
+
+#include <stdbool.h>
+
+#include "hami/cuda_abi.h"
+#include "hami/nvml_abi.h"
+
+#define HAMI_EXPORT __attribute__((visibility("default")))
+
+enum hami_hook {
+#define HOOK_CUSTOM(symbol, ...) HAMI_HOOK_##symbol,
+#define HOOK_PASS HOOK_CUSTOM
+#include "hooks_cuda.def"
+    HAMI_HOOKS_CUDA,
+    HAMI_HOOKS_BEFORE_NVML = HAMI_HOOKS_CUDA - 1,
+#include "hooks_nvml.def"
+#undef HOOK_PASS
+#undef HOOK_CUSTOM
+    HAMI_HOOKS
+};
+
+enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
+
+/* Functions the library calls itself without standing in for them. */
+#define HAMI_CALLED_CUDA(X) \
+    X(cuCtxGetDevice)       \
+    X(cuCtxGetCurrent)      \
+    X(cuCtxPushCurrent_v2)  \
+    X(cuCtxPopCurrent_v2)   \
+    X(cuDeviceGetCount)     \
+    X(cuDeviceGetUuid)      \
+    X(cuDeviceGetUuid_v2)   \
+    X(cuDevicePrimaryCtxRetain) \
+    X(cuDevicePrimaryCtxGetState) \
+    X(cuStreamGetCtx)       \
+    X(cuStreamGetCtx_ptsz)  \
+    X(cuStreamIsCapturing)  \
+    X(cuStreamIsCapturing_ptsz)
+
+#define HAMI_CALLED_NVML(X)          \
+    X(nvmlInit_v2)                   \
+    X(nvmlShutdown)                  \
+    X(nvmlDeviceGetCount_v2)         \
+    X(nvmlDeviceGetHandleByIndex_v2) \
+    X(nvmlDeviceGetUUID)
+
+struct hami_real {
+#define HOOK_CUSTOM(symbol, ...) __typeof__(&symbol) symbol;
+#define HOOK_PASS HOOK_CUSTOM
+#define HAMI_CALLED(symbol) __typeof__(&symbol) symbol;
+#include "hooks_cuda.def"
+#include "hooks_nvml.def"
+    HAMI_CALLED_CUDA(HAMI_CALLED)
+    HAMI_CALLED_NVML(HAMI_CALLED)
+#undef HAMI_CALLED
+#undef HOOK_PASS
+#undef HOOK_CUSTOM
+};
+
+/* Pointers of functions the driver lacks stay NULL. Filled by hami_hooks_load() and hami_hooks_find(). */
+extern struct hami_real hami_real;
+
+/* The real function behind a symbol, or NULL: loads the driver's library if need be. */
+#define HAMI_REAL(library, symbol) \
+    (__builtin_expect(hami_real.symbol != NULL, 1) || hami_hooks_load(library) ? hami_real.symbol : NULL)
+#define HAMI_REAL_CUDA(symbol) HAMI_REAL(HAMI_LIBRARY_CUDA, symbol)
+#define HAMI_REAL_NVML(symbol) HAMI_REAL(HAMI_LIBRARY_NVML, symbol)
+
+/* Look up a library's functions, loading it if it is not in the process. Returns false when it cannot be had. */
+bool hami_hooks_load(enum hami_library library);
+
+/* The same, but only if the library is in the process already: asking must not change it. */
+bool hami_hooks_find(enum hami_library library);
+
+/* One row of the tables. */
+struct hami_hook_row {
+    const char *symbol;
+    const char *name; /* what cuGetProcAddress calls it; NULL for NVML */
+    int since;
+    bool is_per_thread;
+    enum hami_library library;
+    void *hook;
+    void **real;
+};
+
+extern const struct hami_hook_row hami_hook_rows[HAMI_HOOKS];
+
+/* The row of an exact symbol, or NULL. Constant time; touches no driver. */
+const struct hami_hook_row *hami_hook_of_symbol(const char *symbol);
+
+/* The row whose real CUDA function is at `function`, or NULL. Constant time. */
+const struct hami_hook_row *hami_hook_of_real(const void *function);
+
+/* Whether `address` lies inside the driver's own library. */
+bool hami_is_driver_code(enum hami_library library, const void *address);
+
+/*
+ * Set while this library calls the driver: a driver that calls its own exported functions meets our hooks, and they then forward.
+ */
+extern _Thread_local int hami_inside __attribute__((tls_model("initial-exec")));
+
+#define HAMI_INSIDE(expression)                  \
+    ({                                           \
+        hami_inside++;                           \
+        __typeof__(expression) hami_result_ = (expression); \
+        hami_inside--;                           \
+        hami_result_;                            \
+    })
+
+#endif

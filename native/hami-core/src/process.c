@@ -1,0 +1,195 @@
+#include "process.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "charges.h"
+#include "hooks.h"
+#include "log.h"
+#include "options.h"
+#include "region.h"
+
+enum { ORDINALS_MAX = 64 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool is_attached, is_matched, is_fork_watched;
+static int8_t device_of_ordinal[ORDINALS_MAX];
+static int ordinal_count;
+
+static void forget_parent(void)
+{
+    pthread_mutex_init(&mutex, NULL);
+    atomic_store(&is_matched, false);
+    hami_inside = 0;
+    hami_region_forget();
+    hami_charges_forget(&hami_pointers);
+    hami_charges_forget(&hami_handles);
+    hami_charges_forget(&hami_mappings);
+    hami_charges_forget(&hami_pools);
+}
+
+__attribute__((destructor)) static void leave(void)
+{
+    if (atomic_load(&is_attached))
+        hami_region_release();
+}
+
+static void take_nvml_inventory(struct hami_inventory *inventory)
+{
+    unsigned int count = 0;
+    nvmlDevice_t device;
+
+    if (!hami_hooks_load(HAMI_LIBRARY_NVML) || !hami_real.nvmlInit_v2 || !hami_real.nvmlDeviceGetCount_v2 ||
+        !hami_real.nvmlDeviceGetHandleByIndex_v2 || !hami_real.nvmlDeviceGetUUID || !hami_real.nvmlShutdown)
+        return;
+    if (HAMI_INSIDE(hami_real.nvmlInit_v2()) != NVML_SUCCESS)
+        return;
+    if (HAMI_INSIDE(hami_real.nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS)
+        count = 0;
+    for (unsigned int index = 0; index < count && index < HAMI_DEVICES_MAX; index++) {
+        char *uuid = inventory->uuids[index];
+
+        if (HAMI_INSIDE(hami_real.nvmlDeviceGetHandleByIndex_v2(index, &device)) == NVML_SUCCESS &&
+            HAMI_INSIDE(hami_real.nvmlDeviceGetUUID(device, uuid, HAMI_UUID_BYTES)) == NVML_SUCCESS)
+            inventory->count = (int)index + 1;
+    }
+    HAMI_INSIDE(hami_real.nvmlShutdown());
+}
+
+static bool cuda_uuid(CUdevice ordinal, char text[HAMI_UUID_BYTES])
+{
+    __typeof__(&cuDeviceGetUuid) get = hami_real.cuDeviceGetUuid_v2 ? hami_real.cuDeviceGetUuid_v2 : hami_real.cuDeviceGetUuid;
+    unsigned char bytes[16];
+    CUuuid uuid;
+
+    if (!get || HAMI_INSIDE(get(&uuid, ordinal)) != CUDA_SUCCESS)
+        return false;
+    memcpy(bytes, uuid.bytes, sizeof(bytes));
+    snprintf(text, HAMI_UUID_BYTES, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", bytes[0], bytes[1],
+             bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7], bytes[8], bytes[9], bytes[10], bytes[11], bytes[12],
+             bytes[13], bytes[14], bytes[15]);
+    return true;
+}
+
+static int cuda_device_count(void)
+{
+    int count = 0;
+
+    if (!hami_real.cuDeviceGetCount || HAMI_INSIDE(hami_real.cuDeviceGetCount(&count)) != CUDA_SUCCESS)
+        return 0;
+    return count > ORDINALS_MAX ? ORDINALS_MAX : count;
+}
+
+/* NVML first, in whose order the region is; where it cannot be asked, CUDA's own devices in CUDA's order. */
+static void take_inventory(struct hami_inventory *inventory)
+{
+    take_nvml_inventory(inventory);
+    if (inventory->count)
+        return;
+    for (int ordinal = 0; ordinal < cuda_device_count() && ordinal < HAMI_DEVICES_MAX; ordinal++)
+        if (cuda_uuid(ordinal, inventory->uuids[ordinal]))
+            inventory->count = ordinal + 1;
+}
+
+bool hami_process_attach(void)
+{
+    if (atomic_load_explicit(&is_attached, memory_order_acquire))
+        return true;
+    if (hami_options()->is_disabled)
+        return false;
+    pthread_mutex_lock(&mutex);
+    if (!atomic_load(&is_attached)) {
+        hami_region_attach(take_inventory);
+        if (!atomic_exchange(&is_fork_watched, true))
+            pthread_atfork(NULL, NULL, forget_parent);
+        atomic_store_explicit(&is_attached, hami_region() != NULL, memory_order_release);
+    }
+    pthread_mutex_unlock(&mutex);
+    return atomic_load(&is_attached);
+}
+
+static bool match_all(void)
+{
+    char uuid[HAMI_UUID_BYTES];
+    bool is_complete = true;
+
+    for (int ordinal = 0; ordinal < ordinal_count; ordinal++) {
+        device_of_ordinal[ordinal] = cuda_uuid(ordinal, uuid) ? (int8_t)hami_region_device(uuid) : -1;
+        if (device_of_ordinal[ordinal] < 0) {
+            is_complete = false;
+            hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is not in the region", ordinal, uuid);
+        } else {
+            hami_log(HAMI_LOG_EVERYTHING, "CUDA device %d is device %d of the region", ordinal, device_of_ordinal[ordinal]);
+        }
+    }
+    return is_complete;
+}
+
+static bool match_devices(void)
+{
+    if (atomic_load_explicit(&is_matched, memory_order_acquire))
+        return true;
+    if (!hami_process_attach() || !hami_hooks_load(HAMI_LIBRARY_CUDA))
+        return false;
+    pthread_mutex_lock(&mutex);
+    if (!atomic_load(&is_matched)) {
+        ordinal_count = cuda_device_count();
+        if (!match_all()) {
+            hami_region_renew_inventory(take_inventory);
+            match_all();
+        }
+        atomic_store_explicit(&is_matched, ordinal_count > 0, memory_order_release);
+    }
+    pthread_mutex_unlock(&mutex);
+    return ordinal_count > 0;
+}
+
+int hami_process_device(CUdevice ordinal)
+{
+    if (hami_inside || !match_devices() || ordinal < 0 || ordinal >= ordinal_count)
+        return -1;
+    return device_of_ordinal[ordinal];
+}
+
+int hami_process_current_device(void)
+{
+    CUdevice ordinal;
+
+    if (hami_inside || !match_devices() || !hami_real.cuCtxGetDevice || hami_real.cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
+        return -1;
+    return hami_process_device(ordinal);
+}
+
+int hami_process_stream_device(CUstream stream, bool is_per_thread)
+{
+    __typeof__(&cuStreamGetCtx) get_context =
+        is_per_thread && hami_real.cuStreamGetCtx_ptsz ? hami_real.cuStreamGetCtx_ptsz : hami_real.cuStreamGetCtx;
+    CUcontext context, popped;
+    int device;
+
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return hami_process_current_device();
+    if (hami_inside || !match_devices() || !get_context || !hami_real.cuCtxPushCurrent_v2 || !hami_real.cuCtxPopCurrent_v2)
+        return -1;
+    if (HAMI_INSIDE(get_context(stream, &context)) != CUDA_SUCCESS ||
+        HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(context)) != CUDA_SUCCESS)
+        return -1;
+    device = hami_process_current_device();
+    HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
+    return device;
+}
+
+HAMI_EXPORT CUresult cuInit(unsigned int flags)
+{
+    __typeof__(&cuInit) real = HAMI_REAL_CUDA(cuInit);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(flags));
+    if (result == CUDA_SUCCESS && !hami_inside && match_devices())
+        hami_region_slot();
+    return result;
+}

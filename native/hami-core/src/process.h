@@ -1,0 +1,26 @@
+/*
+ * When this library comes to life in a process, and how it leaves.
+ *
+ * Nothing happens until a hooked function is called: no file, thread, handler or output. Then, once: the options are parsed, the region
+ * is attached and, for a process that uses CUDA, a slot is claimed and the CUDA ordinals are matched to region devices by UUID.
+ */
+#ifndef HAMI_PROCESS_H
+#define HAMI_PROCESS_H
+
+#include <stdbool.h>
+
+#include "hami/cuda_abi.h"
+
+/* Attach the region if this process is under control. False: forward everything. Cheap after the first call. */
+bool hami_process_attach(void);
+
+/* The region index of a CUDA ordinal, or -1 when it is not known: then forward. Attaches and matches devices at the first call. */
+int hami_process_device(CUdevice ordinal);
+
+/* The region index of the calling thread's current device, or -1. */
+int hami_process_current_device(void);
+
+/* The region index behind a stream handle, or -1. */
+int hami_process_stream_device(CUstream stream, bool is_per_thread);
+
+#endif

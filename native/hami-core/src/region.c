@@ -1,0 +1,561 @@
+#include "region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "liveness.h"
+#include "log.h"
+#include "options.h"
+
+#ifndef F_OFD_SETLKW
+#define F_OFD_SETLKW 38
+#endif
+
+enum { RECENT_KERNEL_FRESH = 2 };
+
+/* Where older layouts keep their slots, to see whether a process still uses the file. Source: the layouts of HAMi-core's history. */
+static const struct {
+    off_t file_bytes;
+    off_t slots, slot_count;
+    size_t slot_bytes;
+} older_layouts[] = {
+    {804681, 1848, 804664, 784},    /* 8b7cd78, 2024-01 */
+    {1197897, 1848, 1197880, 1168}, /* up to HAMi 2.4.0 */
+    {2008985, 1888, 2008928, 1960}, /* HAMi 2.8.1 */
+};
+
+static struct hami_region *_Atomic mapped;
+static struct hami_slot *_Atomic own_slot;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int lock_file = -1;
+static bool is_private;
+
+struct hami_region *hami_region(void)
+{
+    return atomic_load_explicit(&mapped, memory_order_acquire);
+}
+
+/* The lock */
+
+static bool lock(int file)
+{
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = sizeof(struct hami_region)};
+    int result;
+
+    while ((result = fcntl(file, F_OFD_SETLKW, &range)) != 0 && errno == EINTR)
+        continue;
+    if (result != 0 && errno == EINVAL)
+        while ((result = fcntl(file, F_SETLKW, &range)) != 0 && errno == EINTR)
+            continue;
+    return result == 0;
+}
+
+/* Open and lock the region's file; -1 when it cannot be had. Pair with unlock_region(). The caller holds `mutex`. */
+static int lock_region(void)
+{
+    const char *path = hami_options()->region_path;
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+
+    if (file < 0)
+        return -1;
+    lock_file = file;
+    if (lock(file))
+        return file;
+    lock_file = -1;
+    close(file);
+    return -1;
+}
+
+/*
+ * Closing the only descriptor of the open file ends the lock, as the death of its process does. That is why this open file is never
+ * mapped: a mapping would keep it, and with it the lock, alive in a forked child.
+ */
+static void unlock_region(int file)
+{
+    lock_file = -1;
+    close(file);
+}
+
+/* Limits and devices */
+
+/* The region index of each `_<i>` of the limits: the i-th UUID of NVIDIA_VISIBLE_DEVICES if that lists UUIDs, else i itself. */
+static void order_of_limits(const struct hami_region *region, int order[HAMI_DEVICES_MAX])
+{
+    const char *entry = hami_options()->visible_devices;
+    int listed = 0;
+
+    for (int index = 0; index < HAMI_DEVICES_MAX; index++)
+        order[index] = index;
+    while (*entry && listed < HAMI_DEVICES_MAX) {
+        size_t length = strcspn(entry, ",");
+        int found = -1;
+
+        for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+            if (length && length < HAMI_UUID_BYTES && strncmp(region->uuids[device], entry, length) == 0 &&
+                region->uuids[device][length] == '\0')
+                found = device;
+        if (found < 0)
+            break;
+        order[listed++] = found;
+        entry += length + (entry[length] == ',');
+    }
+    if (*entry)
+        for (int index = 0; index < HAMI_DEVICES_MAX; index++)
+            order[index] = index;
+}
+
+static void write_limits(struct hami_region *region)
+{
+    const struct hami_options *options = hami_options();
+    int order[HAMI_DEVICES_MAX];
+
+    order_of_limits(region, order);
+    for (int index = 0; index < HAMI_DEVICES_MAX; index++) {
+        atomic_store(&region->limit[order[index]], options->memory_limit_bytes[index]);
+        atomic_store(&region->sm_limit[order[index]], options->sm_limit_percent[index]);
+    }
+    region->priority = options->priority;
+}
+
+static void write_inventory(struct hami_region *region, hami_take_inventory *take_inventory)
+{
+    struct hami_inventory inventory;
+
+    memset(&inventory, 0, sizeof(inventory));
+    take_inventory(&inventory);
+    memcpy(region->uuids, inventory.uuids, sizeof(region->uuids));
+    region->device_count = (uint64_t)inventory.count;
+}
+
+/* Write a whole region into zeroed bytes, the magic last: whoever dies before that leaves a file that the next one begins anew. */
+static void initialise(struct hami_region *region, hami_take_inventory *take_inventory)
+{
+    const struct hami_semaphore unlocked = {.value = 1, .shared = 128};
+
+    atomic_store(&region->initialized_flag, 0);
+    memset((char *)region + sizeof(region->initialized_flag), 0, sizeof(*region) - sizeof(region->initialized_flag));
+    region->major_version = HAMI_REGION_MAJOR;
+    region->minor_version = HAMI_REGION_MINOR;
+    region->sem = unlocked;
+    region->sem_postinit = unlocked;
+    write_inventory(region, take_inventory);
+    write_limits(region);
+    atomic_store(&region->utilization_switch, 1);
+    atomic_store(&region->recent_kernel, RECENT_KERNEL_FRESH);
+    atomic_store(&region->last_kernel_time, (uint64_t)time(NULL));
+    atomic_store(&region->initialized_flag, HAMI_REGION_MAGIC);
+}
+
+/* Whose is a file */
+
+static bool is_alive(int32_t pid, uint64_t tag, uint64_t start_ticks)
+{
+    uint64_t now = pid > 0 ? hami_start_ticks(pid) : 0;
+
+    return now && (tag != HAMI_SLOT_TAG || now == start_ticks);
+}
+
+static bool slot_is_alive(struct hami_slot *slot)
+{
+    return is_alive(atomic_load(&slot->pid), atomic_load(&slot->tag), atomic_load(&slot->start_ticks));
+}
+
+static int claimed_slots(struct hami_region *region)
+{
+    int32_t count = atomic_load_explicit(&region->proc_num, memory_order_relaxed);
+
+    if (count < 0)
+        return 0;
+    return count > HAMI_SLOTS_MAX ? HAMI_SLOTS_MAX : count;
+}
+
+static bool anyone_alive(struct hami_region *region)
+{
+    for (int index = 0; index < claimed_slots(region); index++)
+        if (atomic_load(&region->procs[index].status) != HAMI_SLOT_FREE && slot_is_alive(&region->procs[index]))
+            return true;
+    return false;
+}
+
+static bool older_file_is_used(int file, off_t file_bytes)
+{
+    for (size_t layout = 0; layout < sizeof(older_layouts) / sizeof(older_layouts[0]); layout++) {
+        int32_t pid, count = 0;
+
+        if (older_layouts[layout].file_bytes != file_bytes)
+            continue;
+        if (pread(file, &count, sizeof(count), older_layouts[layout].slot_count) != sizeof(count))
+            return false;
+        for (int slot = 0; slot < count && slot < HAMI_SLOTS_MAX; slot++) {
+            off_t at = older_layouts[layout].slots + (off_t)slot * (off_t)older_layouts[layout].slot_bytes;
+
+            if (pread(file, &pid, sizeof(pid), at) == sizeof(pid) && is_alive(pid, 0, 0))
+                return true;
+        }
+    }
+    return false;
+}
+
+enum file_state { FILE_READY, FILE_STALE, FILE_FOREIGN };
+
+static enum file_state state_of(int file)
+{
+    uint32_t header[3] = {0};
+    struct stat status;
+
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
+        return FILE_FOREIGN;
+    if (pread(file, header, sizeof(header), 0) != sizeof(header) || header[0] != HAMI_REGION_MAGIC)
+        return FILE_STALE;
+    if (status.st_size == (off_t)HAMI_REGION_FILE_BYTES && header[1] == HAMI_REGION_MAJOR)
+        return FILE_READY;
+    return older_file_is_used(file, status.st_size) ? FILE_FOREIGN : FILE_STALE;
+}
+
+/* Attaching */
+
+static struct hami_region *map_shared(const char *path)
+{
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    void *address = MAP_FAILED;
+
+    if (file >= 0) {
+        address = mmap(NULL, sizeof(struct hami_region), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        close(file);
+    }
+    return address == MAP_FAILED ? NULL : address;
+}
+
+static struct hami_region *map_private(void)
+{
+    void *address = mmap(NULL, sizeof(struct hami_region), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return address == MAP_FAILED ? NULL : address;
+}
+
+/* Everyone in the container may share the file, whatever this process's umask: only its creator can say so. */
+static bool make_room(int file)
+{
+    struct stat status;
+
+    if (fstat(file, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0777) != 0666 && fchmod(file, 0666) != 0)
+        hami_log(HAMI_LOG_WARNING, "%s cannot be opened to other users: %s", hami_options()->region_path, strerror(errno));
+    return ftruncate(file, (off_t)HAMI_REGION_FILE_BYTES) == 0;
+}
+
+static struct hami_region *attach_file(hami_take_inventory *take_inventory)
+{
+    const char *path = hami_options()->region_path;
+    struct hami_region *region = NULL;
+    enum file_state state;
+    int file = lock_region();
+
+    if (file < 0) {
+        hami_log(HAMI_LOG_ERROR, "%s cannot be opened and locked: %s; limits hold for each process by itself", path,
+                 strerror(errno));
+        return NULL;
+    }
+    state = state_of(file);
+    if (state == FILE_FOREIGN)
+        hami_log(HAMI_LOG_ERROR, "%s has another layout and live owners; limits hold for each process by itself", path);
+    else if ((state == FILE_READY || make_room(file)) && (region = map_shared(path)) == NULL)
+        hami_log(HAMI_LOG_ERROR, "%s cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
+    if (region && state == FILE_STALE)
+        initialise(region, take_inventory);
+    else if (region && !region->device_count)
+        write_inventory(region, take_inventory);
+    if (region && state == FILE_READY && !anyone_alive(region))
+        write_limits(region);
+    unlock_region(file);
+    return region;
+}
+
+void hami_region_attach(hami_take_inventory *take_inventory)
+{
+    struct hami_region *region;
+
+    if (hami_region())
+        return;
+    pthread_mutex_lock(&mutex);
+    if (!hami_region()) {
+        region = attach_file(take_inventory);
+        if (!region) {
+            is_private = true;
+            region = map_private();
+            if (region)
+                initialise(region, take_inventory);
+        }
+        atomic_store_explicit(&mapped, region, memory_order_release);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+void hami_region_renew_inventory(hami_take_inventory *take_inventory)
+{
+    int file;
+
+    pthread_mutex_lock(&mutex);
+    file = is_private ? -1 : lock_region();
+    if (file >= 0 || is_private) {
+        write_inventory(hami_region(), take_inventory);
+        write_limits(hami_region());
+    }
+    if (file >= 0)
+        unlock_region(file);
+    pthread_mutex_unlock(&mutex);
+}
+
+int hami_region_device(const char *uuid)
+{
+    struct hami_region *region = hami_region();
+
+    for (int device = 0; region && device < HAMI_DEVICES_MAX; device++)
+        if (uuid[0] && strncmp(region->uuids[device], uuid, HAMI_UUID_BYTES) == 0)
+            return device;
+    return -1;
+}
+
+/* Slots. The caller of the functions below holds the lock on the file. */
+
+/* Usage goes first: nobody may count a slot that nobody owns. */
+static void empty_slot(struct hami_slot *slot)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
+        atomic_store(&slot->used[device].total, 0);
+        atomic_store(&slot->used[device].context, 0);
+        atomic_store(&slot->used[device].module, 0);
+        atomic_store(&slot->used[device].data, 0);
+        atomic_store(&slot->used[device].offset, 0);
+        atomic_store(&slot->monitor_used[device], 0);
+    }
+    memset(slot->device_use, 0, sizeof(slot->device_use));
+    atomic_store(&slot->status, HAMI_SLOT_FREE);
+    atomic_store(&slot->seqlock, 0);
+    atomic_store(&slot->tag, 0);
+    atomic_store(&slot->start_ticks, 0);
+    atomic_store(&slot->host_pid, 0);
+    atomic_store(&slot->pid, 0);
+}
+
+static void shrink(struct hami_region *region)
+{
+    int count = claimed_slots(region);
+
+    while (count > 0 && atomic_load(&region->procs[count - 1].pid) == 0)
+        count--;
+    atomic_store(&region->proc_num, count);
+}
+
+static int sweep_locked(struct hami_region *region)
+{
+    int swept = 0;
+
+    for (int index = 0; index < claimed_slots(region); index++) {
+        struct hami_slot *slot = &region->procs[index];
+
+        if (slot == atomic_load(&own_slot) || atomic_load(&slot->pid) == 0 || slot_is_alive(slot))
+            continue;
+        hami_log(HAMI_LOG_DECISION, "process %d is gone; its slot is free", atomic_load(&slot->pid));
+        empty_slot(slot);
+        swept++;
+    }
+    shrink(region);
+    return swept;
+}
+
+static struct hami_slot *free_slot(struct hami_region *region)
+{
+    int count = claimed_slots(region);
+    int32_t self = (int32_t)getpid();
+
+    /* A slot with this very pid that this process did not claim is a dead predecessor's. */
+    for (int index = 0; index < count; index++)
+        if (atomic_load(&region->procs[index].pid) == self)
+            return &region->procs[index];
+    for (int index = 0; index < count; index++)
+        if (atomic_load(&region->procs[index].pid) == 0)
+            return &region->procs[index];
+    return count < HAMI_SLOTS_MAX ? &region->procs[count] : NULL;
+}
+
+static struct hami_slot *claim_locked(struct hami_region *region)
+{
+    struct hami_slot *slot = free_slot(region);
+    int32_t self = (int32_t)getpid();
+
+    if (!slot && sweep_locked(region))
+        slot = free_slot(region);
+    if (!slot)
+        return NULL;
+    empty_slot(slot);
+    atomic_store(&slot->start_ticks, hami_start_ticks(self));
+    atomic_store(&slot->tag, HAMI_SLOT_TAG);
+    atomic_store(&slot->host_pid, hami_pid_is_host_pid() ? self : 0);
+    atomic_store(&slot->pid, self);
+    atomic_store(&slot->status, HAMI_SLOT_RUNNING);
+    if (slot - region->procs >= claimed_slots(region))
+        atomic_store(&region->proc_num, (int32_t)(slot - region->procs) + 1);
+    return slot;
+}
+
+static struct hami_slot *claim(void)
+{
+    static atomic_flag is_full_said = ATOMIC_FLAG_INIT;
+    struct hami_region *region = hami_region();
+    struct hami_slot *slot;
+    int file;
+
+    if (!region)
+        return NULL;
+    pthread_mutex_lock(&mutex);
+    slot = atomic_load(&own_slot);
+    file = slot || is_private ? -1 : lock_region();
+    if (!slot && (file >= 0 || is_private)) {
+        slot = claim_locked(region);
+        atomic_store(&own_slot, slot);
+    }
+    if (file >= 0)
+        unlock_region(file);
+    pthread_mutex_unlock(&mutex);
+    if (!slot && !atomic_flag_test_and_set(&is_full_said))
+        hami_log(HAMI_LOG_ERROR, "%s has no slot left for this process; it can allocate nothing", hami_options()->region_path);
+    return slot;
+}
+
+struct hami_slot *hami_region_slot(void)
+{
+    struct hami_slot *slot = atomic_load_explicit(&own_slot, memory_order_acquire);
+
+    return slot ? slot : claim();
+}
+
+void hami_region_sweep(void)
+{
+    struct hami_region *region = hami_region();
+    int file;
+
+    if (!region || is_private)
+        return;
+    pthread_mutex_lock(&mutex);
+    file = lock_region();
+    if (file >= 0) {
+        sweep_locked(region);
+        unlock_region(file);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+void hami_region_sweep_if_stale(void)
+{
+    static _Atomic time_t swept_at;
+    struct hami_region *region = hami_region();
+    time_t now = time(NULL);
+
+    if (!region || claimed_slots(region) < 2 || atomic_exchange(&swept_at, now) == now)
+        return;
+    hami_region_sweep();
+}
+
+void hami_region_release(void)
+{
+    struct hami_region *region = hami_region();
+    struct hami_slot *slot = atomic_load(&own_slot);
+    int file;
+
+    if (!slot || atomic_load(&slot->pid) != (int32_t)getpid())
+        return;
+    file = is_private ? -1 : lock_region();
+    atomic_store(&own_slot, NULL);
+    empty_slot(slot);
+    if (file >= 0) {
+        shrink(region);
+        unlock_region(file);
+    }
+}
+
+void hami_region_forget(void)
+{
+    struct hami_slot *parents = atomic_load(&own_slot);
+
+    if (lock_file >= 0)
+        close(lock_file);
+    lock_file = -1;
+    if (is_private && parents)
+        empty_slot(parents);
+    atomic_store(&own_slot, NULL);
+    pthread_mutex_init(&mutex, NULL);
+}
+
+/* Charging */
+
+uint64_t hami_region_used(int device)
+{
+    struct hami_region *region = hami_region();
+    uint64_t used = 0;
+
+    for (int index = 0; region && index < claimed_slots(region); index++)
+        if (atomic_load_explicit(&region->procs[index].pid, memory_order_relaxed))
+            used += atomic_load_explicit(&region->procs[index].used[device].total, memory_order_seq_cst);
+    return used;
+}
+
+static void add(struct hami_slot *slot, int device, uint64_t bytes)
+{
+    atomic_fetch_add(&slot->used[device].data, bytes);
+    atomic_fetch_add(&slot->used[device].total, bytes);
+}
+
+/* A charge that the slot does not hold cannot be taken from it: totals never wrap. */
+static void subtract(_Atomic uint64_t *value, uint64_t bytes)
+{
+    uint64_t before = atomic_load(value);
+
+    while (!atomic_compare_exchange_weak(value, &before, before > bytes ? before - bytes : 0))
+        continue;
+}
+
+void hami_region_discharge(int device, uint64_t bytes)
+{
+    struct hami_slot *slot = atomic_load(&own_slot);
+
+    if (!slot || !bytes)
+        return;
+    subtract(&slot->used[device].data, bytes);
+    subtract(&slot->used[device].total, bytes);
+}
+
+/*
+ * Whoever adds first and reads the sum afterwards cannot miss another's addition: of two processes that together pass the limit at
+ * least one sees it. Both may; each then takes its own back, and the second try of one of them succeeds.
+ */
+bool hami_region_charge(int device, uint64_t bytes)
+{
+    struct hami_region *region = hami_region();
+    struct hami_slot *slot = hami_region_slot();
+    uint64_t limit;
+
+    if (!slot)
+        return false;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        limit = atomic_load_explicit(&region->limit[device], memory_order_relaxed);
+        if (limit && bytes > limit)
+            return false;
+        add(slot, device, bytes);
+        if (!limit || hami_region_used(device) <= limit)
+            return true;
+        hami_region_discharge(device, bytes);
+        if (attempt == 0)
+            hami_region_sweep();
+        else
+            nanosleep(&(struct timespec){0, 50000 + 1000 * (getpid() % 64)}, NULL);
+    }
+    return false;
+}
