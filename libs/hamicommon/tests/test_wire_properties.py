@@ -221,15 +221,16 @@ def test_any_lock_has_a_plan(value: str, now: datetime) -> None:
     assert releases(value, "default", "a", force=True)
 
 
+CLOCKS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
 NOTES = st.builds(
     Handshake,
     st.sampled_from(HandshakeState),
-    st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)).map(lambda time: time.replace(microsecond=0)),
+    CLOCKS,
     st.sampled_from([HandshakeLayout.DASHED, HandshakeLayout.DOTTED]),
 ) | st.builds(
     Handshake,
     st.just(HandshakeState.REPORTED),
-    st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)).map(lambda time: time.replace(microsecond=0)),
+    CLOCKS.map(lambda time: time.replace(microsecond=0)),
     st.just(HandshakeLayout.GO),
     st.from_regex(r"(\.[0-9]{1,9})? [+-][0-9]{4} [A-Z]{3,4}( m=[+-][0-9]{1,9}\.[0-9]{1,9})?", fullmatch=True),
 )

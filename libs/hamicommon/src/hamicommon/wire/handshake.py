@@ -102,7 +102,7 @@ def encode_handshake(handshake: Handshake, version: WireVersion | None = None) -
             raise EncodeError("state", f"{version} removes the annotation instead of writing Deleted")
         layout = HandshakeLayout.DASHED if version >= DASHED_TIME_SINCE else HandshakeLayout.DOTTED
     time = handshake.time
-    clock = f"{time:%H:%M:%S}"
+    clock = f"{time:%H:%M:%S}" + (f".{time.microsecond:06}" if time.microsecond else "")
     if layout is HandshakeLayout.DOTTED:
         return f"{handshake.state.value}_{time.year:04}.{time.month:02}.{time.day:02} {clock}"
     mark = " " if layout is HandshakeLayout.GO else "_"

@@ -1,178 +1,69 @@
 """
 The file that the library in the containers and the monitor on the Node share: `*.cache`, mapped by both.
 
-| layout | written by the library of | told by |
-|---|---|---|
-| v0-early | before any release (2024-01) | size 804681 |
-| v0 | HAMi up to 2.4.0 | size 1197897 |
-| v1.1 | 2.4.1 to 2.8.0 | size 2008953, version 1.1 |
-| v1.1-seqlock-first | a branch, never released | as v1.1; shows in the slots only |
-| v1.1-shifted | 2.8.1 | size 2008985, version 1.1 |
-| v1.2 | 2.8.2 and later | size 2008953, version 1.2 |
-
-All are little endian, natural alignment, 16 devices, 1024 slots; a file is one byte longer than its struct. Owns the
-offsets and the reading; mapping files is the monitor's part. The offsets are also in `vectors/region/layouts.json`,
-which the library's own tests read.
+Owns what a region says; where it says it is `region_layout`'s business, mapping files the monitor's.
 Source: https://github.com/Project-HAMi/HAMi-core/blob/main/src/multiprocess/multiprocess_memory_limit.h
 """
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hamicommon.wire.errors import DecodeError, EncodeError
-
-if TYPE_CHECKING:
-    from mmap import mmap
-
-MAGIC: Final = 19920718
-DEVICES: Final = 16
-SLOTS: Final = 1024
-UUID_BYTES: Final = 96
-HEADER_BYTES: Final = 104
-"""How much of a file `detect_layout` looks at."""
-
-_WRAPPED: Final = 1 << 63
-"""Counters at or above this went below zero; the library subtracts without looking."""
-_MAX_MINOR: Final = 255
-"""HAMi's own monitor takes any minor version, so its library keeps the fields where 1.2 has them."""
-_SEM_SHARED: Final = 128
-_SHIFTED_SEM: Final = 56
-_SIXTEEN: Final = "<16Q"
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where everything is: offsets in the region, offsets in a slot, sizes. None: no such field."""
-
-    name: str
-    region_size: int
-    slot_size: int
-    memory_size: int
-    util_size: int
-    owner_pid: int
-    sem: int
-    device_count: int
-    uuids: int
-    limit: int
-    sm_limit: int
-    procs: int
-    proc_num: int
-    utilization_switch: int
-    recent_kernel: int
-    priority: int
-    slot_used: int
-    slot_monitor_used: int
-    slot_status: int
-    sm_init_flag: int
-    major_version: int | None
-    minor_version: int | None
-    last_kernel_time: int | None = None
-    sem_postinit: int | None = None
-    slot_device_util: int | None = None
-    slot_seqlock: int | None = None
-    slot_pid: int = 0
-    slot_host_pid: int = 4
-
-
-LAYOUT_V0_EARLY: Final = Layout(
-    name="v0-early",
-    region_size=804680,
-    slot_size=784,
-    memory_size=40,
-    util_size=0,
-    sm_init_flag=4,
-    major_version=None,
-    minor_version=None,
-    owner_pid=8,
-    sem=16,
-    device_count=48,
-    uuids=56,
-    limit=1592,
-    sm_limit=1720,
-    procs=1848,
-    proc_num=804664,
-    utilization_switch=804668,
-    recent_kernel=804672,
-    priority=804676,
-    slot_used=8,
-    slot_monitor_used=648,
-    slot_status=776,
-)
-LAYOUT_V0: Final = replace(
-    LAYOUT_V0_EARLY,
-    name="v0",
-    region_size=1197896,
-    slot_size=1168,
-    util_size=24,
-    proc_num=1197880,
-    utilization_switch=1197884,
-    recent_kernel=1197888,
-    priority=1197892,
-    slot_device_util=776,
-    slot_status=1160,
-)
-LAYOUT_V1_1: Final = Layout(
-    name="v1.1",
-    region_size=2008952,
-    slot_size=1960,
-    memory_size=64,
-    util_size=48,
-    sm_init_flag=12,
-    major_version=4,
-    minor_version=8,
-    owner_pid=16,
-    sem=24,
-    device_count=56,
-    uuids=64,
-    limit=1600,
-    sm_limit=1728,
-    procs=1856,
-    proc_num=2008896,
-    utilization_switch=2008900,
-    recent_kernel=2008904,
-    priority=2008908,
-    last_kernel_time=2008912,
-    slot_used=8,
-    slot_monitor_used=1032,
-    slot_device_util=1160,
-    slot_status=1928,
-)
-LAYOUT_V1_2: Final = replace(LAYOUT_V1_1, name="v1.2", sem_postinit=2008920, slot_seqlock=1936)
-LAYOUT_V1_1_SEQLOCK_FIRST: Final = replace(
-    LAYOUT_V1_1,
-    name="v1.1-seqlock-first",
-    slot_seqlock=8,
-    slot_used=16,
-    slot_monitor_used=1040,
-    slot_device_util=1168,
-    slot_status=1936,
-)
-LAYOUT_V1_1_SHIFTED: Final = replace(
-    LAYOUT_V1_1_SEQLOCK_FIRST,
-    name="v1.1-shifted",
-    region_size=2008984,
-    sem_postinit=56,
-    device_count=88,
-    uuids=96,
-    limit=1632,
-    sm_limit=1760,
-    procs=1888,
-    proc_num=2008928,
-    utilization_switch=2008932,
-    recent_kernel=2008936,
-    priority=2008940,
-    last_kernel_time=2008944,
-)
-LAYOUTS: Final = (
-    LAYOUT_V0_EARLY,
+from hamicommon.wire.errors import EncodeError
+from hamicommon.wire.region_layout import (
+    DEVICES,
+    HEADER_BYTES,
     LAYOUT_V0,
+    LAYOUT_V0_EARLY,
     LAYOUT_V1_1,
     LAYOUT_V1_1_SEQLOCK_FIRST,
     LAYOUT_V1_1_SHIFTED,
     LAYOUT_V1_2,
+    LAYOUTS,
+    MAGIC,
+    SHARED_SEMAPHORE,
+    SLOTS,
+    UUID_BYTES,
+    Layout,
+    detect_layout,
+    i32,
+    refined_layout,
+    u32,
+    u64,
 )
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+__all__ = [
+    "DEVICES",
+    "HEADER_BYTES",
+    "LAYOUTS",
+    "LAYOUT_V0",
+    "LAYOUT_V0_EARLY",
+    "LAYOUT_V1_1",
+    "LAYOUT_V1_1_SEQLOCK_FIRST",
+    "LAYOUT_V1_1_SHIFTED",
+    "LAYOUT_V1_2",
+    "MAGIC",
+    "SLOTS",
+    "UUID_BYTES",
+    "DeviceMemory",
+    "DeviceUsage",
+    "DeviceUtilization",
+    "Layout",
+    "Region",
+    "Slot",
+    "decode_region",
+    "detect_layout",
+    "device_usages",
+    "encode_region",
+]
+
+_WRAPPED: Final = 1 << 63
+"""Counters at or above this went below zero; the library subtracts without looking."""
+_SIXTEEN: Final = "<16Q"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,36 +143,6 @@ class DeviceUsage:
     """A counter had gone below zero or was impossibly large; it counts as 0 here."""
 
 
-def detect_layout(size: int, header: bytes | memoryview) -> Layout:
-    """
-    Return the layout of a file of *size* bytes that begins with *header*, at least `HEADER_BYTES` of it.
-
-    A version 1.1 file of the branch that never shipped looks like any other from here; `decode_region` looks further.
-
-    Raises: DecodeError when it is no region, too short for its version, or of a version that no library writes.
-    """
-    if size < LAYOUT_V0_EARLY.region_size or len(header) < HEADER_BYTES:
-        raise DecodeError("size", f"{size} bytes are too few for a region")
-    magic, major, minor = struct.unpack_from("<iII", header)
-    if magic != MAGIC:
-        raise DecodeError("byte 0", f"{magic} is not {MAGIC}: no region, or not initialised yet")
-    is_versioned = major == 1 and 1 <= minor <= _MAX_MINOR
-    if size < LAYOUT_V1_1.region_size:
-        if is_versioned and _has_semaphore(header, LAYOUT_V1_1.sem):
-            raise DecodeError("size", f"{size} bytes are too few for a region of version {major}.{minor}")
-        return _unversioned(size)
-    if not is_versioned:
-        raise DecodeError("byte 4", f"version {major}.{minor} in {size} bytes is none that a library writes")
-    if minor > 1:
-        return LAYOUT_V1_2
-    # Where the shifted layout has its second semaphore, the others have the first device's UUID.
-    if not _has_semaphore(header, _SHIFTED_SEM):
-        return LAYOUT_V1_1
-    if size < LAYOUT_V1_1_SHIFTED.region_size:
-        raise DecodeError("size", f"{size} bytes are too few for layout {LAYOUT_V1_1_SHIFTED.name}")
-    return LAYOUT_V1_1_SHIFTED
-
-
 def decode_region(data: "bytes | bytearray | memoryview | mmap") -> Region:
     """
     Return what the region file *data* says, as its bytes say it: nothing is judged, added or corrected.
@@ -291,25 +152,25 @@ def decode_region(data: "bytes | bytearray | memoryview | mmap") -> Region:
     Raises: DecodeError as `detect_layout`, and when libraries of two layouts wrote to the file.
     """
     view = memoryview(data)
-    layout = _refined(detect_layout(len(view), view), view)
-    device_count = min(_u64(view, layout.device_count), DEVICES)
-    slot_count = max(0, min(_i32(view, layout.proc_num), SLOTS))
+    layout = refined_layout(detect_layout(len(view), view), view)
+    device_count = min(u64(view, layout.device_count), DEVICES)
+    slot_count = max(0, min(i32(view, layout.proc_num), SLOTS))
     return Region(
         layout=layout.name,
-        major=None if layout.major_version is None else _u32(view, layout.major_version),
-        minor=None if layout.minor_version is None else _u32(view, layout.minor_version),
-        sm_init_flag=_i32(view, layout.sm_init_flag),
-        owner_pid=_u64(view, layout.owner_pid),
-        lock_value=_u32(view, layout.sem),
-        postinit_lock_value=None if layout.sem_postinit is None else _u32(view, layout.sem_postinit),
+        major=None if layout.major_version is None else u32(view, layout.major_version),
+        minor=None if layout.minor_version is None else u32(view, layout.minor_version),
+        sm_init_flag=i32(view, layout.sm_init_flag),
+        owner_pid=u64(view, layout.owner_pid),
+        lock_value=u32(view, layout.sem),
+        postinit_lock_value=None if layout.sem_postinit is None else u32(view, layout.sem_postinit),
         device_count=device_count,
         uuids=tuple(_uuid(view, layout.uuids + UUID_BYTES * index) for index in range(device_count)),
         memory_limits_bytes=struct.unpack_from(_SIXTEEN, view, layout.limit),
         sm_limits_percent=struct.unpack_from(_SIXTEEN, view, layout.sm_limit),
-        priority=_i32(view, layout.priority),
-        utilization_switch=_i32(view, layout.utilization_switch),
-        recent_kernel=_i32(view, layout.recent_kernel),
-        last_kernel_time=None if layout.last_kernel_time is None else _u64(view, layout.last_kernel_time),
+        priority=i32(view, layout.priority),
+        utilization_switch=i32(view, layout.utilization_switch),
+        recent_kernel=i32(view, layout.recent_kernel),
+        last_kernel_time=None if layout.last_kernel_time is None else u64(view, layout.last_kernel_time),
         slots=tuple(_slot(view, layout, index) for index in range(slot_count)),
     )
 
@@ -342,57 +203,16 @@ def device_usages(region: Region) -> tuple[DeviceUsage, ...]:
     return tuple(_device_usage(region, device) for device in range(region.device_count))
 
 
-def _has_semaphore(header: bytes | memoryview, offset: int) -> bool:
-    """Say whether a process-shared semaphore of glibc begins at *offset*: 128 in its third word."""
-    return _u32(header, offset + 8) == _SEM_SHARED
-
-
-def _unversioned(size: int) -> Layout:
-    """Return the layout of a file without version fields; the first one has no room to grow into the next."""
-    if size >= LAYOUT_V0.region_size:
-        return LAYOUT_V0
-    if size <= LAYOUT_V0_EARLY.region_size + 1:
-        return LAYOUT_V0_EARLY
-    raise DecodeError("size", f"{size} bytes without a version are no layout that a library writes")
-
-
-def _refined(layout: Layout, view: memoryview) -> Layout:
-    """Return the layout after a look at the places where another layout's library would have written."""
-    if layout.last_kernel_time is None:
-        return layout
-    other = LAYOUT_V1_1 if layout is LAYOUT_V1_1_SHIFTED else LAYOUT_V1_1_SHIFTED
-    # Every library sets its time when it joins, and the other layout keeps nothing at that place.
-    if other.last_kernel_time and _u64(view, other.last_kernel_time):
-        reason = f"a library of layout {other.name} wrote to a region of layout {layout.name}"
-        raise DecodeError(f"byte {other.last_kernel_time}", reason)
-    if layout is LAYOUT_V1_1 and _has_seqlock_first(view):
-        return LAYOUT_V1_1_SEQLOCK_FIRST
-    return layout
-
-
-def _has_seqlock_first(view: memoryview) -> bool:
-    """Say whether the slots in use have their status eight bytes later than version 1.1 has it."""
-    count = max(0, min(_i32(view, LAYOUT_V1_1.proc_num), SLOTS))
-    for index in range(count):
-        start = LAYOUT_V1_1.procs + LAYOUT_V1_1.slot_size * index
-        if _i32(view, start) == 0:
-            continue
-        here = _i32(view, start + LAYOUT_V1_1.slot_status)
-        later = _i32(view, start + LAYOUT_V1_1_SEQLOCK_FIRST.slot_status)
-        return here == 0 and later in (1, 2)
-    return False
-
-
 def _slot(view: memoryview, layout: Layout, index: int) -> Slot:
     """Read one process."""
     start = layout.procs + layout.slot_size * index
     monitor_used = struct.unpack_from(_SIXTEEN, view, start + layout.slot_monitor_used)
     return Slot(
         index=index,
-        pid=_i32(view, start + layout.slot_pid),
-        host_pid=_i32(view, start + layout.slot_host_pid),
-        status=_i32(view, start + layout.slot_status),
-        seqlock=None if layout.slot_seqlock is None else _u64(view, start + layout.slot_seqlock),
+        pid=i32(view, start + layout.slot_pid),
+        host_pid=i32(view, start + layout.slot_host_pid),
+        status=i32(view, start + layout.slot_status),
+        seqlock=None if layout.slot_seqlock is None else u64(view, start + layout.slot_seqlock),
         memory={
             device: DeviceMemory(*counters)
             for device, counters in _records(view, start + layout.slot_used, layout.memory_size, "<5Q")
@@ -453,9 +273,9 @@ def _put_region(data: bytearray, layout: Layout, region: Region) -> None:
     ):
         if offset is not None:
             struct.pack_into(form, data, offset, value)
-    struct.pack_into("<IIi", data, layout.sem, region.lock_value, 0, _SEM_SHARED)
+    struct.pack_into("<IIi", data, layout.sem, region.lock_value, 0, SHARED_SEMAPHORE)
     if layout.sem_postinit is not None:
-        struct.pack_into("<IIi", data, layout.sem_postinit, region.postinit_lock_value, 0, _SEM_SHARED)
+        struct.pack_into("<IIi", data, layout.sem_postinit, region.postinit_lock_value, 0, SHARED_SEMAPHORE)
     struct.pack_into(_SIXTEEN, data, layout.limit, *region.memory_limits_bytes)
     struct.pack_into(_SIXTEEN, data, layout.sm_limit, *region.sm_limits_percent)
     for index, uuid in enumerate(region.uuids):
@@ -483,18 +303,6 @@ def _put_slot(data: bytearray, layout: Layout, slot: Slot) -> None:
 def _uuid(view: memoryview, offset: int) -> str:
     """Read a NUL-padded name; bytes that are no UTF-8 stay visible."""
     return bytes(view[offset : offset + UUID_BYTES]).partition(b"\0")[0].decode("utf-8", "backslashreplace")
-
-
-def _i32(view: bytes | memoryview, offset: int) -> int:
-    return int.from_bytes(view[offset : offset + 4], "little", signed=True)
-
-
-def _u32(view: bytes | memoryview, offset: int) -> int:
-    return int.from_bytes(view[offset : offset + 4], "little")
-
-
-def _u64(view: bytes | memoryview, offset: int) -> int:
-    return int.from_bytes(view[offset : offset + 8], "little")
 
 
 _NO_MEMORY: Final = DeviceMemory()

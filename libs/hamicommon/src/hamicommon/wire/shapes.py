@@ -269,7 +269,7 @@ def read_handshake(text: str) -> Handshake:
     for name, value, known in (("state", note.state, states), ("layout", note.layout, layouts)):
         if value not in known:
             raise DecodeError(f"field {name}", f"{quote(value)} is not one of {', '.join(known)}")
-    return Handshake(states[note.state], time.replace(tzinfo=None, microsecond=0), layouts[note.layout], note.rest)
+    return Handshake(states[note.state], time.replace(tzinfo=None), layouts[note.layout], note.rest)
 
 
 def one_line(value: Any) -> Iterator[str]:
