@@ -27,9 +27,7 @@ async def test_pod_gets_the_defaults_services_rely_on(api: Api) -> None:
     assert ("default-scheduler", "Always", 30, 0) == tuple(
         spec[key] for key in ("schedulerName", "restartPolicy", "terminationGracePeriodSeconds", "priority")
     )
-    assert {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}} == spec["containers"][0][
-        "resources"
-    ]
+    assert {"limits": {GPU: "1"}, "requests": {GPU: "1"}} == spec["containers"][0]["resources"]
     assert ("Pending", "BestEffort") == (pod["status"]["phase"], pod["status"]["qosClass"])
     assert ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] == [t["key"] for t in spec["tolerations"]]
 
@@ -226,7 +224,8 @@ async def test_quota_refuses_what_exceeds_it_and_gives_back_what_ends(api: Api) 
     await api.delete(f"{api.pods}/a")
 
     async def is_admitted() -> bool:
-        return (await api.get(f"{QUOTAS}/q"))["status"]["used"][f"requests.{GPU}"] == "0"
+        found = await api.get(f"{QUOTAS}/q")
+        return bool(found["status"]["used"][f"requests.{GPU}"] == "0")
 
     assert {f"requests.{GPU}": "2", "pods": "1"} == used
     amounts = [f"requests.{GPU}={amount}" for amount in (1, 2, 2)]

@@ -66,19 +66,24 @@ spec: {containers: [{name: main, image: busybox, env: [{name: X, value: "1"}]}]}
 """
 
 
+def labelled(text: str) -> str:
+    """Return the manifest with a label."""
+    return MANIFEST.replace("LABEL", text)
+
+
 @needs_kubectl
 async def test_kubectl_applies_changes_and_deletes(kubeconfig: Path) -> None:
     """
     The whole life of a manifest, with validation left to the server.
     """
-    said = [await kubectl(kubeconfig, "apply", "-f", "-", stdin=MANIFEST.replace("LABEL", text)) for text in "xxy"]
+    said = [await kubectl(kubeconfig, "apply", "-f", "-", stdin=labelled(text)) for text in ("one", "one", "two")]
     said.append(await kubectl(kubeconfig, "get", "pod", "p", "-o", "jsonpath={.metadata.labels.a}"))
     said.append(await kubectl(kubeconfig, "label", "pod", "p", "b=c"))
     said.append(await kubectl(kubeconfig, "annotate", "pod", "p", "b=c"))
     said.append(await kubectl(kubeconfig, "patch", "pod", "p", "-p", '{"metadata":{"labels":{"d":"e"}}}'))
     said.append(await kubectl(kubeconfig, "delete", "pod", "p"))
 
-    changes = ["pod/p created\n", "pod/p unchanged\n", "pod/p configured\n", "y"]
+    changes = ["pod/p created\n", "pod/p unchanged\n", "pod/p configured\n", "two"]
     assert [*changes, "pod/p labeled\n", "pod/p annotated\n", "pod/p patched\n", 'pod "p" deleted\n'] == said
 
 
@@ -142,7 +147,7 @@ async def test_server_side_apply_is_refused_in_words(kubeconfig: Path) -> None:
     """
     Better a clear no than a wrong merge.
     """
-    said = await kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=MANIFEST.replace("LABEL", "x"))
+    said = await kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=labelled("x"))
 
     assert "Server-side apply not available on the server" in said
 
@@ -153,10 +158,12 @@ async def test_loaded_files_are_served(tmp_path: Path) -> None:
     """
     nodes, pods = tmp_path / "nodes.json", tmp_path / "pods.yaml"
     nodes.write_bytes(orjson.dumps({"kind": "NodeList", "apiVersion": "v1", "items": [a_node("n1"), a_node("n2")]}))
-    pods.write_text(f"{MANIFEST.replace('LABEL', 'x')}spec2: 1\n---\n{MANIFEST.replace('name: p', 'name: q')}", "utf-8")
-    async with apiserver(tmp_path, "--load", str(nodes), "--load", str(pods)) as (_, kubeconfig):
-        async with Client.from_kubeconfig(kubeconfig, "test") as client:
-            found = [item for path in ("nodes", "pods") for item in (await client.list(f"/api/v1/{path}"))[0]]
+    pods.write_text(f"{labelled('x')}---\n{labelled('x').replace('name: p', 'name: q')}", "utf-8")
+    async with (
+        apiserver(tmp_path, "--load", str(nodes), "--load", str(pods)) as (_, kubeconfig),
+        Client.from_kubeconfig(kubeconfig, "test") as client,
+    ):
+        found = [item for path in ("nodes", "pods") for item in (await client.list(f"/api/v1/{path}"))[0]]
 
     assert ["n1", "n2", "p", "q"] == [item["metadata"]["name"] for item in found]
     assert "4" == found[0]["status"]["capacity"]["cpu"]
@@ -169,26 +176,29 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
     """
     told: dict[str, str] = {}
     data = str(tmp_path / "data")
-    async with apiserver(tmp_path, "--data", data) as (process, kubeconfig):
-        async with Client.from_kubeconfig(kubeconfig, "test") as client:
+    async with (
+        apiserver(tmp_path, "--data", data) as (process, kubeconfig),
+        Client.from_kubeconfig(kubeconfig, "test") as client,
+    ):
 
-            async def write(worker: int) -> None:
-                for index in range(1000):
-                    pod = await client.create("/api/v1/namespaces/default/pods", a_pod(f"p{worker}-{index}"))
-                    told[pod["metadata"]["name"]] = pod["metadata"]["resourceVersion"]
+        async def write(worker: int) -> None:
+            for index in range(1000):
+                pod = await client.create("/api/v1/namespaces/default/pods", a_pod(f"p{worker}-{index}"))
+                told[pod["metadata"]["name"]] = pod["metadata"]["resourceVersion"]
 
-            writers = [asyncio.create_task(write(worker)) for worker in range(4)]
+        async def has_written() -> bool:
+            return len(told) > 50
 
-            async def has_written() -> bool:
-                return len(told) > 50
-
-            assert await eventually(has_written)
-            process.send_signal(signal.SIGKILL)
-            await asyncio.gather(*writers, return_exceptions=True)
-    async with apiserver(tmp_path, "--data", data) as (_, kubeconfig):
-        async with Client.from_kubeconfig(kubeconfig, "test") as client:
-            items, version = await client.list("/api/v1/pods")
-            found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
+        writers = [asyncio.create_task(write(worker)) for worker in range(4)]
+        assert await eventually(has_written)
+        process.send_signal(signal.SIGKILL)
+        await asyncio.gather(*writers, return_exceptions=True)
+    async with (
+        apiserver(tmp_path, "--data", data) as (_, kubeconfig),
+        Client.from_kubeconfig(kubeconfig, "test") as client,
+    ):
+        items, version = await client.list("/api/v1/pods")
+        found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
 
     assert told.items() <= found.items()
     assert int(version) >= max(map(int, told.values()))

@@ -233,7 +233,11 @@ async def test_webhook_is_asked_again_when_a_later_one_changed_the_object(api: A
     await api.create(CONFIGURATIONS, configuration(peer, "a.hami.io", reinvocationPolicy="IfNeeded"))
     await api.create(CONFIGURATIONS, configuration(peer, "b.hami.io"))
     label = {"op": "add", "path": "/metadata/labels", "value": {"changed": "yes"}}
-    peer.answer = lambda request: (patching(label) if len(peer.reviews) == 2 else patching())(request)
+
+    def answer(request: Object) -> Object:
+        return patching(*([label] if len(peer.reviews) == 2 else []))(request)
+
+    peer.answer = answer
 
     pod = await api.create_pod()
 
