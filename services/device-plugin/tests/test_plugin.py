@@ -414,6 +414,55 @@ async def test_preferred_replicas_are_of_the_device_that_waits(host: Path, api: 
     assert [f"{T4}-2"] == chosen
 
 
+async def test_device_with_a_critical_error_is_unhealthy_for_kubelet_and_scheduler(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    All its replicas at once; an error of the program alone changes nothing.
+    """
+    api.put("nodes", a_node())
+    (host / "hardware").mkdir()
+    (host / "hardware/xid").write_text("")
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+        await asyncio.sleep(0.3)
+        (host / "hardware/xid").write_text(f"{A100} 31\n{T4} 79\n")
+        await plugin.until(lambda: "Unhealthy" in kubelet.devices.values())
+        await plugin.until(lambda: _healthy(api) == {A100})
+        _, metrics = await plugin.get("/metrics")
+
+    assert {f"{T4}-{n}" for n in range(3)} == {id_ for id_, health in kubelet.devices.items() if health == "Unhealthy"}
+    assert 'hami_device_plugin_devices{health="unhealthy"} 1.0' in metrics
+
+
+async def test_disabled_health_check_lets_errors_pass(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    DP_DISABLE_HEALTHCHECKS is HAMi's switch.
+    """
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet, DP_DISABLE_HEALTHCHECKS="all") as plugin:
+        await plugin.serving()
+
+        assert "Health is not watched: DP_DISABLE_HEALTHCHECKS says so" in plugin.events()
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+async def test_driver_that_is_missing_ends_the_process_or_is_waited_for(
+    value: str, host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    --fail-on-init-error decides, as in HAMi.
+    """
+    async with PluginProcess(host, api, kubelet, f"--fail-on-init-error={value}", LD_LIBRARY_PATH="/nowhere") as plugin:
+        if value == "true":
+            async with asyncio.timeout(20):
+                assert 1 == await plugin.process.wait()
+        else:
+            await plugin.until(lambda: "Cannot serve devices" in plugin.events())
+            assert (503, "the device plugin is starting\n") == await plugin.get("/readyz")
+
+
 async def test_version_and_metrics_are_served(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
     """
     The chart's probes and Prometheus find what they ask for.
@@ -428,6 +477,11 @@ async def test_version_and_metrics_are_served(host: Path, api: ApiServer, kubele
     assert 'hami_device_plugin_devices{health="healthy"} 2.0' in metrics
     assert 'hami_device_plugin_allocation_mode{mode="identity"} 1.0' in metrics
     assert "hami-device-plugin" == json.loads(version)["name"]
+
+
+def _healthy(api: ApiServer) -> set[str]:
+    devices = json.loads(api.annotations("nodes", "", NODE)[REGISTER])
+    return {device["id"] for device in devices if device.get("health")}
 
 
 async def _pre_start_or_none(kubelet: Kubelet, replica: str) -> bool:

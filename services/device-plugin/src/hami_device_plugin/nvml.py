@@ -182,8 +182,7 @@ def _subscribe(events: Any, uuid: str) -> str | None:
     """
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
-        pynvml.nvmlDeviceRegisterEvents(handle, supported & pynvml.nvmlEventTypeXidCriticalError, events)
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
     except _UNSUPPORTED:
         logger.warning("Health of a device is not watched: it has no events", device=uuid)
     except pynvml.NVMLError as error:
