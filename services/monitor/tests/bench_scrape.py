@@ -25,7 +25,7 @@ from hami_monitor.families import HostDevice
 from hami_monitor.kube import Pods
 from hami_monitor.main import Monitor
 from hami_monitor.nvml import Nvml
-from hamicommon.runtime import http
+from hamicommon.runtime import http, logs
 from hamicommon.runtime.kube import Kube
 from hamicommon.wire.region import decode_region
 
@@ -131,6 +131,7 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure a usual and a crowded Node."""
+    logs.configure(verbosity=0)
     results = []
     for processes in (2, 16):
         with tempfile.TemporaryDirectory() as folder:

@@ -195,17 +195,32 @@ def a_process() -> type[Process]:
     return Process
 
 
+NATIVE = Path(__file__).parents[3] / "build/native"
+DEVICE_A, DEVICE_B = "GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444"
+
+
+def built(path: Path) -> Path:
+    """Return *path*, which the native build makes."""
+    if not path.exists():
+        pytest.fail(f"{path} is missing: run `make native` first")
+    return path
+
+
 @pytest.fixture
 def fake_driver(tmp_path: Path) -> dict[str, str]:
-    """Return the environment in which a process finds two fake devices."""
-    libraries = Path(__file__).parents[3] / "build/native/fake_driver"
-    if not (libraries / "libnvidia-ml.so.1").exists():
-        pytest.fail(f"{libraries} has no libnvidia-ml.so.1: run `make native` first")
+    """Return the environment in which a process finds two fake devices, DEVICE_A and DEVICE_B."""
+    libraries = built(NATIVE / "fake_driver/libnvidia-ml.so.1").parent
     hardware = tmp_path / "hardware"
     hardware.mkdir()
     (hardware / "devices.csv").write_text(
         "uuid,name,memory_mib,numa_node,pci_bus_id\n"
-        "GPU-a,NVIDIA A100-SXM4-40GB,40960,0,00000000:07:00.0\n"
-        "GPU-b,NVIDIA T4,15360,1,00000000:0F:00.0\n"
+        f"{DEVICE_A},NVIDIA A100-SXM4-40GB,40960,0,00000000:07:00.0\n"
+        f"{DEVICE_B},NVIDIA T4,15360,1,00000000:0F:00.0\n"
     )
     return {"LD_LIBRARY_PATH": str(libraries), "FAKE_DRIVER_DIR": str(hardware)}
+
+
+@pytest.fixture
+def library(fake_driver: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a container: fake devices behind the real library."""
+    return fake_driver | {"LD_PRELOAD": str(built(NATIVE / "libvgpu.so"))}

@@ -46,8 +46,8 @@ def test_devices_are_read_from_the_driver(fake_driver):
     lines = ask(fake_driver)
 
     assert [
-        ("index=0", "uuid='GPU-a'", "name='NVIDIA A100-SXM4-40GB'"),
-        ("index=1", "uuid='GPU-b'", "name='NVIDIA T4'"),
+        ("index=0", "uuid='GPU-aaaaaaaa-1111-2222-3333-444444444444'", "name='NVIDIA A100-SXM4-40GB'"),
+        ("index=1", "uuid='GPU-bbbbbbbb-1111-2222-3333-444444444444'", "name='NVIDIA T4'"),
     ] * 2 == [tuple(line.removeprefix("HostDevice(").split(", ")[:3]) for line in lines]
     assert all("memory_used_bytes=" in line and "None" not in line for line in lines)
 

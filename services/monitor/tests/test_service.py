@@ -17,6 +17,7 @@ from hamicommon.wire.region import LAYOUT_V0, LAYOUT_V1_2, decode_region
 
 PROGRAM = Path(sys.executable).with_name("hami-monitor")
 NODE = "n1"
+DEVICE_A, DEVICE_B = "GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444"
 DEADLINE_SECONDS = 20.0
 
 
@@ -163,7 +164,7 @@ async def test_scrape_shows_every_family(hook_path, pod_server, started, a_regio
         labels("old"),
         labels("idle", device="GPU-b"),
     )
-    cards = ((0, "GPU-a", "NVIDIA A100-SXM4-40GB"), (1, "GPU-b", "NVIDIA T4"))
+    cards = ((0, DEVICE_A, "NVIDIA A100-SXM4-40GB"), (1, DEVICE_B, "NVIDIA T4"))
     idle_device = {host_labels(*card): 0 for card in cards}
     expected = {
         "hami_vgpu_memory_used_bytes": {first: 70, second: 2, old: 7, idle: 0},
@@ -198,6 +199,46 @@ async def test_scrape_shows_every_family(hook_path, pod_server, started, a_regio
     assert 1 == samples["hami_monitor_regions_refused"][(("reason", "unknown-layout"),)]
     assert ["1"] == [str(int(value)) for value in samples["hami_build_info"].values()]
     assert "HostGPUMemoryUsage" not in samples
+
+
+CONTAINER = """
+import ctypes, sys
+
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+for call in (
+    lambda: cuda.cuInit(0),
+    lambda: cuda.cuDeviceGet(ctypes.byref(device), 0),
+    lambda: cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device),
+    lambda: cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(100 << 20)),
+):
+    if (result := call()) != 0:
+        sys.exit(f"CUDA error {result}")
+sys.stdin.readline()
+"""
+
+
+async def test_memory_a_program_allocates_is_shown(hook_path, pod_server, started, library):
+    """A real process under the real library: its limit, what it took, and nothing once it has ended."""
+    pod_server.put(a_pod())
+    region = hook_path.add("u1_main")
+    limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "1000m", "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region)}
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTAINER, env=os.environ | library | limits, stdin=asyncio.subprocess.PIPE
+    )
+    key = labels(device=DEVICE_A)
+
+    async with started() as service:
+
+        async def found():
+            samples = await service.samples()
+            names = ("limit", "used", "buffer")
+            return [samples.get(f"hami_vgpu_memory_{name}_bytes", {}).get(key) for name in names]
+
+        await eventually(found, [1000 << 20, 100 << 20, 100 << 20])
+        program.stdin.close()
+        assert 0 == await program.wait()
+        await eventually(found, [1000 << 20, 0, 0])
 
 
 async def test_legacy_names_come_with_their_flag(hook_path, pod_server, started, a_region):

@@ -228,7 +228,7 @@ def _filled(
 
 
 def _host_family(family: HostFamily, observation: Observation) -> GaugeMetricFamily:
-    """The `device_type` repeats the vendor where the driver's name begins with it, as HAMi's does."""
+    """Return *family* for the host's devices. `device_type` says NVIDIA even where the name does, as HAMi's."""
     rows = (
         (
             (observation.node_name, str(device.index), device.uuid, f"NVIDIA-{device.name}")[-len(family.labels) :],
