@@ -92,6 +92,8 @@ TEXTS = {
     "custom-floats": repeated("0.5,", '[{"custominfo":{"a":[', "1]}}]"),
     "custom-texts": numbered('"#",', '[{"custominfo":{"a":[', "1]}}]"),
     "custom-keys": numbered('"#":0,', '[{"custominfo":{', '"":0}}]'),
+    "custom-again-and-again": numbered('"custominfo":{"#":0},', "[{", '"id":""}]'),
+    "profiles-again-and-again": repeated('"migProfiles":[{},{}],', "[{", '"id":""}]'),
     "custom-long-number": repeated("9", '[{"custominfo":{"a":', "}}]"),
     "custom-nested": repeated("[", '[{"custominfo":{"a":'),
     "unknown-lists": repeated("[],", '[{"a":[', "[]]}]"),

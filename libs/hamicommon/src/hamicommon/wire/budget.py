@@ -13,6 +13,8 @@ _FLOOR_BYTES: Final = 256 * 1024
 _BYTES_PER_CHARACTER: Final = 9
 """Less than ten: a decoder's own temporaries come on top."""
 
+WHOLE_TEXT: Final = "whole text"
+"""The place an overdrawn budget names."""
 POINTER_BYTES: Final = 18
 """What an item costs its list and the tuple made of it."""
 _STRING_BYTES: Final = 49
@@ -37,7 +39,7 @@ class Budget:
         self._left -= size
         if self._left < 0:
             raise DecodeError(
-                "whole text", f"holds so many tiny values that its {self._length} characters would grow tenfold"
+                WHOLE_TEXT, f"holds so many tiny values that its {self._length} characters would grow tenfold"
             )
 
     def spend_string(self, text: str) -> None:

@@ -12,12 +12,12 @@ Source: https://pkg.go.dev/encoding/json#Unmarshal
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # in C, since 2.6
 from typing import Any, Final
 
-from hamicommon.wire.budget import POINTER_BYTES, Budget
+from hamicommon.wire.budget import POINTER_BYTES, WHOLE_TEXT, Budget
 from hamicommon.wire.errors import DecodeError, quote
 
 Kind = Callable[["Reader", Any], Any]
@@ -132,7 +132,7 @@ class Reader:
         character = self.peek()
         if character == '"':
             self.string()
-        elif character in ("[", "{") and character:
+        elif character in ("[", "{"):
             if self.depth + len(nesting) >= _GO_NESTING - 1:
                 raise DecodeError(f"character {self.at}", f"nested deeper than {_GO_NESTING} levels")
             self.at += 1
@@ -304,11 +304,12 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
 def mapping(kind: Kind) -> Kind:
     """Return the kind of objects with free keys; `null` is the empty one, a repeated key adds to the old entries."""
 
-    def read(reader: Reader, old: Mapping[str, Any] | None) -> dict[str, Any]:
+    def read(reader: Reader, old: dict[str, Any] | None) -> dict[str, Any]:
         if reader.null():
             return {}
         reader.budget.spend(_DICT_BYTES)
-        entries = dict(old or {})
+        # What is not empty was read from this very text; copying it for each repeated key would take quadratic time.
+        entries = old or {}
         for name in _keys(reader):
             reader.budget.spend(_ENTRY_BYTES)
             reader.budget.spend_string(name)
@@ -323,7 +324,7 @@ def anything(reader: Reader, _old: Any) -> Any:
     character = reader.peek()
     if character == '"':
         return string(reader, None)
-    if character in ("[", "{") and character:
+    if character in ("[", "{"):
         if reader.depth >= _KEPT_NESTING:
             raise DecodeError(f"character {reader.at}", f"a free-form value nested deeper than {_KEPT_NESTING} levels")
         if character == "{":
@@ -347,7 +348,7 @@ def _any_number(reader: Reader) -> int | float:
     return int(text) if text.lstrip("-").isdigit() else value
 
 
-def _keys(reader: Reader) -> Any:
+def _keys(reader: Reader) -> Iterator[str]:
     """Yield the keys of the object that is next; the caller reads each one's value before asking for another."""
     if not reader.take("{"):
         raise _mismatch(reader, "an object")
@@ -367,7 +368,7 @@ def _nested(reader: Reader, kind: Kind, old: Any, place: str) -> Any:
     try:
         value = kind(reader, old)
     except DecodeError as error:
-        if depth > _NAMED_NESTING:
+        if depth > _NAMED_NESTING or error.place == WHOLE_TEXT:
             raise
         if error.place.startswith(("item ", "field ", "key ")):
             raise DecodeError(f"{place}, {error.place}", error.reason) from None

@@ -101,9 +101,8 @@ def encode_node_devices(devices: Iterable[Device], version: WireVersion = NEWEST
     >>> encode_node_devices([device], WireVersion(2, 4))
     'GPU-a,10,7680,100,Tesla P4,0,true:'
 
-    What *version* has no field for is left out.
-
-    No devices are the empty text in the text form, which no reader takes for an inventory.
+    What *version* has no field for is left out. No devices are the empty text in the text form, which no reader takes
+    for an inventory.
 
     Raises: EncodeError when the text form cannot carry a name because of `,` or `:` in it, or `[` before it.
     """
