@@ -1,0 +1,94 @@
+"""
+Allocate device memory and keep it, with or without load: what a Pod of the demo and of the tests runs.
+
+Prints `allocated N MiB of M MiB visible` once it holds what it was asked for, and each refusal as the driver words it:
+`cuMemAlloc(N MiB): CUDA_ERROR_OUT_OF_MEMORY`. Ends with SIGTERM, or after `--seconds`.
+"""
+
+import argparse
+import signal
+import sys
+import time
+from types import FrameType
+
+from workloads.cuda import CudaError, Driver
+from workloads.gpu_table import render
+
+IDLE_SECONDS = 0.05
+SLICE_SECONDS = 0.02
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(prog="gpu-hold", description="Allocate device memory and keep it.")
+    parser.add_argument("--mib", type=int, required=True, help="memory to allocate and keep, on each device used")
+    parser.add_argument("--then-mib", type=int, help="memory to ask for afterwards, refused or not")
+    parser.add_argument("--all-devices", action="store_true", help="use every visible device instead of the first")
+    parser.add_argument("--table", action="store_true", help="print what nvidia-smi would once it is allocated")
+    parser.add_argument("--seconds", type=float, help="end after this time instead of never")
+    parser.add_argument("--busy", type=int, default=0, metavar="PERCENT", help="share of the time to run kernels")
+    parser.add_argument("--kernel-us", type=int, default=1000, metavar="US", help="duration of each kernel of --busy")
+    parser.add_argument("--exit-on-refusal", action="store_true", help="exit with 2 when an allocation is refused")
+    return parser.parse_args(argv)
+
+
+def allocate(driver: Driver, mib: int) -> bool:
+    """Allocate and say so on refusal. Returns whether the driver agreed."""
+    try:
+        driver.allocate(mib)
+    except CudaError as error:
+        print(error, flush=True)
+        return False
+    return True
+
+
+def keep(driver: Driver, options: argparse.Namespace) -> None:
+    """Stay until it is time to end, launching kernels for the share of the time that was asked for."""
+    end = time.monotonic() + options.seconds if options.seconds is not None else float("inf")
+    kernel = driver.kernel(f"busy_{options.kernel_us}") if options.busy else None
+    while time.monotonic() < end:
+        if kernel is None:
+            time.sleep(min(IDLE_SECONDS, max(0.0, end - time.monotonic())))
+            continue
+        slice_end = time.monotonic() + SLICE_SECONDS
+        for _ in range(max(1, round(SLICE_SECONDS * 1e6 * options.busy / 100 / options.kernel_us))):
+            driver.launch(kernel)
+        time.sleep(max(0.0, slice_end - time.monotonic()))
+
+
+def end_on_signal(_number: int, _frame: FrameType | None) -> None:
+    """Leave by the front door, so that the driver and its neighbours see this process end."""
+    sys.exit(0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until told to end; 1 when there is no device to use, 2 for a refusal with `--exit-on-refusal`."""
+    options = arguments(argv)
+    signal.signal(signal.SIGTERM, end_on_signal)
+    try:
+        driver = Driver()
+        ordinals = range(driver.device_count() if options.all_devices else 1)
+        agreed = []
+        for ordinal in ordinals:
+            driver.use(ordinal)
+            agreed.append(allocate(driver, options.mib))
+    except (CudaError, OSError) as error:
+        print(f"gpu-hold: {error}", file=sys.stderr, flush=True)
+        return 1
+    if options.table:
+        print(render(), flush=True)
+    if all(agreed):
+        print(f"allocated {options.mib} MiB of {driver.total_mib()} MiB visible", flush=True)
+    if options.then_mib is not None and allocate(driver, options.then_mib):
+        print(f"allocated {options.then_mib} MiB more", flush=True)
+        agreed.append(True)
+    elif options.then_mib is not None:
+        agreed.append(False)
+    if options.exit_on_refusal and not all(agreed):
+        return 2
+    keep(driver, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

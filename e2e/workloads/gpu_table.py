@@ -1,0 +1,86 @@
+"""
+Print what `nvidia-smi` would, as seen from where this runs: each device's memory and load, and the processes on it.
+
+Reads NVML only. In a container that holds a share, totals are the share's and processes the container's.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import pynvml
+
+MIB = 1 << 20
+WIDTH = 94
+RULE = f"+{'-' * WIDTH}+"
+HEAVY = f"|{'=' * WIDTH}|"
+
+
+def line(text: str) -> str:
+    """Return one row of the table."""
+    return f"| {text:<{WIDTH - 2}.{WIDTH - 2}} |"
+
+
+def device_rows(index: int, device: object) -> Iterator[str]:
+    """Yield the two rows of one device."""
+    memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+    load = pynvml.nvmlDeviceGetUtilizationRates(device)
+    used = f"{memory.used // MIB} MiB / {memory.total // MIB} MiB"
+    watts = pynvml.nvmlDeviceGetPowerUsage(device) // 1000
+    celsius = pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU)
+    bus = pynvml.nvmlDeviceGetPciInfo(device).busId
+    yield line(f"{index:>3}  {pynvml.nvmlDeviceGetName(device):<42} {bus:<18} {used:>25}")
+    draw = f"{celsius} C  {watts} W"
+    yield line(f"     {pynvml.nvmlDeviceGetUUID(device):<42} {draw:<18} {f'{load.gpu} % busy':>25}")
+
+
+def process_rows(index: int, device: object) -> Iterator[str]:
+    """Yield a row for each process that NVML shows on a device."""
+    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
+        try:
+            name = pynvml.nvmlSystemGetProcessName(process.pid)
+        except pynvml.NVMLError:
+            name = "-"
+        yield line(f"{index:>3} {process.pid:>10}  {name:<50} {f'{process.usedGpuMemory // MIB} MiB':>25}")
+
+
+def table() -> Iterator[str]:
+    """Yield the whole table, line by line. NVML is initialised."""
+    versions = f"Driver {pynvml.nvmlSystemGetDriverVersion()}"
+    cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+    devices = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    yield RULE
+    yield line(f"{versions:<60} {f'CUDA {cuda // 1000}.{cuda % 1000 // 10}':>31}")
+    yield RULE
+    yield line(f"GPU  {'Name / UUID':<42} {'Bus-Id':<18} {'Memory':>25}")
+    yield HEAVY
+    for index, device in enumerate(devices):
+        yield from device_rows(index, device)
+        yield RULE
+    yield line(f"GPU {'PID':>10}  {'Process':<50} {'Memory':>25}")
+    yield HEAVY
+    rows = [row for index, device in enumerate(devices) for row in process_rows(index, device)]
+    yield from rows or [line("no process")]
+    yield RULE
+
+
+def render() -> str:
+    """Return the table as text, initialising NVML for as long as it takes."""
+    pynvml.nvmlInit()
+    try:
+        return "\n".join(table())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def main() -> int:
+    """Print the table; without NVML, one line that says so."""
+    try:
+        print(render(), flush=True)
+    except pynvml.NVMLError as error:
+        print(f"gpu_table: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
