@@ -61,7 +61,7 @@ class Config:
     key_file: str = ""
     """With both, the listener speaks TLS; renewed files are picked up."""
     metrics_bind_address: str = ":9395"
-    """Where Prometheus scrapes; empty serves metrics on `http_bind` only."""
+    """Where Prometheus scrapes; `http_bind` serves the same numbers."""
     scheduler_name: str = ""
     """Source component of Events."""
     policies: Policies = field(default_factory=Policies)

@@ -7,11 +7,10 @@ Owns the wiring. Crash-only: everything it knows beyond reservations comes back 
 import asyncio
 import importlib.metadata
 import os
-import platform
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -92,8 +91,8 @@ class Service:
             ClusterCollector(self._cluster, observed, version, has_legacy_names=config.has_legacy_metrics)
         )
 
-    async def start(self, stack: AsyncExitStack) -> None:
-        """Listen; both listeners drain when *stack* closes."""
+    async def start(self, stack: AsyncExitStack) -> tuple[int, int]:
+        """Listen, and return the ports of the extender and the metrics; both drain when *stack* closes."""
         config = self._config
         app = application(
             NAME, self._version, ready=self._blocked, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
@@ -102,18 +101,14 @@ class Service:
         tls = TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
         server = await serve(app, config.http_bind, tls)
         stack.push_async_callback(server.close)
-        logger.info(
-            "Serving kube-scheduler", address=config.http_bind, port=server.port, python=platform.python_version()
-        )
-        if config.metrics_bind_address:
-            metrics = await serve(
-                application(NAME, self._version, ready=self._blocked, registry=self._registry),
-                config.metrics_bind_address,
-            )
-            stack.push_async_callback(metrics.close)
-            logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
+        logger.info("Serving kube-scheduler", address=config.http_bind, port=server.port)
+        metrics_app = application(NAME, self._version, ready=self._blocked, registry=self._registry)
+        metrics = await serve(metrics_app, config.metrics_bind_address)
+        stack.push_async_callback(metrics.close)
+        logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
+        return server.port, metrics.port
 
-    def actors(self) -> list[Any]:
+    def actors(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs until the process ends, one coroutine each."""
         return [
             *(reflector.run() for reflector in self._reflectors.values()),

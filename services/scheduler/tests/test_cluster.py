@@ -1,0 +1,269 @@
+"""What the cluster's events make of the ledger."""
+
+from datetime import timedelta
+from typing import Any
+
+from hami_scheduler.cluster import Cluster
+from hami_scheduler.inventory import Problem
+
+from .builders import (
+    NOW,
+    a_cluster,
+    a_container,
+    a_device,
+    a_grant,
+    a_node,
+    a_pod,
+    a_share,
+    promises,
+    vendors,
+)
+
+SHARE = "GPU-a,NVIDIA,1000,10:;"
+HELD = {"GPU-a": [1, 1000, 10]}
+
+
+def test_pod_counts_from_its_bind_to_its_end() -> None:
+    """Annotations alone promise nothing; an ended Pod holds nothing; a deleted one is forgotten."""
+    cluster = a_cluster(a_node("n1", a_device()))
+
+    cluster.put_pod(a_pod(allocated=SHARE))
+    assert {} == promises(cluster, "n1")
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+    assert HELD == promises(cluster, "n1")
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE, phase="Succeeded"))
+    assert {} == promises(cluster, "n1")
+
+
+def test_terminating_pod_counts_until_it_is_gone() -> None:
+    """Its containers may still run; HAMi forgets such Pods when it restarts, we do not."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    pod = a_pod(node="n1", allocated=SHARE, phase="Running")
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    cluster.put_pod(pod)
+    assert HELD == promises(cluster, "n1")
+    cluster.drop_pod(pod)
+    assert {} == promises(cluster, "n1")
+
+
+def test_finished_init_containers_count_from_what_the_pod_says_now() -> None:
+    """HAMi counts them at their peak until the next event after its start; the Pod already says they are done."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    inits = [a_container("i", gpu=1)]
+    pod = a_pod(node="n1", inits=inits, allocated="GPU-a,NVIDIA,9000,0:;GPU-a,NVIDIA,1000,10:;")
+    pod["status"]["initContainerStatuses"] = [{"name": "i", "state": {"terminated": {"exitCode": 0}}}]
+
+    cluster.replace_pods([pod], 0.0)
+
+    assert HELD == promises(cluster, "n1")
+
+
+def test_share_of_an_unknown_device_counts_once_the_device_is_known() -> None:
+    """A Node that lost its annotation comes back with its Pods counted."""
+    cluster = a_cluster()
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+
+    cluster.put_node(a_node("n1", a_device()), NOW)
+    assert HELD == promises(cluster, "n1")
+    cluster.put_node(a_node("n1", a_device("GPU-b")), NOW)
+    assert {} == promises(cluster, "n1")
+
+
+def test_edited_allocation_of_a_bound_pod_is_reported_and_not_believed() -> None:
+    """A tenant who lowers the annotation of a running Pod gains no room."""
+    reported: list[tuple[str, str, Problem]] = []
+    cluster = Cluster(vendors(), lambda kind, name, problem: reported.append((kind, name, problem)))
+    cluster.put_node(a_node("n1", a_device()), NOW)
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+
+    for _ in range(2):
+        cluster.put_pod(a_pod(node="n1", allocated="GPU-a,NVIDIA,1,0:;"))
+    cluster.put_pod(a_pod(node="n1"))
+
+    assert HELD == promises(cluster, "n1")
+    assert 1 == cluster.edited_pods
+    assert [("Pod", "default/p")] == [(kind, name) for kind, name, _ in reported]
+
+
+def test_unreadable_allocation_is_reported_once_and_costs_nothing_known() -> None:
+    """What was read before stays; what never was cannot be counted."""
+    reported: list[str] = []
+    cluster = Cluster(vendors(), lambda _kind, name, _problem: reported.append(name))
+    cluster.put_node(a_node("n1", a_device()), NOW)
+    cluster.put_pod(a_pod("known", node="n1", allocated=SHARE))
+
+    for _ in range(2):
+        cluster.put_pod(a_pod("known", node="n1", allocated="GPU-a,NVIDIA"))
+        cluster.put_pod(a_pod("new", node="n1", allocated="GPU-a,NVIDIA"))
+
+    assert HELD == promises(cluster, "n1")
+    assert ["default/known", "default/new"] == reported
+
+
+def test_broken_register_annotation_keeps_what_the_node_offered() -> None:
+    """A writer's slip does not end what runs there; the problem is told once."""
+    reported: list[str] = []
+    cluster = Cluster(vendors(), lambda _kind, name, _problem: reported.append(name))
+    cluster.put_node(a_node("n1", a_device()), NOW)
+    broken: dict[str, Any] = {"hami_io__node_nvidia_register": "{"}
+
+    for _ in range(2):
+        cluster.put_node(a_node("n1", **broken), NOW)
+
+    assert cluster.ledger.node("n1") is not None
+    assert ["n1"] == reported
+
+
+def test_devices_are_hidden_while_the_kubelet_offers_none_of_them() -> None:
+    """Allocatable 0 after more than 0 means the device plugin died; its inventory is believed again with its return."""
+    cluster = a_cluster(a_node("n1", a_device(), replicas=10))
+
+    cluster.put_node(a_node("n1", a_device(), replicas=0), NOW)
+    assert None is cluster.ledger.node("n1")
+    cluster.put_node(a_node("n1", a_device(), replicas=10), NOW)
+    assert None is not cluster.ledger.node("n1")
+
+
+def test_unanswered_question_of_an_older_scheduler_hides_devices_never_offered() -> None:
+    """`Requesting_` of more than a minute ago and nothing allocatable: nobody is there."""
+    asked = NOW - timedelta(seconds=61)
+    node = a_node("n1", a_device(), replicas=0, hami_io__node_handshake=f"Requesting_{asked:%Y-%m-%d %H:%M:%S}")
+
+    assert None is a_cluster(node).ledger.node("n1")
+
+
+def test_new_list_of_nodes_is_all_there_are() -> None:
+    """A Node missing from it is forgotten."""
+    cluster = a_cluster(a_node("n1", a_device()), a_node("n2", a_device("GPU-b")))
+
+    cluster.replace_nodes([a_node("n2", a_device("GPU-b"))], NOW)
+
+    assert (None, "n2") == (cluster.ledger.node("n1"), cluster.ledger.node_name(cluster.ledger.node("n2").index))  # type: ignore[union-attr]
+
+
+def test_new_list_of_pods_is_all_that_are_bound() -> None:
+    """A bound Pod missing from it has gone while we did not look."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.put_pod(a_pod("gone", node="n1", allocated=SHARE))
+
+    cluster.replace_pods([a_pod("here", node="n1", allocated=SHARE)], 0.0)
+
+    assert HELD == promises(cluster, "n1")
+
+
+def test_reservation_survives_a_list_that_is_older_than_it() -> None:
+    """A list that was on its way when the Pod was decided cannot know it."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("u1", "n1", a_share(core_percent=10)), 0.0)
+
+    cluster.replace_pods([], 1.0)
+
+    assert HELD == promises(cluster, "n1")
+
+
+def test_written_reservation_of_a_vanished_pod_expires() -> None:
+    """A list without the Pod starts the clock; the Pod's own events would have stopped it."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("u1", "n1", a_share(core_percent=10)), 0.0)
+    cluster.reservations.begin_bind("u1")
+    cluster.reservations.written("u1")
+
+    assert [] == cluster.expire(1e9), "a written Binding never expires by itself"
+    cluster.replace_pods([], 100.0)
+    assert [] == cluster.expire(159.9)
+    assert ["u1"] == cluster.expire(160.0)
+    assert {} == promises(cluster, "n1")
+
+
+def test_reservation_that_is_not_bound_in_time_is_given_back() -> None:
+    """Sixty seconds, and the room is free again."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("u1", "n1"), 0.0)
+
+    assert [] == cluster.expire(59.9)
+    assert ["u1"] == cluster.expire(60.0)
+    assert {} == promises(cluster, "n1")
+
+
+def test_bound_pod_takes_the_place_of_its_reservation() -> None:
+    """It is counted once, by what its annotations say."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("uid-p", "n1", a_share(memory_mib=9000)), 0.0)
+
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+
+    assert HELD == promises(cluster, "n1")
+    assert 0 == len(cluster.reservations)
+
+
+def test_reserved_pod_that_is_bound_unreadably_is_counted_as_reserved() -> None:
+    """What we granted is known even if somebody broke the annotation before we saw it."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("uid-p", "n1", a_share(core_percent=10)), 0.0)
+
+    cluster.put_pod(a_pod(node="n1", allocated="GPU-a,NVIDIA"))
+
+    assert HELD == promises(cluster, "n1")
+    assert 0 == len(cluster.reservations)
+
+
+def test_reserved_pod_bound_unreadably_elsewhere_gives_its_room_back() -> None:
+    """It does not run where we reserved."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("uid-p", "n1"), 0.0)
+
+    cluster.put_pod(a_pod(node="n2", allocated="GPU-a,NVIDIA"))
+
+    assert {} == promises(cluster, "n1")
+
+
+def test_reserved_pod_bound_by_another_scheduler_holds_nothing_of_ours() -> None:
+    """Without an allocation there is nothing to count."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("uid-p", "n1"), 0.0)
+
+    cluster.put_pod(a_pod(node="n1"))
+
+    assert {} == promises(cluster, "n1")
+
+
+def test_quota_use_follows_the_grants() -> None:
+    """What a namespace holds is what its Pods hold."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "1500"}}}
+    cluster.quotas.put(quota)
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+
+    assert 500 == cluster.quotas.allowance("default", vendors()[0]).memory_mib
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE, phase="Failed"))
+    assert 1500 == cluster.quotas.allowance("default", vendors()[0]).memory_mib
+
+
+def test_recount_repairs_and_counts_what_was_wrong() -> None:
+    """A number changed behind the ledger's back is put right and told."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+    entry = cluster.ledger.node("n1")
+    assert entry is not None
+    cluster.ledger.promised[entry.start, 1] += 7
+
+    assert 1 == cluster.recount()
+    assert 1 == cluster.drift
+    assert HELD == promises(cluster, "n1")
+    assert 0 == cluster.recount()
+
+
+def test_cordon_and_identity_follow_the_node_annotation() -> None:
+    """A change of annotations that leaves the devices keeps their promises."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+
+    cordoned: dict[str, Any] = {"hami_io__device_cordon": "GPU-a", "hami_io__node_allocation": "identity"}
+    cluster.put_node(a_node("n1", a_device(), **cordoned), NOW)
+
+    entry = cluster.ledger.node("n1")
+    assert entry is not None
+    assert not entry.inventory.needs_lock
+    assert not cluster.ledger.is_open[entry.start]
+    assert HELD == promises(cluster, "n1")

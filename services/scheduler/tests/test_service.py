@@ -1,0 +1,534 @@
+"""The scheduler over its sockets: kube-scheduler's calls on one side, an API server on the other."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from hami_scheduler import extender
+from hami_scheduler.config import Config
+from hami_scheduler.main import Service
+from hami_scheduler.reservation import Stage
+from hamicommon.runtime.kube import Kube
+
+from .api_server import ApiServer, an_api_server
+from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod, vendors
+
+IDENTITY = {"hami_io__node_allocation": "identity"}
+SHARE = "GPU-a,NVIDIA,1000,0:;"
+
+
+@dataclass
+class Running:
+    """A scheduler that serves, and how to talk to it."""
+
+    api: ApiServer
+    service: Service
+    url: str
+    metrics_url: str
+    session: aiohttp.ClientSession
+
+    async def post(self, path: str, body: Any) -> Object:
+        """Return the JSON answer to a POST."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.session.post(self.url + path, data=data) as answer:
+            assert 200 == answer.status
+            assert "application/json" == answer.content_type
+            found: Object = await answer.json()
+            return found
+
+    async def filter(self, pod: Object, *names: str) -> Object:
+        """Ask for a Node among *names*."""
+        return await self.post("/filter", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+
+    async def bind(self, pod: Object, node: str) -> str:
+        """Ask to bind, and return the error, empty where there is none."""
+        metadata = pod["metadata"]
+        names = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
+        return str((await self.post("/bind", {**names, "Node": node}))["Error"])
+
+    async def get(self, url: str) -> tuple[int, str]:
+        """Return status and text of a GET."""
+        async with self.session.get(url) as answer:
+            return answer.status, await answer.text()
+
+    @property
+    def cluster(self) -> Any:
+        """What the scheduler knows."""
+        return self.service._cluster
+
+
+async def until(holds: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Wait for *holds*, and fail when it does not come."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **settings: Any) -> AsyncIterator[Running]:
+    """Run a scheduler against *api* until the block ends."""
+    defaults: Object = {
+        "device_config_file": str(VECTORS / "device-config-default.yaml"),
+        "http_bind": "127.0.0.1:0",
+        "metrics_bind_address": "127.0.0.1:0",
+        "scheduler_name": "hami-scheduler",
+        "lock_wait_seconds": 2.0,
+    }
+    config = Config(**{**defaults, **settings})
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(await Kube.connect(api.kubeconfig(folder), "test"))
+        service = Service(config, "1.2.3", kube, vendors())
+        port, metrics_port = await service.start(stack)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        actors = [asyncio.create_task(actor) for actor in service.actors()]
+        try:
+            if is_synced:
+                await until(lambda: service._blocked() is None)
+            url = "http://127.0.0.1:{}"
+            yield Running(api, service, url.format(port), url.format(metrics_port), session)
+        finally:
+            for actor in actors:
+                actor.cancel()
+            await asyncio.gather(*actors, return_exceptions=True)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ApiServer]:
+    """An API server with one Pod, one Node that needs no lock, and one that does."""
+    async with an_api_server() as server:
+        server.put("nodes", a_node("exact", a_device("GPU-a"), **IDENTITY))  # type: ignore[arg-type]
+        server.put("nodes", a_node("locked", a_device("GPU-l")))
+        server.put("pods", a_pod())
+        yield server
+
+
+@pytest.fixture
+async def scheduler(api: ApiServer, tmp_path: Path) -> AsyncIterator[Running]:
+    """A scheduler that is ready."""
+    async with running(api, tmp_path) as found:
+        yield found
+
+
+async def test_pod_is_placed_with_one_write(scheduler: Running) -> None:
+    """Asking writes nothing; binding is one Binding that carries everything, and one Event."""
+    pod = scheduler.api.pod("p")
+
+    answer = await scheduler.filter(pod, "exact", "ghost")
+    assert [] == scheduler.api.writes
+    assert (["exact"], None, "") == (answer["NodeNames"], answer["FailedNodes"], answer["Error"])
+
+    assert "" == await scheduler.bind(pod, "exact")
+    bound = scheduler.api.pod("p")
+    annotations = bound["metadata"]["annotations"]
+    assert "exact" == bound["spec"]["nodeName"]
+    assert SHARE == annotations["hami.io/vgpu-devices-allocated"] == annotations["hami.io/vgpu-devices-to-allocate"]
+    assert ("exact", "allocating") == (annotations["hami.io/vgpu-node"], annotations["hami.io/bind-phase"])
+    assert annotations["hami.io/vgpu-time"].isdigit()
+    assert annotations["hami.io/bind-time"].isdigit()
+    assert 1 == len(scheduler.api.writes)
+    await until(lambda: scheduler.api.events)
+    assert ["BindingSucceed"] == [event["reason"] for event in scheduler.api.events]
+    assert "Successfully binding node [exact] to default/p" == scheduler.api.events[0]["message"]
+
+
+async def test_reservation_holds_until_the_pod_is_seen_bound(scheduler: Running) -> None:
+    """Between the answer and the watch event nobody else gets the room, and then it is counted once."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.api.is_silent = True
+    await scheduler.bind(pod, "exact")
+
+    assert 1000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
+    assert Stage.WRITTEN is scheduler.cluster.reservations.get("uid-p").stage
+    scheduler.api.is_silent = False
+    scheduler.api.put("pods", scheduler.api.pod("p"))
+    await until(lambda: not len(scheduler.cluster.reservations))
+    assert 1000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
+
+
+async def test_refusal_names_codes_only_and_the_event_has_the_numbers(scheduler: Running) -> None:
+    """FailedNodes must not change with usage, or kube-scheduler asks for ever; the Event is written once."""
+    pod = a_pod("big", a_container(gpu=1, gpumem=99999))
+    for _ in range(3):
+        answer = await scheduler.filter(pod, "exact", "ghost")
+
+    assert None is answer["NodeNames"]
+    assert {"exact": "1/1 CardInsufficientMemory", "ghost": "node unregistered"} == answer["FailedNodes"]
+    await until(lambda: scheduler.api.events)
+    await asyncio.sleep(0.05)
+    [event] = scheduler.api.events
+    assert ("FilteringFailed", "Warning") == (event["reason"], event["type"])
+    assert "no available node, 2 nodes do not meet; 1 nodes CardInsufficientMemory(exact)" in event["message"]
+    assert "1 NVIDIA device with 99999 MiB" in event["message"]
+    assert "GPU-a on exact has 16384 MiB" in event["message"]
+
+
+async def test_pod_that_asks_for_nothing_passes(scheduler: Running) -> None:
+    """Whatever was sent comes back, in both forms, and its bind is plain."""
+    pod = scheduler.api.put("pods", a_pod("plain", a_container()))
+    nodes = {"metadata": {}, "items": [a_node("any")]}
+
+    assert ["x", "y"] == (await scheduler.filter(pod, "x", "y"))["NodeNames"]
+    assert nodes["items"] == (await scheduler.post("/filter", {"Pod": pod, "Nodes": nodes}))["Nodes"]["items"]
+    assert "" == await scheduler.bind(pod, "exact")
+    assert "exact" == scheduler.api.pod("plain")["spec"]["nodeName"]
+    assert {} == scheduler.api.pod("plain")["metadata"]["annotations"]
+
+
+async def test_node_objects_are_judged_as_if_idle(scheduler: Running) -> None:
+    """The simulation of an autoscaler sees no usage and reserves nothing."""
+    nodes = {"items": [a_node("new", a_device("GPU-n", memory_mib=2000)), a_node("small", a_device(memory_mib=10))]}
+    answer = await scheduler.post("/filter", {"pod": scheduler.api.pod("p"), "nodes": nodes})
+
+    assert ["new"] == [node["metadata"]["name"] for node in answer["Nodes"]["items"]]
+    assert {"small": "1/1 CardInsufficientMemory"} == answer["FailedNodes"]
+    assert 0 == len(scheduler.cluster.reservations)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "text"),
+    [
+        pytest.param("/filter", b"", "EOF", id="empty"),
+        pytest.param("/filter", b"{", "must be JSON", id="broken"),
+        pytest.param("/filter", b"[]", "JSON object", id="no object"),
+        pytest.param("/filter", b'{"Pod":1}', "Pod must be", id="no Pod"),
+        pytest.param("/filter", b'{"Pod":{},"NodeNames":[1]}', "NodeNames", id="names that are none"),
+        pytest.param("/filter", b'{"Pod":{},"Nodes":[]}', "NodeList", id="nodes that are none"),
+        pytest.param("/filter", b'{"Pod":{},"Nodes":{"items":[1]}}', "NodeList", id="items that are none"),
+        pytest.param("/bind", b'{"PodName":"p"}', "needs PodName", id="no Node"),
+        pytest.param("/bind", b'{"PodName":1,"PodNamespace":"d","PodUID":"u","Node":"n"}', "needs", id="no text"),
+    ],
+)
+async def test_malformed_call_is_answered_with_what_is_wrong(
+    scheduler: Running, path: str, body: bytes, text: str
+) -> None:
+    """HTTP 200 with the problem in Error, as HAMi answers."""
+    assert text in (await scheduler.post(path, body))["Error"]
+
+
+async def test_node_that_needs_a_lock_is_locked_and_the_pod_labelled(scheduler: Running) -> None:
+    """The lock is HAMi's, it is taken before the Binding, and it stays for the device plugin to release."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+    assert "" == await scheduler.bind(pod, "locked")
+
+    lock = scheduler.api.objects["nodes"]["locked"]["metadata"]["annotations"]["hami.io/mutex.lock"]
+    assert lock.endswith("Z,default,p")
+    assert ["PATCH", "POST", "PATCH"] == [method for method, _, _ in scheduler.api.writes]
+    assert {"hami.io/vgpu-node": "locked"} == scheduler.api.pod("p")["metadata"]["labels"]
+
+
+async def test_bind_waits_for_the_lock_and_takes_it_when_it_is_free(scheduler: Running) -> None:
+    """Pods that come at once to one Node are bound one after the other, as fast as the device plugin releases."""
+    pods = [scheduler.api.put("pods", a_pod(f"p{i}")) for i in range(5)]
+    for pod in pods:
+        await scheduler.filter(pod, "locked")
+
+    async def device_plugin() -> None:
+        node = scheduler.api.objects["nodes"]["locked"]
+        while True:
+            await asyncio.sleep(0.01)
+            node = scheduler.api.objects["nodes"]["locked"]
+            owner = node["metadata"]["annotations"].get("hami.io/mutex.lock", ",,").split(",")[2]
+            if owner and scheduler.api.pod(owner)["spec"].get("nodeName"):
+                del node["metadata"]["annotations"]["hami.io/mutex.lock"]
+                scheduler.api.put("nodes", node)
+
+    plugin = asyncio.create_task(device_plugin())
+    errors = await asyncio.gather(*(scheduler.bind(pod, "locked") for pod in pods))
+    plugin.cancel()
+
+    assert [""] * 5 == errors
+
+
+async def test_lock_of_another_pod_fails_the_bind_after_the_wait(scheduler: Running) -> None:
+    """The room is given back, and the Event says who holds the Node."""
+    scheduler.service._extender._settings = extender.Settings(lock_wait_seconds=0.05)
+    scheduler.api.put("pods", a_pod("other"))
+    node = scheduler.api.objects["nodes"]["locked"]
+    node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"
+    scheduler.api.put("nodes", node)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+
+    assert "node lock contention" in await scheduler.bind(pod, "locked")
+    assert 0 == scheduler.cluster.ledger.promise("locked", "GPU-l").replicas
+    await until(lambda: scheduler.api.events)
+    assert "BindingFailed" == scheduler.api.events[0]["reason"]
+
+
+async def test_lock_whose_owner_is_gone_is_taken(scheduler: Running) -> None:
+    """Its Pod was deleted before the device plugin saw it."""
+    node = scheduler.api.objects["nodes"]["locked"]
+    node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,gone"
+    scheduler.api.put("nodes", node)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+
+    assert "" == await scheduler.bind(pod, "locked")
+
+
+async def test_lock_is_given_back_when_the_binding_is_refused(scheduler: Running) -> None:
+    """Nobody waits for a Pod that was not bound."""
+    scheduler.api.fail("/binding", 403)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+
+    assert "403" in await scheduler.bind(pod, "locked")
+    assert "hami.io/mutex.lock" not in scheduler.api.objects["nodes"]["locked"]["metadata"]["annotations"]
+    assert 0 == scheduler.cluster.ledger.promise("locked", "GPU-l").replicas
+
+
+async def test_lock_is_taken_again_when_the_node_changed_meanwhile(scheduler: Running) -> None:
+    """A conflict means looking again, not failing."""
+    scheduler.api.fail("/nodes/locked", "none", 409)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+
+    assert "" == await scheduler.bind(pod, "locked")
+
+
+async def test_lock_that_cannot_be_asked_for_gives_the_room_back(scheduler: Running) -> None:
+    """Without the lock nothing was written, so nothing is held."""
+    scheduler.api.fail("/nodes/locked", 500)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+
+    assert "500" in await scheduler.bind(pod, "locked")
+    assert 0 == scheduler.cluster.ledger.promise("locked", "GPU-l").replicas
+
+
+@pytest.mark.parametrize("fault", ["late", "lost"])
+async def test_binding_without_an_answer_is_looked_up(scheduler: Running, fault: str) -> None:
+    """Whether it arrived is read from the Pod; if it did not, it is written once more."""
+    scheduler.api.fail("/binding", fault)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+
+    assert "" == await scheduler.bind(pod, "exact")
+    assert "exact" == scheduler.api.pod("p")["spec"]["nodeName"]
+
+
+async def test_binding_that_stays_open_keeps_its_room_and_its_node(scheduler: Running) -> None:
+    """A Binding that may still arrive keeps its reservation, and the next choice is the same, so both say the same."""
+    pod = scheduler.api.pod("p")
+    scheduler.api.put("nodes", a_node("other", a_device("GPU-o", memory_mib=1001), **IDENTITY))  # type: ignore[arg-type]
+    await until(lambda: scheduler.cluster.ledger.node("other"))
+    await scheduler.filter(pod, "exact")
+    scheduler.api.fail("/binding", "lost", "lost")
+
+    assert "" != await scheduler.bind(pod, "exact")
+    assert 1 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
+    assert ["exact"] == (await scheduler.filter(pod, "exact", "other"))["NodeNames"]
+    assert "" == await scheduler.bind(pod, "exact")
+
+
+async def test_pod_bound_after_all_is_not_decided_again(scheduler: Running) -> None:
+    """A filter for a Pod whose open Binding arrived finds that out and says so."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.api.is_silent = True
+    scheduler.api.fail("/binding", "late")
+    scheduler.api.fail("/pods/p", "lost", "lost")  # the client library itself repeats a read once
+
+    assert "" != await scheduler.bind(pod, "exact")
+    assert "is bound to node exact already" in (await scheduler.filter(pod, "exact"))["Error"]
+    assert 1 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
+
+
+async def test_pod_that_cannot_be_looked_up_is_not_decided_again(scheduler: Running) -> None:
+    """Not knowing whether it is bound, no second promise is made."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.api.fail("/binding", "lost")
+    scheduler.api.fail("/pods/p", *["lost"] * 4)
+
+    assert "" != await scheduler.bind(pod, "exact")
+    assert "cannot be found out" in (await scheduler.filter(pod, "exact"))["Error"]
+
+
+async def test_bind_after_a_restart_decides_for_that_node(scheduler: Running) -> None:
+    """Without a reservation the devices are chosen on exactly the Node that was asked for."""
+    pod = scheduler.api.pod("p")
+
+    assert "" == await scheduler.bind(pod, "exact")
+    assert SHARE == scheduler.api.pod("p")["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
+
+
+@pytest.mark.parametrize(
+    ("name", "uid", "node", "text"),
+    [
+        pytest.param("nobody", "u", "exact", "does not exist", id="no such Pod"),
+        pytest.param("p", "other-uid", "exact", "does not exist", id="another Pod of that name"),
+        pytest.param("big", "uid-big", "exact", "CardInsufficientMemory", id="no room"),
+        pytest.param("p", "uid-p", "ghost", "node unregistered", id="no such Node"),
+        pytest.param("odd", "uid-odd", "exact", "device-scoring-weights", id="unreadable weights"),
+        pytest.param("bound", "uid-bound", "exact", "already bound to node elsewhere", id="bound elsewhere"),
+    ],
+)
+async def test_bind_that_cannot_be_decided_says_why(
+    scheduler: Running, name: str, uid: str, node: str, text: str
+) -> None:
+    """Nothing is written, and kube-scheduler asks again."""
+    scheduler.api.put("pods", a_pod("big", a_container(gpu=1, gpumem=99999)))
+    scheduler.api.put("pods", a_pod("odd", annotations={"hami.io/device-scoring-weights": "x"}))
+    scheduler.api.put("pods", a_pod("bound", node="elsewhere"))
+    pod = {"metadata": {"name": name, "namespace": "default", "uid": uid}}
+
+    assert text in await scheduler.bind(pod, node)
+    assert [] == scheduler.api.writes
+
+
+async def test_bind_is_refused_when_another_scheduler_took_the_room(scheduler: Running) -> None:
+    """The promise cannot be kept any more; it is given back, and the Pod is filtered again."""
+    pod = scheduler.api.put("pods", a_pod("large", a_container(gpu=1, gpumem=10000)))
+    await scheduler.filter(pod, "exact")
+    scheduler.api.put("pods", a_pod("foreign", node="exact", allocated="GPU-a,NVIDIA,8000,0:;"))
+    await until(lambda: scheduler.cluster.ledger.promise("exact", "GPU-a").replicas == 2)
+
+    assert "device GPU-a is short of 0 replicas, 1616 MiB" in await scheduler.bind(pod, "exact")
+    assert [] == scheduler.api.writes
+    assert 8000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
+
+
+async def test_bind_is_refused_when_the_pod_was_replaced(scheduler: Running) -> None:
+    """A Pod of the same name is another Pod: the Binding carries the uid."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.api.is_silent = True
+    scheduler.api.put("pods", a_pod("p", uid="second"))
+
+    assert "Precondition failed" in await scheduler.bind(pod, "exact")
+    assert 0 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
+
+
+async def test_second_bind_of_a_bound_pod_is_no_error(scheduler: Running) -> None:
+    """kube-scheduler may repeat a call whose answer it lost."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    assert "" == await scheduler.bind(pod, "exact")
+    await until(lambda: not len(scheduler.cluster.reservations))
+
+    assert "" == await scheduler.bind(pod, "exact")
+    assert 1 == len(scheduler.api.writes)
+    assert "is bound to node exact already" in (await scheduler.filter(pod, "exact"))["Error"]
+
+
+async def test_two_binds_of_one_pod_at_once_make_one_binding(scheduler: Running) -> None:
+    """The second finds the first in progress."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+
+    errors = await asyncio.gather(scheduler.bind(pod, "exact"), scheduler.bind(pod, "exact"))
+
+    assert "" in errors
+    assert 1 == len(scheduler.api.writes_to("/binding"))
+
+
+async def test_filter_during_a_bind_waits_for_nothing_and_decides_nothing(scheduler: Running) -> None:
+    """A Pod whose Binding is being written is not given another Node."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.cluster.reservations.begin_bind("uid-p")
+
+    assert "is in progress" in (await scheduler.filter(pod, "exact"))["Error"]
+
+
+async def test_deleted_pod_gives_its_reservation_back(scheduler: Running) -> None:
+    """The watch tells of it, and the room is free."""
+    await scheduler.filter(scheduler.api.pod("p"), "exact")
+    scheduler.api.remove("pods", "default/p")
+
+    await until(lambda: not len(scheduler.cluster.reservations))
+    assert 0 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
+
+
+async def test_nothing_is_decided_before_everything_is_known(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the first lists have arrived `/readyz` says no, a filter waits, and then says it could not."""
+    monkeypatch.setattr(extender, "READY_SECONDS", 0.2)
+    api.is_mute = True
+    async with running(api, tmp_path, is_synced=False) as scheduler:
+        pod = api.pod("p")
+
+        assert 503 == (await scheduler.get(scheduler.url + "/readyz"))[0]
+        assert "first list of" in (await scheduler.filter(pod, "exact"))["Error"]
+        assert "first list of" in await scheduler.bind(pod, "exact")
+        asked = asyncio.create_task(scheduler.filter(pod, "exact"))
+        api.is_mute = False
+        assert ["exact"] == (await asked)["NodeNames"]
+        assert 200 == (await scheduler.get(scheduler.url + "/readyz"))[0]
+
+
+async def test_only_the_leader_decides(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another host's kube-scheduler holds the Lease, this one refuses; it takes over with the Lease."""
+    monkeypatch.setattr(extender, "READY_SECONDS", 0.1)
+    lease = {"metadata": {"name": "hami", "namespace": "kube-system"}, "spec": {"holderIdentity": "other_1"}}
+    api.put("leases", lease)
+    settings = {"must_lead": True, "lease_name": "hami", "lease_namespace": "kube-system", "hostname": "here"}
+    async with running(api, tmp_path, is_synced=False, **settings) as scheduler:
+        assert "does not hold the lease hami" in (await scheduler.filter(api.pod("p"), "exact"))["Error"]
+        api.put("leases", {**lease, "spec": {"holderIdentity": "here_2", "leaseDurationSeconds": 15}})
+        await until(lambda: scheduler.service._blocked() is None)
+        assert ["exact"] == (await scheduler.filter(api.pod("p"), "exact"))["NodeNames"]
+        api.remove("leases", "kube-system/hami")
+        await until(lambda: scheduler.service._blocked() is not None)
+
+
+async def test_metrics_have_hamis_names(api: ApiServer, tmp_path: Path) -> None:
+    """Both listeners serve them, with the old names beside the new where asked for."""
+    api.put("pods", a_pod("bound", node="exact", allocated="GPU-a,NVIDIA,1000,30:;"))
+    hard = {"limits.nvidia.com/gpumem": "5000"}
+    api.put("resourcequotas", {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}})
+    async with running(api, tmp_path, has_legacy_metrics=True) as scheduler:
+        await scheduler.filter(api.pod("p"), "exact")
+        _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
+        _, same = await scheduler.get(scheduler.url + "/metrics")
+
+    device = 'device_index="0",device_type="NVIDIA A10",device_uuid="GPU-a",node="exact",zone="vGPU"'
+    own = 'container_index="0",device_uuid="GPU-a",namespace="default",node="exact",pod="bound",zone="vGPU"'
+    for line in (
+        f"hami_gpu_memory_limit_bytes{{{device}}} 1.7179869184e+10",
+        f"hami_gpu_core_limit_ratio{{{device}}} 100.0",
+        f'hami_gpu_memory_allocated_bytes{{device_cores="100",{device}}} 2.097152e+09',
+        f"hami_gpu_shared_count{{{device}}} 2.0",
+        f"hami_gpu_core_allocated_ratio{{{device}}} 30.0",
+        f"hami_node_gpu_memory_allocated_ratio{{{device}}} 0.1220703125",
+        f"hami_vgpu_memory_allocated_bytes{{{own}}} 1.048576e+09",
+        f"hami_vgpu_core_allocated_ratio{{{own}}} 30.0",
+        'hami_resource_quota_used{limit="5000",namespace="default",quota_name="nvidia.com/gpumem",zone="vGPU"} 2000.0',
+        'hami_resource_quota_limit{namespace="default",quota_name="nvidia.com/gpumem",zone="vGPU"} 5000.0',
+        'hami_scheduler_calls_total{outcome="ok",verb="filter"} 1.0',
+        "hami_scheduler_reservations 1.0",
+        "hami_scheduler_ledger_drift_total 0.0",
+    ):
+        assert line in text
+    assert "GPUDeviceMemoryLimit{" in text
+    assert 'vGPUMemoryAllocated{containeridx="0",deviceuuid="GPU-a",nodename="exact",podname="bound"' in text
+    assert "hami_build_info{" in text
+    assert "hami_gpu_memory_limit_bytes" in same
+
+
+async def test_health_and_version_are_served(scheduler: Running) -> None:
+    """The chart's probes ask for these."""
+    for path in ("/livez", "/healthz", "/readyz"):
+        assert 200 == (await scheduler.get(scheduler.url + path))[0]
+    assert "1.2.3" in (await scheduler.get(scheduler.url + "/version"))[1]
+
+
+async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Running) -> None:
+    """An API server that takes no Events does not keep Pods from running."""
+    scheduler.api.fail("/events", 403)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+
+    assert "" == await scheduler.bind(pod, "exact")
+    await until(lambda: scheduler.service._api.events_lost == 1)
