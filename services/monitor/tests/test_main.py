@@ -70,3 +70,13 @@ async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor, hook_
     hook_path.containers.unlink()
     await monitor.round()
     assert (1, None) == (monitor.status().rounds, monitor.ready())
+
+
+async def test_scrape_shows_a_region_that_is_newer_than_the_last_round(monitor, hook_path, a_region):
+    """What a container uses is shown from its first launch on, not from the next round on."""
+    await monitor.round()
+    hook_path.add("u1_main", a_region(limits=(3000,)))
+
+    usages = monitor.observe().usages
+
+    assert [3000] == [device.memory_limit_bytes for usage in usages.values() for device in usage.devices]

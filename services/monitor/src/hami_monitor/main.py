@@ -69,18 +69,11 @@ class Monitor:
 
     async def round(self) -> None:
         """Look at the directories, delete what is abandoned, and store what the containers' activity asks for."""
-        try:
-            directories, odd_names = self._directories.scan()
-        except OSError as error:
-            self._report_scan(f"{self._directories.path}: {error.strerror}")
+        directories = self._look()
+        if directories is None:
             return
-        self._report_scan(None)
-        for name in set(odd_names) - set(self._odd_names):
-            logger.warning("Directory is not named <pod UID>_<container name>", name=name)
-        self._odd_names = odd_names
-        gone = set(abandoned(directories, self._pods.cache(), time.time(), self._settings.resync_seconds))
-        self._regions.follow(directory for directory in directories if directory not in gone)
-        for directory in sorted(gone, key=lambda directory: directory.key):
+        for directory in abandoned(directories, self._pods.cache(), time.time(), self._settings.resync_seconds):
+            self._regions.forget(directory.key)
             await self._remove(directory)
         self._regions.store(plan_writes({key: feedback_state(region) for key, region in self._regions.read().items()}))
         self._rounds += 1
@@ -102,7 +95,8 @@ class Monitor:
             await asyncio.sleep(self._settings.round_seconds)
 
     def observe(self) -> Observation:
-        """Return what a scrape shows now."""
+        """Return what a scrape shows now, regions that were made since the last round among it."""
+        self._look()
         usages = {key: container_usage(region) for key, region in self._regions.read().items()}
         return Observation(
             node_name=self._settings.node_name,
@@ -142,6 +136,20 @@ class Monitor:
     def close(self) -> None:
         """Let go of every region."""
         self._regions.close()
+
+    def _look(self) -> tuple[ContainerDirectory, ...] | None:
+        """Open the regions there are now and return the directories, or None where they cannot be listed."""
+        try:
+            directories, odd_names = self._directories.scan()
+        except OSError as error:
+            self._report_scan(f"{self._directories.path}: {error.strerror}")
+            return None
+        self._report_scan(None)
+        for name in set(odd_names) - set(self._odd_names):
+            logger.warning("Directory is not named <pod UID>_<container name>", name=name)
+        self._odd_names = odd_names
+        self._regions.follow(directories)
+        return directories
 
     async def _remove(self, directory: ContainerDirectory) -> None:
         try:
