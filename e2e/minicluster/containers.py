@@ -103,16 +103,16 @@ class RunningContainer:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its first process, unless that is gone."""
-        if self._pid is not None and start_ticks(self._pid) == self._ticks:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+        if self._pid is not None:
+            _signal(self._pid, self._ticks, number)
 
     async def stop(self, grace_seconds: float) -> Exit:
         """End it: SIGTERM, and SIGKILL when *grace_seconds* have passed."""
         if grace_seconds > 0 and self.is_running:
             self.signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(self.wait(), grace_seconds)
+                async with asyncio.timeout(grace_seconds):
+                    return await self.wait()
         self.signal(signal.SIGKILL)
         return await self.wait()
 
@@ -266,8 +266,8 @@ def kill_all(root: Path) -> None:
     """Kill every container below the kubelet root *root*, with no kubelet needed."""
     for path in (root / "pods").glob("*/*/*.run.json"):
         run = _read(path)
-        if run is not None and start_ticks(run["pid"]) == run["ticks"]:
-            os.kill(run["pid"], signal.SIGKILL)
+        if run is not None:
+            _signal(run["pid"], run["ticks"], signal.SIGKILL)
 
 
 def choose_isolation(wanted: str, with_pid_namespace: bool) -> tuple[str, str]:
@@ -288,6 +288,13 @@ def choose_isolation(wanted: str, with_pid_namespace: bool) -> tuple[str, str]:
             return kind, "; ".join(problems)
         problems.append(f"{kind}: {problem}")
     raise ValueError(f"--isolation {wanted} does not work here: {'; '.join(problems)}")
+
+
+def _signal(pid: int, ticks: int | None, number: signal.Signals) -> None:
+    """Send a signal to the process that started at *ticks*, never to another that got its pid."""
+    if start_ticks(pid) == ticks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 async def _adopted(container: RunningContainer) -> bool:

@@ -165,12 +165,13 @@ class Kubelet:
     async def _admit_one(self, worker: PodWorker) -> None:
         if worker.is_terminating:
             return
+        worker.has_arrived = True
         try:
             await self._devices.allocate(worker.pod, worker.has_run)
         except PluginError as error:
             worker.reject("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
             return
-        others = [other.pod for other in self._workers.values() if not other.is_finished and other is not worker]
+        others = [pod for pod in self._active_pods() if pod["metadata"]["uid"] != worker.uid]
         shortage = _shortage(worker.pod, others, self._description.capacity)
         if shortage and not worker.has_run:
             worker.reject(*shortage)
@@ -209,10 +210,11 @@ class Kubelet:
         task.add_done_callback(self._ending.discard)
 
     def _active_uids(self) -> set[str]:
-        return {worker.uid for worker in self._workers.values() if not worker.is_finished}
+        return {pod["metadata"]["uid"] for pod in self._active_pods()}
 
     def _active_pods(self) -> list[Object]:
-        return [worker.pod for worker in self._workers.values() if not worker.is_finished]
+        """Return the Pods that have arrived and are not finished."""
+        return [worker.pod for worker in self._workers.values() if worker.has_arrived and not worker.is_finished]
 
     def _node_changed(self) -> None:
         if self._status is not None:

@@ -120,7 +120,8 @@ class NodeStatus:
                     continue
                 written, written_at = _without_heartbeat(status), time.monotonic()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._dirty.wait(), STATUS_SECONDS)
+                async with asyncio.timeout(STATUS_SECONDS):
+                    await self._dirty.wait()
             self._dirty.clear()
 
     async def renew_lease(self) -> None:

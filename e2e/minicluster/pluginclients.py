@@ -62,7 +62,8 @@ class PluginClient:
     async def connect(self) -> None:
         """Reach the plugin and ask what it can do: this answer counts, not that in its registration."""
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), CONNECT_SECONDS)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._channel.channel_ready()
             self.options = await self._stub.GetDevicePluginOptions(api.Empty())
         except TimeoutError as error:
             raise PluginError(f"failed to dial device plugin: {self.resource}: context deadline exceeded") from error

@@ -94,6 +94,8 @@ class PodWorker:
         self.is_finished = False
         """Whether nothing of it runs or will run again; its devices are free then."""
         self.is_terminating = False
+        self.has_arrived = False
+        """Whether its admission has begun: before, the node does not count it."""
         spec = pod["spec"]
         inits = spec.get("initContainers", ())
         waiting = "PodInitializing" if inits else "ContainerCreating"

@@ -43,6 +43,7 @@ async def cluster(running: tuple[Path, Process]) -> AsyncIterator[Cluster]:
     async with a_cluster(*running) as cluster:
         pods, _ = await cluster.client.list("/api/v1/namespaces/default/pods")
         await asyncio.gather(*(cluster.delete(pod["metadata"]["name"]) for pod in pods))
+        await eventually(lambda: not any((cluster.root / "pods").glob("*")))
         yield cluster
     (cluster.root / "cdi" / "test.json").unlink(missing_ok=True)
 

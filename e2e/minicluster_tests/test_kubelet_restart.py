@@ -25,7 +25,7 @@ from minicluster_tests.kubelet_peers import (
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A cluster of the test's own."""
-    with processes(tmp_path) as kubelet:
+    with processes(tmp_path, "--cpu", "4") as kubelet:
         async with a_cluster(tmp_path, kubelet) as cluster:
             yield cluster
 
@@ -51,14 +51,14 @@ async def test_running_containers_are_found_again(cluster: Cluster, how: signal.
     inits = [a_container("init", "true", devices=1), sidecar]
     await cluster.create(a_pod("stays", a_container(devices=2), initContainers=inits))
     pod = await cluster.phase("stays", "Running")
-    pid, owned, calls = pid_of(cluster, pod), await owners(cluster.root), len(plugin.calls)
+    pid, owned = pid_of(cluster, pod), await owners(cluster.root)
 
     await restart(cluster, how)
-    await plugin.register()
-    await cluster.allocatable_is("8")
+    await plugin.stop()
+    successor = await cluster.plugin()
 
     after = await cluster.pod("stays")
-    assert (pid, owned, calls) == (pid_of(cluster, pod), await owners(cluster.root), len(plugin.calls))
+    assert (pid, owned, []) == (pid_of(cluster, pod), await owners(cluster.root), successor.calls)
     assert pod["status"]["containerStatuses"] == after["status"]["containerStatuses"]
     assert pod["status"]["startTime"] == after["status"]["startTime"]
 
@@ -119,13 +119,30 @@ async def test_pod_deleted_meanwhile_is_ended(cluster: Cluster) -> None:
 
 
 async def test_pods_bound_meanwhile_are_admitted_by_age(cluster: Cluster) -> None:
-    """The older Pod's Allocate comes first, whatever the order of the list."""
+    """Of two that each want the whole Node, the older gets it, although the list names the younger first."""
     cluster.kubelet.end(signal.SIGKILL)
     for name in ("z-older", "a-younger"):
-        await cluster.create(a_pod(name, a_container(devices=1)))
+        main = a_container()
+        main["resources"] = {"requests": {"cpu": "4"}}
+        await cluster.create(a_pod(name, main))
         await asyncio.sleep(1.1)  # creation times are whole seconds
-    (cluster.root / "device-plugins" / FILE_NAME).unlink(missing_ok=True)
+
     cluster.kubelet.start()
+
+    await cluster.phase("z-older", "Running")
+    assert "OutOfcpu" == (await cluster.phase("a-younger", "Failed"))["status"]["reason"]
+
+
+async def test_pod_bound_while_the_kubelet_was_away_needs_its_plugin_first(cluster: Cluster) -> None:
+    """The kubelet sees it before the plugin can register again, and fails it."""
+    await cluster.plugin()
+    cluster.kubelet.end(signal.SIGKILL)
+    await cluster.create(a_pod("early", a_container(devices=1)))
+
+    cluster.kubelet.start()
+
+    status = (await cluster.phase("early", "Failed"))["status"]
+    assert f"no healthy devices present; cannot allocate unhealthy devices {RESOURCE}" in status["message"]
 
 
 async def test_pod_that_was_being_created_needs_its_plugin_first(cluster: Cluster) -> None:
