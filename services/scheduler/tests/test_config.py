@@ -1,0 +1,90 @@
+"""The command line."""
+
+import pytest
+
+from hami_scheduler.config import Config, ConfigurationError, read_config
+from hamicommon.wire.version import WireVersion
+
+FILE = "--device-config-file=/etc/hami/device-config.yaml"
+
+
+def config(*arguments: str, **environment: str) -> Config:
+    """Return what a command line means."""
+    return read_config([FILE, *arguments], environment, "1.2.3", "host-1")
+
+
+def test_defaults_are_hamis() -> None:
+    """A deployment that sets nothing behaves as before."""
+    found = config()
+
+    assert ("127.0.0.1:8080", ":9395") == (found.http_bind, found.metrics_bind_address)
+    assert ("binpack", "spread") == (found.policies.node, found.policies.device)
+    assert (300.0, 28.0) == (found.node_lock_timeout_seconds, found.lock_wait_seconds)
+    assert (False, False) == (found.must_lead, found.has_legacy_metrics)
+    assert (WireVersion(2, 10), "host-1", 0) == (found.wire_version, found.hostname, found.verbosity)
+
+
+def test_arguments_of_hamis_chart_are_accepted() -> None:
+    """Every flag of HAMi 2.10 is known; those without effect change nothing."""
+    found = config(
+        "--http_bind=0.0.0.0:443",
+        "--cert_file=/tls/tls.crt",
+        "--key_file=/tls/tls.key",
+        "--scheduler-name=hami-scheduler",
+        "--metrics-bind-address=:9395",
+        "--node-scheduler-policy=spread",
+        "--gpu-scheduler-policy=binpack",
+        "--force-overwrite-default-scheduler=true",
+        "--enable-iluvatar=false",
+        "--enable-ascend",
+        "--kube-qps=20",
+        "--kube-burst",
+        "30",
+        "--kube-timeout=30",
+        "--profiling",
+        "--sgpu-topology-aware=false",
+        "--cambricon-mlu-name=x",
+        "--node-label-selector=gpu=on",
+        "--node-lock-timeout=1m",
+        "--node-lock-retry-timeout=0",
+        "--leader-elect=true",
+        "--leader-elect-resource-name=hami",
+        "--leader-elect-resource-namespace=kube-system",
+        "--legacy-metrics",
+        "--debug",
+        "-v=1",
+    )
+
+    assert ("0.0.0.0:443", "/tls/tls.crt", "gpu=on") == (found.http_bind, found.cert_file, found.node_label_selector)
+    assert ("spread", "binpack") == (found.policies.node, found.policies.device)
+    assert (60.0, 0.0, True, True, 4) == (
+        found.node_lock_timeout_seconds,
+        found.lock_wait_seconds,
+        found.must_lead,
+        found.has_legacy_metrics,
+        found.verbosity,
+    )
+
+
+def test_every_problem_is_told_at_once() -> None:
+    """Nobody starts the process four times to learn four things."""
+    with pytest.raises(ConfigurationError) as caught:
+        read_config(
+            ["--cert_file=x", "--leader-elect"], {"HAMI_WIRE_VERSION": "1.0", "HAMI_NODELOCK_EXPIRE": "soon"}, "1", "h"
+        )
+
+    for part in (
+        "--device-config-file",
+        "--key_file",
+        "--leader-elect-resource-name",
+        "WIRE_VERSION",
+        "NODELOCK_EXPIRE",
+    ):
+        assert part in str(caught.value)
+
+
+def test_environment_sets_what_hamis_chart_sets_there() -> None:
+    """The lock's expiry counts unless the flag is given; HAMi's own scheduler ignores it."""
+    assert 120.0 == config(HAMI_NODELOCK_EXPIRE="2m").node_lock_timeout_seconds
+    assert 60.0 == config("--node-lock-timeout=1m", HAMI_NODELOCK_EXPIRE="2m").node_lock_timeout_seconds
+    assert WireVersion(2, 7) == config(HAMI_WIRE_VERSION="2.7").wire_version
