@@ -22,6 +22,7 @@ from minicluster.apiserver_requests import (
     body_of,
     is_dry_run,
     is_true,
+    number_of,
     object_of,
     patch_of,
     patched,
@@ -96,7 +97,10 @@ class Handler:
         path, method = request.path, request.method
         if path.startswith(PREFIX):
             content = await request.read()
-            return _json(self._faults.handle(method, path, orjson.loads(content) if content else None))
+            try:
+                return _json(self._faults.handle(method, path, orjson.loads(content) if content else None))
+            except orjson.JSONDecodeError as error:
+                raise errors.bad_request(f"error decoding the body: {error}") from error
         if path.startswith(HEALTH_PATHS):
             return web.Response(text="ok")
         if method == "GET":
@@ -194,7 +198,7 @@ class Handler:
         running = Running(watch, request)
         self._faults.watches[running] = request.path_qs
         response = web.StreamResponse(headers={"Content-Type": JSON})
-        limit = float(request.query.get("timeoutSeconds") or 0) or WATCH_SECONDS
+        limit = number_of(request.query, "timeoutSeconds") or WATCH_SECONDS
         try:
             await response.prepare(request)
             await self._stream(request, response, watch, time.monotonic() + limit)
@@ -254,9 +258,8 @@ def _content_type(request: web.BaseRequest) -> str:
 
 async def _delete_options(request: web.BaseRequest) -> Object:
     options = body_of(await request.read(), _content_type(request))
-    asked = request.query.get("gracePeriodSeconds")
-    if asked is not None:
-        options["gracePeriodSeconds"] = int(asked)
+    if "gracePeriodSeconds" in request.query:
+        options["gracePeriodSeconds"] = number_of(request.query, "gracePeriodSeconds")
     return options
 
 

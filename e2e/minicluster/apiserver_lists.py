@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import orjson
 
 from minicluster import apiserver_errors as errors
-from minicluster.apiserver_requests import Query, Target, is_true, selection_of, version_of
+from minicluster.apiserver_requests import Query, Target, is_true, number_of, selection_of, version_of
 from minicluster.storage import Collection, CompactedError, Entry, Storage
 from minicluster.watch import Render, Watch
 
@@ -49,7 +49,7 @@ def page_of(storage: Storage, target: Target, query: Query) -> Page:
     """
     collection = storage.collections[target.resource]
     selects = selection_of(target, query)
-    limit = _limit(query)
+    limit = number_of(query, "limit")
     version, start = _version_and_start(storage, query)
     entries, keys = _state(collection, version, storage.version, bool(start))
     if target.namespace:
@@ -114,13 +114,6 @@ def watch_of(storage: Storage, target: Target, query: Query, render: Render | No
     except CompactedError as error:
         raise errors.too_old(version, error.oldest) from error
     return watch
-
-
-def _limit(query: Query) -> int:
-    text = query.get("limit", "") or "0"
-    if not text.isdigit():
-        raise errors.bad_request(f'limit: Invalid value: "{text}": must be a whole number, 0 for no limit')
-    return int(text)
 
 
 def _version_and_start(storage: Storage, query: Query) -> tuple[int, str]:

@@ -13,6 +13,7 @@ import orjson
 import yaml
 
 from minicluster import apiserver_errors as errors
+from minicluster import apiserver_protobuf as protobuf
 from minicluster import patches, selectors
 from minicluster.resources import BY_PATH, NAMESPACES, Resource
 from minicluster.storage import Entry
@@ -21,7 +22,7 @@ from minicluster.watch import Selects
 Object = dict[str, Any]
 Query = Mapping[str, str]
 
-BODY_TYPES = ("application/json", "application/yaml")
+BODY_TYPES = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 PATCH_TYPES = tuple(
     f"application/{form}" for form in ("json-patch+json", "merge-patch+json", "strategic-merge-patch+json")
 )
@@ -75,6 +76,18 @@ def target_of(path: str) -> Target:
 def is_true(query: Query, name: str) -> bool:
     """Return whether a boolean query parameter is set."""
     return query.get(name, "") in {"1", "t", "T", "true", "TRUE", "True"}
+
+
+def number_of(query: Query, name: str) -> int:
+    """
+    Return a whole number from a query parameter, 0 where it is not given.
+
+    Raises: StatusError 400 when it is none.
+    """
+    text = query.get(name) or "0"
+    if not text.isdigit():
+        raise errors.bad_request(f'{name}: Invalid value: "{text}": must be a whole number')
+    return int(text)
 
 
 def is_dry_run(query: Query) -> bool:
@@ -139,8 +152,11 @@ def body_of(content: bytes, content_type: str) -> Object:
     if not content:
         return {}
     try:
-        found = yaml.safe_load(content) if media_type == BODY_TYPES[1] else orjson.loads(content)
-    except (orjson.JSONDecodeError, yaml.YAMLError) as error:
+        if media_type == protobuf.MEDIA_TYPE:
+            found = protobuf.decode(content)
+        else:
+            found = yaml.safe_load(content) if media_type == "application/yaml" else orjson.loads(content)
+    except (ValueError, TypeError, yaml.YAMLError) as error:
         raise errors.bad_request(f"error decoding the body: {error}") from error
     if not isinstance(found, dict):
         raise errors.bad_request(f"the body must be an object, found {type(found).__name__}")

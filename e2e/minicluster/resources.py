@@ -116,7 +116,6 @@ EVENTS = Resource(
         "involvedObject.fieldPath",
         "reason",
         "reportingComponent",
-        "source",
         "type",
     ),
 )

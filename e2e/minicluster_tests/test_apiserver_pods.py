@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession, web
 
 from minicluster.apiserver_pods import qos_class
 from minicluster_tests.apiserver_peers import Api, a_pod, error_of, eventually
@@ -270,3 +271,40 @@ async def test_priority_and_runtime_classes_are_resolved_at_admission(api: Api) 
     assert (1000, 2000001000) == (pod["spec"]["priority"], critical["spec"]["priority"])
     assert 'pods "c" is forbidden: no PriorityClass with name nope was found' == unknown.message
     assert 'pods "d" is forbidden: pod rejected: RuntimeClass "nvidia" not found' == no_class.message
+
+
+async def test_log_comes_from_the_kubelet_of_the_pods_node(api: Api) -> None:
+    """
+    The Node's status says where, the query goes along, and its errors come back.
+    """
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(
+            text=f"{request.path}?{request.query_string}", status=404 if "gone" in request.path else 200
+        )
+
+    application = web.Application()
+    application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await api.create_node()
+    endpoint = {"daemonEndpoints": {"kubeletEndpoint": {"Port": runner.addresses[0][1]}}}
+    await api.patch("/api/v1/nodes/n1/status", {"status": endpoint})
+    for name in ("p", "gone"):
+        await api.create_pod(name)
+        unbound = await error_of(api.get(f"{api.pods}/{name}/log"))
+        await api.bind(name)
+    async with (
+        ClientSession() as session,
+        session.get(f"{api.server}{api.pods}/p/log?tailLines=3&container=main") as log,
+    ):
+        shown = await log.text()
+    gone = await error_of(api.get(f"{api.pods}/gone/log"))
+    unknown = await error_of(api.get(f"{api.pods}/p/log?container=other"))
+    await runner.cleanup()
+
+    assert "/containerLogs/default/p/main?tailLines=3" == shown
+    assert (404, "/containerLogs/default/gone/main?") == (gone.status, gone.message)
+    assert (400, "pod gone does not have a host assigned") == (unbound.status, unbound.message)
+    assert (400, "container other is not valid for pod p") == (unknown.status, unknown.message)

@@ -217,3 +217,24 @@ async def test_sigterm_ends_the_server_at_once(tmp_path: Path) -> None:
         await asyncio.gather(waiting, return_exceptions=True)
 
     assert 0 == code
+
+
+@needs_kubectl
+async def test_commands_that_send_protobuf_work_too(api: Api, kubeconfig: Path) -> None:
+    """
+    kubectl's typed `create` commands speak nothing else.
+    """
+    said = [
+        await kubectl(kubeconfig, "create", "namespace", "team"),
+        await kubectl(kubeconfig, "create", "-n", "team", "configmap", "c", "--from-literal=key=value"),
+        await kubectl(kubeconfig, "create", "-n", "team", "secret", "generic", "s", "--from-literal=key=value"),
+        await kubectl(kubeconfig, "create", "-n", "team", "quota", "q", "--hard=pods=2,requests.nvidia.com/gpu=4"),
+        await kubectl(kubeconfig, "auth", "can-i", "delete", "pods"),
+    ]
+    found = "/api/v1/namespaces/team"
+
+    made = ["namespace/team created\n", "configmap/c created\n", "secret/s created\n", "resourcequota/q created\n"]
+    assert [*made, "yes\n"] == said
+    assert {"key": "value"} == (await api.get(f"{found}/configmaps/c"))["data"]
+    assert {"key": "dmFsdWU="} == (await api.get(f"{found}/secrets/s"))["data"]
+    assert {"pods": "2", "requests.nvidia.com/gpu": "4"} == (await api.get(f"{found}/resourcequotas/q"))["spec"]["hard"]
