@@ -2,6 +2,7 @@
 The API client against a real HTTP server: what travels, what comes back, and how it finds its credentials.
 """
 
+import asyncio
 import base64
 import datetime
 import ipaddress
@@ -157,7 +158,7 @@ async def test_a_server_that_does_not_answer_is_unreachable(tmp_path: Path, monk
     """No request waits for ever."""
 
     async def silent(_request: web.Request) -> web.StreamResponse:
-        await kube_module.asyncio.sleep(5)
+        await asyncio.sleep(5)
         return web.Response()
 
     async with (
@@ -303,6 +304,7 @@ async def test_a_server_with_a_foreign_certificate_is_unreachable(tmp_path: Path
         config = a_kubeconfig(
             tmp_path,
             f"https://127.0.0.1:{port}",
+            None,
             **{"certificate-authority-data": base64.b64encode(other).decode()},
         )
         async with await Kube.connect(config, "t") as kube:

@@ -68,6 +68,8 @@ def read(text: str) -> Node | None:
         raise YamlError(f"{len(text)} characters are more than the {TEXT_LIMIT} a configuration may have")
     try:
         return _Reader().document(yaml.parse(text, Loader=_Loader))
+    except UnicodeEncodeError as error:
+        raise YamlError(f"character {error.start + 1} is half of a surrogate pair") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""

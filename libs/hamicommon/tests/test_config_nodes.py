@@ -1,0 +1,92 @@
+"""
+`config.json`: single Nodes that differ.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hamicommon.config import ConfigError, NvidiaConfig
+from hamicommon.node_overrides import NodeConfig, load_node_overrides
+
+CHART_DEFAULT = """{"nodeconfig": [{"name": "your-node-name", "operatingmode": "hami-core", "devicememoryscaling": 1.8,
+"devicesplitcount": 10, "migstrategy": "none", "filterdevices": {"uuid": ["GPU-a"], "index": [3]}}]}"""
+
+
+def test_the_charts_example_holds_on_its_node_only() -> None:
+    """Other Nodes do as the device config says."""
+    overrides = load_node_overrides(CHART_DEFAULT)
+    config = NvidiaConfig(device_split_count=4)
+
+    assert NodeConfig(config) == overrides.apply(config, "another")
+    mine = overrides.apply(config, "your-node-name")
+    assert (10, 1.8, 1.0) == (
+        mine.nvidia.device_split_count,
+        mine.nvidia.device_memory_scaling,
+        mine.nvidia.device_core_scaling,
+    )
+    assert (frozenset({"GPU-a"}), frozenset({3})) == (mine.excluded_uuids, mine.excluded_indices)
+
+
+def test_entries_of_one_name_apply_in_order() -> None:
+    """The last one wins, where it says anything."""
+    overrides = load_node_overrides(
+        '{"nodeconfig": [{"name": "n", "devicesplitcount": 5, "operatingmode": "mig"},'
+        ' {"NAME": "n", "DeviceSplitCount": 7}]}'
+    )
+    node = overrides.apply(NvidiaConfig(), "n")
+
+    assert (7, "mig") == (node.nvidia.device_split_count, node.operating_mode)
+
+
+def test_zero_leaves_a_number_and_false_switches_off() -> None:
+    """HAMi's merge skips zeros; a switch must work in both directions."""
+    overrides = load_node_overrides(
+        '{"nodeconfig": [{"name": "n", "devicesplitcount": 0, "enablenumatopology": false}]}'
+    )
+    node = overrides.apply(NvidiaConfig(device_split_count=4, enable_numa_topology=True), "n")
+
+    assert (4, False) == (node.nvidia.device_split_count, node.nvidia.enable_numa_topology)
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "{}", '{"nodeconfig": null}', '{"nodeconfig": []}'])
+def test_a_file_that_says_nothing_changes_nothing(text: str) -> None:
+    """The chart's ConfigMap may be empty."""
+    assert NodeConfig(NvidiaConfig()) == load_node_overrides(text).apply(NvidiaConfig(), "n")
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    """With its path and what would be right."""
+    with pytest.raises(ConfigError) as raised:
+        load_node_overrides(
+            '{"nodeconfig": [{"name": 1, "operatingmode": "fast", "devicesplitcount": 1.5, "devicememoryscaling": "2",'
+            ' "filterdevices": {"uuid": [1], "index": ["0", true]}}, 7]}'
+        )
+
+    assert {
+        "nodeconfig[0].name: must be text, not '1'",
+        "nodeconfig[0].operatingmode: 'fast' is none of hami-core, mig, mps",
+        "nodeconfig[0].devicesplitcount: 1.5 is not a whole number",
+        "nodeconfig[0].devicememoryscaling: must be a number, not '2'",
+        "nodeconfig[0].filterdevices.uuid: must list text only, not '1'",
+        "nodeconfig[0].filterdevices.index: must list a whole number only, not '0'",
+        "nodeconfig[0].filterdevices.index: must list a whole number only, not 'True'",
+        "nodeconfig[1]: must be an object",
+    } == set(raised.value.problems)
+
+
+def test_unknown_keys_are_warned_of() -> None:
+    """A typing error shows without stopping a Node."""
+    overrides = load_node_overrides('{"nodeconfig": [{"name": "n", "devicesplitcont": 5}]}')
+
+    assert ("nodeconfig[0].devicesplitcont: unknown key, ignored",) == overrides.warnings
+
+
+@pytest.mark.property
+@given(st.one_of(st.text(), st.binary()))
+def test_anything_is_overrides_or_a_config_error(text: str | bytes) -> None:
+    """No file makes the reader fail in another way."""
+    try:
+        load_node_overrides(text)
+    except ConfigError as error:
+        assert error.problems  # noqa: PT017 - both outcomes are right

@@ -1,0 +1,103 @@
+"""
+NVIDIA requests: HAMi's own answers, the places where ours differ on purpose, and laws that hold for any amounts.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hamicommon.config import NvidiaConfig, load_device_config
+from hamicommon.model import Request
+from hamicommon.quantity import INT32_MAX
+from hamicommon.vendors import nvidia
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+CASES = {case["case"]: case for case in json.loads((VECTORS / "requests" / "nvidia.json").read_text())}
+
+DECIDED_OTHERWISE = {
+    "432-0": ("HAMi wraps a count of 4294967297 to 1; it saturates", Request("NVIDIA", INT32_MAX, 0, 100, 0)),
+    "486-0": ("HAMi hands out -5 cores; less than none is none", Request("NVIDIA", 1, 0, 100, 0)),
+    "495-0": ("HAMi wraps 2147483648 cores to a negative; it saturates", Request("NVIDIA", 1, 2048, None, INT32_MAX)),
+    "498-0": ("HAMi wraps 4294967396 cores to 100; it saturates", Request("NVIDIA", 1, 0, 100, INT32_MAX)),
+}
+
+
+def config(name: str) -> NvidiaConfig:
+    """Return the `nvidia` section of one of the chart's renderings."""
+    return load_device_config((VECTORS / "device-config" / f"{name}.yaml").read_text()).nvidia
+
+
+@pytest.mark.parametrize("name", CASES.keys() - DECIDED_OTHERWISE.keys())
+def test_requests_are_read_as_hami_reads_them(name: str) -> None:
+    """Every answer of HAMi v2.10.0 that is not a wrapped integer."""
+    case = CASES[name]
+    expected = Request(vendor="NVIDIA", **case["request"]) if case["request"] else None
+
+    assert expected == nvidia.parse_request(case["resources"], config(case["config"]))
+
+
+@pytest.mark.parametrize("name", DECIDED_OTHERWISE)
+def test_amounts_beyond_32_bits_saturate(name: str) -> None:
+    """A request that is too large must not be granted as a small one."""
+    case, (_, expected) = CASES[name], DECIDED_OTHERWISE[name]
+
+    assert case["request"] is not None
+    assert expected == nvidia.parse_request(case["resources"], config(case["config"]))
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"gpu": "1", "gpucores": "100"}, Request("NVIDIA", 1, 0, 100, 100)),
+        ({"gpu": "2", "gpumem": "4096"}, Request("NVIDIA", 2, 4096, None, 0)),
+        ({"gpu": "1", "gpumem-percentage": "50"}, Request("NVIDIA", 1, 0, 50, 0)),
+        ({"gpu": "1", "gpumem": "2000", "gpumem-percentage": "50"}, Request("NVIDIA", 1, 2000, None, 0)),
+        ({"gpu": "1", "gpumem": "16Gi"}, None),
+        ({"gpu": "1", "gpucores": "150", "gpumem": "100"}, Request("NVIDIA", 1, 100, None, 150)),
+        ({"gpu": "0"}, None),
+        ({"gpumem": "100"}, None),
+        ({"gpu": 1}, Request("NVIDIA", 1, 0, 100, 0)),
+        ({"gpu": None}, None),
+        ({"gpu": ["1"], "gpumem": {}}, None),
+    ],
+)  # fmt: skip
+def test_the_documented_examples(limits: dict[str, Any], expected: Request | None) -> None:
+    """What users write, and what they get."""
+    resources = {"limits": {f"nvidia.com/{name}": value for name, value in limits.items()}}
+
+    assert expected == nvidia.parse_request(resources, config("default"))
+
+
+def test_a_resource_without_a_name_matches_nothing() -> None:
+    """A device config without an `nvidia` section leaves every container alone."""
+    assert nvidia.parse_request({"limits": {"": "1", "nvidia.com/gpu": "1"}}, NvidiaConfig()) is None
+
+
+@pytest.mark.parametrize("resources", [{}, {"limits": None}, {"limits": []}, {"limits": "x", "requests": 7}])
+def test_resources_of_any_shape_are_a_request_or_none(resources: dict[str, Any]) -> None:
+    """A decoder before this one may have let anything through."""
+    assert nvidia.parse_request(resources, config("default")) is None
+
+
+AMOUNTS = st.one_of(
+    st.integers(-(2**70), 2**70).map(str), st.sampled_from(["1k", "16Gi", "0.5", "1000m", "1E", "x", ""]), st.none()
+)
+
+
+@pytest.mark.property
+@given(st.fixed_dictionaries({"gpu": AMOUNTS, "gpumem": AMOUNTS, "gpumem-percentage": AMOUNTS, "gpucores": AMOUNTS}))
+def test_no_amount_is_ever_negative_or_beyond_32_bits(amounts: dict[str, str | None]) -> None:
+    """Whatever is written, a request can be carried by every format of the contract."""
+    resources = {"limits": {f"nvidia.com/{name}": value for name, value in amounts.items() if value is not None}}
+    for name in ("default", "tuned"):
+        request = nvidia.parse_request(resources, config(name))
+        if request is not None:
+            assert 0 < request.count <= INT32_MAX
+            assert 0 <= request.memory_mib <= INT32_MAX
+            assert 0 <= request.core_percent <= INT32_MAX
+            assert (request.memory_percent is None) == (request.memory_mib > 0)
+            assert request.memory_percent is None or 0 < request.memory_percent <= 100
