@@ -11,7 +11,7 @@ from hami_webhook.pod import Container, Pod
 from hamicommon import quantity
 from hamicommon.config import NvidiaConfig
 from hamicommon.errors import HamiError
-from hamicommon.vendors.description import amount
+from hamicommon.vendors.description import amount, named
 
 PRIORITY_ENV = "CUDA_TASK_PRIORITY"
 CORE_POLICY_ENV = "GPU_CORE_UTILIZATION_POLICY"
@@ -70,28 +70,36 @@ def warnings(container: Container, config: NvidiaConfig) -> list[str]:
 
 def _complete(container: Container, config: NvidiaConfig) -> bool:
     """Fill in the count and the cores that the container's other amounts imply; return whether it is managed."""
-    limits = container.limits
-    implied = (
-        config.resource_core_name,
-        config.resource_memory_name,
-        config.resource_memory_percentage_name,
-    )
-    is_managed = bool(config.resource_count_name) and config.resource_count_name in limits
-    if not is_managed and config.default_device_count > 0 and any(name and name in limits for name in implied):
-        container.set_limit(config.resource_count_name, str(config.default_device_count))
-        is_managed = True
-    if _takes_whole_devices(container, config):
-        container.set_limit(config.resource_core_name, WHOLE_DEVICE_CORES)
+    count, core = config.resource_count_name, config.resource_core_name
+    memory = named(config.resource_memory_name, config.resource_memory_percentage_name)
+    is_managed = bool(count) and count in container.limits
+    if not is_managed and config.default_device_count > 0:
+        limited = [name for name in named(core, *memory) if name in container.limits]
+        if limited == [core] and count in container.requests and _is_whole_already(container, config):
+            return True
+        if limited:
+            container.set_limit(count, str(config.default_device_count))
+            is_managed = True
+    if core and amount(container.resources, core) is None and _takes_all_memory(container, config):
+        container.set_limit(core, WHOLE_DEVICE_CORES)
         is_managed = True
     return is_managed
 
 
-def _takes_whole_devices(container: Container, config: NvidiaConfig) -> bool:
-    """Return whether the container counts devices, leaves cores open and asks for all of the memory."""
+def _is_whole_already(container: Container, config: NvidiaConfig) -> bool:
+    """
+    Return whether the cores were filled in before, for a count that stands in the requests alone.
+
+    HAMi counts devices anew on the second call; its own first answer must stay as it is.
+    """
+    cores = container.limits[config.resource_core_name]
+    return quantity.whole(cores) == int(WHOLE_DEVICE_CORES) and _takes_all_memory(container, config)
+
+
+def _takes_all_memory(container: Container, config: NvidiaConfig) -> bool:
+    """Return whether the container counts devices and asks for all of their memory."""
     resources = container.resources
-    if not config.resource_core_name or amount(resources, config.resource_count_name) is None:
-        return False
-    if amount(resources, config.resource_core_name) is not None:
+    if amount(resources, config.resource_count_name) is None:
         return False
     percentage = amount(resources, config.resource_memory_percentage_name)
     if percentage is not None:

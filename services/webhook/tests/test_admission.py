@@ -1,0 +1,338 @@
+"""
+The decision on a Pod: HAMi's answers, the rules HAMi lacks, and laws that hold for every Pod.
+"""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hami_webhook.admission import Admission, Outcome, Policy, admit
+from hami_webhook.quota import Amount, Holdings, NamespaceQuota
+from hamicommon.config import DeviceConfig
+from hamicommon.quantity import parse_quantity
+
+CASES = {case["case"]: case for case in json.loads((Path(__file__).parent / "vectors" / "pods.json").read_text())}
+
+NOTHING_ASKED = {"admit-489", "admit-495", "admit-501"}
+"""HAMi adds variables to Pods that ask for nothing when the device config says so; such Pods are left alone here."""
+
+COVERED_VENDORS = {"nvidia", "none", "cambricon", "hygon", "metax-gpu"}
+NOT_YET = {
+    "admit-210": "Cambricon's memory against a quota needs its request rules",
+    **{
+        name: f"{case['vendor']}: only NVIDIA, Cambricon, Hygon and whole MetaX cards are admitted so far"
+        for name, case in CASES.items()
+        if case["vendor"] not in COVERED_VENDORS
+    },
+}
+COVERED = sorted(CASES.keys() - NOT_YET.keys() - NOTHING_ASKED)
+
+OTHER_VENDORS_ENV = "ASCEND_VISIBLE_DEVICES"
+"""HAMi appends one of these for every Ascend chip to every container; Ascend is not admitted yet."""
+
+PodBuilder = Callable[..., dict[str, Any]]
+
+
+def applied(document: Any, patch: tuple[dict[str, Any], ...]) -> Any:
+    """Return *document* with a JSON Patch applied, strictly after RFC 6902."""
+    result = copy.deepcopy(document)
+    for operation in patch:
+        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+        target = result
+        for part in parents:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        if isinstance(target, list):
+            assert "add" == operation["op"]
+            assert "-" == last
+            target.append(operation["value"])
+        else:
+            assert (operation["op"] == "replace") == (last in target)
+            target[last] = operation["value"]
+    return result
+
+
+def decided(case: dict[str, Any], devices: dict[str, DeviceConfig], pod: dict[str, Any]) -> Admission:
+    """Return the decision on *pod* under the flags, quotas and running Pods of *case*."""
+    flags = case["flags"]
+    policy = Policy.of(devices[flags["config"]], flags["scheduler_name"], flags["force_overwrite_default_scheduler"])
+    holdings = Holdings(policy.vendors)
+    holdings.replace_quotas(case.get("quotas", []))
+    for other in case.get("pods", []):
+        holdings.put_pod(other)
+    return admit(pod, policy, case["namespace"], holdings.of(case["namespace"]))
+
+
+def seen(container: dict[str, Any]) -> dict[str, Any]:
+    """Return what matters of a container, amounts as numbers and variables in HAMi's sorted order."""
+    resources = container.get("resources") or container
+    return {
+        "name": container["name"],
+        **{
+            part: {name: parse_quantity(amount) for name, amount in (resources.get(part) or {}).items()}
+            for part in ("limits", "requests")
+        },
+        "env": sorted(
+            (variable for variable in container.get("env") or [] if variable["name"] != OTHER_VENDORS_ENV),
+            key=lambda variable: (variable["name"], variable.get("value", "")),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_pods_are_admitted_as_hami_admits_them(name: str, devices: dict[str, DeviceConfig]) -> None:
+    """Code, message and the Pod that comes out are those of HAMi v2.10.0."""
+    case = CASES[name]
+    admission, expected = decided(case, devices, case["pod"]), case["out"]
+
+    assert (expected["allowed"], expected.get("code"), expected.get("message"), expected.get("reason")) == (
+        admission.allowed,
+        admission.code or None,
+        admission.message or None,
+        admission.reason or None,
+    )
+    if "result" in expected:
+        pod, result = applied(case["pod"], admission.patch), expected["result"]
+        assert result["schedulerName"] == pod["spec"].get("schedulerName", "")
+        assert result["runtimeClassName"] == pod["spec"].get("runtimeClassName")
+        assert result["annotations"] == pod["metadata"].get("annotations")
+        for kind in ("initContainers", "containers"):
+            assert [seen(each) for each in result[kind]] == [seen(each) for each in pod["spec"].get(kind, [])]
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_deciding_again_changes_nothing_more(name: str, devices: dict[str, DeviceConfig]) -> None:
+    """The API server may call twice; the second patch is empty, for every vendor's Pods."""
+    case = CASES[name]
+    first = decided(case, devices, case["pod"])
+    if first.allowed:
+        assert () == decided(case, devices, applied(case["pod"], first.patch)).patch
+
+
+@pytest.mark.parametrize("name", sorted(NOTHING_ASKED))
+def test_a_pod_that_asks_for_nothing_is_left_alone_whatever_the_config(
+    name: str, devices: dict[str, DeviceConfig]
+) -> None:
+    """Not even a device config that hides devices reaches Pods that never named one."""
+    case = CASES[name]
+
+    assert case["out"]["patch_ops"] > 1
+    assert Admission(Outcome.NOT_ASKING) == decided(case, devices, case["pod"])
+
+
+def test_every_case_is_covered_or_named() -> None:
+    """Nothing is left out silently."""
+    assert CASES.keys() == set(COVERED) | NOT_YET.keys() | NOTHING_ASKED
+    assert 47 == sum(CASES[name]["vendor"] == "nvidia" for name in COVERED)
+
+
+def test_the_patch_names_only_what_changed(policy: Policy, a_pod: PodBuilder) -> None:
+    """A Pod with everything it needs but the scheduler gets one operation."""
+    pod = a_pod({"gpu": "1", "gpumem": "3000", "gpucores": "25"}, schedulerName="default-scheduler")
+
+    assert ({"op": "replace", "path": "/spec/schedulerName", "value": "hami-scheduler"},) == admit(pod, policy).patch
+
+
+def test_a_complete_pod_gets_no_patch(policy: Policy, a_pod: PodBuilder) -> None:
+    """It is ours already."""
+    pod = a_pod({"gpu": "1", "gpumem": "3000"}, schedulerName="hami-scheduler")
+
+    assert Admission(Outcome.UNCHANGED) == admit(pod, policy)
+
+
+def test_the_pod_that_came_in_is_not_touched(policy: Policy, a_pod: PodBuilder) -> None:
+    """Deciding is reading."""
+    pod = a_pod({"gpu": "1", "priority": "1"})
+    before = copy.deepcopy(pod)
+    admit(pod, policy)
+
+    assert before == pod
+
+
+@pytest.mark.parametrize(
+    ("env", "added"),
+    [
+        ([], True),
+        ([{"name": "CUDA_TASK_PRIORITY", "value": "1"}], False),
+        ([{"name": "CUDA_TASK_PRIORITY", "value": "9"}], True),
+        ([{"name": "CUDA_TASK_PRIORITY", "value": "1"}, {"name": "CUDA_TASK_PRIORITY", "value": "9"}], True),
+        ([{"name": "CUDA_TASK_PRIORITY", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], True),
+    ],
+)  # fmt: skip
+def test_the_variable_that_wins_is_ours_and_is_there_once(
+    policy: Policy, a_pod: PodBuilder, env: list[dict[str, Any]], added: bool
+) -> None:
+    """A Pod cannot keep a priority of its own by bringing the variable along."""
+    pod = a_pod({"gpu": "1", "gpumem": "1", "priority": "1"})
+    if env:
+        pod["spec"]["containers"][0]["env"] = env
+    first = applied(pod, admit(pod, policy).patch)
+    variables = first["spec"]["containers"][0].get("env", [])
+
+    assert {"name": "CUDA_TASK_PRIORITY", "value": "1"} == variables[-1]
+    assert len(env) + added == len(variables)
+
+
+@pytest.mark.parametrize("name", ["gpu", "gpucores"])
+@pytest.mark.parametrize("amount", ["4294967297", "2147483648", "-1", "many", ["1"], None])
+def test_amounts_that_would_wrap_are_refused_with_their_range(
+    policy: Policy, a_pod: PodBuilder, name: str, amount: Any
+) -> None:
+    """HAMi hands such a Pod something else than it asked for."""
+    admission = admit(a_pod({"gpu": "1", name: amount}), policy)
+    if amount is None:
+        assert admission.allowed
+        return
+
+    assert (Outcome.BAD_AMOUNT, False, 500) == (admission.outcome, admission.allowed, admission.code)
+    assert admission.message.startswith(f"invalid nvidia.com/{name} value {str(amount)[:40]} in container c0: must be")
+    assert admission.message.endswith("an integer between 0 and 2147483647")
+
+
+@pytest.mark.parametrize("amount", ["16Gi", "3000000000", "0.5", "-1", "oops"])
+def test_memory_that_no_device_can_mean_is_warned_of(policy: Policy, a_pod: PodBuilder, amount: str) -> None:
+    """HAMi admits it and never grants anything; whoever creates the Pod hears why."""
+    (warning,) = admit(a_pod({"gpu": "1", "gpumem": amount}), policy).warnings
+
+    assert f"container c0: nvidia.com/gpumem {amount} is not a whole number of at most 2147483647" in warning
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spec": 1}, "spec: must be an object, not a number"),
+        ({"spec": {"containers": {}}}, "spec.containers: must be a list, not an object"),
+        ({"spec": {"containers": [None]}}, "spec.containers[0]: must be an object, not null"),
+        ({"spec": {"containers": [{"name": 7}]}}, "spec.containers[0].name: must be a string, not a number"),
+        ({"spec": {"containers": [{"resources": []}]}}, "spec.containers[0].resources: must be an object, not a list"),
+        (
+            {"spec": {"containers": [{"resources": {"limits": "x"}}]}},
+            "spec.containers[0].resources.limits: must be an object, not a string",
+        ),
+        ({"spec": {"containers": [{"env": ["A=1"]}]}}, "spec.containers[0].env[0]: must be an object, not a string"),
+        (
+            {"spec": {"containers": [{"securityContext": {"privileged": "yes"}}]}},
+            "spec.containers[0].securityContext.privileged: must be a boolean, not a string",
+        ),
+        ({"spec": {"initContainers": True}}, "spec.initContainers: must be a list, not a boolean"),
+        ({"spec": {"schedulerName": ["x"]}}, "spec.schedulerName: must be a string, not a list"),
+        ({"metadata": "x"}, "metadata: must be an object, not a string"),
+        ([], "object: must be an object, not a list"),
+        ("Pod", "object: must be an object, not a string"),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_named(policy: Policy, change: Any, message: str) -> None:
+    """The author of the Pod learns where to look."""
+    admission = admit(change, policy)
+
+    assert (False, 400, message) == (admission.allowed, admission.code, admission.message)
+
+
+def test_a_pod_without_containers_is_denied(policy: Policy) -> None:
+    """As HAMi denies it."""
+    assert "pod has no containers" == admit({"spec": {}}, policy).message
+
+
+def test_a_quota_refusal_says_the_numbers(policy: Policy, a_pod: PodBuilder) -> None:
+    """The message is HAMi's, what is missing goes along as a warning."""
+    quota = NamespaceQuota({"nvidia.com/gpumem": 4000}, {"NVIDIA": Amount(3000, 0)})
+    pod = a_pod({"gpu": "2", "gpumem": "1000"})
+
+    assert admit(a_pod({"gpu": "1", "gpumem": "1000"}), policy, "ns", quota).allowed
+    assert Admission(
+        Outcome.OVER_QUOTA,
+        allowed=False,
+        code=403,
+        reason="Forbidden",
+        message="exceeding resource quota",
+        warnings=("namespace ns: limits.nvidia.com/gpumem is 4000 MiB, 3000 in use, 2000 asked",),
+    ) == admit(pod, policy, "ns", quota)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+AMOUNTS = st.sampled_from(["0", "1", "2", "3000", "50", "100", "101", "-1", "1k", "16Gi", "500m", "4294967297", "x"])
+NAMES = ["gpu", "gpumem", "gpumem-percentage", "gpucores", "priority"]
+CONTAINERS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "b"])},
+    optional={
+        "resources": st.fixed_dictionaries(
+            {},
+            optional={
+                part: st.dictionaries(st.sampled_from([f"nvidia.com/{name}" for name in NAMES] + ["cpu"]), AMOUNTS)
+                for part in ("limits", "requests")
+            },
+        ),
+        "env": st.lists(
+            st.fixed_dictionaries(
+                {"name": st.sampled_from(["A", "CUDA_TASK_PRIORITY", "NVIDIA_VISIBLE_DEVICES"])},
+                optional={"value": st.sampled_from(["", "1", "none"])},
+            ),
+            max_size=3,
+        ),
+        "securityContext": st.sampled_from([{}, {"privileged": True}]),
+        "restartPolicy": st.just("Always"),
+    },
+)
+PODS = st.fixed_dictionaries(
+    {
+        "metadata": st.just({"name": "p", "namespace": "ns"}),
+        "spec": st.fixed_dictionaries(
+            {"containers": st.lists(CONTAINERS, max_size=3)},
+            optional={
+                "initContainers": st.lists(CONTAINERS, max_size=2),
+                "schedulerName": st.sampled_from(["", "default-scheduler", "hami-scheduler", "other"]),
+                "nodeName": st.sampled_from(["", "n1"]),
+                "runtimeClassName": st.sampled_from(["mine"]),
+            },
+        ),
+    }
+)
+COMMON = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@pytest.mark.property
+@COMMON
+@given(pod=PODS, config=st.sampled_from(["default", "tuned"]), scheduler=st.sampled_from(["", "hami-scheduler"]))
+def test_admitting_twice_is_admitting_once(
+    devices: dict[str, DeviceConfig], pod: dict[str, Any], config: str, scheduler: str
+) -> None:
+    """The patch applies, and the patched Pod needs no other."""
+    policy = Policy.of(devices[config], scheduler)
+    first = admit(pod, policy)
+    if first.allowed:
+        again = admit(applied(pod, first.patch), policy)
+        assert (True, ()) == (again.allowed, again.patch)
+
+
+@pytest.mark.property
+@COMMON
+@given(pod=PODS)
+def test_a_pod_that_names_no_resource_of_ours_is_never_changed(
+    devices: dict[str, DeviceConfig], pod: dict[str, Any]
+) -> None:
+    """Whatever else it has."""
+    for container in [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]:
+        container["resources"] = {"limits": {"cpu": "1"}, "requests": {"example.com/gpu": "1"}}
+    for config in ("default", "tuned"):
+        admission = admit(pod, Policy.of(devices[config], "hami-scheduler"))
+        assert () == admission.patch
+        assert admission.allowed == bool(pod["spec"]["containers"])
+
+
+@pytest.mark.property
+@COMMON
+@given(value=JSON)
+def test_any_json_is_decided_on(policy: Policy, value: Any) -> None:
+    """A hostile object is refused in words."""
+    for pod in (value, {"spec": value}, {"spec": {"containers": [{"resources": value, "env": value}, value]}}):
+        admission = admit(pod, policy)
+        assert admission.allowed or admission.message

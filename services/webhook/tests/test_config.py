@@ -1,0 +1,60 @@
+"""
+The webhook's flags: HAMi's scheduler's command line starts it unchanged.
+"""
+
+import pytest
+
+from hami_webhook.config import Config, SettingsError, read_config
+
+
+def test_the_charts_scheduler_arguments_are_taken() -> None:
+    """What HAMi's chart passes to its scheduler, with the flags that matter here in effect."""
+    config = read_config(
+        [
+            *("--http_bind=0.0.0.0:443", "--cert_file=/tls/tls.crt", "--key_file=/tls/tls.key"),
+            *("--scheduler-name=hami-scheduler", "--metrics-bind-address=:9395", "--node-scheduler-policy=binpack"),
+            *("--gpu-scheduler-policy=spread", "--force-overwrite-default-scheduler=true"),
+            *("--device-config-file=/device-config.yaml", "--enable-ascend=true", "--enable-iluvatar=true"),
+            *("--leader-elect=true", "--leader-elect-resource-name=hami", "--leader-elect-resource-namespace=kube"),
+            *(
+                "--node-label-selector=gpu=on",
+                "--node-lock-timeout=5m",
+                "--kube-qps=5",
+                "--profiling",
+                "--debug",
+                "-v=4",
+            ),
+        ]
+    )
+
+    assert (
+        Config(
+            http_bind="0.0.0.0:443",
+            metrics_bind_address=":9395",
+            cert_file="/tls/tls.crt",
+            key_file="/tls/tls.key",
+            scheduler_name="hami-scheduler",
+            overwrite_default_scheduler=True,
+            device_config_file="/device-config.yaml",
+            enable_ascend=True,
+            enable_iluvatar=True,
+            verbosity=4,
+        )
+        == config
+    )
+
+
+def test_defaults_are_hamis() -> None:
+    """A flag that is not given means what it means there."""
+    assert Config(device_config_file="/d") == read_config(["--device-config-file=/d"])
+
+
+def test_every_contradiction_is_reported_at_once() -> None:
+    """One start shows all that is wrong."""
+    with pytest.raises(SettingsError) as raised:
+        read_config(["--cert_file=/tls.crt"])
+
+    assert (
+        "--device-config-file: is required; it names the resources to manage",
+        "--cert_file and --key_file: give both for TLS, or neither for plain HTTP",
+    ) == raised.value.problems

@@ -1,0 +1,74 @@
+"""
+JSON Patch: minimal, and right for any two documents.
+"""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hami_webhook.patch import diff
+
+
+def canonical(document: Any) -> str:
+    """Return the one text of *document*; Python's `==` takes true for 1."""
+    return json.dumps(document, sort_keys=True)
+
+
+def applied(document: Any, patch: list[dict[str, Any]]) -> Any:
+    """Return *document* with *patch* applied after RFC 6902."""
+    holder = {"": copy.deepcopy(document)}
+    for operation in patch:
+        *parents, last = ["", *(p.replace("~1", "/").replace("~0", "~") for p in operation["path"].split("/")[1:])]
+        target: Any = holder
+        for part in parents:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        if isinstance(target, list):
+            if operation["op"] == "add":
+                target.insert(len(target) if last == "-" else int(last), operation["value"])
+            elif operation["op"] == "remove":
+                del target[int(last)]
+            else:
+                target[int(last)] = operation["value"]
+        elif operation["op"] == "remove":
+            del target[last]
+        else:
+            target[last] = operation["value"]
+    return holder[""]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patch"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({}, {"a": {"b": 1}}, [{"op": "add", "path": "/a", "value": {"b": 1}}]),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, [{"op": "remove", "path": "/a/c"}]),
+        ({"x/y~z": 1}, {"x/y~z": 2}, [{"op": "replace", "path": "/x~1y~0z", "value": 2}]),
+        ([1, 2, 3], [1], [{"op": "remove", "path": "/2"}, {"op": "remove", "path": "/1"}]),
+        ({"a": True}, {"a": 1}, [{"op": "replace", "path": "/a", "value": 1}]),
+        ({"a": None}, {"a": {}}, [{"op": "replace", "path": "/a", "value": {}}]),
+    ],
+)
+def test_a_patch_has_one_operation_a_change(before: Any, after: Any, patch: list[Any]) -> None:
+    """Nothing that stayed is named."""
+    assert patch == diff(before, after)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab/~", max_size=3), inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@pytest.mark.property
+@given(JSON, JSON)
+def test_the_patch_leads_from_one_document_to_the_other(before: Any, after: Any) -> None:
+    """Whatever the two are."""
+    patch = diff(before, after)
+
+    assert canonical(after) == canonical(applied(before, patch))
+    assert (canonical(before) == canonical(after)) == (patch == [])

@@ -1,0 +1,129 @@
+"""
+Quotas at admission: limits, what is held, and what a Pod adds at its peak.
+"""
+
+from typing import Any
+
+import pytest
+
+from hami_webhook.admission import Policy
+from hami_webhook.quota import Amount, Holdings, NamespaceQuota, peak
+from hamicommon.config import DeviceConfig
+from hamicommon.wire.errors import DecodeError
+
+
+def a_quota(name: str = "q", namespace: str = "ns", **hard: str) -> dict[str, Any]:
+    """Return a ResourceQuota on NVIDIA's resources."""
+    limits = {f"limits.nvidia.com/{resource}": amount for resource, amount in hard.items()}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"hard": limits}}
+
+
+def a_bound_pod(granted: str, name: str = "p", **spec: Any) -> dict[str, Any]:
+    """Return a running Pod of one container that was granted something."""
+    return {
+        "metadata": {"name": name, "namespace": "ns", "annotations": {"hami.io/vgpu-devices-allocated": granted}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c"}], **spec},
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.fixture
+def holdings(policy: Policy) -> Holdings:
+    """Nothing limited, nothing held."""
+    return Holdings(policy.vendors)
+
+
+def test_a_namespace_without_limits_has_room(policy: Policy, holdings: Holdings) -> None:
+    """Another namespace's quota is another's."""
+    holdings.put_quota(a_quota(namespace="other", gpumem="1"))
+    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,0:;"))
+
+    assert NamespaceQuota() == holdings.of("ns")
+    assert holdings.of("ns").excess(policy.vendors[0], Amount(10**9, 0)) is None
+
+
+def test_the_smallest_of_several_limits_counts(holdings: Holdings) -> None:
+    """As for every resource Kubernetes limits itself; dropping one leaves the other."""
+    holdings.put_quota(a_quota("a", gpumem="1000"))
+    holdings.put_quota(a_quota("b", gpumem="500", gpucores="100"))
+    assert {"nvidia.com/gpumem": 500, "nvidia.com/gpucores": 100} == holdings.of("ns").limits
+    holdings.drop_quota(a_quota("b"))
+    assert {"nvidia.com/gpumem": 1000} == holdings.of("ns").limits
+
+
+def test_limits_that_are_not_ours_or_not_whole_are_passed_by(holdings: Holdings) -> None:
+    """HAMi reads integral limits of managed resources only."""
+    hard = {"limits.cpu": "1", "nvidia.com/gpumem": "1", "limits.example.com/gpumem": "1"}
+    holdings.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": hard}})
+    assert not holdings.has_limits
+    holdings.put_quota(a_quota(gpumem="0.5"))
+    assert not holdings.has_limits
+    holdings.put_quota(a_quota(gpumem="0"))
+    assert holdings.has_limits
+
+
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [(Amount(1000, 0), True), (Amount(1001, 0), False), (Amount(0, 50), True), (Amount(0, 51), False)],
+)
+def test_the_limit_itself_still_fits(policy: Policy, asked: Amount, fits: bool) -> None:
+    """Held plus asked may reach the limit, not pass it."""
+    quota = NamespaceQuota(
+        {"nvidia.com/gpumem": 4000, "nvidia.com/gpucores": 100}, {"NVIDIA": Amount(3000, 50), "MLU": Amount(9999, 99)}
+    )
+
+    assert fits == (quota.excess(policy.vendors[0], asked) is None)
+
+
+def test_a_limit_counts_in_units_of_the_memory_factor(devices: dict[str, DeviceConfig]) -> None:
+    """A quota is written in the unit users request in."""
+    nvidia = Policy.of(devices["tuned"], "").vendors[0]
+    quota = NamespaceQuota({"nvidia.com/gpumem": 4})
+
+    assert quota.excess(nvidia, Amount(4096, 0)) is None
+    assert "limits.nvidia.com/gpumem is 4096 MiB, 0 in use, 4097 asked" == quota.excess(nvidia, Amount(4097, 0))
+
+
+def test_asking_for_nothing_fits_even_over_the_limit(policy: Policy) -> None:
+    """A percentage has no MiB before it has a device."""
+    quota = NamespaceQuota({"nvidia.com/gpumem": 1}, {"NVIDIA": Amount(5000, 0)})
+
+    assert quota.excess(policy.vendors[0], Amount()) is None
+
+
+@pytest.mark.parametrize(
+    ("inits", "containers", "most"),
+    [
+        ([], [Amount(1, 2), Amount(3, 4)], Amount(4, 6)),
+        ([(False, Amount(9, 1))], [Amount(1, 2)], Amount(9, 2)),
+        ([(True, Amount(5, 5))], [Amount(1, 2)], Amount(6, 7)),
+        ([(True, Amount(5, 0)), (False, Amount(7, 0))], [Amount(1, 0)], Amount(12, 0)),
+        ([(False, Amount(7, 0)), (True, Amount(5, 0))], [Amount(1, 0)], Amount(7, 0)),
+    ],
+    ids=["sum", "init", "sidecar", "sidecar before init", "init before sidecar"],
+)
+def test_a_pod_counts_at_its_peak(inits: list[tuple[bool, Amount]], containers: list[Amount], most: Amount) -> None:
+    """Init containers run one after the other, sidecars beside everything that follows."""
+    assert most == peak(inits, containers)
+
+
+def test_only_pods_that_run_hold_anything(holdings: Holdings) -> None:
+    """An annotation counts with a node, until the Pod ends."""
+    holdings.put_quota(a_quota(gpumem="10000"))
+    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,10:GPU-b,NVIDIA,1000,5:;"))
+    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,500,0:;", "unbound", nodeName=""))
+    holdings.put_pod({**a_bound_pod("GPU-a,NVIDIA,500,0:;", "ended"), "status": {"phase": "Succeeded"}})
+    assert {"NVIDIA": Amount(4000, 15)} == holdings.of("ns").used
+
+    holdings.put_pod({**a_bound_pod("GPU-a,NVIDIA,3000,10:;"), "status": {"phase": "Failed"}})
+    assert {} == holdings.of("ns").used
+
+
+def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(holdings: Holdings) -> None:
+    """One bad annotation must not hide the others."""
+    holdings.put_quota(a_quota(gpumem="10000"))
+    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,10:;"))
+    with pytest.raises(DecodeError):
+        holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,lots,10:;"))
+
+    assert {} == holdings.of("ns").used
