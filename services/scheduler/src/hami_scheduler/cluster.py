@@ -7,14 +7,13 @@ allocation annotations before the Pod is bound. Neighbours: `kube` delivers the 
 `snapshot`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from hami_scheduler.filter import Snapshot
-from hami_scheduler.grant import Grant, inits_are_done, is_over, make_grant, read_grant
+from hami_scheduler.grant import Grant, inits_are_done, is_over, make_grant, places, read_grant
 from hami_scheduler.health import plugin_is_alive
 from hami_scheduler.inventory import NodeInventory, Problem, count_resource, read_inventory
 from hami_scheduler.ledger import Ledger
@@ -152,7 +151,7 @@ class Cluster:
 
     def _as_first_seen(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
         """Return what *pod* holds by the shares it was bound with, whatever its annotations say since."""
-        if grant is not None and grant.shares == known.shares and (grant.mig or not known.mig):
+        if grant is not None and grant.shares == known.shares and places(grant.mig) == places(known.mig):
             return grant
         if known.uid not in self._edited:
             self._edited.add(known.uid)
@@ -211,10 +210,6 @@ class Cluster:
         self._release(uid)
         self._edited.discard(uid)
         self._unreadable.pop(uid, None)
-
-    def grants_per_node(self) -> Counter[str]:
-        """Return how many Pods hold devices of each Node."""
-        return Counter(grant.node for grant in self.ledger.grants())
 
 
 def _with_devices(inventory: NodeInventory, devices: tuple[Any, ...]) -> NodeInventory:

@@ -103,8 +103,7 @@ def _best_device(asked: Request, request: PodRequest, candidates: Sequence[str],
     """Return the acceptable device with the most memory left among *candidates*, in words."""
     rows = slice(0, ledger.row_count)
     wanted = np.zeros(ledger.node_count + 1, np.bool_)
-    entries = (ledger.node(name) for name in candidates)
-    wanted[[entry.index for entry in entries if entry is not None]] = True
+    wanted[ledger.indexes(candidates)] = True
     accepted = accepted_kinds(ledger, asked.vendor, request.rules[asked.vendor])
     left = (ledger.capacity[rows] - ledger.promised[rows]).clip(0)
     memory = np.where(ledger.is_open[rows] & accepted & wanted[ledger.node_of_row[rows]], left[:, 1], -1)

@@ -68,7 +68,7 @@ def filter_nodes(
     allowances = allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances) if refusals else {}
     possible = possible_nodes(ledger, request)
-    indexes = _indexes(candidates, ledger)
+    indexes = ledger.indexes(candidates)
     scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
     misfits: dict[str, Misfit] = {}
     chosen: tuple[str, Placement, float] | None = None
@@ -105,23 +105,17 @@ def allowances_of(request: PodRequest, quotas: Quotas) -> dict[str, Allowance]:
     }
 
 
-def _indexes(candidates: Sequence[str], ledger: Ledger) -> NDArray[np.int64]:
-    entries = (ledger.node(name) for name in candidates)
-    return np.array([entry.index for entry in entries if entry is not None], np.int64)
-
-
 def _by_rank(
     indexes: NDArray[np.int64], scores: NDArray[np.float32], ledger: Ledger, *, is_spread: bool
 ) -> Iterator[int]:
-    """Yield Node *indexes*, best first; of equal ones the name that sorts first."""
-    own = scores[indexes]
-    order = np.argsort(own if is_spread else -own, kind="stable")
-    position = 0
-    while position < len(order):
-        tied = order[position:]
-        tied = tied[own[tied] == own[order[position]]]
-        yield from sorted((int(index) for index in indexes[tied]), key=ledger.node_name)
-        position += len(tied)
+    """Yield Node *indexes*, best first; of equal ones the name that sorts first. Nearly always one is enough."""
+    liking = -scores[indexes] if is_spread else scores[indexes]
+    while len(indexes):
+        is_best = liking == liking.max()
+        tied, ranks = indexes[is_best], ledger.name_ranks[indexes[is_best]]
+        yield int(tied[ranks.argmin()])
+        yield from tied[ranks.argsort()][1:].tolist()
+        indexes, liking = indexes[~is_best], liking[~is_best]
 
 
 def _refusal(

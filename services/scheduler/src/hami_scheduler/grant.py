@@ -170,6 +170,11 @@ def _requesting(vendor: str, containers: Sequence[ContainerRequest], shares: Pod
     return asks if sum(map(bool, shares)) <= sum(asks) else None
 
 
+def places(mig: Iterable[MigAllocation]) -> list[tuple[str, str, int, int]]:
+    """Return where instances are, whatever identity their device plugin gave them since: device, profile, start, size."""
+    return sorted((one.gpu_uuid, one.profile, one.placement.start, one.placement.size) for one in mig)
+
+
 def inits_are_done(pod: Mapping[str, Any]) -> bool:
     """Return whether *pod* has ordinary init containers and every one of them has ended well."""
     spec = pod.get("spec") or {}

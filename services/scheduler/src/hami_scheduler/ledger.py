@@ -7,7 +7,7 @@ Neighbours: `inventory` says what there is, `grant` what a Pod holds, `screening
 rooms.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,6 +55,8 @@ class Ledger:
         """Start empty."""
         self._nodes: dict[str, NodeEntry] = {}
         self._names: list[str | None] = []
+        self._index_of: dict[str, int] = {}
+        self._name_ranks: Int64s | None = None
         self._free_indexes: list[int] = []
         self._grants: dict[str, Grant] = {}
         self._grants_of_node: dict[str, dict[str, Grant]] = {}
@@ -96,6 +98,20 @@ class Ledger:
     def nodes(self) -> Iterator[NodeEntry]:
         """Yield every Node, in no order."""
         yield from self._nodes.values()
+
+    def indexes(self, names: Iterable[str]) -> Int64s:
+        """Return the indexes of those Nodes of *names* that offer devices."""
+        found = map(self._index_of.get, names)
+        return np.array([index for index in found if index is not None], np.int64)
+
+    @property
+    def name_ranks(self) -> Int64s:
+        """Per Node index: its place among all names in order."""
+        if self._name_ranks is None:
+            self._name_ranks = np.empty(self.node_count, np.int64)
+            order = sorted(range(self.node_count), key=self.node_name)
+            self._name_ranks[order] = np.arange(self.node_count)
+        return self._name_ranks
 
     def node_name(self, index: int) -> str:
         """Return the name of the Node at *index*."""
@@ -178,6 +194,8 @@ class Ledger:
         self.node_capacity[entry.index] = 0
         self.node_promised[entry.index] = 0
         self._names[entry.index] = None
+        del self._index_of[name]
+        self._name_ranks = None
         self._free_indexes.append(entry.index)
         self._dead_rows += stop - entry.start
 
@@ -255,6 +273,8 @@ class Ledger:
     def _add_node(self, inventory: NodeInventory) -> None:
         start = self._reserve_rows(len(inventory.devices))
         entry = NodeEntry(self._take_index(inventory.name), start, inventory)
+        self._index_of[inventory.name] = entry.index
+        self._name_ranks = None
         self._nodes[inventory.name] = entry
         self._touch(entry)
         for row, device in enumerate(inventory.devices, start):

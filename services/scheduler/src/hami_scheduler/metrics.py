@@ -87,6 +87,7 @@ class ClusterCollector(Collector):
         """Yield every family."""
         yield from self._device_families()
         yield from self._pod_families()
+        yield from self._mig_families()
         yield from self._quota_families()
         yield from self._own_families()
 
@@ -145,6 +146,21 @@ class ClusterCollector(Collector):
             legacy = ("podnamespace", "nodename", "podname", "containeridx", "deviceuuid")
             yield _renamed(memory, "vGPUMemoryAllocated", legacy)
             yield _renamed(cores, "vGPUCoreAllocated", legacy)
+
+    def _mig_families(self) -> Iterator[Metric]:
+        names = ("node", "device_uuid", "device_index", "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
+        places = ("placement_start", "placement_size")
+        family = _gauge("hami_node_gpu_mig_instance_info", "A MIG instance that exists.", (*names, *places))
+        for grant in self._cluster.ledger.grants():
+            entry = self._cluster.ledger.node(grant.node)
+            indexes = {device.id: device.index for device in entry.inventory.devices} if entry else {}
+            for one in grant.mig:
+                if one.mig_uuid is not None:
+                    index = str(indexes.get(one.gpu_uuid, ""))
+                    instance = (one.profile, str(one.gpu_instance_id), str(one.compute_instance_id))
+                    place = (str(one.placement.start), str(one.placement.size))
+                    _add(family, (grant.node, one.gpu_uuid, index, one.mig_uuid, *instance, *place), 1)
+        yield family
 
     def _quota_families(self) -> Iterator[Metric]:
         used = _gauge("hami_resource_quota_used", "Held under a quota.", ("namespace", "quota_name", "limit"))
