@@ -4,8 +4,8 @@ The API server: start it, fill it, serve it.
 Owns the flags, the loaded files, the kubeconfig and the order in which the parts come up. Neighbours: `storage`
 keeps, `apiserver_http` answers, `journal` makes durable, `apiserver_faults` documents the knobs for tests.
 
-    python -m minicluster apiserver --listen 127.0.0.1:0 --kubeconfig FILE [--load FILE]... [--data DIR] [--service
-    NS/NAME=HOST:PORT]...
+    python -m minicluster apiserver --listen 127.0.0.1:0 --kubeconfig FILE
+        [--load FILE]... [--data DIR] [--service NAMESPACE/NAME=HOST:PORT]...
 """
 
 import argparse

@@ -3,12 +3,15 @@ Let a test make this API server misbehave.
 
 Owns the knobs under `/minicluster/`, which no real API server has:
 
-- `POST /minicluster/faults` with one fault or a list of them. A fault is an object with
-  `method` (regular expression, default any), `path` (regular expression searched in path and query, default any),
-  `times` (how many matching requests it hits, default 1; 0 means all), and any of `delay_seconds` (wait first),
-  `status` with optional `reason`, `message` (answer this error and do nothing), `disconnect` (`"before"`: close the
-  connection and do nothing; `"after"`: do it, then close the connection without an answer). `GET` lists what is left
-  of them, `DELETE` removes them all.
+- `POST /minicluster/faults` with one fault or a list of them; `GET` lists what is left of them, `DELETE` removes all.
+  A fault says which requests it hits:
+    `method`         regular expression, default any
+    `path`           regular expression searched in path and query, default any
+    `times`          how many matching requests, default 1; 0 means all
+  and what happens to them, any of:
+    `delay_seconds`  wait first
+    `status`         answer this error, with `reason` and `message` where given, and do nothing
+    `disconnect`     `"before"`: close the connection and do nothing; `"after"`: do it, then close without an answer
 - `POST /minicluster/compact` forgets all changes so far: watches that start before now get 410.
 - `POST /minicluster/watches/drop` ends running watches whose path matches `path`; `how` is `"close"` (orderly, the
   default), `"abort"` (connection reset) or `"gone"` (an ERROR event 410 first).

@@ -1,8 +1,9 @@
 """
 Answer lists, and start watches.
 
-Owns pages, continue tokens and what a resourceVersion means for a read. Writes nothing. Source: KEP-365 (paginated
-lists), KEP-2523 (resourceVersionMatch), KEP-3157 (watch-list), k8s.io/apiserver/pkg/storage/continue.go.
+Owns pages, continue tokens and what a resourceVersion means for a read. Writes nothing.
+Source: KEP-365 (paginated lists), KEP-2523 (resourceVersionMatch), KEP-3157 (watch-list),
+k8s.io/apiserver/pkg/storage/continue.go.
 """
 
 import base64

@@ -3,8 +3,9 @@ What creating and updating a Pod mean.
 
 Owns the defaults, the validation and the immutable fields of Pods, as far as a service could rely on them, and the
 QoS class. Pure. Not here: service account tokens are not mounted, and fields that no component of this cluster acts
-on are stored unchecked. Source: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go,
-pkg/apis/core/validation/validation.go, pkg/registry/core/pod/strategy.go.
+on are stored unchecked.
+Source: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go, pkg/apis/core/validation/validation.go,
+pkg/registry/core/pod/strategy.go.
 """
 
 import copy

@@ -14,7 +14,7 @@ import yaml
 
 from minicluster import apiserver_errors as errors
 from minicluster import apiserver_protobuf as protobuf
-from minicluster import patches, selectors
+from minicluster import patches, selection
 from minicluster.resources import BY_PATH, NAMESPACES, Resource
 from minicluster.storage import Entry
 from minicluster.watch import Selects
@@ -121,9 +121,9 @@ def selection_of(target: Target, query: Query) -> Selects | None:
     Raises: StatusError 400 for a selector that cannot be parsed.
     """
     try:
-        labels = selectors.label_selector(query.get("labelSelector", ""))
-        fields = selectors.field_selector(query.get("fieldSelector", ""), target.resource.selectable)
-    except selectors.SelectorError as error:
+        labels = selection.label_selector(query.get("labelSelector", ""))
+        fields = selection.field_selector(query.get("fieldSelector", ""), target.resource.selectable)
+    except selection.SelectorError as error:
         raise errors.bad_request(str(error)) from error
     namespace, name = target.namespace, target.name
     if not (labels or fields or namespace or name):

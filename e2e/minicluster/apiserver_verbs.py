@@ -174,9 +174,11 @@ class Verbs:
                 prepare(new, old)
             attempt = Attempt("UPDATE", resource, target.namespace, target.name, target.subresource, old, is_dry_run)
             new = await self._admission.mutate(attempt, new, strategy.default)
-            if target.subresource != "status":
-                with _shaped(resource):
-                    self._check(resource, new, strategy.validate(new) + strategy.validate_update(new, old))
+            with _shaped(resource):
+                is_whole = target.subresource != "status"
+                self._check(
+                    resource, new, strategy.validate(new) + strategy.validate_update(new, old) if is_whole else []
+                )
             if self._storage.get(resource, target.key) is not entry:
                 continue
             if _same(new, old):

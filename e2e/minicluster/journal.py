@@ -55,6 +55,7 @@ class Journal:
         line = _line(version, resource, key, entry)
         written = os.write(self._descriptor, line)
         if written != len(line):
+            os.ftruncate(self._descriptor, self._size)
             raise OSError(f"{self._journal}: only {written} of {len(line)} bytes written")
         self._size += written
 

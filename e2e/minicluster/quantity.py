@@ -1,8 +1,8 @@
 """
 Kubernetes quantities as exact numbers.
 
-Owns parsing of `100m`, `2Gi`, `1e3` and printing of sums. Knows no resource. Source:
-k8s.io/apimachinery/pkg/api/resource/quantity.go.
+Owns parsing of `100m`, `2Gi`, `1e3` and printing of sums. Knows no resource.
+Source: k8s.io/apimachinery/pkg/api/resource/quantity.go.
 """
 
 import re

@@ -2,8 +2,8 @@
 Hold Pods to the ResourceQuotas of their namespace.
 
 Owns what a Pod counts for, the refusal, and `status.used`, which rises with an admitted Pod and is counted afresh
-soon after one ends. Scopes are not evaluated: a quota with scopes counts every Pod. Source:
-k8s.io/kubernetes/pkg/quota/v1/evaluator/core/pods.go,
+soon after one ends. Scopes are not evaluated: a quota with scopes counts every Pod.
+Source: k8s.io/kubernetes/pkg/quota/v1/evaluator/core/pods.go,
 k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go.
 """
 

@@ -4,8 +4,8 @@ The kube-scheduler stand-in: give Pods Nodes, one at a time.
 Owns the loop: take a Pod, find Nodes, ask extenders, assume, bind. Binds run beside it without limit. Behaves as
 kube-scheduler 1.34.4 was measured to. Not here: preemption, host ports, volumes, Pod affinity, topology spread,
 preferred affinity. Neighbours: `scheduler_queue` says who is next, `scheduler_cache` knows the Nodes, `scheduler_fit`
-filters, `scheduler_extender` asks, `scheduler_reports` tells. Source:
-k8s.io/kubernetes/pkg/scheduler/schedule_one.go.
+filters, `scheduler_extender` asks, `scheduler_reports` tells.
+Source: k8s.io/kubernetes/pkg/scheduler/schedule_one.go.
 
     python -m minicluster kube-scheduler --kubeconfig FILE --config kubescheduler.yaml
 """

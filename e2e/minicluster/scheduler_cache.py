@@ -2,7 +2,8 @@
 What the scheduler knows of Nodes and of the Pods on them.
 
 Owns the Nodes' states, the Pods assumed to be on a Node before the API says so, and which event a change is. Asks
-nobody anything. Source: k8s.io/kubernetes/pkg/scheduler/backend/cache/cache.go, pkg/scheduler/framework/events.go
+nobody anything.
+Source: k8s.io/kubernetes/pkg/scheduler/backend/cache/cache.go, pkg/scheduler/framework/events.go
 (nodeSchedulingPropertiesChange).
 """
 

@@ -2,8 +2,8 @@
 Read a KubeSchedulerConfiguration.
 
 Owns the subset this stand-in acts on: profiles' names and sampling, back-off, extenders, leader election. Plugin
-lists are accepted and ignored. Source: k8s.io/kube-scheduler/config/v1/types.go,
-pkg/scheduler/apis/config/v1/defaults.go.
+lists are accepted and ignored.
+Source: k8s.io/kube-scheduler/config/v1/types.go, pkg/scheduler/apis/config/v1/defaults.go.
 """
 
 import re

@@ -1,9 +1,9 @@
 """
 Ask an extender: filter, prioritize, bind.
 
-Owns the extender protocol's bodies and what its answers mean. Decides on no Node itself. Source:
-k8s.io/kubernetes/pkg/scheduler/extender.go, k8s.io/kube-scheduler/extender/v1/types.go (no JSON tags: CamelCase
-keys).
+Owns the extender protocol's bodies and what its answers mean. Decides on no Node itself.
+Source: k8s.io/kubernetes/pkg/scheduler/extender.go, k8s.io/kube-scheduler/extender/v1/types.go (no JSON tags:
+CamelCase keys).
 """
 
 import ssl

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from minicluster import quantity, selectors
+from minicluster import quantity, selection
 from minicluster.podrequests import pod_amounts
 
 Object = dict[str, Any]
@@ -89,7 +89,7 @@ def pod_facts(pod: Object, ignored: frozenset[str]) -> PodFacts:
     """
     Return what the filters look at; *ignored* are resources that only extenders account for.
 
-    Raises: selectors.SelectorError for an affinity with an unknown operator.
+    Raises: selection.SelectorError for an affinity with an unknown operator.
     """
     spec = pod["spec"]
     requests = {
@@ -103,7 +103,7 @@ def pod_facts(pod: Object, ignored: frozenset[str]) -> PodFacts:
     terms = affinity.get("nodeSelectorTerms")
     matchers: list[NodeMatcher] = []
     if spec.get("nodeSelector"):
-        labels = selectors.label_selector_object({"matchLabels": spec["nodeSelector"]})
+        labels = selection.label_selector_object({"matchLabels": spec["nodeSelector"]})
         matchers.append(lambda node: labels(node.labels))
     if terms is not None:
         alternatives = [_term(term) for term in terms]
@@ -129,8 +129,8 @@ def _term(term: Object) -> NodeMatcher:
     )
 
 
-def _expression(found: Object) -> selectors.Matcher:
-    return selectors.requirement(found["key"], found["operator"], found.get("values") or [])
+def _expression(found: Object) -> selection.Matcher:
+    return selection.requirement(found["key"], found["operator"], found.get("values") or [])
 
 
 def _names(terms: list[Object] | None) -> frozenset[str] | None:

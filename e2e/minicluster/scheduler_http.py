@@ -3,8 +3,9 @@ POST to an extender exactly as Go's HTTP client does.
 
 Owns the bytes of the request, the pool of idle connections (at most two to a host, dropped after 90 s) and the
 timeout of the whole exchange. Knows nothing of what is sent. A request on a kept connection that the server closes is
-an error, not repeated. Source: net/http Transport (DefaultMaxIdleConnsPerHost, isReplayable),
-k8s.io/kubernetes/pkg/scheduler/extender.go (makeTransport).
+an error, not repeated.
+Source: net/http Transport (DefaultMaxIdleConnsPerHost, isReplayable), k8s.io/kubernetes/pkg/scheduler/extender.go
+(makeTransport).
 """
 
 import asyncio

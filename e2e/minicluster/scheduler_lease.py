@@ -1,8 +1,8 @@
 """
 Be the one scheduler that acts.
 
-Owns the Lease under which a scheduler leads: taking it, renewing it, giving it back. Source:
-k8s.io/client-go/tools/leaderelection.
+Owns the Lease under which a scheduler leads: taking it, renewing it, giving it back.
+Source: k8s.io/client-go/tools/leaderelection.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 Which Pod is tried next, and when a refused one is tried again.
 
 Owns the active queue, the two back-off queues and the Pods that wait for an event. Pure but for the time, which is an
-argument in monotonic seconds. Source: k8s.io/kubernetes/pkg/scheduler/backend/queue (1.34, SchedulerPopFromBackoffQ
-on, queueing hints locked on).
+argument in monotonic seconds.
+Source: k8s.io/kubernetes/pkg/scheduler/backend/queue (1.34, SchedulerPopFromBackoffQ on, queueing hints locked on).
 """
 
 import heapq

@@ -82,7 +82,7 @@ class Watch:
             metadata["annotations"] = annotations
         resource: Resource = self._collection.resource
         found = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-        return self._line("BOOKMARK", orjson.dumps(found))
+        return event_line("BOOKMARK", orjson.dumps(found))
 
     def _line(self, kind: str, data: bytes) -> bytes:
         return event_line(kind, self._render(data) if self._render else data)

@@ -3,8 +3,9 @@ Call mutating admission webhooks.
 
 Owns which webhooks a request concerns, the AdmissionReview that travels, TLS with the configured bundle, the failure
 policy and reinvocation. Must never decide anything else about a request. `matchConditions` are stored, but their
-expressions are not evaluated. Source: k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,generic,errors},
-KEP-1872; AdmissionReview: k8s.io/api/admission/v1.
+expressions are not evaluated.
+Source: k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,generic,errors}, KEP-1872; AdmissionReview:
+k8s.io/api/admission/v1.
 """
 
 import base64
@@ -18,7 +19,7 @@ import aiohttp
 import orjson
 
 from minicluster import apiserver_errors as errors
-from minicluster import patches, selectors
+from minicluster import patches, selection
 from minicluster.resources import NAMESPACES, WEBHOOKS, Resource
 from minicluster.storage import Storage
 
@@ -161,7 +162,7 @@ class Webhooks:
             return False
         if not self._namespace_matches(webhook["namespaceSelector"], attempt, found):
             return False
-        selects = selectors.label_selector_object(webhook["objectSelector"])
+        selects = selection.label_selector_object(webhook["objectSelector"])
         candidates = [found, attempt.old] if attempt.old is not None else [found]
         return any(selects((candidate["metadata"].get("labels")) or {}) for candidate in candidates)
 
@@ -174,7 +175,7 @@ class Webhooks:
             labels = namespace.labels if namespace else {}
         else:
             return True
-        return selectors.label_selector_object(selector)(labels)
+        return selection.label_selector_object(selector)(labels)
 
 
 def _rule_matches(rule: Object, attempt: Attempt) -> bool:
