@@ -8,6 +8,7 @@ Neighbours: `processes` starts and ends, `minicluster` is the Kubernetes, `invar
 import asyncio
 import base64
 import hashlib
+import os
 import shutil
 import socket
 import sys
@@ -232,7 +233,9 @@ class Cluster:
         )
 
     def _minicluster(self, name: str, *arguments: str) -> None:
-        self._supervisor.start(name, [str(BIN / "python"), "-m", "minicluster", *arguments])
+        # Containers inherit the kubelet's PATH, as they would an image's: the workloads are installed beside Python.
+        path = f"{BIN}:{os.environ.get('PATH', os.defpath)}"
+        self._supervisor.start(name, [str(BIN / "python"), "-m", "minicluster", *arguments], {"PATH": path})
 
     def _service(self, name: str, *arguments: str) -> None:
         self._supervisor.start(

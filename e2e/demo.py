@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -59,7 +60,7 @@ class Screen:
             grid.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
         for row in rows:
             grid.add_row(*row)
-        self.console.print(Text("  "), grid, sep="")
+        self.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
     def promise(self, text: str, holds: bool) -> None:
         """Say whether one promise held, and remember it."""
@@ -215,9 +216,9 @@ class Demo:
                 for labels, used in scrape["hami_vgpu_memory_used_bytes"]:
                     key = labels["pod"], labels["container"], labels["device_uuid"]
                     usage[key] = used / MIB, limits[tuple(sorted(labels.items()))] / MIB
-            return {"share-1", "share-2", "share-3", "greedy"} <= {pod for pod, _, _ in usage}
+            return len(usage) >= len(self.letters) and all(used > 0 for used, _ in usage.values())
 
-        await eventually(all_seen, "the monitors show every container that uses its device")
+        await eventually(all_seen, "the monitors show what every container uses")
         rows = [
             (pod, container, self.where(uuid), f"{used:.0f} MiB", f"{limit:.0f} MiB", self.gauge(used, limit, pod))
             for (pod, container, uuid), (used, limit) in sorted(usage.items())

@@ -212,8 +212,8 @@ def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
         region = view.regions.get(key)
         if region is not None:
             limits = [grant.share.memory_mib * MIB for grant in grants]
-            if list(region.memory_limits[: len(limits)]) != limits:
-                yield f"{key}: region limits {region.memory_limits[: len(limits)]}, granted {limits}"
+            if list(region.memory_limits_bytes[: len(limits)]) != limits:
+                yield f"{key}: region limits {region.memory_limits_bytes[: len(limits)]}, granted {limits}"
 
 
 def i3_scheduler_counts_what_the_api_says(view: View) -> Iterator[str]:
@@ -277,8 +277,8 @@ def i10_region_adds_up(view: View) -> Iterator[str]:
     """No process of a container has negative usage, and no container holds more than its limit."""
     for key, region in view.regions.items():
         for device in range(region.device_count):
-            used = [slot.used[device].total for slot in region.live_slots]
-            limit = region.memory_limits[device]
+            used = [slot.memory[device].total for slot in region.slots if slot.status and device in slot.memory]
+            limit = region.memory_limits_bytes[device]
             if any(value < 0 or value >= 2**63 for value in used):
                 yield f"{key}: device {device} usage {used}"
             if limit and sum(used) > limit:

@@ -2,6 +2,10 @@
 What HAMi of any version wrote on Nodes and Pods is honoured: a cluster can change one service at a time.
 """
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import aiohttp
 import pytest
 
@@ -60,77 +64,76 @@ async def filtered(cluster: Cluster, pod: Object) -> Object:
         return found
 
 
-async def fits(cluster: Cluster, memory_mib: int) -> bool:
-    """Whether a share of *memory_mib* fits the foreign node."""
+def asking(memory_mib: int, namespace: str) -> Object:
+    """Return the Pod that asks, always the same one, so that each question replaces the reservation of the last."""
     pod = a_pod("asking", gpu=1, gpumem=memory_mib)
-    pod["metadata"] |= {"uid": f"asking-{memory_mib}", "namespace": cluster.namespace}
-    answer = await filtered(cluster, pod)
+    pod["metadata"] |= {"uid": "asking", "namespace": namespace}
+    return pod
+
+
+async def fits(cluster: Cluster, memory_mib: int) -> bool:
+    """Whether a share of *memory_mib* fits the foreign node; nothing stays reserved."""
+    answer = await filtered(cluster, asking(memory_mib, cluster.namespace))
+    await filtered(cluster, asking(10**6, cluster.namespace))
     return bool(answer["NodeNames"] == ["foreign"])
 
 
-@pytest.fixture
-def foreign_pod() -> Object:
-    """Return a running Pod as HAMi's scheduler would have bound it."""
-    pod = a_pod("resident", gpu=1, gpumem=20000, gpucores=50)
-    pod["spec"]["nodeName"] = "foreign"
+@asynccontextmanager
+async def foreign_node(cluster: Cluster, inventory: str) -> AsyncIterator[None]:
+    """A Node of HAMi's for the length of a block, and the Pods of the test gone before it is."""
+    await cluster.create(a_foreign_node(inventory))
+    try:
+        yield
+    finally:
+        pods, _ = await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods")
+        for pod in pods:
+            await cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods/{pod['metadata']['name']}", 0)
+        await cluster.api.delete("/api/v1/nodes/foreign")
+
+
+def a_resident(grant: str, **spec: str) -> Object:
+    """Return a Pod that HAMi has granted 20000 MiB and 50 %, made behind the webhook's back."""
+    pod = a_pod("resident", gpu=1, gpumem=20000, gpucores=50, spec=spec)
+    pod["metadata"] |= {
+        "labels": {"hami.io/webhook": "ignore"},
+        "annotations": {
+            "hami.io/vgpu-node": "foreign",
+            "hami.io/bind-phase": "success",
+            "hami.io/vgpu-devices-allocated": grant,
+        },
+    }
     return pod
 
 
 @pytest.mark.parametrize("version", INVENTORIES)
 async def test_inventory_of_every_version_is_read(cluster: Cluster, version: str) -> None:
     """A share fits up to the device's size, and not one MiB more."""
-    await cluster.create(a_foreign_node(INVENTORIES[version]))
-    try:
+    async with foreign_node(cluster, INVENTORIES[version]):
 
         async def registered() -> bool:
             return await fits(cluster, 24576)
 
         await eventually(registered, "the node is registered", 5)
         assert not await fits(cluster, 24577)
-    finally:
-        await cluster.api.delete("/api/v1/nodes/foreign")
 
 
 @pytest.mark.parametrize("version", GRANTS)
-async def test_grant_of_every_version_is_counted(cluster: Cluster, version: str, foreign_pod: Object) -> None:
+async def test_grant_of_every_version_is_counted(cluster: Cluster, version: str) -> None:
     """What HAMi promised to a running Pod is not promised again."""
-    await cluster.create(a_foreign_node(INVENTORIES["2.10"]))
-    foreign_pod["metadata"]["annotations"] = {
-        "hami.io/vgpu-node": "foreign",
-        "hami.io/bind-phase": "success",
-        "hami.io/vgpu-devices-allocated": GRANTS[version],
-    }
-    try:
-        await cluster.create(foreign_pod)
+    async with foreign_node(cluster, INVENTORIES["2.10"]):
+        await cluster.create(a_resident(GRANTS[version], nodeName="foreign"))
 
         async def counted() -> bool:
             return not await fits(cluster, 4577)
 
         await eventually(counted, "the grant is counted", 5)
         assert await fits(cluster, 4576)
-    finally:
-        await cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods/resident", 0)
-        await cluster.api.delete("/api/v1/nodes/foreign")
 
 
 async def test_forged_grant_on_an_unbound_pod_changes_nothing(cluster: Cluster) -> None:
     """Annotations count only with a node: a tenant cannot occupy devices by writing them."""
-    await cluster.create(a_foreign_node(INVENTORIES["2.10"]))
-    forged = a_pod(
-        "forged",
-        spec={"schedulerName": "nobody"},
-        annotations={
-            "hami.io/vgpu-node": "foreign",
-            "hami.io/vgpu-devices-allocated": GRANTS["2.10 with a lost empty slot"],
-        },
-        gpu=1,
-    )
-    try:
-        await cluster.create(forged)
+    async with foreign_node(cluster, INVENTORIES["2.10"]):
+        await cluster.create(a_resident(GRANTS["2.10 with a lost empty slot"], schedulerName="nobody"))
+        await asyncio.sleep(0.5)
 
-        async def registered() -> bool:
-            return await fits(cluster, 24576)
-
-        assert await eventually(registered, "the node is registered", 5)
-    finally:
-        await cluster.api.delete("/api/v1/nodes/foreign")
+        assert await fits(cluster, 24576)
