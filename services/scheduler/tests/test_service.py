@@ -506,7 +506,7 @@ async def test_metrics_have_hamis_names(api: ApiServer, tmp_path: Path) -> None:
         f"hami_vgpu_core_allocated_ratio{{{own}}} 30.0",
         'hami_resource_quota_used{limit="5000",namespace="default",quota_name="nvidia.com/gpumem",zone="vGPU"} 2000.0',
         'hami_resource_quota_limit{namespace="default",quota_name="nvidia.com/gpumem",zone="vGPU"} 5000.0',
-        'hami_scheduler_calls_total{outcome="ok",verb="filter"} 1.0',
+        'hami_scheduler_filter_seconds_count{outcome="ok"} 1.0',
         "hami_scheduler_reservations 1.0",
         "hami_scheduler_ledger_drift_total 0.0",
     ):

@@ -171,7 +171,7 @@ def _requesting(vendor: str, containers: Sequence[ContainerRequest], shares: Pod
 
 
 def places(mig: Iterable[MigAllocation]) -> list[tuple[str, str, int, int]]:
-    """Return where instances are, whatever identity their device plugin gave them since: device, profile, start, size."""
+    """Return where instances are, whatever identity they got since: device, profile, start, size."""
     return sorted((one.gpu_uuid, one.profile, one.placement.start, one.placement.size) for one in mig)
 
 

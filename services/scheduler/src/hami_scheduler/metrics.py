@@ -39,21 +39,20 @@ class Verbs:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register in *registry*."""
-        self._seconds = Histogram(
-            "hami_scheduler_call_seconds",
-            "Time to answer a call of the extender.",
-            ["verb"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._calls = Counter(
-            "hami_scheduler_calls", "Calls of the extender by outcome.", ["verb", "outcome"], registry=registry
-        )
+        self._seconds = {
+            verb: Histogram(
+                f"hami_scheduler_{verb}_seconds",
+                f"Time to answer a call of {verb}.",
+                ["outcome"],
+                buckets=_SECONDS,
+                registry=registry,
+            )
+            for verb in ("filter", "bind")
+        }
 
     def observe(self, verb: str, seconds: float, outcome: str) -> None:
-        """Count one call."""
-        self._seconds.labels(verb).observe(seconds)
-        self._calls.labels(verb, outcome).inc()
+        """Count one call of *verb*."""
+        self._seconds[verb].labels(outcome).observe(seconds)
 
 
 class Problems:
