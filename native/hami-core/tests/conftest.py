@@ -1,0 +1,38 @@
+"""
+Fixtures: the checkout, the build (HAMI_BUILD, which ctest sets, or `build/native`), a container on a node with three
+devices.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from containers import DEVICES, ROOT, Container  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def build() -> Path:
+    """The folder with `libvgpu.so`, the fake driver and the test programs."""
+    folder = Path(os.environ.get("HAMI_BUILD", ROOT / "build/native"))
+    if not (folder / "libvgpu.so").exists():
+        pytest.skip(f"{folder} has no libvgpu.so: run make native")
+    return folder
+
+
+@pytest.fixture
+def container(build: Path, tmp_path: Path) -> Container:
+    """A container with a limit of 1000 MiB on each of three devices."""
+    (tmp_path / "hardware").mkdir()
+    (tmp_path / "hardware/devices.csv").write_text(DEVICES)
+    return Container(build, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "1000m"})

@@ -1,0 +1,78 @@
+"""
+A node's fake hardware and containers on it, for tests that run programs with `libvgpu.so` preloaded.
+
+A test's program is Python that uses ctypes as any application would; what it prints as JSON is what the test sees.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+GPU_A = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+GPU_B = "GPU-bbbbbbbb-0000-4000-8000-000000000001"
+GPU_C = "GPU-cccccccc-0000-4000-8000-000000000002"
+DEVICES = f"""uuid,name,memory_mib,numa_node,pci_bus_id
+{GPU_A},Fake A,16384,0,0000:17:00.0
+{GPU_B},Fake B,16384,0,0000:65:00.0
+{GPU_C},Fake C,8192,1,0000:ca:00.0
+"""
+
+
+@dataclass
+class Container:
+    """What the processes of one container have in common: hardware, region, library, environment."""
+
+    build: Path
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def region(self) -> Path:
+        """The region file, which appears with the first CUDA or NVML call."""
+        return self.folder / "share.cache"
+
+    def environ(self, *, preload: bool = True, **extra: str) -> dict[str, str]:
+        """Return the environment of a process in the container."""
+        sanitizer = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
+        libraries = [path for path in (sanitizer, str(self.build / "libvgpu.so") if preload else "") if path]
+        return {
+            "PATH": os.environ["PATH"],
+            "LD_LIBRARY_PATH": str(self.build / "fake_driver"),
+            "FAKE_DRIVER_DIR": str(self.folder / "hardware"),
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(self.region),
+            "PYTHONPATH": str(HERE / "preload"),
+            "ASAN_OPTIONS": "detect_leaks=0",
+            **({"LD_PRELOAD": ":".join(libraries)} if libraries else {}),
+            **self.environment,
+            **extra,
+        }
+
+    def start(self, program: str, *, preload: bool = True, **extra: str) -> "subprocess.Popen[str]":
+        """Start a program with pipes on all three streams."""
+        return subprocess.Popen(
+            [sys.executable, "-c", "from client import *\n" + program],
+            env=self.environ(preload=preload, **extra),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, program: str, *, preload: bool = True, **extra: str) -> Any:
+        """Run a program to its end and return what its last line of output says, as JSON."""
+        result, errors = self.run_and_listen(program, preload=preload, **extra)
+        assert "" == errors
+        return result
+
+    def run_and_listen(self, program: str, *, preload: bool = True, **extra: str) -> tuple[Any, str]:
+        """Run a program; return its last line as JSON, and all it printed to stderr."""
+        process = self.start(program, preload=preload, **extra)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        return json.loads(output.splitlines()[-1]), errors

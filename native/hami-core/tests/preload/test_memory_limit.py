@@ -1,0 +1,315 @@
+"""
+The memory limit holds for every way to allocate, in every process of the container, and for as long as memory is held.
+"""
+
+import subprocess
+
+from containers import GPU_A, GPU_B, GPU_C, Container
+
+
+def test_share_is_exact_to_the_byte(container: Container) -> None:
+    """
+    Exactly the limit can be allocated and not one unit more, and a refusal is CUDA_ERROR_OUT_OF_MEMORY.
+    """
+    results = container.run("""
+cuda = Cuda()
+first, pointer = cuda.allocate(1000 * MIB)
+second, _ = cuda.allocate(1)
+freed = cuda.free(pointer)
+third, _ = cuda.allocate(1000 * MIB + 1)
+fourth, _ = cuda.allocate(1000 * MIB)
+say([first, second, freed, third, fourth])
+""")
+
+    assert [0, 2, 0, 2, 0] == results
+
+
+def test_every_way_to_allocate_is_charged(container: Container) -> None:
+    """
+    Plain, pitched, managed, stream-ordered, pooled and 32-bit allocations lower what is free; their ends raise it.
+    """
+    results = container.run("""
+cuda = Cuda()
+lib = cuda.library
+seen = []
+pointer, pitch, low, low_pitch = c_uint64(), c_size_t(), c_uint(), c_uint()
+def note(result):
+    seen.append([result, 1000 - cuda.visible()[0]])
+note(lib.cuMemAllocPitch_v2(byref(pointer), byref(pitch), c_size_t(1000), c_size_t(2048), 4))
+note(lib.cuMemFree_v2(pointer))
+note(lib.cuMemAllocManaged(byref(pointer), c_size_t(10 * MIB), 1))
+note(lib.cuMemFree_v2(pointer))
+note(lib.cuMemAllocAsync(byref(pointer), c_size_t(20 * MIB), None))
+note(lib.cuMemFreeAsync(pointer, None))
+note(lib.cuMemAllocAsync_ptsz(byref(pointer), c_size_t(30 * MIB), None))
+note(lib.cuMemFree_v2(pointer))
+pool = c_void_p()
+lib.cuDeviceGetDefaultMemPool(byref(pool), 0)
+note(lib.cuMemAllocFromPoolAsync(byref(pointer), c_size_t(40 * MIB), pool, None))
+note(lib.cuMemFreeAsync_ptsz(pointer, None))
+note(lib.cuMemAlloc(byref(low), c_uint(50 * MIB)))
+note(lib.cuMemFree(low))
+note(lib.cuMemAllocPitch(byref(low), byref(low_pitch), 512, 2048, 4))
+note(lib.cuMemFree(low))
+say(seen)
+""")
+
+    assert [2, 0, 10, 0, 20, 0, 30, 0, 40, 0, 50, 0, 1, 0] == [used for _, used in results]
+    assert {0} == {result for result, _ in results}
+
+
+def test_every_way_to_allocate_is_refused_beyond_the_limit(container: Container) -> None:
+    """
+    Each allocation call that would pass the limit answers CUDA_ERROR_OUT_OF_MEMORY.
+    """
+    results = container.run("""
+cuda = Cuda()
+lib = cuda.library
+cuda.allocate(999 * MIB)
+pointer, pitch, low, pool = c_uint64(), c_size_t(), c_uint(), c_void_p()
+lib.cuDeviceGetDefaultMemPool(byref(pool), 0)
+size = c_size_t(2 * MIB)
+say([
+    lib.cuMemAlloc_v2(byref(pointer), size),
+    lib.cuMemAlloc(byref(low), c_uint(2 * MIB)),
+    lib.cuMemAllocPitch_v2(byref(pointer), byref(pitch), c_size_t(1 << 40), c_size_t(1 << 40), 4),
+    lib.cuMemAllocPitch_v2(byref(pointer), byref(pitch), c_size_t(1), c_size_t(1 << 20), 4),
+    lib.cuMemAllocManaged(byref(pointer), size, 1),
+    lib.cuMemAllocAsync(byref(pointer), size, None),
+    lib.cuMemAllocAsync_ptsz(byref(pointer), size, None),
+    lib.cuMemAllocFromPoolAsync(byref(pointer), size, pool, None),
+    lib.cuMemAllocFromPoolAsync_ptsz(byref(pointer), size, pool, None),
+    cuda.visible()[0],
+])
+""")
+
+    assert [2] * 9 + [1] == results
+
+
+def test_physical_memory_is_charged_until_its_last_mapping_ends(container: Container) -> None:
+    """
+    A VMM handle that is released while mapped still costs; the unmapping, even of several mappings at once, ends it.
+    """
+    results = container.run("""
+cuda = Cuda()
+lib = cuda.library
+class Properties(ctypes.Structure):
+    _fields_ = [("type", c_int), ("handles", c_int), ("location", c_int), ("id", c_int), ("rest", c_uint64 * 2)]
+pinned = Properties(1, 0, 1, 0)
+size = 100 * MIB
+handles, address, seen = [c_uint64(), c_uint64()], c_uint64(), []
+def note(result):
+    seen.append([result, 1000 - cuda.visible()[0]])
+lib.cuMemAddressReserve(byref(address), c_size_t(2 * size), c_size_t(0), c_uint64(0), c_uint64(0))
+for index, handle in enumerate(handles):
+    note(lib.cuMemCreate(byref(handle), c_size_t(size), byref(pinned), c_uint64(0)))
+    lib.cuMemMap(c_uint64(address.value + index * size), c_size_t(size), c_size_t(0), handle, c_uint64(0))
+note(lib.cuMemRelease(handles[0]))
+note(lib.cuMemRelease(handles[1]))
+note(lib.cuMemUnmap(address, c_size_t(2 * size)))
+note(lib.cuMemCreate(byref(handles[0]), c_size_t(1002 * MIB), byref(pinned), c_uint64(0)))
+say(seen)
+""")
+
+    assert [[0, 100], [0, 200], [0, 200], [0, 200], [0, 0], [2, 0]] == results
+
+
+def test_processes_of_a_container_share_its_limit(container: Container) -> None:
+    """
+    What one process holds another cannot have, and has again as soon as the first ends.
+    """
+    holder = container.start("cuda = Cuda()\nsay(cuda.allocate(700 * MIB)[0])\nwait()")
+    assert holder.stdout is not None
+    assert "0\n" == holder.stdout.readline()
+    other = "cuda = Cuda()\nsay([cuda.visible()[0], cuda.allocate(400 * MIB)[0], cuda.allocate(300 * MIB)[0]])"
+
+    assert [300, 2, 0] == container.run(other)
+    holder.communicate("\n", timeout=20)
+    assert [1000, 0, 0] == container.run(other)
+
+
+def test_memory_of_a_killed_process_comes_back(container: Container) -> None:
+    """
+    SIGKILL leaves a slot behind; the next allocation that needs its memory sweeps it.
+    """
+    holder = container.start("cuda = Cuda()\nsay(cuda.allocate(900 * MIB)[0])\nwait()")
+    assert holder.stdout is not None
+    assert "0\n" == holder.stdout.readline()
+    holder.kill()
+    holder.communicate(timeout=20)
+
+    assert 0 == container.run("say(Cuda().allocate(1000 * MIB)[0])")
+
+
+def test_driver_refusal_costs_nothing(container: Container) -> None:
+    """
+    When the card itself is full the driver's refusal comes through and the charge is taken back.
+    """
+    results = container.run(
+        "cuda = Cuda(2)\nsay([cuda.allocate(9000 * MIB)[0], cuda.visible(), cuda.allocate(4000 * MIB)[0]])",
+        CUDA_DEVICE_MEMORY_LIMIT="10g",
+    )
+
+    assert [2, [8064, 8192], 0] == results
+
+
+def test_pointers_from_elsewhere_go_to_the_driver(container: Container) -> None:
+    """
+    A free of what the library never saw is the driver's to answer: null succeeds, nonsense is an invalid value.
+    """
+    assert [0, 1, 1] == container.run("cuda = Cuda()\nsay([cuda.free(0), cuda.free(4096), cuda.free(0xdeadbeef000)])")
+
+
+def test_end_of_a_context_ends_its_charges(container: Container) -> None:
+    """
+    Destroying a context, or the last release of a primary one, frees its memory in the driver and in the account.
+    """
+    results = container.run("""
+cuda = Cuda()
+lib = cuda.library
+own, seen = c_void_p(), []
+cuda.allocate(100 * MIB)
+lib.cuCtxCreate_v2(byref(own), 0, 0)
+cuda.allocate(200 * MIB)
+seen.append(cuda.visible()[0])
+lib.cuCtxDestroy_v2(own)
+lib.cuCtxSetCurrent(cuda.context)
+seen.append(cuda.visible()[0])
+lib.cuDevicePrimaryCtxReset_v2(0)
+seen.append(cuda.visible()[0])
+cuda.allocate(300 * MIB)
+lib.cuDevicePrimaryCtxRelease_v2(0)
+cuda.use(0)
+seen.append(cuda.visible()[0])
+say(seen)
+""")
+
+    assert [700, 900, 1000, 1000] == results
+
+
+def test_limits_follow_the_device_not_its_ordinal(container: Container) -> None:
+    """
+    With CUDA_VISIBLE_DEVICES reordering by index or UUID each device keeps its own limit.
+    """
+    limits = {
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "100m",
+        "CUDA_DEVICE_MEMORY_LIMIT_1": "200m",
+        "CUDA_DEVICE_MEMORY_LIMIT_2": "300m",
+    }
+    program = """
+cuda, seen = Cuda(), []
+count = c_int()
+cuda.library.cuDeviceGetCount(byref(count))
+for ordinal in range(count.value):
+    cuda.use(ordinal)
+    seen.append([cuda.visible()[1], cuda.allocate((cuda.visible()[1] + 1) * MIB)[0]])
+say(seen)
+"""
+
+    for visible, expected in (("2,0", [300, 100]), (f"{GPU_B},{GPU_A}", [200, 100]), ("1", [200])):
+        assert [[size, 2] for size in expected] == container.run(program, CUDA_VISIBLE_DEVICES=visible, **limits)
+
+
+def test_limits_are_listed_in_the_order_of_the_grant(container: Container) -> None:
+    """
+    `_<i>` is the i-th UUID of NVIDIA_VISIBLE_DEVICES, though NVML and CUDA count the devices in bus order.
+    """
+    sizes = container.run(
+        "cuda = Cuda()\nfirst = cuda.visible()[1]\ncuda.use(1)\nsay([first, cuda.visible()[1]])",
+        NVIDIA_VISIBLE_DEVICES=f"{GPU_C},{GPU_A}",
+        CUDA_DEVICE_MEMORY_LIMIT_0="300m",
+        CUDA_DEVICE_MEMORY_LIMIT_1="100m",
+    )
+
+    assert [100, 300] == sizes
+
+
+def test_limit_above_the_card_shows_the_card(container: Container) -> None:
+    """
+    Neither cuMemGetInfo nor cuDeviceTotalMem ever tells more than the card has.
+    """
+    results = container.run(
+        """
+cuda = Cuda(2)
+total = c_size_t()
+cuda.library.cuDeviceTotalMem_v2(byref(total), 2)
+say([total.value // MIB, cuda.visible()[1]])
+""",
+        CUDA_DEVICE_MEMORY_LIMIT="100g",
+    )
+
+    assert [8192, 8192] == results
+
+
+def test_zero_means_no_limit(container: Container) -> None:
+    """
+    `0` shows the card as it is and refuses nothing; use is still recorded for the monitor.
+    """
+    results = container.run(
+        "cuda = Cuda()\nsay([cuda.allocate(9000 * MIB)[0], cuda.visible()])", CUDA_DEVICE_MEMORY_LIMIT="0"
+    )
+
+    assert [0, [16384 - 9000 - 128, 16384]] == results
+
+
+def test_unparsable_limit_refuses_everything_and_says_so_once(container: Container) -> None:
+    """
+    A limit that means nothing fails closed, with one line that names the variable, its value and what would be right.
+    """
+    result, errors = container.run_and_listen(
+        "cuda = Cuda()\nsay([cuda.allocate(MIB)[0], cuda.allocate(MIB)[0]])", CUDA_DEVICE_MEMORY_LIMIT="3000mb"
+    )
+
+    assert [2, 2] == result
+    lines = errors.splitlines()
+    assert 1 == len(lines)
+    assert "CUDA_DEVICE_MEMORY_LIMIT=3000mb is not an integer with an optional suffix k, m or g" in lines[0]
+
+
+def test_disabled_control_forwards_everything(container: Container) -> None:
+    """
+    CUDA_DISABLE_CONTROL=true leaves the driver's answers alone and makes no region.
+    """
+    results = container.run(
+        "cuda = Cuda()\nsay([cuda.allocate(2000 * MIB)[0], cuda.visible()[1]])", CUDA_DISABLE_CONTROL="true"
+    )
+
+    assert [0, 16384] == results
+    assert not container.region.exists()
+
+
+def test_racing_processes_never_pass_the_limit_together(container: Container) -> None:
+    """
+    Eight processes that allocate and free at once hold at most the limit at any time: the card never has more in use.
+    """
+    program = """
+import random
+cuda, held = Cuda(), []
+for step in range(300):
+    if random.random() < 0.6:
+        result, pointer = cuda.allocate(64 * MIB)
+        held += [pointer] if result == 0 else []
+    elif held:
+        cuda.free(held.pop())
+for pointer in held:
+    cuda.free(pointer)
+say(0)
+"""
+    oracle = """
+import pynvml, time
+pynvml.nvmlInit()
+device, worst = pynvml.nvmlDeviceGetHandleByIndex(0), 0
+end = time.monotonic() + 2.5
+while time.monotonic() < end:
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+    worst = max(worst, sum(process.usedGpuMemory // MIB - 128 for process in processes))
+say(worst)
+"""
+    watcher = container.start(oracle, preload=False)
+    racers: list[subprocess.Popen[str]] = [container.start(program) for _ in range(8)]
+    for racer in racers:
+        _, errors = racer.communicate(timeout=60)
+        assert racer.returncode == 0, errors
+    worst = int(watcher.communicate(timeout=60)[0])
+
+    assert 0 < worst <= 1000

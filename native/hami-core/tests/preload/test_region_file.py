@@ -1,0 +1,162 @@
+"""
+The region this library writes is the one that `hamicommon`, and so the monitor, reads.
+"""
+
+import signal
+import subprocess
+import time
+
+from containers import GPU_A, GPU_B, GPU_C, Container
+
+from hamicommon.wire.region import decode_region
+
+MIB = 1 << 20
+LAUNCH = """
+cuda = Cuda()
+kernel = cuda.kernel(0)
+say(0)
+wait()
+cuda.launch(kernel)
+say(0)
+"""
+
+
+def test_reader_sees_limits_devices_and_use(container: Container) -> None:
+    """
+    One process that holds memory on two devices, decoded from the file while it lives.
+    """
+    process = container.start(
+        "cuda = Cuda()\ncuda.allocate(100 * MIB)\ncuda.use(2)\ncuda.allocate(50 * MIB)\nsay(0)\nwait()",
+        CUDA_DEVICE_SM_LIMIT="30",
+        CUDA_TASK_PRIORITY="0",
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    region = decode_region(container.region.read_bytes())
+    process.communicate("\n", timeout=20)
+
+    assert (GPU_A, GPU_B, GPU_C) == tuple(region.uuids[:3])
+    assert [1000 * MIB] * 16 == list(region.memory_limits_bytes)
+    assert [30] * 16 == list(region.sm_limits_percent)
+    assert 0 == region.priority
+    assert [process.pid] == [slot.pid for slot in region.slots]
+    assert 100 * MIB == region.slots[0].memory[0].total == region.slots[0].memory[0].data
+    assert 50 * MIB == region.slots[0].memory[2].total
+
+
+def test_slot_is_given_back_at_exit(container: Container) -> None:
+    """
+    A process that ends leaves no slot and no use behind.
+    """
+    container.run("cuda = Cuda()\ncuda.allocate(100 * MIB)\nsay(0)")
+
+    assert [] == list(decode_region(container.region.read_bytes()).slots)
+
+
+def test_launches_tell_the_monitor(container: Container) -> None:
+    """
+    A launch raises `recent_kernel` to 2 again and moves `last_kernel_time` forward; nothing else does.
+    """
+    process = container.start(
+        "cuda = Cuda()\nkernel = cuda.kernel(0)\nsay(0)\nwait()\ncuda.launch(kernel)\nsay(0)\nwait()"
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    process.stdout.readline()
+    write_region(container, 2008904, 0, 4)
+    write_region(container, 2008912, 1000, 8)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    region = decode_region(container.region.read_bytes())
+    process.communicate("\n", timeout=20)
+
+    assert 2 == region.recent_kernel
+    assert abs(time.time() - region.last_kernel_time) < 30
+
+
+def test_launch_waits_while_the_monitor_holds_it_back(container: Container) -> None:
+    """
+    `recent_kernel` below 0 holds launches, not the process, until the monitor lets go.
+    """
+    process = container.start(LAUNCH)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    process.stdout.readline()
+    write_region(container, 2008904, -1, 4)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    time.sleep(0.3)
+    assert process.poll() is None
+    assert -1 == decode_region(container.region.read_bytes()).recent_kernel
+    write_region(container, 2008904, 0, 4)
+    process.communicate(timeout=20)
+
+    assert 0 == process.returncode
+
+
+def test_starting_sixty_four_at_once_leaves_one_good_region(container: Container) -> None:
+    """
+    Processes that start together and are killed at random points neither spoil the region nor hold each other up.
+    """
+    program = "cuda = Cuda()\nresult, pointer = cuda.allocate(10 * MIB)\ncuda.free(pointer)\nsay(result)"
+    processes: list[subprocess.Popen[str]] = [container.start(program) for _ in range(64)]
+    for index, process in enumerate(processes):
+        if index % 3 == 0:
+            process.send_signal(signal.SIGKILL)
+    results = []
+    for index, process in enumerate(processes):
+        output, errors = process.communicate(timeout=60)
+        if index % 3:
+            results.append((process.returncode, output, errors))
+
+    assert [(0, "0\n", "")] * len(results) == results
+    assert 0 == container.run("say(Cuda().allocate(1000 * MIB)[0])")
+    assert [] == [slot for slot in decode_region(container.region.read_bytes()).slots if slot.memory]
+
+
+def test_restarted_container_takes_its_new_limit(container: Container) -> None:
+    """
+    In a file that nobody uses the environment's limits replace the stored ones; while somebody does, they do not.
+    """
+    container.run("say(Cuda().started)")
+    holder = container.start("say(Cuda().started)\nwait()", CUDA_DEVICE_MEMORY_LIMIT="2000m")
+    assert holder.stdout is not None
+    holder.stdout.readline()
+
+    assert 2000 == container.run("say(Cuda().visible()[1])", CUDA_DEVICE_MEMORY_LIMIT="3000m")
+    holder.communicate("\n", timeout=20)
+
+
+def test_fork_before_cuda_gives_each_child_its_slot(container: Container) -> None:
+    """
+    Workers forked from a process that has not used CUDA are charged one by one, and their ends are noticed.
+    """
+    results = container.run("""
+readers, writers = [], []
+for _ in range(4):
+    ready, ready_w = os.pipe()
+    go, go_w = os.pipe()
+    if os.fork() == 0:
+        cuda = Cuda()
+        os.write(ready_w, bytes([cuda.allocate(300 * MIB)[0]]))
+        os.read(go, 1)
+        os._exit(0)
+    readers.append(ready)
+    writers.append(go_w)
+answers = sorted(os.read(ready, 1)[0] for ready in readers)
+for go in writers:
+    os.write(go, b"x")
+for _ in range(4):
+    os.wait()
+say([answers, Cuda().allocate(1000 * MIB)[0]])
+""")
+
+    assert [[0, 0, 0, 2], 0] == results
+
+
+def write_region(container: Container, offset: int, value: int, size: int) -> None:
+    """Write one field as the monitor does."""
+    with container.region.open("r+b") as region:
+        region.seek(offset)
+        region.write(value.to_bytes(size, "little", signed=True))

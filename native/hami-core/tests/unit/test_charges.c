@@ -1,0 +1,107 @@
+/* The table of charges: nothing is lost or invented, whatever the order, and time does not grow with what is in it. */
+#include <stdlib.h>
+
+#include "charges.h"
+#include "check.h"
+
+enum { KEYS = 20000 };
+
+static uint64_t discharged_bytes;
+
+static void count_bytes(const struct hami_charge *charge)
+{
+    discharged_bytes += charge->bytes;
+}
+
+static void what_is_put_is_found_until_taken(void)
+{
+    struct hami_charge charge, replaced;
+
+    for (uint64_t key = 1; key <= KEYS; key++)
+        CHECK(hami_charges_put(&hami_pointers, (struct hami_charge){.key = key * 512, .bytes = key}, &replaced) && !replaced.key);
+    CHECK_EQUAL(KEYS, hami_charges_count(&hami_pointers));
+    for (uint64_t key = 1; key <= KEYS; key += 2)
+        CHECK(hami_charges_take(&hami_pointers, key * 512, &charge) && charge.bytes == key);
+    for (uint64_t key = 1; key <= KEYS; key++)
+        CHECK(hami_charges_find(&hami_pointers, key * 512, &charge) == (key % 2 == 0));
+    CHECK(!hami_charges_take(&hami_pointers, 512, &charge));
+    CHECK_EQUAL(KEYS / 2, hami_charges_count(&hami_pointers));
+    hami_charges_forget(&hami_pointers);
+    CHECK_EQUAL(0, hami_charges_count(&hami_pointers));
+}
+
+static void a_reused_key_gives_the_old_charge_back(void)
+{
+    struct hami_charge replaced;
+
+    CHECK(hami_charges_put(&hami_pointers, (struct hami_charge){.key = 7, .bytes = 100}, &replaced));
+    CHECK(hami_charges_put(&hami_pointers, (struct hami_charge){.key = 7, .bytes = 200}, &replaced));
+    CHECK_EQUAL(100, replaced.bytes);
+    CHECK_EQUAL(1, hami_charges_count(&hami_pointers));
+    hami_charges_forget(&hami_pointers);
+}
+
+static void the_last_reference_ends_a_charge(void)
+{
+    struct hami_charge taken, replaced;
+
+    hami_charges_put(&hami_handles, (struct hami_charge){.key = 9, .bytes = 64, .references = 1}, &replaced);
+    hami_charges_retain(&hami_handles, 9);
+    CHECK(!hami_charges_drop(&hami_handles, 9, &taken));
+    CHECK(hami_charges_drop(&hami_handles, 9, &taken) && taken.bytes == 64);
+    CHECK(!hami_charges_drop(&hami_handles, 9, &taken));
+}
+
+static void an_owner_takes_its_charges_along(void)
+{
+    struct hami_charge replaced;
+    uint64_t expected = 0;
+
+    for (uint64_t key = 1; key <= KEYS; key++) {
+        hami_charges_put(&hami_pointers, (struct hami_charge){.key = key, .bytes = key, .owner = key % 3}, &replaced);
+        expected += key % 3 == 2 ? key : 0;
+    }
+    discharged_bytes = 0;
+    hami_charges_take_owned(&hami_pointers, 2, count_bytes);
+    CHECK_EQUAL(expected, discharged_bytes);
+    hami_charges_take_owned(&hami_pointers, 2, count_bytes);
+    CHECK_EQUAL(expected, discharged_bytes);
+    hami_charges_forget(&hami_pointers);
+}
+
+/* A million random steps against a plain array of what should be there. */
+static void random_use_loses_nothing(void)
+{
+    static uint64_t expected[1024];
+    struct hami_charge charge, replaced;
+    unsigned int seed = 20261121;
+
+    for (int step = 0; step < 1000000; step++) {
+        uint64_t key = 1 + (uint64_t)(rand_r(&seed) % 1023);
+
+        if (rand_r(&seed) % 2) {
+            uint64_t bytes = 1 + (uint64_t)rand_r(&seed);
+
+            hami_charges_put(&hami_pointers, (struct hami_charge){.key = key, .bytes = bytes}, &replaced);
+            if ((replaced.key ? replaced.bytes : 0) != expected[key])
+                CHECK_EQUAL(expected[key], replaced.bytes);
+            expected[key] = bytes;
+        } else {
+            if (hami_charges_take(&hami_pointers, key, &charge) != (expected[key] != 0))
+                CHECK_EQUAL(expected[key], 0);
+            expected[key] = 0;
+        }
+    }
+    for (uint64_t key = 1; key < 1024; key++)
+        CHECK_EQUAL(expected[key], hami_charges_find(&hami_pointers, key, &charge) ? charge.bytes : 0);
+}
+
+int main(void)
+{
+    what_is_put_is_found_until_taken();
+    a_reused_key_gives_the_old_charge_back();
+    the_last_reference_ends_a_charge();
+    an_owner_takes_its_charges_along();
+    random_use_loses_nothing();
+    return check_failures();
+}

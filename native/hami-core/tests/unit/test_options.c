@@ -1,0 +1,100 @@
+/* The grammar of the environment: what is accepted, what a bad value becomes, and that it is said. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "options.h"
+
+static uint64_t memory_limit(const char *text)
+{
+    struct hami_options options;
+
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", text, 1);
+    hami_options_parse(&options);
+    unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
+    return options.memory_limit_bytes[0];
+}
+
+static uint64_t sm_limit(const char *text)
+{
+    struct hami_options options;
+
+    setenv("CUDA_DEVICE_SM_LIMIT", text, 1);
+    hami_options_parse(&options);
+    unsetenv("CUDA_DEVICE_SM_LIMIT");
+    return options.sm_limit_percent[0];
+}
+
+static void units_are_powers_of_1024(void)
+{
+    CHECK_EQUAL(3000ll << 20, memory_limit("3000m"));
+    CHECK_EQUAL(3000ll << 20, memory_limit("3000M"));
+    CHECK_EQUAL(2ll << 30, memory_limit("2g"));
+    CHECK_EQUAL(7 << 10, memory_limit("7k"));
+    CHECK_EQUAL(12345, memory_limit("12345"));
+    CHECK_EQUAL(16 << 20, memory_limit("0x10m"));
+}
+
+static void zero_and_nothing_are_no_limit(void)
+{
+    CHECK_EQUAL(0, memory_limit("0"));
+    CHECK_EQUAL(0, memory_limit("0m"));
+    CHECK_EQUAL(0, memory_limit(""));
+    CHECK_EQUAL(100, sm_limit("0"));
+    CHECK_EQUAL(100, sm_limit("100"));
+    CHECK_EQUAL(100, sm_limit("250"));
+    CHECK_EQUAL(30, sm_limit("30"));
+}
+
+static void a_bad_limit_refuses_everything(void)
+{
+    static const char *const bad[] = {"abc", "3000mb", "1xxg", "m", "-1", " 3", "1.5g", "99999999999999999999", "99999999999999g"};
+
+    for (size_t index = 0; index < sizeof(bad) / sizeof(bad[0]); index++)
+        CHECK_EQUAL(HAMI_REFUSE_ALL_BYTES, memory_limit(bad[index]));
+    CHECK_EQUAL(HAMI_REFUSE_ALL_PERCENT, sm_limit("30m"));
+    CHECK_EQUAL(HAMI_REFUSE_ALL_PERCENT, sm_limit("half"));
+}
+
+static void an_indexed_variable_is_for_one_device(void)
+{
+    struct hami_options options;
+
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", "1g", 1);
+    setenv("CUDA_DEVICE_MEMORY_LIMIT_1", "2g", 1);
+    setenv("CUDA_DEVICE_MEMORY_LIMIT_15", "oops", 1);
+    hami_options_parse(&options);
+    CHECK_EQUAL(1ll << 30, options.memory_limit_bytes[0]);
+    CHECK_EQUAL(2ll << 30, options.memory_limit_bytes[1]);
+    CHECK_EQUAL(HAMI_REFUSE_ALL_BYTES, options.memory_limit_bytes[15]);
+    unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
+    unsetenv("CUDA_DEVICE_MEMORY_LIMIT_1");
+    unsetenv("CUDA_DEVICE_MEMORY_LIMIT_15");
+}
+
+static void the_rest_falls_back_to_its_default(void)
+{
+    struct hami_options options;
+
+    setenv("CUDA_TASK_PRIORITY", "high", 1);
+    setenv("CUDA_DISABLE_CONTROL", "maybe", 1);
+    hami_options_parse(&options);
+    CHECK_EQUAL(1, options.priority);
+    CHECK(!options.is_disabled);
+    setenv("CUDA_TASK_PRIORITY", "0", 1);
+    setenv("CUDA_DISABLE_CONTROL", "True", 1);
+    hami_options_parse(&options);
+    CHECK_EQUAL(0, options.priority);
+    CHECK(options.is_disabled);
+    CHECK(strcmp(options.region_path, "/tmp/cudevshr.cache") == 0);
+}
+
+int main(void)
+{
+    units_are_powers_of_1024();
+    zero_and_nothing_are_no_limit();
+    a_bad_limit_refuses_everything();
+    an_indexed_variable_is_for_one_device();
+    the_rest_falls_back_to_its_default();
+    return check_failures();
+}

@@ -1,0 +1,325 @@
+/*
+ * The region among processes: starts at once, deaths at any instruction, forks, full tables and files of other versions.
+ *
+ * The path comes from CUDA_DEVICE_MEMORY_SHARED_CACHE, a fresh file for each run; the limit of every device is 1 MiB.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "liveness.h"
+#include "region.h"
+
+enum { PROCESSES = 64, LIMIT = 1 << 20, PIECE = 4096 };
+
+static char path[256];
+
+static void two_devices(struct hami_inventory *inventory)
+{
+    inventory->count = 2;
+    strcpy(inventory->uuids[0], "GPU-a");
+    strcpy(inventory->uuids[1], "GPU-b");
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static int exit_status(pid_t child)
+{
+    int status = -1;
+
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Children fork from a process that never touched the region, as containers' processes do. */
+static void in_child(void (*body)(void))
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        body();
+        fflush(stdout);
+        _exit(check_failed ? 1 : 0);
+    }
+    CHECK_EQUAL(0, exit_status(child));
+}
+
+static void fresh_file(void)
+{
+    hami_region_attach(two_devices);
+    struct hami_region *region = hami_region();
+    struct stat status;
+
+    CHECK(stat(path, &status) == 0 && status.st_size == 2008953);
+    CHECK_EQUAL(0666, status.st_mode & 0777);
+    CHECK_EQUAL(HAMI_REGION_MAGIC, region->initialized_flag);
+    CHECK_EQUAL(2, region->device_count);
+    CHECK_EQUAL(1, hami_region_device("GPU-b"));
+    CHECK_EQUAL(-1, hami_region_device("GPU-c"));
+    CHECK_EQUAL(-1, hami_region_device(""));
+    CHECK_EQUAL(LIMIT, region->limit[0]);
+    CHECK_EQUAL(1, region->sem.value);
+    CHECK_EQUAL(128, region->sem.shared);
+    CHECK_EQUAL(1, region->utilization_switch);
+    CHECK_EQUAL(2, region->recent_kernel);
+    CHECK_EQUAL(0, region->proc_num);
+}
+
+static void the_limit_is_exact(void)
+{
+    hami_region_attach(two_devices);
+    CHECK(!hami_region_charge(0, LIMIT + 1));
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK(!hami_region_charge(0, 1));
+    CHECK(hami_region_charge(1, LIMIT));
+    hami_region_discharge(0, 1);
+    CHECK(hami_region_charge(0, 1));
+    hami_region_discharge(0, 2ull * LIMIT);
+    CHECK_EQUAL(0, hami_region_used(0));
+    CHECK_EQUAL(getpid(), hami_region_slot()->pid);
+    hami_region_release();
+    CHECK_EQUAL(0, hami_region()->proc_num);
+    CHECK_EQUAL(0, hami_region_used(1));
+}
+
+static void contend(void)
+{
+    int held = 0;
+
+    hami_region_attach(two_devices);
+    hami_region_slot();
+    for (int round = 0; round < 200; round++) {
+        if (hami_region_charge(0, PIECE))
+            held++;
+        if (hami_region_used(0) > (uint64_t)LIMIT + PROCESSES * PIECE)
+            _exit(2);
+        if (held && round % 3 == 0) {
+            hami_region_discharge(0, PIECE);
+            held--;
+        }
+    }
+}
+
+static void start_and_die_together(void)
+{
+    pid_t children[PROCESSES];
+    double began = seconds_now();
+
+    for (int index = 0; index < PROCESSES; index++) {
+        children[index] = fork();
+        if (children[index] == 0) {
+            contend();
+            if (index % 2)
+                hami_region_release();
+            else
+                raise(SIGKILL);
+            _exit(0);
+        }
+    }
+    for (int index = 0; index < PROCESSES; index++)
+        CHECK_EQUAL(index % 2 ? 0 : -1, exit_status(children[index]));
+    CHECK(seconds_now() - began < 30);
+    hami_region_attach(two_devices);
+    hami_region_sweep();
+    CHECK_EQUAL(0, hami_region_used(0));
+    CHECK_EQUAL(0, hami_region()->proc_num);
+}
+
+/* Kill children at random instructions of attach, claim and release; whoever comes next must get in at once. */
+static void a_death_anywhere_holds_nobody_up(void)
+{
+    unsigned int seed = 7;
+
+    for (int round = 0; round < 150; round++) {
+        pid_t child = fork();
+        double began;
+
+        if (child == 0) {
+            for (;;) {
+                hami_region_attach(two_devices);
+                hami_region_charge(0, PIECE);
+                hami_region_release();
+            }
+        }
+        nanosleep(&(struct timespec){0, 200000 + rand_r(&seed) % 1500000}, NULL);
+        kill(child, SIGKILL);
+        began = seconds_now();
+        waitpid(child, NULL, 0);
+        hami_region_attach(two_devices);
+        CHECK(hami_region_slot() != NULL);
+        CHECK(hami_region_charge(0, LIMIT));
+        hami_region_release();
+        if (seconds_now() - began > 1)
+            CHECK(!"the next process waits less than a second");
+    }
+}
+
+static void hold_lock_and_fork(void)
+{
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = sizeof(struct hami_region)};
+    int file;
+
+    hami_region_attach(two_devices);
+    hami_region_slot();
+    if (fork() == 0) {
+        /* A child that outlives its parent and keeps the parent's mapping holds no lock of the parent's. */
+        hami_region_forget();
+        nanosleep(&(struct timespec){1, 0}, NULL);
+        _exit(0);
+    }
+    file = open(path, O_RDWR);
+    CHECK_EQUAL(0, fcntl(file, F_SETLK, &range));
+    close(file);
+    hami_region_release();
+}
+
+static void a_child_claims_its_own_slot(void)
+{
+    struct hami_slot *parents;
+    pid_t child;
+
+    hami_region_attach(two_devices);
+    parents = hami_region_slot();
+    hami_region_charge(0, PIECE);
+    child = fork();
+    if (child == 0) {
+        hami_region_forget();
+        CHECK(hami_region_slot() != parents);
+        CHECK(hami_region_charge(0, PIECE));
+        CHECK_EQUAL(2 * PIECE, hami_region_used(0));
+        hami_region_release();
+        _exit(check_failed ? 1 : 0);
+    }
+    CHECK_EQUAL(0, exit_status(child));
+    CHECK_EQUAL(PIECE, hami_region_used(0));
+    hami_region_release();
+}
+
+static void a_recycled_pid_is_another_process(void)
+{
+    struct hami_region *region;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    hami_region_slot();
+    /* As a dead predecessor left it: our parent's pid, which lives, with another start time. */
+    region->procs[1].pid = getppid();
+    region->procs[1].status = HAMI_SLOT_RUNNING;
+    region->procs[1].tag = HAMI_SLOT_TAG;
+    region->procs[1].start_ticks = hami_start_ticks(getppid()) + 1;
+    region->procs[1].used[0].total = LIMIT;
+    region->proc_num = 2;
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK_EQUAL(0, region->procs[1].pid);
+    hami_region_release();
+}
+
+static void a_full_table_refuses_and_recovers(void)
+{
+    struct hami_region *region;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    for (int index = 0; index < HAMI_SLOTS_MAX; index++) {
+        region->procs[index].pid = getppid();
+        region->procs[index].status = HAMI_SLOT_RUNNING;
+    }
+    region->proc_num = HAMI_SLOTS_MAX;
+    CHECK(hami_region_slot() == NULL);
+    CHECK(!hami_region_charge(0, PIECE));
+    region->procs[500].pid = 0x7fffffff;
+    CHECK(hami_region_slot() == &region->procs[500]);
+    memset((void *)region->procs, 0, sizeof(region->procs));
+    region->proc_num = 0;
+}
+
+static void write_file(const void *bytes, size_t size, off_t file_size)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+    CHECK(ftruncate(file, file_size) == 0);
+    CHECK(pwrite(file, bytes, size, 0) == (ssize_t)size);
+    close(file);
+}
+
+static void half_written_files_begin_anew(void)
+{
+    static const char noise[300] = "not a region at all";
+
+    write_file(noise, sizeof(noise), 300);
+    fresh_file();
+}
+
+static void an_old_file_without_owners_begins_anew(void)
+{
+    const int32_t header[] = {HAMI_REGION_MAGIC, 1, 1};
+
+    write_file(header, sizeof(header), 2008985);
+    fresh_file();
+}
+
+/* The layout of HAMi 2.8.1 with a live owner in its first slot. */
+static void an_old_file_in_use_is_left_alone(void)
+{
+    const int32_t header[] = {HAMI_REGION_MAGIC, 1, 1};
+    const int32_t one = 1, owner = getppid();
+    struct stat status;
+    int file;
+
+    write_file(header, sizeof(header), 2008985);
+    file = open(path, O_RDWR);
+    CHECK(pwrite(file, &one, sizeof(one), 2008928) == sizeof(one));
+    CHECK(pwrite(file, &owner, sizeof(owner), 1888) == sizeof(owner));
+    close(file);
+    hami_region_attach(two_devices);
+    CHECK(stat(path, &status) == 0 && status.st_size == 2008985);
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK(!hami_region_charge(0, 1));
+}
+
+static void an_unusable_path_still_limits(void)
+{
+    unlink(path);
+    mkdir(path, 0700);
+    hami_region_attach(two_devices);
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK(!hami_region_charge(0, 1));
+    rmdir(path);
+}
+
+int main(void)
+{
+    snprintf(path, sizeof(path), "/tmp/hami-region-test-%d.cache", (int)getpid());
+    setenv("CUDA_DEVICE_MEMORY_SHARED_CACHE", path, 1);
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", "1m", 1);
+    setenv("LIBCUDA_LOG_LEVEL", "0", 1);
+    umask(077);
+    in_child(fresh_file);
+    in_child(the_limit_is_exact);
+    in_child(start_and_die_together);
+    in_child(a_death_anywhere_holds_nobody_up);
+    in_child(hold_lock_and_fork);
+    in_child(a_child_claims_its_own_slot);
+    in_child(a_recycled_pid_is_another_process);
+    in_child(a_full_table_refuses_and_recovers);
+    in_child(half_written_files_begin_anew);
+    in_child(an_old_file_without_owners_begins_anew);
+    in_child(an_old_file_in_use_is_left_alone);
+    in_child(an_unusable_path_still_limits);
+    unlink(path);
+    return check_failures();
+}
