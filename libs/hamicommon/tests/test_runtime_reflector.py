@@ -14,6 +14,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hamicommon.runtime import reflector
 from hamicommon.runtime.kube import Kube, Reflector
 from hamicommon.runtime.reflector import Backoff
 
@@ -353,6 +354,43 @@ async def test_watches_that_end_at_once_do_not_become_a_busy_loop(tmp_path: Path
         await asyncio.sleep(0.6)
 
         assert 2 <= len(server.watch_versions) <= 12
+
+
+async def test_watches_that_end_after_one_event_do_not_become_a_busy_loop(tmp_path: Path) -> None:
+    """Nor is saying something first."""
+
+    async def one_event(server: ApiServer, response: web.StreamResponse) -> None:
+        await response.write(server.change("MODIFIED", a_pod("a")))
+
+    server = ApiServer()
+    server.scripts = [one_event] * 1000
+    async with reflecting(server, tmp_path, backoff=Backoff(0.1, 0.1)):
+        await asyncio.sleep(0.6)
+
+        assert 2 <= len(server.watch_versions) <= 12
+
+
+async def test_a_long_watch_that_is_cut_is_resumed_without_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that ends idle connections costs one request; a server that stays broken costs a list."""
+    monkeypatch.setattr(reflector, "LONG_WATCH_SECONDS", 0.0)
+
+    async def event_then_cut(server: ApiServer, response: web.StreamResponse) -> None:
+        await response.write(server.change("ADDED", a_pod("a")))
+        await asyncio.sleep(0.05)
+        cut(response)
+
+    server = ApiServer()
+    server.scripts = [event_then_cut]
+    async with reflecting(server, tmp_path) as mirror:
+        await eventually(lambda: len(server._open) == 1)
+        assert (["10", "11"], 0) == (server.watch_versions, mirror.reflector.restarts)
+
+    server.scripts = [cut_at_once, cut_at_once]
+    async with reflecting(server, tmp_path) as mirror:
+        await eventually(lambda: len(server._open) == 1)
+        assert 1 == mirror.reflector.restarts
 
 
 async def test_faults_that_repeat_do_not_become_a_busy_loop(tmp_path: Path) -> None:

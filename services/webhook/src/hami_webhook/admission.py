@@ -145,7 +145,7 @@ def _refuse_quota(pod: Pod, policy: Policy, namespace_quota: quota.NamespaceQuot
         [(container.is_sidecar, amount(container)) for container in pod.init_containers],
         [amount(container) for container in pod.containers],
     )
-    excess = namespace_quota.excess(policy.vendors[0], asked)
+    excess = namespace_quota.excess(vendors.nvidia.vendor(config), asked)
     if excess is None:
         return None
     return _denied(Outcome.OVER_QUOTA, "exceeding resource quota", f"namespace {pod.namespace}: {excess}")

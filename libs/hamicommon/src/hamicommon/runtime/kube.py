@@ -115,11 +115,6 @@ class Kube:
         """Close every connection; watches in progress end with an error."""
         await self._client.close()  # type: ignore[no-untyped-call]
 
-    @property
-    def server(self) -> str:
-        """The API server's URL."""
-        return str(self._client.configuration.host)
-
     async def get(self, path: str, **query: str | int) -> Object:
         """Return the object, or the list, at *path*."""
         return await self._request(_Call("GET", path, query))

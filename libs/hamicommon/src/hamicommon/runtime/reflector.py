@@ -24,7 +24,9 @@ WATCH_SECONDS = (300, 600)
 BACKOFF_FIRST_SECONDS = 0.5
 BACKOFF_LAST_SECONDS = 30.0
 SHORT_WATCH_SECONDS = 1.0
-"""A watch that ends sooner without an event is a failure, however politely it ended."""
+"""A watch that ends sooner is a failure, however politely it ended."""
+LONG_WATCH_SECONDS = 10.0
+"""A watch that lived this long ends a series of failures."""
 
 logger = structlog.get_logger()
 
@@ -137,25 +139,24 @@ class Reflector:
         while True:
             began = time.monotonic()
             try:
-                seen = await self._watch(version)
+                version = await self._watch(version)
             except Gone:
                 raise
             except _Broken as broken:
                 # A proxy that cuts long connections is no reason to list again: ask once more at once, and only once.
-                long_enough = time.monotonic() - began >= 10 * SHORT_WATCH_SECONDS
-                if broken_before or not long_enough:
+                if broken_before or time.monotonic() - began < LONG_WATCH_SECONDS:
                     raise broken.cause from broken
                 broken_before, version = True, broken.version
                 continue
-            broken_before, version = False, seen.version
-            if seen.events or time.monotonic() - began >= SHORT_WATCH_SECONDS:
-                self._backoff.reset()
-            else:
+            broken_before = False
+            lived = time.monotonic() - began
+            if lived < SHORT_WATCH_SECONDS:
                 await self._wait(None)
+            elif lived >= LONG_WATCH_SECONDS:
+                self._backoff.reset()
 
-    async def _watch(self, version: str) -> "_Progress":
-        """Apply one watch's events and return how far it came when the server ended it."""
-        progress = _Progress(version)
+    async def _watch(self, version: str) -> str:
+        """Apply one watch's events and return the version it had come to when the server ended it."""
         lines = self._kube.watch_lines(
             self._path,
             random.randint(*WATCH_SECONDS),
@@ -166,10 +167,8 @@ class Reflector:
         try:
             async for line in lines:
                 kind, item = _parse(line, self._path)
-                progress.version = _version(item) or progress.version
-                progress.events += 1
+                version = _version(item) or version
                 self._heard = time.monotonic()
-                self._backoff.reset()
                 if kind in {"ADDED", "MODIFIED"}:
                     self._upsert(item)
                 elif kind == "DELETED":
@@ -177,19 +176,11 @@ class Reflector:
         except Gone:
             raise
         except KubeError as error:
-            raise _Broken(error, progress.version) from error
-        return progress
+            raise _Broken(error, version) from error
+        return version
 
     async def _wait(self, error: KubeError | None) -> None:
         await asyncio.sleep(self._backoff.next_seconds(error.retry_after_seconds if error else 0.0))
-
-
-class _Progress:
-    """How far a watch came."""
-
-    def __init__(self, version: str) -> None:
-        self.version = version
-        self.events = 0
 
 
 class _Broken(Exception):  # noqa: N818 - carries an error between two methods, never leaves this module
