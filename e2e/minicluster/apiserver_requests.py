@@ -182,14 +182,19 @@ def object_of(content: bytes, content_type: str, target: Target) -> Object:
     metadata = found.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise errors.bad_request("metadata must be an object")
-    if resource.is_namespaced and metadata.setdefault("namespace", target.namespace) != target.namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    if target.name and metadata.setdefault("name", target.name) != target.name:
-        raise errors.bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
-        )
+    namespace, name = metadata.get("namespace") or target.namespace, metadata.get("name") or target.name
+    if resource.is_namespaced:
+        metadata["namespace"] = namespace
+        if namespace != target.namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+    if target.name:
+        metadata["name"] = name
+        if name != target.name:
+            raise errors.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+            )
     metadata.pop("managedFields", None)
     return found
 

@@ -70,7 +70,7 @@ class QueuedPod:
     """The plugins that refused it last."""
     waiting_since: float = 0.0
     state: str = "new"
-    seen: list[Event] = field(default_factory=list)
+    seen: set[Event] = field(default_factory=set)
     """What happened while it was being tried."""
 
     @property
@@ -94,6 +94,8 @@ class Queue:
         self._started = now
         self._next_unschedulable_flush = now + FLUSH_UNSCHEDULABLE_SECONDS
         self._order = itertools.count()
+        self._noticing: dict[Key, QueuedPod] = {}
+        """Those that events matter to: they wait, or are being tried."""
         self._active: list[tuple[int, float, int, QueuedPod]] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._errors: list[tuple[float, int, QueuedPod]] = []
@@ -113,22 +115,24 @@ class Queue:
 
     def remove(self, key: Key) -> None:
         """Forget a Pod: it is gone, or has a Node."""
+        self._noticing.pop(key, None)
         queued = self.pods.pop(key, None)
         if queued is not None:
             queued.state = "gone"
 
     def happened(self, event: Event, now: float) -> None:
         """Wake every refused Pod that *event* may help."""
-        for queued in list(self.pods.values()):
+        for queued in list(self._noticing.values()):
             self._notice(queued, event, now)
 
     def _notice(self, queued: QueuedPod, event: Event, now: float) -> None:
         if queued.state == "trying":
-            queued.seen.append(event)
+            queued.seen.add(event)
         elif queued.state == "waiting" and _helps(event, queued):
             self._wake(queued, now)
 
     def _wake(self, queued: QueuedPod, now: float) -> None:
+        self._noticing.pop(queued.key, None)
         due = queued.waiting_since + self._delay(queued.refusals)
         if due <= now:
             self._activate(queued, now)
@@ -160,6 +164,7 @@ class Queue:
     def _try(self, queued: QueuedPod) -> QueuedPod:
         queued.state = "trying"
         queued.seen.clear()
+        self._noticing[queued.key] = queued
         return queued
 
     def refused(self, queued: QueuedPod, plugins: frozenset[str], now: float) -> None:
@@ -180,6 +185,7 @@ class Queue:
             return
         queued.errors += 1
         queued.state = "error"
+        self._noticing.pop(queued.key, None)
         due = self._tick(now + self._delay(queued.errors))
         heapq.heappush(self._errors, (due, next(self._order), queued))
 

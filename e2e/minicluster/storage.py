@@ -203,7 +203,7 @@ class Storage:
         self.collections[resource].record(change)
 
     def fill(self, resource: Resource, objects: Iterable[Object]) -> None:
-        """Add objects that need no history; those that carry no resourceVersion of this server get the next ones."""
+        """Add objects that need no history; each gets the next resourceVersion."""
         entries = []
         for found in objects:
             self.version += 1
@@ -232,6 +232,6 @@ def key_of(resource: Resource, found: Object) -> str:
 
 def entry_of(resource: Resource, found: Object, version: int) -> Entry:
     """Serialise *found*, which already carries *version*; kind and apiVersion come first, where lists cut them off."""
-    labels = found["metadata"].get("labels") or {}
+    labels = dict(found["metadata"].get("labels") or {})
     ordered = {"kind": resource.kind, "apiVersion": resource.api_version, **found}
     return Entry(version, orjson.dumps(ordered), labels, resource.field_values(found))

@@ -180,6 +180,20 @@ async def test_status_and_spec_are_written_apart(api: Api) -> None:
     )
 
 
+async def test_place_of_an_object_is_its_path(api: Api) -> None:
+    """
+    An absent or null name and namespace are filled in, others must agree.
+    """
+    made = await api.create(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": None}})
+    elsewhere = await error_of(api.create(CONFIG_MAPS, {"metadata": {"name": "b", "namespace": "kube-system"}}))
+    renamed = await error_of(api.replace(f"{CONFIG_MAPS}/a", {"metadata": {"name": "b"}}))
+
+    assert "default" == made["metadata"]["namespace"]
+    text = "the namespace of the provided object does not match the namespace sent on the request"
+    assert (400, "BadRequest", text) == found(elsewhere)
+    assert (400, "BadRequest", "the name of the object (b) does not match the name on the URL (a)") == found(renamed)
+
+
 async def test_generated_names_start_with_their_prefix_and_differ(api: Api) -> None:
     """
     `generateName` is how Deployments and Events name what they make.
