@@ -1,0 +1,3 @@
+"""
+Admits Pods that ask for a share of a device.
+"""
