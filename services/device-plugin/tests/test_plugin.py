@@ -401,6 +401,20 @@ async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiSe
     assert [REGISTER] == list(api.annotations("nodes", "", NODE))
 
 
+async def test_node_that_registers_after_the_plugin_started_is_waited_for(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    Its versions decide the mode, so nothing is offered before they are known.
+    """
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await asyncio.sleep(1.0)
+        assert [] == kubelet.registrations
+        api.put("nodes", a_node())
+        await plugin.serving()
+        await plugin.until(lambda: "identity" == api.annotations("nodes", "", NODE).get(ALLOCATION))
+
+
 async def test_preferred_replicas_are_of_the_device_that_waits(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
     """
     So that tools which read the kubelet's IDs see the device that is really used.

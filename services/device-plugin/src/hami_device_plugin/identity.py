@@ -7,7 +7,7 @@ read from its Pod and put into the CDI spec the runtime is about to read. Nothin
 calls: the kubelet's checkpoint is the record, so this process may be replaced in between.
 Must never give a container shares that are not its own; every doubt is an error, which the kubelet answers by asking
 again.
-Neighbours: `owner` and `pods` decide, `cdi` and `files` write, `main` hands in the outside world.
+Neighbours: `owner` and `pods` decide, `cdi` and `files` write, `calls` hands in the outside world.
 """
 
 import asyncio

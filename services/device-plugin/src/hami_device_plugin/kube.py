@@ -55,6 +55,8 @@ class NodeKube:
         """Set at each change of the Node or a Pod; whoever waits for it clears it."""
         self._arrival = asyncio.Event()
         """Set at the next change of a Pod; a new one takes its place."""
+        self._node_change = asyncio.Event()
+        """Set at the next change of the Node; a new one takes its place."""
         self._edited: set[str] = set()
         self.node_reflector = Reflector(
             kube,
@@ -83,6 +85,12 @@ class NodeKube:
     def annotations(self) -> Mapping[str, str]:
         """The Node's annotations as last seen."""
         return self.node.get("metadata", {}).get("annotations") or {}
+
+    async def wait_node(self, holds: Callable[[Object], bool]) -> Object:
+        """Return the Node once it *holds* of it, however long that takes."""
+        while not holds(self.node):
+            await self._node_change.wait()
+        return self.node
 
     async def wait_pod(self, uid: str) -> Pod:
         """
@@ -170,6 +178,8 @@ class NodeKube:
     def _see_node(self, item: Object) -> None:
         self.node = item
         self.changed.set()
+        self._node_change.set()
+        self._node_change = asyncio.Event()
 
     def _see_pods(self, items: list[Object]) -> None:
         found = [self._read(item) for item in items]

@@ -32,8 +32,9 @@ from hami_device_plugin.kubelet import (
     socket_identity,
 )
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.mode import Mode, choose
+from hami_device_plugin.mode import Mode, choose, versions
 from hami_device_plugin.nvml import Nvml, NvmlError, Sickness
+from hami_device_plugin.registration import Standing, reason_to_register
 from hami_device_plugin.upkeep import Upkeep
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
@@ -42,12 +43,8 @@ from hamicommon.vendors import nvidia
 
 RESCAN_SECONDS = 30.0
 POLL_SECONDS = 0.5
-STREAM_GRACE_SECONDS = 2.0
-"""A kubelet opens ListAndWatch at once after a registration."""
 REGISTER_RETRY_SECONDS = 2.0
 OBSTACLE_SECONDS = 30.0
-ALLOCATABLE_GRACE_SECONDS = 120.0
-"""A kubelet writes a changed capacity into its Node's status within some 10 s."""
 
 logger = structlog.get_logger()
 
@@ -73,6 +70,8 @@ class Life:
         self._registered_at: float | None = None
         self._kubelet: int | None = None
         """Identity of the kubelet's socket when it last took the registration."""
+        self._decided_for: tuple[str, ...] = ()
+        """Versions of the runtime and the kubelet when the mode was chosen."""
         self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def not_ready(self) -> str | None:
@@ -165,11 +164,12 @@ class Life:
         remove_temporaries(Path(self._config.cdi_root), KIND.replace("/", "-"))
 
     async def _choose_mode(self) -> Mode:
-        setting, node, obstacle = self._config.allocation, self._view.node, None
-        if setting == AUTO:
-            await self._view.node_reflector.synced.wait()
-            node, obstacle = self._view.node, await self._obstacle()
-        mode = choose(setting, node, obstacle)
+        node, obstacle = self._view.node, None
+        if self._config.allocation == AUTO:
+            node = await self._view.wait_node(lambda node: bool(versions(node)))
+            obstacle = await self._obstacle()
+        mode = choose(self._config.allocation, node, obstacle)
+        self._decided_for = versions(node)
         logger.info("Allocations find their Pod", by=mode.name, because=mode.reason)
         for name in (IDENTITY, LOCK):
             self._metrics.mode.labels(name).set(mode.name == name)
@@ -210,8 +210,8 @@ class Life:
         while True:
             if await self._is_displaced(server):
                 self.end("kubelet")
-            elif self._needs_registration(server):
-                await self._register()
+            elif reason := self._reason_to_register(server):
+                await self._register(reason)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _is_displaced(self, server: PluginServer) -> bool:
@@ -225,29 +225,20 @@ class Life:
             return True
         return not server.is_in_place() and not await asyncio.to_thread(is_served, server.path)
 
-    def _needs_registration(self, server: PluginServer) -> bool:
+    def _reason_to_register(self, server: PluginServer) -> str | None:
         if not server.is_in_place() or socket_identity(self._kubelet_socket) is None:
-            return False
-        if self._registered_at is None:
-            return True
-        age = time.monotonic() - self._registered_at
-        if age > STREAM_GRACE_SECONDS and not server.open_streams:
-            logger.warning("The kubelet no longer listens, registering again")
-            return True
-        if age > ALLOCATABLE_GRACE_SECONDS and self._is_without_allocatable():
-            logger.warning("The Node has no allocatable devices although all is well here, registering again")
-            return True
-        return False
+            return None
+        allocatable = (self._view.node.get("status") or {}).get("allocatable") or {}
+        return reason_to_register(
+            Standing(
+                registered_seconds_ago=None if self._registered_at is None else time.monotonic() - self._registered_at,
+                open_streams=server.open_streams,
+                healthy_devices=len(self._devices) - len(self._unhealthy),
+                allocatable=allocatable.get(self._config.resource),
+            )
+        )
 
-    def _is_without_allocatable(self) -> bool:
-        """
-        Say whether the kubelet holds every device for unhealthy, as it does after two instances of a plugin overlapped.
-        """
-        status = self._view.node.get("status") or {}
-        amount = (status.get("allocatable") or {}).get(self._config.resource)
-        return amount == "0" and len(self._unhealthy) < len(self._devices)
-
-    async def _register(self) -> None:
+    async def _register(self, reason: str) -> None:
         kubelet = socket_identity(self._kubelet_socket)
         try:
             await register(self._kubelet_socket, self._config.endpoint, self._config.resource)
@@ -258,12 +249,14 @@ class Life:
             return
         self._metrics.registrations.labels("ok").inc()
         self._kubelet, self._registered_at = kubelet, time.monotonic()
-        logger.info("Registered with the kubelet", resource=self._config.resource, devices=len(self._devices))
+        logger.info("Registered with the kubelet", because=reason, resource=self._config.resource)
 
     async def _rescan(self, driver: Nvml) -> None:
-        """End the life when the driver shows other devices than it did."""
+        """End the life when the driver shows other devices than it did, or the Node other versions."""
         while True:
             await asyncio.sleep(RESCAN_SECONDS)
+            if self._config.allocation == AUTO and versions(self._view.node) not in ((), self._decided_for):
+                self.end("node")
             try:
                 now = inventory(await driver.devices(), self._config.sharing)
             except NvmlError as error:

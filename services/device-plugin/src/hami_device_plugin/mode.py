@@ -49,15 +49,18 @@ def choose(setting: str, node: Mapping[str, Any], obstacle: str | None) -> Mode:
     """
     if setting != AUTO:
         return Mode(setting, "so it is configured")
+    runtime, kubelet = versions(node) or ("", "")
+    against = _runtime_obstacle(runtime) or _kubelet_obstacle(kubelet) or obstacle
+    return Mode(LOCK, against) if against else Mode(IDENTITY, f"{runtime} and kubelet {kubelet} have CDI")
+
+
+def versions(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """
+    Return the container runtime and the kubelet that *node* reports; empty before it reports both.
+    """
     info = (node.get("status") or {}).get("nodeInfo") or {}
-    against = (
-        _runtime_obstacle(info.get("containerRuntimeVersion", ""))
-        or _kubelet_obstacle(info.get("kubeletVersion", ""))
-        or obstacle
-    )
-    if against:
-        return Mode(LOCK, against)
-    return Mode(IDENTITY, f"{info['containerRuntimeVersion']} and kubelet {info['kubeletVersion']} have CDI")
+    found = (info.get("containerRuntimeVersion", ""), info.get("kubeletVersion", ""))
+    return found if all(found) else ()
 
 
 def _runtime_obstacle(text: str) -> str | None:
