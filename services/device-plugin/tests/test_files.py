@@ -99,7 +99,7 @@ def test_spec_is_what_a_runtime_reads(host: Path):
     grant = Grant(
         {"A": "1"},
         (Mount("/x/vgpu/lib.so", "/h/lib.so", True), Mount("/x/vgpu", "/h/dir", False)),
-        (DeviceNode("/dev/nvidia0", "/root/dev/nvidia0"),),
+        (DeviceNode("/dev/nvidia0", "/host/dev/nvidia0"),),
     )
 
     assert {
@@ -122,7 +122,7 @@ def test_spec_is_what_a_runtime_reads(host: Path):
                             "options": ["nosuid", "nodev", "rbind", "rprivate", "ro"],
                         },
                     ],
-                    "deviceNodes": [{"path": "/dev/nvidia0", "hostPath": "/root/dev/nvidia0", "permissions": "rw"}],
+                    "deviceNodes": [{"path": "/dev/nvidia0", "hostPath": "/host/dev/nvidia0", "permissions": "rw"}],
                 },
             }
         ],

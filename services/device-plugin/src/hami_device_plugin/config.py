@@ -56,7 +56,6 @@ class Config:
     allocation: str
     library: str
     metrics_bind_address: str
-    driver_root: str
     dev_root: str
     driver_root_here: str
     is_init_error_fatal: bool
@@ -113,6 +112,7 @@ class _Loader:
         self._file: Mapping[str, Any] = {}
 
     def load(self) -> Config:
+        """Return the settings, or raise with everything that is wrong."""
         device_config = self._device_config()
         overrides = self._overrides()
         node_name = self._text("node-name")
@@ -145,7 +145,6 @@ class _Loader:
             allocation=self._choice("allocation", (AUTO, IDENTITY, LOCK)),
             library=self._text("library"),
             metrics_bind_address=self._text("metrics-bind-address"),
-            driver_root=self._text("nvidia-driver-root"),
             dev_root=self._text("dev-root") or self._text("nvidia-driver-root"),
             driver_root_here=self._text("driver-root-ctr-path"),
             is_init_error_fatal=self._bool("fail-on-init-error"),
