@@ -88,8 +88,8 @@ def test_edited_allocation_of_a_bound_pod_is_reported_and_not_believed() -> None
 
 def test_unreadable_allocation_is_reported_once_and_costs_nothing_known() -> None:
     """What was read before stays; what never was cannot be counted."""
-    reported: list[str] = []
-    cluster = Cluster(vendors(), lambda _kind, name, _problem: reported.append(name))
+    reported: list[tuple[str, Problem]] = []
+    cluster = Cluster(vendors(), lambda _kind, name, problem: reported.append((name, problem)))
     cluster.put_node(a_node("n1", a_device()), NOW)
     cluster.put_pod(a_pod("known", node="n1", allocated=SHARE))
 
@@ -98,7 +98,9 @@ def test_unreadable_allocation_is_reported_once_and_costs_nothing_known() -> Non
         cluster.put_pod(a_pod("new", node="n1", allocated="GPU-a,NVIDIA"))
 
     assert HELD == promises(cluster, "n1")
-    assert ["default/known", "default/new"] == reported
+    assert ["default/known", "default/new"] == [name for name, _ in reported]
+    assert "hami.io/vgpu-devices-allocated" == reported[0][1].key, "a label of a metric: the annotation and no more"
+    assert "container 0, device 0: 'GPU-a,NVIDIA' has 2 fields" in reported[0][1].reason
 
 
 def test_broken_register_annotation_keeps_what_the_node_offered() -> None:

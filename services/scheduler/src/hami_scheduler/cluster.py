@@ -166,9 +166,9 @@ class Cluster:
         if self._unreadable.get(uid) != str(error):
             self._unreadable[uid] = str(error)
             metadata = pod["metadata"]
-            self._report(
-                "Pod", f"{metadata.get('namespace')}/{metadata.get('name')}", Problem(error.place, error.reason)
-            )
+            key, _, place = error.place.partition(", ")
+            name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+            self._report("Pod", name, Problem(key, f"{place}: {error.reason}"))
 
     # Promises
 
