@@ -95,6 +95,16 @@ def test_numa_bound_devices_come_from_one_numa_node() -> None:
     assert {"GPU-a", "GPU-c"} == set(uuids(placed(pod, *pair))[0])
 
 
+def test_numa_bound_topology_takes_what_the_last_numa_node_has() -> None:
+    """Collecting all acceptable devices starts anew at each NUMA node, without a reason of its own, as in HAMi."""
+    annotations = {"nvidia.com/numa-bind": "1", "hami.io/gpu-scheduler-policy": "topology-aware"}
+    pod = a_pod("p", a_container(gpu=2, gpumem=1000), annotations=annotations)
+    rooms = [a_room("GPU-a", numa=0), a_room("GPU-b", numa=0), a_room("GPU-c", numa=1)]
+
+    assert {"GPU-a", "GPU-b"} == set(uuids(placed(pod, *rooms))[0])
+    assert "1/2 AllocatedCardsInsufficientRequest" == text(placed(pod, *rooms[1:]))
+
+
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [

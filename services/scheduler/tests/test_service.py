@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import pytest
 
 from hami_scheduler import extender
 from hami_scheduler.config import Config
+from hami_scheduler.http import BODY_LIMIT_BYTES
 from hami_scheduler.main import Service
 from hami_scheduler.reservation import Stage
 from hamicommon.runtime.kube import Kube
@@ -532,3 +535,131 @@ async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Run
 
     assert "" == await scheduler.bind(pod, "exact")
     await until(lambda: scheduler.service._api.events_lost == 1)
+
+
+async def test_bind_without_patience_fails_at_once(api: ApiServer, tmp_path: Path) -> None:
+    """With a wait of 0 a held lock is told immediately, as HAMi tells it."""
+    api.put("pods", a_pod("other"))
+    node = api.objects["nodes"]["locked"]
+    node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"
+    api.put("nodes", node)
+    async with running(api, tmp_path, lock_wait_seconds=0.0) as scheduler:
+        await scheduler.filter(api.pod("p"), "locked")
+
+        error = await scheduler.bind(api.pod("p"), "locked")
+        assert "node locked: the lock is held since 2099-01-01T00:00:00Z: node lock contention" == error
+
+
+async def test_failures_after_the_binding_do_not_fail_the_bind(scheduler: Running) -> None:
+    """The Pod is bound; a label that cannot be written is logged."""
+    scheduler.api.fail("/pods/p", 403)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+
+    assert "" == await scheduler.bind(pod, "locked")
+    assert "labels" not in scheduler.api.pod("p")["metadata"]
+
+
+async def test_lock_that_cannot_be_given_back_expires(scheduler: Running) -> None:
+    """The bind's own error is told, not the lock's."""
+    scheduler.api.fail("/binding", 403)
+    scheduler.api.fail("/nodes/locked", "none", "none", 403)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+
+    assert "/binding: 403" in await scheduler.bind(pod, "locked")
+
+
+async def test_lock_is_released_in_spite_of_a_conflict(scheduler: Running) -> None:
+    """The Node changes all the time; a conflict means looking again."""
+    scheduler.api.fail("/binding", 403)
+    scheduler.api.fail("/nodes/locked", "none", "none", "none", 409)
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "locked")
+    await scheduler.bind(pod, "locked")
+
+    assert "hami.io/mutex.lock" not in scheduler.api.objects["nodes"]["locked"]["metadata"]["annotations"]
+
+
+async def test_lock_taken_over_meanwhile_is_left_alone(scheduler: Running) -> None:
+    """Only the owner releases."""
+    node = scheduler.api.objects["nodes"]["locked"]
+    node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"
+    scheduler.api.put("nodes", node)
+
+    await scheduler.service._locks.release("locked", "default", "p")
+
+    assert [] == scheduler.api.writes
+
+
+async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(scheduler: Running) -> None:
+    """kube-scheduler no longer offers the Node, so holding on to it would leave the Pod waiting for ever."""
+    scheduler.api.put("nodes", a_node("other", a_device("GPU-o"), **IDENTITY))  # type: ignore[arg-type]
+    await until(lambda: scheduler.cluster.ledger.node("other"))
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.api.fail("/binding", "lost", "lost")
+    await scheduler.bind(pod, "exact")
+
+    assert ["other"] == (await scheduler.filter(pod, "other"))["NodeNames"]
+    assert 0 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
+
+
+async def test_open_binding_on_a_node_without_room_is_decided_anew(scheduler: Running) -> None:
+    """The promise cannot be kept there any more."""
+    scheduler.api.put("nodes", a_node("other", a_device("GPU-o"), **IDENTITY))  # type: ignore[arg-type]
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.api.fail("/binding", "lost", "lost")
+    await scheduler.bind(pod, "exact")
+    scheduler.api.put("pods", a_pod("foreign", node="exact", allocated="GPU-a,NVIDIA,16000,0:;"))
+    await until(lambda: scheduler.cluster.ledger.promise("exact", "GPU-a").replicas == 2)
+    await until(lambda: scheduler.cluster.ledger.node("other"))
+
+    assert ["other"] == (await scheduler.filter(pod, "exact", "other"))["NodeNames"]
+
+
+async def test_body_beyond_the_limit_is_an_error_that_says_what_to_do(scheduler: Running) -> None:
+    """Sending Node objects is what makes bodies large."""
+    answer = await scheduler.post("/filter", b" " * (BODY_LIMIT_BYTES + 1))
+
+    assert "set nodeCacheCapable: true" in answer["Error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        pytest.param(["--version"], 0, "hami-scheduler 0.", id="version"),
+        pytest.param([], 2, "--device-config-file is empty", id="no settings"),
+        pytest.param(["--device-config-file=/nowhere.yaml"], 1, "/nowhere.yaml cannot be read", id="no such file"),
+        pytest.param(["--no-such-flag"], 2, "unknown flag", id="unknown flag"),
+    ],
+)
+async def test_process_that_cannot_start_says_why(arguments: list[str], code: int, text: str) -> None:
+    """One line and an exit code."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hami_scheduler.main", *arguments), stdout=PIPE, stderr=STDOUT
+    )
+    output, _ = await process.communicate()
+
+    assert (code, True) == (process.returncode, text in output.decode()), output
+
+
+async def test_process_serves_and_drains_on_sigterm(api: ApiServer, tmp_path: Path) -> None:
+    """From start to stop as its container runs it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hami_scheduler.main", f"--kubeconfig={api.kubeconfig(tmp_path)}"),
+        f"--device-config-file={VECTORS / 'device-config-default.yaml'}",
+        *("--http_bind=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"),
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+    assert process.stdout is not None
+    line = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+    async with aiohttp.ClientSession() as session, asyncio.timeout(10):
+        url = f"http://127.0.0.1:{line['port']}/readyz"
+        while (await session.get(url)).status != 200:  # noqa: ASYNC110 - another process becomes ready
+            await asyncio.sleep(0.02)
+    process.terminate()
+
+    assert 0 == await asyncio.wait_for(process.wait(), 15)
