@@ -10,9 +10,15 @@
 /* The newest CUDA version whose symbols the tables were checked against; later ones may have changed types. */
 #define NEWEST_KNOWN_CUDA 13030
 
+/*
+ * Sanitizer runtimes call dlsym while they start, before instrumented code may run. What a name that is not ours passes through is
+ * never instrumented, and calls nothing they intercept.
+ */
+#define EARLY __attribute__((no_sanitize("address", "undefined", "thread")))
+
 typedef void *(*dlsym_type)(void *, const char *);
 
-static dlsym_type find_dlsym(void)
+EARLY static dlsym_type find_dlsym(void)
 {
     /* x86-64's first version, aarch64's first, and the one since libdl became part of libc. */
     static const char *const versions[] = {"GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.34"};
@@ -26,7 +32,7 @@ static dlsym_type find_dlsym(void)
     return NULL;
 }
 
-static dlsym_type libc_dlsym(void)
+EARLY static dlsym_type libc_dlsym(void)
 {
     static _Atomic(dlsym_type) known;
     dlsym_type found = atomic_load_explicit(&known, memory_order_acquire);
@@ -104,7 +110,7 @@ __asm__(".pushsection .text\n"
 #error "libvgpu.so is for x86-64 and aarch64"
 #endif
 
-static struct hami_dlsym_decision go_on(void)
+EARLY static struct hami_dlsym_decision go_on(void)
 {
     return (struct hami_dlsym_decision){NULL, (void *)libc_dlsym()};
 }
@@ -122,15 +128,18 @@ static struct hami_dlsym_decision not_there(const char *symbol)
     return answer(libc ? hami_real_dlsym(libc, symbol) : NULL);
 }
 
-struct hami_dlsym_decision hami_decide_dlsym(void *handle, const char *symbol, const void *caller)
+EARLY static bool begins_like_ours(const char *symbol)
 {
-    const struct hami_hook_row *row;
+    return (symbol[0] == 'c' && symbol[1] == 'u') ||
+           (symbol[0] == 'n' && symbol[1] == 'v' && symbol[2] == 'm' && symbol[3] == 'l');
+}
+
+static struct hami_dlsym_decision decide(void *handle, const char *symbol, const void *caller)
+{
+    const struct hami_hook_row *row = hami_hook_of_symbol(symbol);
     bool is_here;
     void *found;
 
-    if (!symbol || handle == RTLD_NEXT || ((symbol[0] != 'c' || symbol[1] != 'u') && strncmp(symbol, "nvml", 4) != 0))
-        return go_on();
-    row = hami_hook_of_symbol(symbol);
     if (!row || hami_inside)
         return go_on();
     is_here = hami_hooks_find(row->library);
@@ -140,6 +149,13 @@ struct hami_dlsym_decision hami_decide_dlsym(void *handle, const char *symbol, c
     if (found == row->hook)
         return is_here && *row->real ? answer(row->hook) : not_there(symbol);
     return answer(found && is_here && found == *row->real ? row->hook : found);
+}
+
+EARLY struct hami_dlsym_decision hami_decide_dlsym(void *handle, const char *symbol, const void *caller)
+{
+    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol))
+        return go_on();
+    return decide(handle, symbol, caller);
 }
 
 /* The newest symbol of a name that is not newer than `version`, as the driver chooses. */

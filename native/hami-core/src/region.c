@@ -112,17 +112,25 @@ static void order_of_limits(const struct hami_region *region, int order[HAMI_DEV
             order[index] = index;
 }
 
-static void write_limits(struct hami_region *region)
+/* Store the environment's limits, or with `is_trial` only say whether that would change anything. */
+static bool write_limits(struct hami_region *region, bool is_trial)
 {
     const struct hami_options *options = hami_options();
+    bool is_changed = region->priority != options->priority;
     int order[HAMI_DEVICES_MAX];
 
     order_of_limits(region, order);
     for (int index = 0; index < HAMI_DEVICES_MAX; index++) {
+        is_changed |= atomic_load(&region->limit[order[index]]) != options->memory_limit_bytes[index] ||
+                      atomic_load(&region->sm_limit[order[index]]) != options->sm_limit_percent[index];
+        if (is_trial)
+            continue;
         atomic_store(&region->limit[order[index]], options->memory_limit_bytes[index]);
         atomic_store(&region->sm_limit[order[index]], options->sm_limit_percent[index]);
     }
-    region->priority = options->priority;
+    if (!is_trial)
+        region->priority = options->priority;
+    return is_changed;
 }
 
 static void write_inventory(struct hami_region *region, hami_take_inventory *take_inventory)
@@ -147,7 +155,7 @@ static void initialise(struct hami_region *region, hami_take_inventory *take_inv
     region->sem = unlocked;
     region->sem_postinit = unlocked;
     write_inventory(region, take_inventory);
-    write_limits(region);
+    write_limits(region, false);
     atomic_store(&region->utilization_switch, 1);
     atomic_store(&region->recent_kernel, RECENT_KERNEL_FRESH);
     atomic_store(&region->last_kernel_time, (uint64_t)time(NULL));
@@ -251,6 +259,16 @@ static bool make_room(int file)
     return ftruncate(file, (off_t)HAMI_REGION_FILE_BYTES) == 0;
 }
 
+/* The environment differs from what the file says: it is right when nobody else lives by the file, as after a container's restart. */
+static void settle_limits(struct hami_region *region)
+{
+    if (anyone_alive(region))
+        hami_log(HAMI_LOG_WARNING, "the limits in %s differ from the environment and are in use; they stand",
+                 hami_options()->region_path);
+    else
+        write_limits(region, false);
+}
+
 static struct hami_region *attach_file(hami_take_inventory *take_inventory)
 {
     const char *path = hami_options()->region_path;
@@ -272,8 +290,8 @@ static struct hami_region *attach_file(hami_take_inventory *take_inventory)
         initialise(region, take_inventory);
     else if (region && !region->device_count)
         write_inventory(region, take_inventory);
-    if (region && state == FILE_READY && !anyone_alive(region))
-        write_limits(region);
+    if (region && state == FILE_READY && write_limits(region, true))
+        settle_limits(region);
     unlock_region(file);
     return region;
 }
@@ -306,7 +324,7 @@ void hami_region_renew_inventory(hami_take_inventory *take_inventory)
     file = is_private ? -1 : lock_region();
     if (file >= 0 || is_private) {
         write_inventory(hami_region(), take_inventory);
-        write_limits(hami_region());
+        write_limits(hami_region(), false);
     }
     if (file >= 0)
         unlock_region(file);
@@ -386,20 +404,32 @@ static struct hami_slot *free_slot(struct hami_region *region)
     return count < HAMI_SLOTS_MAX ? &region->procs[count] : NULL;
 }
 
-static struct hami_slot *claim_locked(struct hami_region *region)
+/* Who this process is; found out before the lock is taken, for /proc is slow. */
+struct identity {
+    int32_t pid, host_pid;
+    uint64_t start_ticks;
+};
+
+static struct identity own_identity(void)
+{
+    int32_t pid = (int32_t)getpid();
+
+    return (struct identity){pid, hami_pid_is_host_pid() ? pid : 0, hami_start_ticks(pid)};
+}
+
+static struct hami_slot *claim_locked(struct hami_region *region, const struct identity *self)
 {
     struct hami_slot *slot = free_slot(region);
-    int32_t self = (int32_t)getpid();
 
     if (!slot && sweep_locked(region))
         slot = free_slot(region);
     if (!slot)
         return NULL;
     empty_slot(slot);
-    atomic_store(&slot->start_ticks, hami_start_ticks(self));
+    atomic_store(&slot->start_ticks, self->start_ticks);
     atomic_store(&slot->tag, HAMI_SLOT_TAG);
-    atomic_store(&slot->host_pid, hami_pid_is_host_pid() ? self : 0);
-    atomic_store(&slot->pid, self);
+    atomic_store(&slot->host_pid, self->host_pid);
+    atomic_store(&slot->pid, self->pid);
     atomic_store(&slot->status, HAMI_SLOT_RUNNING);
     if (slot - region->procs >= claimed_slots(region))
         atomic_store(&region->proc_num, (int32_t)(slot - region->procs) + 1);
@@ -410,6 +440,7 @@ static struct hami_slot *claim(void)
 {
     static atomic_flag is_full_said = ATOMIC_FLAG_INIT;
     struct hami_region *region = hami_region();
+    struct identity self = own_identity();
     struct hami_slot *slot;
     int file;
 
@@ -419,7 +450,7 @@ static struct hami_slot *claim(void)
     slot = atomic_load(&own_slot);
     file = slot || is_private ? -1 : lock_region();
     if (!slot && (file >= 0 || is_private)) {
-        slot = claim_locked(region);
+        slot = claim_locked(region, &self);
         atomic_store(&own_slot, slot);
     }
     if (file >= 0)

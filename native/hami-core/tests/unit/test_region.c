@@ -1,7 +1,7 @@
 /*
  * The region among processes: starts at once, deaths at any instruction, forks, full tables and files of other versions.
  *
- * The path comes from CUDA_DEVICE_MEMORY_SHARED_CACHE, a fresh file for each run; the limit of every device is 1 MiB.
+ * The limit of every device is 1 MiB.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -45,10 +45,13 @@ static int exit_status(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Children fork from a process that never touched the region, as containers' processes do. */
+/* Each body has a file of its own, and runs in a child of a process that never touched the region. */
 static void in_child(void (*body)(void))
 {
-    pid_t child = fork();
+    pid_t child;
+
+    unlink(path);
+    child = fork();
 
     if (child == 0) {
         body();
