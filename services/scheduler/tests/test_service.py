@@ -435,6 +435,17 @@ async def test_two_binds_of_one_pod_at_once_make_one_binding(scheduler: Running)
     assert 1 == len(scheduler.api.writes_to("/binding"))
 
 
+async def test_two_binds_without_a_reservation_make_one_binding(scheduler: Running) -> None:
+    """After a restart, too, the second finds the first in progress, and the share is counted once."""
+    pod = scheduler.api.pod("p")
+
+    errors = await asyncio.gather(scheduler.bind(pod, "exact"), scheduler.bind(pod, "exact"))
+
+    assert "" in errors
+    assert 1 == len(scheduler.api.writes_to("/binding"))
+    assert 1000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
+
+
 async def test_filter_during_a_bind_waits_for_nothing_and_decides_nothing(scheduler: Running) -> None:
     """A Pod whose Binding is being written is not given another Node."""
     pod = scheduler.api.pod("p")

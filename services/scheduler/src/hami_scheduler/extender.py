@@ -132,6 +132,9 @@ class Extender:
 
     def _choose(self, pod: Object, request: PodRequest, candidates: Sequence[str]) -> FilterAnswer:
         """Decide and reserve; no await in between."""
+        busy = self._bind_in_progress(request.uid)
+        if busy:
+            return FilterAnswer(error=busy)
         now = self._clock.steady()
         self._cluster.expire(now)
         again = self._same_again(request, candidates)
@@ -196,10 +199,8 @@ class Extender:
         if held is None:
             bound = self._cluster.ledger.grant(request.uid)
             return f"Pod {request.namespace}/{request.name} is bound to node {bound.node} already" if bound else None
-        if held.stage is Stage.CHOSEN:
+        if held.stage is not Stage.WRITTEN:
             return None
-        if held.stage is Stage.BINDING:
-            return f"a bind of Pod {request.namespace}/{request.name} to node {held.grant.node} is in progress"
         try:
             pod = await self._api.read_pod(request.namespace, request.name)
         except (ApiRefusedError, ApiUnknownError) as error:
@@ -208,6 +209,13 @@ class Extender:
             self._cluster.put_pod(pod)
             return f"Pod {request.namespace}/{request.name} is bound to node {pod['spec']['nodeName']} already"
         return None
+
+    def _bind_in_progress(self, uid: str) -> str | None:
+        """Return that the Binding of Pod *uid* is being written, None where not; until then nothing is decided."""
+        held = self._cluster.reservations.get(uid)
+        if held is None or held.stage is not Stage.BINDING:
+            return None
+        return f"a bind of Pod {held.grant.namespace}/{held.grant.name} to node {held.grant.node} is in progress"
 
     def _refuse(self, pod: Object, key: str, explain: Callable[[], str]) -> None:
         """Tell why *pod* gets no Node, once per kind of reason."""
@@ -246,9 +254,10 @@ class Extender:
         reason = await self._wait_until_ready()
         if reason:
             raise BindError(reason)
+        busy = self._bind_in_progress(uid)
+        if busy:
+            raise BindError(busy)
         held = self._cluster.reservations.get(uid)
-        if held is not None and held.stage is Stage.BINDING:
-            raise BindError(f"a bind of Pod {namespace}/{name} to node {held.grant.node} is in progress")
         grant = held.grant if held is not None and held.grant.node == node else None
         if grant is None:
             grant = await self._decide_again(uid, namespace, name, node)
@@ -269,6 +278,9 @@ class Extender:
         A restart between filter and bind comes here; so does a Pod that no filter of ours was asked about.
         """
         pod = await self._api.read_pod(namespace, name)
+        busy = self._bind_in_progress(uid)
+        if busy:
+            raise BindError(busy)
         if pod is None or (uid and pod["metadata"].get("uid") != uid):
             self._cluster.unreserve(uid)
             raise BindError(f"Pod {namespace}/{name} with uid {uid} does not exist")
