@@ -21,6 +21,7 @@ from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc 
 VERSION = "v1beta1"
 CONNECT_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
+"""How long PreStartContainer may take; no other call has a limit."""
 
 _GO_CODE_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
 _LOCAL_POOL = (("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority", "localhost"))
@@ -50,11 +51,10 @@ class PluginClient:
     `stopped_at` is when its stream was taken for ended (monotonic seconds), None while it is trusted.
     """
 
-    def __init__(self, resource: str, socket: Path | None, pre_start_seconds: float = PRE_START_SECONDS) -> None:
+    def __init__(self, resource: str, socket: Path | None) -> None:
         self.resource = resource
         self.options: api.DevicePluginOptions | None = None
         self.stopped_at: float | None = time.monotonic() if socket is None else None
-        self._pre_start_seconds = pre_start_seconds
         if socket is not None:
             self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_LOCAL_POOL)
             self._stub: Any = api_grpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
@@ -117,7 +117,7 @@ class PluginClient:
         try:
             self._refuse_if_stopped()
             request = api.PreStartContainerRequest(devices_ids=ids)
-            await self._stub.PreStartContainer(request, timeout=self._pre_start_seconds)
+            await self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise PluginError(f"device plugin PreStartContainer rpc failed with err: {go_error(error)}") from error
         except PluginError as error:

@@ -1,0 +1,113 @@
+"""Commands and environment are what Kubernetes makes of a Pod's spec."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicluster.podspec import ContainerError, arguments, environment, expand, field, references, resource_field
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"app": "x"}, "annotations": {"a/b": "y"}},
+    "spec": {"nodeName": "n", "containers": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)", "1"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$(B)", "$(B)"),
+        ("$A", "$A"),
+        ("$(A", "$(A"),
+        ("a$$b$", "a$b$"),
+        ("$()", "$()"),
+    ],
+)
+def test_variables_are_expanded_as_kubernetes_does(text: str, expected: str) -> None:
+    """Two dollar signs are one; what is not defined or not closed stays."""
+    assert expected == expand(text, {"A": "1"})
+
+
+@pytest.mark.property
+@given(st.text())
+def test_doubled_dollar_signs_protect_any_text(text: str) -> None:
+    """Escaping and expanding gives the text back."""
+    assert text == expand(text.replace("$", "$$"), {"A": "1"})
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("metadata.uid", "u"),
+        ("metadata.labels['app']", "x"),
+        ("metadata.annotations['a/b']", "y"),
+        ("metadata.labels", 'app="x"'),
+        ("spec.nodeName", "n"),
+        ("status.podIP", "127.0.0.1"),
+    ],
+)
+def test_downward_api_knows_the_field(path: str, expected: str) -> None:
+    """The fields that containers commonly ask for."""
+    assert expected == field(POD, path)
+
+
+def test_unknown_field_is_refused_by_name() -> None:
+    """With those that exist."""
+    with pytest.raises(ContainerError, match=r"'metadata\.nothing' is none of metadata\.name"):
+        field(POD, "metadata.nothing")
+
+
+@pytest.mark.parametrize(
+    ("resource", "divisor", "expected"),
+    [
+        ("limits.memory", "1Mi", "512"),
+        ("limits.cpu", "1", "1"),
+        ("limits.cpu", "1m", "250"),
+        ("requests.cpu", "0", "0"),
+        ("limits.nvidia.com/gpu", "1", "2"),
+        ("limits.ephemeral-storage", "1Gi", "8"),
+    ],
+)
+def test_resource_is_divided_and_rounded_up(resource: str, divisor: str, expected: str) -> None:
+    """A limit that is not set is what the Node has."""
+    container = {"resources": {"limits": {"memory": "512Mi", "cpu": "250m", "nvidia.com/gpu": "2"}}}
+
+    shown = resource_field(container, {"resource": resource, "divisor": divisor}, {"ephemeral-storage": "8Gi"})
+
+    assert expected == shown
+
+
+def test_later_sources_of_a_variable_win() -> None:
+    """Image and devices, then envFrom, then env; only the Pod's own variables are expanded into others."""
+    container = {
+        "name": "c",
+        "envFrom": [{"configMapRef": {"name": "m"}, "prefix": "P_"}],
+        "env": [{"name": "GIVEN", "value": "$(P_K) $(DEVICE)"}],
+    }
+
+    found = environment(POD, container, {("configmaps", "m"): {"K": b"v"}}, {"GIVEN": "plugin", "DEVICE": "d"}, {})
+
+    assert {"GIVEN": "v $(DEVICE)", "DEVICE": "d", "P_K": "v"} == found
+
+
+def test_command_and_args_expand_what_devices_gave() -> None:
+    """Unlike env, they see every variable of the container."""
+    container = {"command": ["run"], "args": ["--id=$(DEVICE)"]}
+
+    assert ["run", "--id=d"] == arguments(container, {"DEVICE": "d"})
+
+
+def test_every_configmap_and_secret_is_found() -> None:
+    """In environment, volumes and projected volumes."""
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}]
+    projected = {"sources": [{"secret": {"name": "s3"}}, {"configMap": {"name": "m2"}}]}
+    volumes = [{"name": "v", "secret": {"secretName": "s2"}}, {"name": "w", "projected": projected}]
+    container = {"name": "c", "env": env, "envFrom": [{"configMapRef": {"name": "m1"}}]}
+    pod = {"metadata": POD["metadata"], "spec": {"containers": [container], "volumes": volumes}}
+
+    expected = {("secrets", name) for name in ("s1", "s2", "s3")} | {("configmaps", name) for name in ("m1", "m2")}
+    assert expected == references(pod)
