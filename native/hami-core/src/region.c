@@ -21,7 +21,7 @@
 
 enum { RECENT_KERNEL_FRESH = 2 };
 
-/* Where older layouts keep their slots, to see whether a process still uses the file. Source: the layouts of HAMi-core's history. */
+/* Where older versions keep their slots, to see whether a process still uses the file. Source: the layouts of HAMi-core's history. */
 static const struct {
     off_t file_bytes;
     off_t slots, slot_count;
@@ -30,6 +30,7 @@ static const struct {
     {804681, 1848, 804664, 784},    /* 8b7cd78, 2024-01 */
     {1197897, 1848, 1197880, 1168}, /* up to HAMi 2.4.0 */
     {2008985, 1888, 2008928, 1960}, /* HAMi 2.8.1 */
+    {2008953, 1856, 2008896, 1960}, /* HAMi 2.4.1 to 2.8.0: this very layout, version 1.1 */
 };
 
 static struct hami_region *_Atomic mapped;
@@ -45,29 +46,25 @@ struct hami_region *hami_region(void)
 
 /* The lock */
 
-static bool lock(int file)
+static bool set_lock(int file, short type)
 {
-    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = sizeof(struct hami_region)};
+    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = sizeof(struct hami_region)};
     int result;
 
     while ((result = fcntl(file, F_OFD_SETLKW, &range)) != 0 && errno == EINTR)
         continue;
-    if (result != 0 && errno == EINVAL)
-        while ((result = fcntl(file, F_SETLKW, &range)) != 0 && errno == EINTR)
-            continue;
     return result == 0;
 }
 
 /* Open and lock the region's file; -1 when it cannot be had. Pair with unlock_region(). The caller holds `mutex`. */
 static int lock_region(void)
 {
-    const char *path = hami_options()->region_path;
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int file = open(hami_options()->region_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 
     if (file < 0)
         return -1;
     lock_file = file;
-    if (lock(file))
+    if (set_lock(file, F_WRLCK))
         return file;
     lock_file = -1;
     close(file);
@@ -75,11 +72,12 @@ static int lock_region(void)
 }
 
 /*
- * Closing the only descriptor of the open file ends the lock, as the death of its process does. That is why this open file is never
- * mapped: a mapping would keep it, and with it the lock, alive in a forked child.
+ * The lock belongs to the open file and so ends with its last descriptor, as when its process dies. Two things keep it from living on in
+ * a forked child: this open file is never mapped, and it is unlocked before the descriptor is forgotten.
  */
 static void unlock_region(int file)
 {
+    set_lock(file, F_UNLCK);
     lock_file = -1;
     close(file);
 }
@@ -218,14 +216,18 @@ static enum file_state state_of(int file)
 {
     uint32_t header[3] = {0};
     struct stat status;
+    bool is_same_layout;
 
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
         return FILE_FOREIGN;
     if (pread(file, header, sizeof(header), 0) != sizeof(header) || header[0] != HAMI_REGION_MAGIC)
         return FILE_STALE;
-    if (status.st_size == (off_t)HAMI_REGION_FILE_BYTES && header[1] == HAMI_REGION_MAJOR)
+    is_same_layout = status.st_size == (off_t)HAMI_REGION_FILE_BYTES && header[1] == HAMI_REGION_MAJOR;
+    if (is_same_layout && header[2] == HAMI_REGION_MINOR)
         return FILE_READY;
-    return older_file_is_used(file, status.st_size) ? FILE_FOREIGN : FILE_STALE;
+    if (!older_file_is_used(file, status.st_size))
+        return FILE_STALE;
+    return is_same_layout ? FILE_READY : FILE_FOREIGN;
 }
 
 /* Attaching */
@@ -585,7 +587,7 @@ bool hami_region_charge(int device, uint64_t bytes)
         hami_region_discharge(device, bytes);
         if (attempt == 0)
             hami_region_sweep();
-        else
+        else if (attempt == 1)
             nanosleep(&(struct timespec){0, 50000 + 1000 * (getpid() % 64)}, NULL);
     }
     return false;

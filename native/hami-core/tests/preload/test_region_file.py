@@ -2,10 +2,15 @@
 The region this library writes is the one that `hamicommon`, and so the monitor, reads.
 """
 
+import gzip
+import json
 import signal
+import struct
 import subprocess
 import time
+from pathlib import Path
 
+import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 
 from hamicommon.wire.region import decode_region
@@ -153,6 +158,34 @@ say([answers, Cuda().allocate(1000 * MIB)[0]])
 """)
 
     assert [[0, 0, 0, 2], 0] == results
+
+
+@pytest.mark.parametrize(
+    "name", ["v1.2-left-behind", "v1.1-left-behind", "v1.1-shifted-left-behind", "v0-one", "v0-early-one"]
+)
+def test_files_that_hami_left_behind_are_taken_over(container: Container, root: Path, name: str) -> None:
+    """
+    What HAMi's builds left behind is joined when its version is this one and begun anew when it is older.
+    """
+    container.region.write_bytes(without_owners(root, name))
+    result = container.run("cuda = Cuda()\nsay([cuda.allocate(1000 * MIB)[0], cuda.allocate(1)[0], cuda.visible()[1]])")
+    region = decode_region(container.region.read_bytes())
+
+    assert [0, 2, 1000] == result
+    assert (1, 2) == (region.major, region.minor)
+    assert 2008953 == container.region.stat().st_size
+    assert (GPU_A, GPU_B, GPU_C) == tuple(region.uuids[:3])
+
+
+def without_owners(root: Path, name: str) -> bytes:
+    """Return a region that a HAMi build wrote, its slots' pids replaced by ones that no process has."""
+    vectors = root / "libs/hamicommon/vectors/region"
+    data = bytearray(gzip.decompress((vectors / f"{name}.cache.gz").read_bytes()))
+    layouts = json.loads((vectors / "layouts.json").read_text())
+    layout = next(layout for layout in layouts if layout["region_size"] + 1 == len(data))
+    for index in range(struct.unpack_from("<i", data, layout["region"]["proc_num"])[0]):
+        struct.pack_into("<i", data, layout["region"]["procs"] + index * layout["slot_size"], 0x7FFFFF00 + index)
+    return bytes(data)
 
 
 def write_region(container: Container, offset: int, value: int, size: int) -> None:
