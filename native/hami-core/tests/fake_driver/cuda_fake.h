@@ -1,7 +1,7 @@
 /*
  * What the parts of the fake libcuda.so.1 share: contexts, and the way from an ordinal to the hardware.
  *
- * cuda_device.c owns initialisation, devices and contexts; cuda_memory.c allocations and copies; cuda_execution.c modules, streams,
+ * cuda_device.c owns initialisation, devices and contexts; cuda_memory.c allocations, cuda_copy.c copies; cuda_execution.c modules, streams,
  * events, launches and graphs; cuda_entry.c how a symbol is found by name and version.
  * Fork: as with the real driver, a child of an initialised process gets CUDA_ERROR_NOT_INITIALIZED from every call.
  */
@@ -39,5 +39,8 @@ int fake_physical(CUdevice device);
 
 /* Give all of a context's memory back; called when it is destroyed. */
 void fake_memory_forget(int ordinal);
+
+/* Whether a range lies in the addresses handed out so far. */
+bool fake_memory_is_addressable(CUdeviceptr pointer, size_t bytes);
 
 #endif

@@ -1,0 +1,157 @@
+"""
+The fake driver is a fair stand-in: what the other tests take for granted of it.
+"""
+
+import json
+
+from containers import GPU_B, GPU_C, Container
+
+
+def test_device_memory_keeps_what_was_copied(container: Container) -> None:
+    """
+    Bytes copied to the device come back, from any offset, and a memset overwrites them.
+    """
+    results = container.run(
+        """
+cuda = Cuda()
+lib, pointer = cuda.library, cuda.allocate(MIB)[1]
+text, back = b"0123456789", ctypes.create_string_buffer(10)
+lib.cuMemcpyHtoD_v2(c_uint64(pointer + 100), text, c_size_t(10))
+lib.cuMemsetD8_v2(c_uint64(pointer + 103), 0x78, c_size_t(2))
+lib.cuMemcpyDtoH_v2(back, c_uint64(pointer + 100), c_size_t(10))
+say(back.raw.decode())
+""",
+        preload=False,
+    )
+
+    assert "012xx56789" == results
+
+
+def test_kernels_take_their_time_one_after_another(container: Container) -> None:
+    """
+    Two processes with 20 kernels of 10 ms each need 400 ms of one device together; launching takes none of it.
+    """
+    program = """
+import time
+cuda = Cuda()
+lib, kernel = cuda.library, cuda.kernel(10000)
+say(0)
+wait()
+began = time.monotonic()
+for _ in range(20):
+    cuda.launch(kernel)
+queued = time.monotonic() - began
+lib.cuCtxSynchronize()
+say([queued, time.monotonic() - began])
+"""
+    both = [container.start(program, preload=False) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    taken = [json.loads(process.communicate(timeout=20)[0]) for process in both]
+
+    assert max(queued for queued, _ in taken) < 0.15
+    assert max(seconds for _, seconds in taken) >= 0.35
+
+
+def test_events_measure_a_kernel(container: Container) -> None:
+    """
+    Two events around a kernel are its duration apart, and not ready before it ends.
+    """
+    early, elapsed = container.run(
+        """
+cuda = Cuda()
+lib, kernel = cuda.library, cuda.kernel(80000)
+first, last, milliseconds = c_void_p(), c_void_p(), ctypes.c_float()
+lib.cuEventCreate(byref(first), 0)
+lib.cuEventCreate(byref(last), 0)
+lib.cuEventRecord(first, None)
+cuda.launch(kernel)
+lib.cuEventRecord(last, None)
+early = lib.cuEventElapsedTime(byref(milliseconds), first, last)
+lib.cuEventSynchronize(last)
+lib.cuEventElapsedTime(byref(milliseconds), first, last)
+say([early, milliseconds.value])
+""",
+        preload=False,
+    )
+
+    assert 600 == early
+    assert 80 <= elapsed < 120
+
+
+def test_launching_a_captured_graph_repeats_its_kernels(container: Container) -> None:
+    """
+    Nothing runs during capture; each launch of the graph takes the sum of what was captured.
+    """
+    captured, launched = container.run(
+        """
+import time
+cuda = Cuda()
+lib, kernel = cuda.library, cuda.kernel(50000)
+stream, graph, executable = c_void_p(), c_void_p(), c_void_p()
+lib.cuStreamCreate(byref(stream), 0)
+began = time.monotonic()
+lib.cuStreamBeginCapture_v2(stream, 0)
+for _ in range(4):
+    lib.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
+lib.cuStreamEndCapture(stream, byref(graph))
+lib.cuStreamSynchronize(stream)
+captured = time.monotonic() - began
+lib.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0))
+lib.cuGraphLaunch(executable, stream)
+lib.cuStreamSynchronize(stream)
+say([captured, time.monotonic() - began - captured])
+""",
+        preload=False,
+    )
+
+    assert captured < 0.1
+    assert launched >= 0.2
+
+
+def test_injected_fault_reaches_those_who_registered(container: Container) -> None:
+    """
+    A line in the `xid` file is an event of that device, once, for event sets that registered it.
+    """
+    program = """
+import pynvml as n
+n.nvmlInit()
+every = n.nvmlEventSetCreate()
+for index in range(n.nvmlDeviceGetCount()):
+    n.nvmlDeviceRegisterEvents(n.nvmlDeviceGetHandleByIndex(index), n.nvmlEventTypeXidCriticalError, every)
+say(0)
+wait()
+event = n.nvmlEventSetWait_v2(every, 2000)
+try:
+    n.nvmlEventSetWait_v2(every, 50)
+    again = 0
+except n.NVMLError as error:
+    again = error.value
+say([event.eventData, n.nvmlDeviceGetUUID(event.device), again])
+"""
+    process = container.start(program, preload=False)
+    assert process.stdout is not None
+    process.stdout.readline()
+    (container.folder / "hardware/xid").write_text(f"{GPU_B} 79\n")
+    output, _ = process.communicate("\n", timeout=20)
+
+    assert [79, GPU_B, 10] == json.loads(output)
+
+
+def test_container_sees_what_the_runtime_injects(container: Container) -> None:
+    """
+    NVIDIA_VISIBLE_DEVICES narrows what NVML and CUDA count; `void` leaves CUDA without a device.
+    """
+    program = """
+import pynvml as n
+n.nvmlInit()
+say([Cuda().started, [n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(i)) for i in range(n.nvmlDeviceGetCount())]])
+"""
+
+    assert [0, [GPU_B, GPU_C]] == container.run(program, preload=False, NVIDIA_VISIBLE_DEVICES=f"{GPU_C},{GPU_B}")
+    assert [100, []] == container.run(program, preload=False, NVIDIA_VISIBLE_DEVICES="void")
