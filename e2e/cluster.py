@@ -7,7 +7,9 @@ Neighbours: `processes` starts and ends, `minicluster` is the Kubernetes, `invar
 
 import asyncio
 import base64
+import contextlib
 import hashlib
+import itertools
 import os
 import shutil
 import socket
@@ -73,12 +75,16 @@ class NotInTimeError(Exception):
     """Something did not become true in time; the message says what and how it stood."""
 
 
+_ports = itertools.count(20_000 + os.getpid() % 10_000)
+
+
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
+    while True:
+        port = next(_ports)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_seconds: float = 20.0) -> T:

@@ -3,11 +3,16 @@ A container is started with its own share, whatever the order, and whoever used 
 """
 
 import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cluster import Cluster, eventually
 from invariants import environment
 from manifests import a_container, a_pod
 from minicluster.client import Object
+from processes import Process
 
 A100 = {"nvidia.com/use-gputype": "A100"}
 GATE = {"schedulingGates": [{"name": "test/hold"}]}
@@ -28,17 +33,26 @@ async def bound(cluster: Cluster, name: str) -> None:
     await eventually(probe, f"{name} is bound")
 
 
+@contextmanager
+def frozen(process: Process) -> Iterator[None]:
+    """Hold a process up for the length of a block."""
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
 async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cluster: Cluster) -> None:
-    """The kubelet admits by creation time; the Pod created first is bound last."""
+    """A kubelet that was held up lists its Pods anew, and admits by creation time; the older was bound last."""
     await cluster.create(a_pod("older", annotations=A100, spec=GATE, gpu=1, gpumem=1111))
     await cluster.create(a_pod("younger", annotations=A100, spec=GATE, gpu=1, gpumem=2222))
-    cluster.processes["kubelet-node-a"].kill()
-    for name in ("younger", "older"):
-        path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"
-        await cluster.api.patch(path, {"spec": {"schedulingGates": None}})
-        await bound(cluster, name)
-
-    await cluster.restart("kubelet-node-a")
+    with frozen(cluster.processes["kubelet-node-a"]):
+        for name in ("younger", "older"):
+            path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"
+            await cluster.api.patch(path, {"spec": {"schedulingGates": None}})
+            await bound(cluster, name)
+        await cluster.api.create("/minicluster/watches/drop", {})
 
     older = await cluster.pod_in_phase("older", "Running")
     younger = await cluster.pod_in_phase("younger", "Running")

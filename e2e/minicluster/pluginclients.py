@@ -9,7 +9,7 @@ Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/dev
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ CONNECT_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
 """How long PreStartContainer may take; no other call has a limit."""
 
+_CLOSING = "grpc: the client connection is closing"
 _GO_CODE_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
 _LOCAL_POOL = (("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority", "localhost"))
 
@@ -64,11 +65,11 @@ class PluginClient:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._channel.channel_ready()
-            self.options = await self._stub.GetDevicePluginOptions(api.Empty())
         except TimeoutError as error:
             raise PluginError(f"failed to dial device plugin: {self.resource}: context deadline exceeded") from error
-        except grpc.aio.AioRpcError as error:
-            raise PluginError(f"failed to get device plugin options: {go_error(error)}") from error
+        self.options = await _answer(
+            self._stub.GetDevicePluginOptions(api.Empty()), "failed to get device plugin options: "
+        )
 
     async def follow(self, handler: PluginHandler) -> None:
         """Hand on the device lists until the stream ends, for whatever reason."""
@@ -78,9 +79,8 @@ class PluginClient:
         except grpc.aio.AioRpcError:
             return
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # this task is ended, not just the call with its channel
+            if _is_ending():
+                raise
 
     async def disconnect(self) -> None:
         """Close the connection, and with it every call under way."""
@@ -91,22 +91,17 @@ class PluginClient:
         request = api.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
-        try:
-            answer = await self._stub.GetPreferredAllocation(
-                api.PreferredAllocationRequest(container_requests=[request])
-            )
-        except grpc.aio.AioRpcError as error:
-            raise PluginError(f"device plugin GetPreferredAllocation rpc failed with err: {go_error(error)}") from error
+        answer = await _answer(
+            self._stub.GetPreferredAllocation(api.PreferredAllocationRequest(container_requests=[request])),
+            "device plugin GetPreferredAllocation rpc failed with err: ",
+        )
         return list(answer.container_responses[0].deviceIDs) if answer.container_responses else []
 
     async def allocate(self, ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """Ask for what a container with *ids* needs."""
         self._refuse_if_stopped()
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
-        try:
-            answer = await self._stub.Allocate(request)
-        except grpc.aio.AioRpcError as error:
-            raise PluginError(go_error(error)) from error
+        answer = await _answer(self._stub.Allocate(request))
         if not answer.container_responses:
             raise PluginError(f"no containers return in allocation response {answer}")
         response: api.ContainerAllocateResponse = answer.container_responses[0]
@@ -117,15 +112,36 @@ class PluginClient:
         try:
             self._refuse_if_stopped()
             request = api.PreStartContainerRequest(devices_ids=ids)
-            await self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise PluginError(f"device plugin PreStartContainer rpc failed with err: {go_error(error)}") from error
+            await _answer(self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS))
         except PluginError as error:
             raise PluginError(f"device plugin PreStartContainer rpc failed with err: {error}") from error
 
     def _refuse_if_stopped(self) -> None:
         if self.stopped_at is not None:
             raise PluginError(f"endpoint {self.resource} has been stopped")
+
+
+async def _answer(call: Awaitable[Any], prefix: str = "") -> Any:
+    """
+    Await one call.
+
+    Raises: PluginError, *prefix* and the text of the kubelet, also for a call that ended with its channel: gRPC cancels it,
+    and a cancellation let through would silently end the task that asked.
+    """
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise PluginError(prefix + go_error(error)) from error
+    except asyncio.CancelledError:
+        if _is_ending():
+            raise
+        raise PluginError(f"{prefix}rpc error: code = Canceled desc = {_CLOSING}") from None
+
+
+def _is_ending() -> bool:
+    """Return whether this task itself was cancelled, rather than a call it waits for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 class RegistrationServer(api_grpc.RegistrationServicer):
