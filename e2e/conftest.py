@@ -53,6 +53,8 @@ async def cluster(shared_cluster: Cluster, request: pytest.FixtureRequest) -> As
     for name, process in shared_cluster.processes.items():
         if not process.is_running:
             await shared_cluster.restart(name)
-    await check(shared_cluster)
-    await shared_cluster.delete_all_pods()
+    try:
+        await check(shared_cluster)
+    finally:
+        await shared_cluster.delete_all_pods()
     await check(shared_cluster)

@@ -116,9 +116,9 @@ async def look(cluster: Cluster) -> View:
         {node.name: samples(await cluster.metrics(f"monitor-{node.name}")) for node in cluster.nodes},
         {key: environment(cluster.node_folder(node), *key) for key, node in running.items()},
         {
-            key: decode_region(path.read_bytes())
+            key: decode_region(content)
             for key, node in running.items()
-            for path in region_files(cluster.node_folder(node), *key)
+            for content in regions(cluster.node_folder(node), *key)
         },
     )
 
@@ -130,9 +130,10 @@ def environment(host: Path, pod_uid: str, container: str) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
 
 
-def region_files(host: Path, pod_uid: str, container: str) -> list[Path]:
-    """Return the region files of a container, none before its first CUDA call."""
-    return sorted((host / "hook/vgpu/containers" / f"{pod_uid}_{container}").glob("*.cache"))
+def regions(host: Path, pod_uid: str, container: str) -> list[bytes]:
+    """Return the region a container has begun, none before its first CUDA call."""
+    files = (host / "hook/vgpu/containers" / f"{pod_uid}_{container}").glob("*.cache")
+    return [content for content in (path.read_bytes() for path in files) if any(content[:4])]
 
 
 def inventory(view: View) -> dict[str, dict[str, Device]]:

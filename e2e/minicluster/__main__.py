@@ -13,9 +13,9 @@ import sys
 from typing import Any
 
 COMPONENTS = {
-    "apiserver": ("minicluster.apiserver", "serve the Kubernetes API from memory"),
-    "kube-scheduler": ("minicluster.scheduler", "place Pods as kube-scheduler does, with HTTP extenders"),
-    "kubelet": ("minicluster.kubelet", "be one Node: device plugins, containers as processes"),
+    "apiserver": ("minicluster.apiserver.main", "serve the Kubernetes API from memory"),
+    "kube-scheduler": ("minicluster.kubescheduler.main", "place Pods as kube-scheduler does, with HTTP extenders"),
+    "kubelet": ("minicluster.kubelet.main", "be one Node: device plugins, containers as processes"),
 }
 """Sub-command to its module, which has `add_arguments(parser)` and `async run(args)`."""
 

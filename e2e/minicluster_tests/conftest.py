@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minicluster.apiserver import Server, write_kubeconfig
+from minicluster.apiserver.main import Server, write_kubeconfig
 from minicluster_tests.apiserver_peers import Api
 
 

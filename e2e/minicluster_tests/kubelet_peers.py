@@ -23,7 +23,7 @@ from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc 
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as resources_grpc
 from minicluster.client import ApiError, Client
-from minicluster.containers import kill_all
+from minicluster.kubelet.containers import kill_all
 
 Object = dict[str, Any]
 

@@ -13,8 +13,8 @@ import orjson
 from aiohttp import web
 
 from minicluster.client import Client
-from minicluster.scheduler import Scheduler
-from minicluster.scheduler_config import parse
+from minicluster.kubescheduler.config import parse
+from minicluster.kubescheduler.main import Scheduler
 
 Object = dict[str, Any]
 

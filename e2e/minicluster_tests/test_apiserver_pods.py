@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from minicluster.apiserver_pods import qos_class
+from minicluster.apiserver.pods import qos_class
 from minicluster_tests.apiserver_peers import Api, a_pod, error_of, eventually
 
 

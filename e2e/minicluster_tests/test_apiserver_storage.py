@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.apiserver_errors import StatusError
-from minicluster.apiserver_lists import page_of
-from minicluster.apiserver_requests import Target
-from minicluster.journal import Journal
-from minicluster.resources import CONFIG_MAPS
-from minicluster.storage import CompactedError, Storage
+from minicluster.apiserver.errors import StatusError
+from minicluster.apiserver.journal import Journal
+from minicluster.apiserver.lists import page_of
+from minicluster.apiserver.requests import Target
+from minicluster.apiserver.resources import CONFIG_MAPS
+from minicluster.apiserver.storage import CompactedError, Storage
 
 NAMES = st.sampled_from([f"c{i}" for i in range(6)])
 WRITES = st.lists(st.tuples(st.sampled_from(["put", "remove"]), NAMES), max_size=25)
@@ -101,7 +101,7 @@ def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Old changes go; asking for them is an error, not an omission.
     """
-    monkeypatch.setattr("minicluster.storage.HISTORY_CHANGES", 10)
+    monkeypatch.setattr("minicluster.apiserver.storage.HISTORY_CHANGES", 10)
     storage = Storage()
     write(storage, [("put", "c0")] * 30)
 

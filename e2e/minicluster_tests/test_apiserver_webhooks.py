@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from minicluster.apiserver import Server
+from minicluster.apiserver.main import Server
 from minicluster_tests.apiserver_peers import Api, a_pod, error_of
 
 Object = dict[str, Any]

@@ -13,7 +13,7 @@ from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as ap
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as api_grpc
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as resources_grpc
-from minicluster.checkpoint import read_checkpoint
+from minicluster.kubelet.checkpoint import read_checkpoint
 from minicluster_tests.kubelet_peers import (
     NODE,
     RESOURCE,

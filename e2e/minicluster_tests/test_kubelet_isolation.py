@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from minicluster import isolation
-from minicluster.cdi import CdiCache
-from minicluster.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
-from minicluster.isolation import Mount
+from minicluster.kubelet import isolation
+from minicluster.kubelet.cdi import CdiCache
+from minicluster.kubelet.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
+from minicluster.kubelet.isolation import Mount
 from minicluster_tests.kubelet_peers import eventually
 
 KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, False) is None]

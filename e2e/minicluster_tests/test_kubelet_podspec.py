@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.podspec import ContainerError, arguments, environment, expand, field, references, resource_field
+from minicluster.kubelet.podspec import (
+    ContainerError,
+    arguments,
+    environment,
+    expand,
+    field,
+    references,
+    resource_field,
+)
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"app": "x"}, "annotations": {"a/b": "y"}},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minicluster.checkpoint import FILE_NAME
+from minicluster.kubelet.checkpoint import FILE_NAME
 from minicluster_tests.kubelet_peers import (
     NODE,
     RESOURCE,

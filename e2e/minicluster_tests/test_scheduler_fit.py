@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.scheduler import nodes_to_find
-from minicluster.scheduler_cache import Cache
-from minicluster.scheduler_config import ConfigError, duration, parse
-from minicluster.scheduler_fit import Misfit, misfit, node_state, pod_facts
-from minicluster.scheduler_reports import refusal_text
+from minicluster.kubescheduler.cache import Cache
+from minicluster.kubescheduler.config import ConfigError, duration, parse
+from minicluster.kubescheduler.fit import Misfit, misfit, node_state, pod_facts
+from minicluster.kubescheduler.main import nodes_to_find
+from minicluster.kubescheduler.reports import refusal_text
 from minicluster_tests.apiserver_peers import a_node
 
 Object = dict[str, Any]

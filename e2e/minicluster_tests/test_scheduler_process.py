@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from minicluster.scheduler_config import LeaderElection
-from minicluster.scheduler_http import Poster, PostError
-from minicluster.scheduler_lease import LeadershipLostError, Lease
+from minicluster.kubescheduler.config import LeaderElection
+from minicluster.kubescheduler.http import Poster, PostError
+from minicluster.kubescheduler.lease import LeadershipLostError, Lease
 from minicluster_tests.apiserver_peers import Api, eventually
 from minicluster_tests.scheduler_peers import configured
 

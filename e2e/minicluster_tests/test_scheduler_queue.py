@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.scheduler_fit import PLUGIN_AFFINITY, PLUGIN_EXTENDER, PLUGIN_RESOURCES, PLUGIN_TAINTS
-from minicluster.scheduler_queue import Event, Queue, QueuedPod
+from minicluster.kubescheduler.fit import PLUGIN_AFFINITY, PLUGIN_EXTENDER, PLUGIN_RESOURCES, PLUGIN_TAINTS
+from minicluster.kubescheduler.queue import Event, Queue, QueuedPod
 
 EXTENDER = frozenset({PLUGIN_EXTENDER})
 

@@ -1,0 +1,3 @@
+"""
+The API server: REST semantics from memory, one file a concern; `main` starts it.
+"""

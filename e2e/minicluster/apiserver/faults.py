@@ -1,0 +1,138 @@
+"""
+Let a test make this API server misbehave.
+
+Owns the knobs under `/minicluster/`, which no real API server has:
+
+- `POST /minicluster/faults` with one fault or a list of them; `GET` lists what is left of them, `DELETE` removes all.
+  A fault says which requests it hits:
+    `method`         regular expression, default any
+    `path`           regular expression searched in path and query, default any
+    `times`          how many matching requests, default 1; 0 means all
+  and what happens to them, any of:
+    `delay_seconds`  wait first
+    `status`         answer this error, with `reason` and `message` where given, and do nothing
+    `disconnect`     `"before"`: close the connection and do nothing; `"after"`: do it, then close without an answer
+- `POST /minicluster/compact` forgets all changes so far: watches that start before now get 410.
+- `POST /minicluster/watches/drop` ends running watches whose path matches `path`; `how` is `"close"` (orderly, the
+  default), `"abort"` (connection reset) or `"gone"` (an ERROR event 410 first).
+- `GET /minicluster/requests` counts requests since the start, or since the last `DELETE` of the same path, by verb,
+  resource and user agent.
+
+Faults never hit `/minicluster/` itself. Must never change an object.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from minicluster.apiserver import errors
+from minicluster.apiserver.storage import Storage
+
+PREFIX = "/minicluster/"
+
+HOW = ("close", "abort", "gone")
+
+
+@dataclass
+class Fault:
+    """One thing that goes wrong, `times` times."""
+
+    method: str = ""
+    path: str = ""
+    times: int = 1
+    delay_seconds: float = 0.0
+    status: int = 0
+    reason: str = ""
+    message: str = "injected fault"
+    disconnect: str = ""
+    hits: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.disconnect not in {"", "before", "after"}:
+            raise ValueError(f"disconnect must be before or after, found {self.disconnect!r}")
+        re.compile(self.method)
+        re.compile(self.path)
+
+    def matches(self, method: str, path: str) -> bool:
+        """Return whether this fault still has a hit left for a request."""
+        is_left = not self.times or self.hits < self.times
+        return (
+            is_left and re.fullmatch(self.method or ".*", method) is not None and re.search(self.path, path) is not None
+        )
+
+
+class DisconnectError(Exception):
+    """Close the client's connection without an answer."""
+
+
+class Faults:
+    """The knobs, and what they are set to."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        """By verb, resource (with subresource) and user agent."""
+        self.watches: dict[Any, str] = {}
+        """Running watches (anything with `end(how)`) and their paths."""
+        self._storage = storage
+        self._faults: list[Fault] = []
+
+    async def before(self, method: str, path: str) -> bool:
+        """
+        Let faults hit a request that is about to be handled; return whether its answer is to be lost.
+
+        Raises: StatusError or DisconnectError as the fault says.
+        """
+        fault = next((fault for fault in self._faults if fault.matches(method, path)), None)
+        if fault is None:
+            return False
+        fault.hits += 1
+        if fault.delay_seconds:
+            await asyncio.sleep(fault.delay_seconds)
+        if fault.disconnect == "before":
+            raise DisconnectError
+        if fault.status:
+            raise errors.StatusError(fault.status, fault.reason, fault.message)
+        return fault.disconnect == "after"
+
+    def handle(self, method: str, path: str, body: Any) -> Any:
+        """
+        Answer a request to one of the knobs.
+
+        Raises: StatusError 404 for no such knob, 400 for nonsense.
+        """
+        knob = path.removeprefix(PREFIX)
+        try:
+            match method, knob:
+                case "POST", "faults":
+                    for fault in body if isinstance(body, list) else [body]:
+                        self._faults.append(Fault(**fault))
+                case "DELETE", "faults":
+                    self._faults.clear()
+                case "POST", "compact":
+                    return {"compacted": self._storage.compact()}
+                case "POST", "watches/drop":
+                    return {"dropped": self._drop(**(body or {}))}
+                case "GET", "requests":
+                    return [
+                        dict(zip(("verb", "resource", "user_agent", "count"), (*key, count), strict=True))
+                        for key, count in sorted(self.requests.items())
+                    ]
+                case "DELETE", "requests":
+                    self.requests.clear()
+                case "GET", "faults":
+                    pass
+                case _:
+                    raise errors.no_such_path()
+        except (TypeError, ValueError, re.error) as error:
+            raise errors.bad_request(str(error)) from error
+        return [asdict(fault) for fault in self._faults if not fault.times or fault.hits < fault.times]
+
+    def _drop(self, path: str = "", how: str = "close") -> int:
+        if how not in HOW:
+            raise ValueError(f"how must be one of {', '.join(HOW)}, found {how!r}")
+        dropped = [watch for watch, found in self.watches.items() if re.search(path, found)]
+        for watch in dropped:
+            watch.end(how)
+        return len(dropped)

@@ -1,0 +1,177 @@
+"""
+The API server: start it, fill it, serve it.
+
+Owns the flags, the loaded files, the kubeconfig and the order in which the parts come up. Neighbours: `storage`
+keeps, `http` answers, `journal` makes durable, `faults` documents the knobs for tests.
+
+    python -m minicluster apiserver --listen 127.0.0.1:0 --kubeconfig FILE
+        [--load FILE]... [--data DIR] [--service NAMESPACE/NAME=HOST:PORT]...
+"""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+from aiohttp import web
+
+from minicluster.apiserver.admission import Admission
+from minicluster.apiserver.faults import Faults
+from minicluster.apiserver.http import BODY_LIMIT_BYTES, Handler
+from minicluster.apiserver.journal import Journal
+from minicluster.apiserver.namespaces import Namespaces
+from minicluster.apiserver.quota import Quotas
+from minicluster.apiserver.resources import BY_KIND, Resource
+from minicluster.apiserver.storage import Object, Storage
+from minicluster.apiserver.subresources import Subresources
+from minicluster.apiserver.verbs import Verbs, finish, stamp, strategy_of
+from minicluster.apiserver.webhooks import Webhooks
+
+KEEP_ALIVE_SECONDS = 120.0
+CLUSTER_NAME = "minicluster"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--listen", default="127.0.0.1:0", help="host:port to serve plain HTTP on; port 0 is any free one"
+    )
+    parser.add_argument("--kubeconfig", type=Path, required=True, help="file to write once the server serves")
+    parser.add_argument("--load", type=Path, action="append", default=[], help="v1 List or objects, JSON or YAML")
+    parser.add_argument("--data", type=Path, help="folder that makes the cluster survive the process")
+    parser.add_argument(
+        "--service",
+        action="append",
+        default=[],
+        metavar="NAMESPACE/NAME=HOST:PORT",
+        help="where a webhook's clientConfig.service is reached",
+    )
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    """Serve until cancelled."""
+    server = Server(dict(pair.split("=", 1) for pair in arguments.service), arguments.data)
+    server.fill(arguments.load)
+    host, _, port = arguments.listen.rpartition(":")
+    url = await server.start(host, int(port))
+    write_kubeconfig(arguments.kubeconfig, url)
+    print(f"serving {url}", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await server.stop()
+
+
+class Server:
+    """An API server with its parts."""
+
+    def __init__(self, services: dict[str, str] | None = None, folder: Path | None = None) -> None:
+        self._journal = Journal(folder) if folder else None
+        self._storage = Storage(self._journal.append if self._journal else None)
+        self._remembers = self._journal is not None and self._journal.load(self._storage)
+        self._webhooks = Webhooks(self._storage, services or {})
+        verbs = Verbs(self._storage, Admission(self._storage, self._webhooks, Quotas(self._storage)))
+        self._namespaces = Namespaces(self._storage, verbs)
+        self._subresources = Subresources(self._storage, verbs)
+        handler = Handler(self._storage, verbs, self._subresources, Faults(self._storage))
+        self._server = web.Server(
+            handler, request_factory=_request, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS
+        )
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
+
+    def fill(self, paths: list[Path]) -> None:
+        """
+        Load objects from *paths*, unless the data folder already remembers a cluster.
+
+        Raises: ValueError naming the file and the object that this server cannot hold.
+        """
+        if self._remembers or not paths:
+            return
+        loaded: dict[Resource, list[Object]] = {}
+        now = stamp()
+        for path in paths:
+            for found in _objects(path):
+                resource = BY_KIND.get((found.get("apiVersion", ""), found.get("kind", "")))
+                if resource is None:
+                    raise ValueError(f"{path}: no resource for {found.get('apiVersion')} {found.get('kind')}")
+                _complete(resource, found, now)
+                loaded.setdefault(resource, []).append(found)
+        for resource, objects in loaded.items():
+            self._storage.fill(resource, objects)
+        if self._journal is not None:
+            self._journal.rewrite()
+
+    async def start(self, host: str, port: int) -> str:
+        """Serve on *host* and *port* and return the URL."""
+        self._namespaces.begin()
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, backlog=1024)
+        await site.start()
+        address = self._runner.addresses[0]
+        return f"http://{address[0]}:{address[1]}"
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        await self._runner.cleanup()
+        await self._webhooks.close()
+        await self._subresources.close()
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BODY_LIMIT_BYTES)
+
+
+def _objects(path: Path) -> Iterator[Object]:
+    """Yield the objects of a file, those inside lists one by one."""
+    content = path.read_bytes()
+    if content.lstrip()[:1] in {b"{", b"["}:
+        documents = [orjson.loads(content)]
+    else:
+        documents = list(yaml.load_all(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise ValueError(f"{path}: expected objects or lists of them, found {type(document).__name__}")
+        kind = str(document.get("kind", ""))
+        if "items" not in document:
+            yield document
+            continue
+        for item in document["items"]:
+            item.setdefault("kind", kind.removesuffix("List"))
+            item.setdefault("apiVersion", document.get("apiVersion", "v1"))
+            yield item
+
+
+def _complete(resource: Resource, found: Object, now: str) -> None:
+    """Give a loaded object what a created one would have; its status and uid stay as they are in the file."""
+    if resource.is_namespaced:
+        found["metadata"].setdefault("namespace", "default")
+    found["metadata"].pop("managedFields", None)
+    strategy = strategy_of(resource)
+    strategy.default(found)
+    if not found.get("status"):
+        strategy.prepare_create(found, now)
+    finish(resource, found, now)
+
+
+def write_kubeconfig(path: Path, server: str) -> None:
+    """Write a kubeconfig for *server* to *path*, whole or not at all."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": CLUSTER_NAME, "cluster": {"server": server}}],
+        "users": [{"name": CLUSTER_NAME, "user": {}}],
+        "contexts": [
+            {"name": CLUSTER_NAME, "context": {"cluster": CLUSTER_NAME, "user": CLUSTER_NAME, "namespace": "default"}}
+        ],
+        "current-context": CLUSTER_NAME,
+    }
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,3 @@
+"""
+The kubelet and container runtime stand-in of one Node; `main` starts it.
+"""

@@ -1,0 +1,339 @@
+"""
+The container runtime: containers as real processes, each with a shim that outlives the kubelet.
+
+Owns `pods/<uid>/<container>/<attempt>.*`: spec, log, and what the shim wrote of start and end. Applies CDI devices and
+does the NVIDIA container runtime's part. Must never decide whether a container should run. Neighbours: `shim` and
+`isolation` run it, `cdi` edits it, `pods` asks for it.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from minicluster.kubelet import isolation
+from minicluster.kubelet.cdi import CdiCache, CdiError
+from minicluster.kubelet.isolation import Mount
+from minicluster.kubelet.podspec import ContainerError
+from minicluster.kubelet.shim import start_ticks
+
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+KILLED_CODE = 137
+ADOPTION_SECONDS = 1.0
+"""How long a shim that was just started may take to write its first file when the kubelet comes back."""
+
+_SHIM = (
+    f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); "
+    "from minicluster.kubelet.shim import main; main(sys.argv[1])"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A container to be started."""
+
+    pod_uid: str
+    name: str
+    attempt: int
+    argv: list[str]
+    environment: dict[str, str]
+    cwd: str
+    mounts: list[Mount]
+    cdi_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a container ended; times are seconds since the epoch."""
+
+    code: int
+    finished_at: float
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class NvidiaRuntime:
+    """What the NVIDIA container runtime adds to a container that may see devices."""
+
+    driver_libraries: Path
+    hardware: Path
+
+    def apply(self, environment: dict[str, str]) -> None:
+        """Add the driver to *environment* if its NVIDIA_VISIBLE_DEVICES asks for any."""
+        if environment.get("NVIDIA_VISIBLE_DEVICES", "") in {"", "void", "none"}:
+            return
+        others = environment.get("LD_LIBRARY_PATH")
+        environment["LD_LIBRARY_PATH"] = f"{self.driver_libraries}:{others}" if others else str(self.driver_libraries)
+        environment["FAKE_DRIVER_DIR"] = str(self.hardware)
+
+
+class RunningContainer:
+    """One attempt at a container: running, or ended with `exit` set."""
+
+    def __init__(self, prefix: Path, attempt: int) -> None:
+        self.attempt = attempt
+        self.log = prefix.with_name(f"{attempt}.log")
+        self.started_at = 0.0
+        self.exit: Exit | None = None
+        self._prefix = prefix
+        self._pid: int | None = None
+        self._ticks: int | None = None
+        self._ended = asyncio.Event()
+        self._shim: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its program runs, as far as is known."""
+        return self.exit is None
+
+    async def wait(self) -> Exit:
+        """Return how it ended, once it has."""
+        await self._ended.wait()
+        assert self.exit is not None
+        return self.exit
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its first process, unless that is gone."""
+        if self._pid is not None:
+            _signal(self._pid, self._ticks, number)
+
+    async def stop(self, grace_seconds: float) -> Exit:
+        """End it: SIGTERM, and SIGKILL when *grace_seconds* have passed."""
+        if grace_seconds > 0 and self.is_running:
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    return await self.wait()
+        self.signal(signal.SIGKILL)
+        return await self.wait()
+
+    async def launch(self) -> None:
+        """Start the shim, and return when the program runs or could not be started."""
+        command = [sys.executable, "-S", "-E", "-c", _SHIM, f"{self._prefix}.spec.json"]
+        with self.log.open("ab") as log:
+            # Popen takes a millisecond here, asyncio's own way a thread or a signal handler for each process.
+            self._shim = subprocess.Popen(  # noqa: ASYNC220
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd="/"
+            )
+        assert self._shim.stdout is not None
+        with self._shim.stdout as pipe:
+            await _readable(pipe.fileno())
+        if not self.take_up():
+            self._lose("the container's shim ended before it started anything")
+
+    def take_up(self) -> bool:
+        """Read what the shim wrote and follow it if it lives; return whether it wrote anything."""
+        run = _read(Path(f"{self._prefix}.run.json"))
+        if run is not None:
+            self.started_at, self._pid, self._ticks = run["started_at"], run["pid"], run["ticks"]
+        elif _read(Path(f"{self._prefix}.exit.json")) is None:
+            return False
+        self._follow(None if run is None else (run["shim_pid"], run["shim_ticks"]))
+        return True
+
+    def _follow(self, shim: tuple[int, int] | None) -> None:
+        """Call `_finish` when the *shim* (pid and start time) has ended, at once if it has."""
+        if shim is None or start_ticks(shim[0]) != shim[1]:
+            self._finish()
+            return
+        descriptor = os.pidfd_open(shim[0])
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self._finish()
+
+        loop.add_reader(descriptor, ended)
+
+    def _finish(self) -> None:
+        if self._shim is not None:
+            self._shim.wait()
+        found = _read(Path(f"{self._prefix}.exit.json"))
+        if found is None:
+            self._lose("the container's shim was killed, and the container with it")
+            return
+        reason = found.get("reason") or ("Completed" if found["exit_code"] == 0 else "Error")
+        self.started_at = self.started_at or found["finished_at"]
+        self.exit = Exit(found["exit_code"], found["finished_at"], reason, found.get("message", ""))
+        self._ended.set()
+
+    def _lose(self, why: str) -> None:
+        self.started_at = self.started_at or time.time()
+        self.exit = Exit(KILLED_CODE, time.time(), "ContainerStatusUnknown", why)
+        self._ended.set()
+
+
+class Runtime:
+    """All containers below *root*/pods."""
+
+    def __init__(
+        self, root: Path, cdi: CdiCache, nvidia: NvidiaRuntime | None, kind: str, with_pid_namespace: bool = False
+    ) -> None:
+        self.cdi = cdi
+        self.isolation = kind
+        self._pods = root / "pods"
+        self._nvidia = nvidia
+        self._with_pid_namespace = with_pid_namespace
+
+    def pod_directory(self, pod_uid: str) -> Path:
+        """Return where everything of a Pod is kept."""
+        return self._pods / pod_uid
+
+    def image_environment(self, hostname: str) -> dict[str, str]:
+        """Return the variables a container has before anyone adds one: the image is this machine's root."""
+        return {"PATH": os.environ.get("PATH", DEFAULT_PATH), "HOME": "/root", "HOSTNAME": hostname}
+
+    async def start(self, wanted: Wanted) -> RunningContainer:
+        """
+        Create and start a container; if its program cannot be executed it has ended when this returns.
+
+        Raises: ContainerError when it cannot be created.
+        """
+        environment, mounts = self._with_devices(wanted)
+        if self._nvidia is not None:
+            self._nvidia.apply(environment)
+        directory = self.pod_directory(wanted.pod_uid) / wanted.name
+        (directory / "root").mkdir(parents=True, exist_ok=True)
+        _forget_attempts(directory, before=wanted.attempt - 1)
+        prefix = directory / str(wanted.attempt)
+        spec = {
+            "argv": wanted.argv,
+            "environment": environment,
+            "cwd": wanted.cwd,
+            "mounts": isolation.sort_mounts(mounts),
+            "log": f"{prefix}.log",
+            "scratch": str(directory / "root"),
+            "isolation": self.isolation,
+            "pid_namespace": self._with_pid_namespace,
+        }
+        Path(f"{prefix}.spec.json").write_bytes(orjson.dumps(spec))
+        container = RunningContainer(prefix, wanted.attempt)
+        await container.launch()
+        return container
+
+    def _with_devices(self, wanted: Wanted) -> tuple[dict[str, str], list[Mount]]:
+        """Return environment and mounts of *wanted* with those of its CDI devices, which replace equal ones."""
+        try:
+            edits = self.cdi.inject(wanted.cdi_devices)
+        except CdiError as error:
+            raise ContainerError("CreateContainerError", str(error)) from error
+        for _, source, _ in wanted.mounts:
+            if not os.path.lexists(source):  # containerd makes a directory of a source that does not exist
+                Path(source).mkdir(parents=True)
+        places = {destination for destination, _, _ in edits.mounts}
+        kept = [mount for mount in wanted.mounts if mount[0] not in places]
+        return wanted.environment | dict(edits.environment), [*kept, *edits.mounts]
+
+    async def adopt(self) -> AsyncIterator[tuple[str, str, list[RunningContainer]]]:
+        """Yield Pod UID, container name and all attempts on disk, oldest first, of what an earlier kubelet started."""
+        for directory in sorted(self._pods.glob("*/*")):
+            attempts = [
+                container
+                for attempt in _attempts(directory)
+                if await _adopted(container := RunningContainer(directory / str(attempt), attempt))
+            ]
+            if attempts:
+                yield directory.parent.name, directory.name, attempts
+
+    def log_of(self, pod_uid: str, name: str, is_previous: bool) -> Path | None:
+        """Return the log of a container's newest attempt or of the one before, None if there was none."""
+        attempts = _attempts(self.pod_directory(pod_uid) / name)
+        position = -2 if is_previous else -1
+        if len(attempts) < -position:
+            return None
+        return self.pod_directory(pod_uid) / name / f"{attempts[position]}.log"
+
+    def pods_on_disk(self) -> list[str]:
+        """Return the UIDs of all Pods that have a directory."""
+        return [path.name for path in self._pods.iterdir()] if self._pods.exists() else []
+
+    def remove_pod(self, pod_uid: str) -> None:
+        """Delete all that is kept of a Pod whose containers have ended."""
+        shutil.rmtree(self.pod_directory(pod_uid), ignore_errors=True)
+
+
+def kill_all(root: Path) -> None:
+    """Kill every container below the kubelet root *root*, with no kubelet needed."""
+    for path in (root / "pods").glob("*/*/*.run.json"):
+        run = _read(path)
+        if run is not None:
+            _signal(run["pid"], run["ticks"], signal.SIGKILL)
+
+
+def choose_isolation(wanted: str, with_pid_namespace: bool) -> tuple[str, str]:
+    """
+    Return the kind of isolation to use and why not a better one, for *wanted* `auto`, `namespaces` or `mapping`.
+
+    Raises: ValueError when what is wanted does not work here.
+    """
+    candidates = {
+        "auto": (isolation.MOUNT, isolation.USER, isolation.MAPPING),
+        "namespaces": (isolation.MOUNT, isolation.USER),
+        "mapping": (isolation.MAPPING,),
+    }[wanted]
+    problems: list[str] = []
+    for kind in candidates:
+        problem = isolation.probe(kind, with_pid_namespace)
+        if problem is None:
+            return kind, "; ".join(problems)
+        problems.append(f"{kind}: {problem}")
+    raise ValueError(f"--isolation {wanted} does not work here: {'; '.join(problems)}")
+
+
+def _signal(pid: int, ticks: int | None, number: signal.Signals) -> None:
+    """Send a signal to the process that started at *ticks*, never to another that got its pid."""
+    if start_ticks(pid) == ticks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+async def _adopted(container: RunningContainer) -> bool:
+    deadline = time.monotonic() + ADOPTION_SECONDS
+    while not container.take_up():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+def _attempts(directory: Path) -> list[int]:
+    return sorted(int(path.name.split(".")[0]) for path in directory.glob("*.spec.json"))
+
+
+def _forget_attempts(directory: Path, before: int) -> None:
+    for attempt in _attempts(directory):
+        if attempt < before:
+            for path in directory.glob(f"{attempt}.*"):
+                path.unlink(missing_ok=True)
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until *descriptor* has something to read or is at its end."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return content

@@ -1,0 +1,3 @@
+"""
+The kube-scheduler stand-in: queue, cache, fit, extenders; `main` starts it.
+"""

@@ -1,0 +1,128 @@
+"""
+Tell the API and its users what became of an attempt.
+
+Owns the texts of refusals, the PodScheduled condition and the events Scheduled and FailedScheduling. Decides nothing.
+Source: k8s.io/kubernetes/pkg/scheduler/framework/types.go (FitError), pkg/scheduler/schedule_one.go
+(handleSchedulingFailure).
+"""
+
+import secrets
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from minicluster.client import ApiError, Client
+from minicluster.kubescheduler.fit import Misfit
+
+Object = dict[str, Any]
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+
+NONE_AVAILABLE = "0/{nodes} nodes are available:"
+NO_NODES = "no nodes available to schedule pods"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+SCHEDULED = "Successfully assigned {namespace}/{name} to {node}"
+
+
+def refusal_text(nodes: int, misfits: dict[str, Misfit]) -> str:
+    """
+    Return why no Node takes a Pod, each reason with the number of Nodes it holds for.
+
+    The same misfits give the same text, in whatever order they came: a text that changes would wake its own Pod for
+    ever.
+    """
+    head = NONE_AVAILABLE.format(nodes=nodes)
+    reasons = Counter(reason for misfit in misfits.values() for reason in misfit.reasons)
+    if reasons:
+        head += f" {_histogram(reasons)}."
+    resolvable = sum(1 for misfit in misfits.values() if misfit.is_resolvable)
+    preemption = Counter({NO_VICTIMS: resolvable, NOT_HELPFUL: nodes - resolvable})
+    return f"{head} preemption: {NONE_AVAILABLE.format(nodes=nodes)} {_histogram(+preemption)}."
+
+
+def _histogram(reasons: Counter[str]) -> str:
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+
+
+class Reports:
+    """What one scheduler writes about Pods."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._said: dict[str, str] = {}
+        """Pod uid to its last FailedScheduling text; the real recorder folds repetitions into a series too."""
+
+    async def scheduled(self, pod: Object, node: str) -> None:
+        """Record that *pod* has been given *node*."""
+        metadata = pod["metadata"]
+        self._said.pop(metadata["uid"], None)
+        text = SCHEDULED.format(namespace=metadata["namespace"], name=metadata["name"], node=node)
+        await self._event(pod, "Normal", "Scheduled", "Binding", text)
+
+    async def failed(self, pod: Object, reason: str, text: str) -> None:
+        """Record a failed attempt: an event once for each text, the condition when it changes."""
+        uid = pod["metadata"]["uid"]
+        if self._said.get(uid) != text:
+            self._said[uid] = text
+            await self._event(pod, "Warning", "FailedScheduling", "Scheduling", text)
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        known: Object = next((found for found in conditions if found["type"] == "PodScheduled"), {})
+        if (known.get("status"), known.get("reason"), known.get("message")) == ("False", reason, text):
+            return
+        moment = known.get("lastTransitionTime") if known.get("status") == "False" else None
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": text,
+            "lastProbeTime": None,
+            "lastTransitionTime": moment or _now("seconds"),
+        }
+        patch = {"status": {"$setElementOrder/conditions": [{"type": "PodScheduled"}], "conditions": [condition]}}
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
+        await self._send(self._client.patch(path, patch, "strategic"))
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of a Pod that is gone."""
+        self._said.pop(uid, None)
+
+    async def _event(self, pod: Object, kind: str, reason: str, action: str, text: str) -> None:
+        metadata, now = pod["metadata"], _now("microseconds")
+        scheduler = pod["spec"]["schedulerName"]
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
+            },
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "message": text[:1024],
+            "eventTime": now,
+            "firstTimestamp": None,
+            "lastTimestamp": None,
+            "source": {},
+            "reportingComponent": scheduler,
+            "reportingInstance": scheduler,
+        }
+        await self._send(self._client.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event))
+
+    async def _send(self, request: Any) -> None:
+        """Send what nothing depends on: a lost report is not an error of the attempt."""
+        try:
+            await request
+        except ApiError:
+            return
+
+
+def _now(precision: str) -> str:
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec=precision) + "Z"
