@@ -440,10 +440,12 @@ class Cluster:
             return await answer.text()
 
     async def restart(self, name: str) -> None:
-        """Start a service again after it was killed, and wait until it is ready."""
+        """Start a process again after it was killed, and wait until it is ready."""
         self._supervisor.restart(name)
         if name.startswith(("webhook", "scheduler", "monitor-", "plugin-")):
             await self.ready(name)
+        elif name == "apiserver":
+            await eventually(lambda: self.api.get("/version"), "the API server answers")
 
 
 @asynccontextmanager

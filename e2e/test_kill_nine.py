@@ -11,7 +11,10 @@ from invariants import environments_of
 from manifests import a_pod
 from minicluster.client import ApiError
 
-SERVICES = ("webhook", "scheduler", "plugin-node-a", "plugin-node-b", "monitor-node-a", "kubelet-node-a")
+SERVICES = (
+    *("webhook", "scheduler", "plugin-node-a", "plugin-node-b", "monitor-node-a"),
+    *("kubelet-node-a", "kube-scheduler", "apiserver"),
+)
 PODS = 6
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
 

@@ -65,6 +65,8 @@ class Calls:
         self._view = view
         self._mode = mode
         self._metrics = metrics
+        self._confirmed: set[str] = set()
+        """UIDs of Pods that are marked as allocated, or are about to be."""
         checkpoint = config.plugin_directory / FILE_NAME
         vgpu = Path(config.hook_path) / "vgpu"
         policy = grant_policy(config, found)
@@ -126,14 +128,24 @@ class Calls:
         self._metrics.pre_start_seconds.observe(time.monotonic() - began)
 
     async def confirm(self, pod: Pod) -> None:
-        """Mark *pod* as allocated, if it is not; a failure is logged."""
+        """
+        Mark *pod* as allocated, if it is not; a failure is logged.
+
+        Once in a Pod's life: the watch may still show it as it was before the mark.
+        """
         patch = confirmation(pod, self._node, self._vendor)
-        if patch is None:
+        if patch is None or pod.uid in self._confirmed:
             return
+        self._confirmed.intersection_update(self._view.pods)
+        self._confirmed.add(pod.uid)
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
                 await self._view.patch_pod(pod, patch)
+        except asyncio.CancelledError:
+            self._confirmed.discard(pod.uid)
+            raise
         except (HamiError, TimeoutError) as error:
+            self._confirmed.discard(pod.uid)
             self._metrics.pod_confirmations.labels("error").inc()
             logger.warning("Pod not marked as allocated yet", pod=str(pod), error=str(error) or "no answer in time")
         else:
