@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import shutil
+import string
 import sys
 import time
 from collections.abc import Iterable
@@ -61,6 +62,16 @@ class Screen:
         for row in rows:
             grid.add_row(*row)
         self.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
+
+    def row(self, cells: Iterable[tuple[str | Text, int]], style: str = "") -> None:
+        """Print one row at once, each cell as wide as it says; a text that starts with `>` is right-aligned."""
+        line = Text("  ", style=style)
+        for cell, width in cells:
+            text = cell.copy() if isinstance(cell, Text) else Text(cell.removeprefix(">"))
+            text.pad_left(max(0, width - len(text))) if str(cell).startswith(">") else text.pad_right(width - len(text))
+            line.append_text(text).append("  ")
+        line.rstrip()
+        self.console.print(line, no_wrap=True)
 
     def promise(self, text: str, holds: bool) -> None:
         """Say whether one promise held, and remember it."""
@@ -128,25 +139,30 @@ class Demo:
         """Apply manifests, show each container's share as its Pod starts to run, and return the shares."""
         began = time.monotonic()
         made = [pod["metadata"]["name"] for name in manifests for pod in await self.cluster.apply(EXAMPLES / name)]
-        rows: list[tuple[str | Text, ...]] = []
+        heads = (
+            ("Pod", 15),
+            ("container", 9),
+            ("node", 6),
+            ("device", 6),
+            (">memory", 9),
+            (">cores", 5),
+            (">runs after", 10),
+        )
+        self.screen.row([("", 1), *heads], style="dim")
         shares: list[Placed] = []
         for name in made:
             pod = await self.cluster.pod_in_phase(name, "Running")
-            seconds = time.monotonic() - began
+            after = f"{time.monotonic() - began:.1f} s"
             for row in placed(pod):
                 shares.append(row)
-                rows.append((*self.row_of(row), f"{seconds:.1f} s"))
-        columns = ("", "Pod", "container", "node", "device", ">memory", ">cores", ">running after")
-        self.screen.table(columns, rows)
+                letter = self.letters.setdefault(row.pod, string.ascii_lowercase[len(self.letters)])
+                cores = f"{row.share.core_percent} %" if row.share.core_percent else "–"
+                cells = (row.pod, row.container, row.node, str(self.devices[row.share.uuid].index))
+                amounts = (f">{row.share.memory_mib} MiB", f">{cores}", f">{after}")
+                widths = [width for _, width in heads]
+                mark = Text(letter, style=self.colour(letter))
+                self.screen.row([(mark, 1), *zip((*cells, *amounts), widths, strict=True)])
         return shares
-
-    def row_of(self, row: Placed) -> tuple[str | Text, ...]:
-        """Return the cells of one share."""
-        letter = self.letters.setdefault(row.pod, "abcdefghijklmnopqrstuvwxyz"[len(self.letters)])
-        device = self.devices[row.share.uuid]
-        cores = f"{row.share.core_percent} %" if row.share.core_percent else "–"
-        mark = Text(letter, style=self.colour(letter))
-        return mark, row.pod, row.container, row.node, str(device.index), f"{row.share.memory_mib} MiB", cores
 
     @staticmethod
     def colour(letter: str) -> str:
@@ -276,7 +292,7 @@ class Demo:
         pod = await self.cluster.pod("large")
         self.screen.note(f"large is {pod['status']['phase']}")
         for event in events:
-            self.screen.console.print(Text(f"           {event['reason']}: {event['message']}", style="white"))
+            self.screen.console.print(Padding(f"{event['reason']}: {event['message']}", (0, 0, 0, 11)))
         text = " ".join(event["message"] for event in events)
         self.screen.promise("its Event names HAMi's reason", "CardInsufficientMemory" in text)
         await self.cluster.delete_pod("resident")
