@@ -222,6 +222,7 @@ class Cluster:
                 f"--kubelet-socket={host / 'device-plugins/kubelet.sock'}",
                 f"--pod-resources-socket={host / 'pod-resources/kubelet.sock'}",
                 f"--cdi-root={host / 'cdi'}",
+                f"--lock-directory={host / 'vgpulock'}",
                 f"--library={NATIVE / 'libvgpu.so'}",
                 f"--metrics-bind-address=127.0.0.1:{self.ports[f'plugin-{node.name}']}",
                 *self._flags.get("device-plugin", ()),

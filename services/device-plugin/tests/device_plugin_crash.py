@@ -51,7 +51,7 @@ def an_allocator(host: Path) -> IdentityAllocator:
         resource=RESOURCE,
         vendor=nvidia.vendor(NvidiaConfig(resource_count_name=RESOURCE)),
         cdi_root=host / "cdi",
-        policy=GrantPolicy(hook_path=str(host / "hook")),
+        policy=GrantPolicy(hook_path=str(host / "hook"), lock_directory=str(host / "lock")),
         offered=frozenset({A100, T4}),
     )
 

@@ -56,6 +56,7 @@ class PluginProcess:
             f"--kubelet-socket={self.kubelet.socket}",
             f"--pod-resources-socket={self.kubelet.pod_resources_socket}",
             f"--cdi-root={self.host / 'cdi'}",
+            f"--lock-directory={self.host / 'lock'}",
             f"--library={self.host / 'library.so'}",
             "--metrics-bind-address=127.0.0.1:0",
             *self._flags,

@@ -12,7 +12,7 @@ import pytest
 from device_plugin_apiserver import ApiServer
 
 from hami_device_plugin import lock
-from hami_device_plugin.allocation import Grant, GrantPolicy
+from hami_device_plugin.allocation import LOCK_DIRECTORY, Grant, GrantPolicy
 from hami_device_plugin.kube import NodeKube
 from hami_device_plugin.library import host_library
 from hami_device_plugin.lock import LockAllocator
@@ -43,6 +43,7 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
     )
     policy = GrantPolicy(
         hook_path=str(hook_path),
+        lock_directory=f"{hook_path}/lock",
         list_strategies=tuple(case["device_list_strategy"]),
         is_oversubscribed=case["device_memory_scaling"] > 1,
         lib_cuda_log_level=case["lib_cuda_log_level"],
@@ -71,7 +72,7 @@ def as_in_vectors(grants: Sequence[Grant], hook_path: Path) -> Any:
         }
         for grant in grants
     ]
-    text = json.dumps(answers).replace(str(hook_path), "<HOOK_PATH>")
+    text = json.dumps(answers).replace(f"{hook_path}/lock", LOCK_DIRECTORY).replace(str(hook_path), "<HOOK_PATH>")
     return json.loads(re.sub(rf"/vgpu/{UUID4.pattern}\.cache", "/vgpu/<uuid>.cache", text))
 
 

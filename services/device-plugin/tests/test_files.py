@@ -235,6 +235,18 @@ def test_device_nodes_are_passed_on_request():
     ] == [(node.container_path, node.host_path) for node in a_grant(policy).device_nodes]
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"), [({}, "/tmp/vgpulock"), ({"lock_directory": "/run/lock"}, "/run/lock")]
+)
+def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(changes: dict[str, str], expected: str):
+    """HAMi's library knows one path, so only the host's side may change."""
+    mounts = a_grant(a_policy(**changes)).mounts
+
+    assert [Mount("/tmp/vgpulock", expected, is_read_only=False)] == [
+        mount for mount in mounts if mount.container_path == "/tmp/vgpulock"
+    ]
+
+
 def test_licence_is_mounted_where_it_exists():
     """With its validator, after everything else."""
     mounts = a_grant(a_policy(is_licensed=True)).mounts

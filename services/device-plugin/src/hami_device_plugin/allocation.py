@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hamicommon.model import Share
 
 LOCK_DIRECTORY = "/tmp/vgpulock"
-"""The same on the host and in the container; the library's lock file is in it."""
+"""Where HAMi's library keeps its lock file: in the container always, on the host unless another is configured."""
 PRELOAD_FILE = "/etc/ld.so.preload"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 VOLUME_ROOT = "/var/run/nvidia-container-devices"
@@ -56,6 +56,8 @@ class GrantPolicy:
 
     hook_path: str
     """Root on the host and in the container; files are below `<hook_path>/vgpu`."""
+    lock_directory: str = LOCK_DIRECTORY
+    """What containers have at LOCK_DIRECTORY, on the host."""
     list_strategies: tuple[str, ...] = (ENVVAR,)
     is_oversubscribed: bool = False
     """Device memory is scaled by more than 1."""
@@ -157,7 +159,7 @@ def _vgpu_mounts(container: Container, policy: GrantPolicy, library: str) -> tup
     mounts = [
         Mount(f"{root}/libvgpu.so", library, is_read_only=True),
         Mount(root, directory, is_read_only=False),
-        Mount(LOCK_DIRECTORY, LOCK_DIRECTORY, is_read_only=False),
+        Mount(LOCK_DIRECTORY, policy.lock_directory, is_read_only=False),
     ]
     if not container.is_control_disabled:
         mounts.append(Mount(PRELOAD_FILE, f"{root}/ld.so.preload", is_read_only=True))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hami_device_plugin import __version__
-from hami_device_plugin.allocation import ENVVAR
+from hami_device_plugin.allocation import ENVVAR, LOCK_DIRECTORY
 from hamicommon.runtime import flags
 
 DEFAULT_KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
@@ -50,6 +50,12 @@ FLAGS = (
         env=("POD_RESOURCES_SOCKET",),
     ),
     Flag("cdi-root", "/var/run/cdi", "directory the container runtime reads CDI specs from", env=("CDI_ROOT",)),
+    Flag(
+        "lock-directory",
+        LOCK_DIRECTORY,
+        f"host directory that containers get at {LOCK_DIRECTORY}, for the library's lock file",
+        env=("HAMI_LOCK_DIRECTORY",),
+    ),
     Flag(
         "allocation",
         AUTO,

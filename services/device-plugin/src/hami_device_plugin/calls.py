@@ -187,6 +187,7 @@ def grant_policy(config: Config, found: Sequence[FoundDevice]) -> GrantPolicy:
     is_passing = config.is_passing_device_nodes
     return GrantPolicy(
         hook_path=config.hook_path,
+        lock_directory=config.lock_directory,
         list_strategies=config.list_strategies,
         is_oversubscribed=config.sharing.memory_scaling > 1,
         lib_cuda_log_level=config.lib_cuda_log_level,

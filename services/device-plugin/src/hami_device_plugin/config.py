@@ -53,6 +53,7 @@ class Config:
     kubelet_socket: str
     pod_resources_socket: str
     cdi_root: str
+    lock_directory: str
     allocation: str
     library: str
     metrics_bind_address: str
@@ -142,6 +143,7 @@ class _Loader:
             kubelet_socket=self._text("kubelet-socket"),
             pod_resources_socket=self._text("pod-resources-socket"),
             cdi_root=self._text("cdi-root"),
+            lock_directory=self._text("lock-directory"),
             allocation=self._choice("allocation", (AUTO, IDENTITY, LOCK)),
             library=self._text("library"),
             metrics_bind_address=self._text("metrics-bind-address"),

@@ -19,7 +19,6 @@ from typing import Any
 
 from hami_device_plugin import cdi
 from hami_device_plugin.allocation import (
-    LOCK_DIRECTORY,
     VISIBLE_DEVICES,
     Container,
     Grant,
@@ -149,7 +148,7 @@ class IdentityAllocator:
         """
         Write what each container needs on the host, its spec last, and return whether a spec changed.
         """
-        make_world_writable(Path(LOCK_DIRECTORY))
+        make_world_writable(Path(self._policy.lock_directory))
         changed = False
         for device, container, shares in grants:
             region = device.removeprefix(cdi.DEVICE_PREFIX)

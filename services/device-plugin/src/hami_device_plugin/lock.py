@@ -18,7 +18,6 @@ from pathlib import Path
 import structlog
 
 from hami_device_plugin.allocation import (
-    LOCK_DIRECTORY,
     Container,
     Grant,
     GrantPolicy,
@@ -147,7 +146,7 @@ class LockAllocator:
 
     def _grant(self, container: Container, shares: ContainerShares) -> Grant:
         recreate(Path(container_directory(self._policy.hook_path, container.pod_uid, container.name)))
-        make_world_writable(Path(LOCK_DIRECTORY))
+        make_world_writable(Path(self._policy.lock_directory))
         return allocate(shares, container, self._policy, library=self._world.library(), region=str(uuid.uuid4()))
 
     def _to_allocate(self, pod: Pod) -> PodShares:
