@@ -74,7 +74,9 @@ def test_an_error_names_its_flag(arguments: list[str], message: str, capsys: pyt
         a_parser().parse_args(arguments)
 
     assert 2 == left.value.code
-    assert message in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert 1 == shown.count("\n")
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"]])
@@ -92,7 +94,18 @@ def test_help_says_which_flags_do_nothing(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         a_parser().parse_args(["--help"])
 
-    assert "no effect: no limit here" in capsys.readouterr().out
+    _, _, ignored = capsys.readouterr().out.partition("accepted without effect:")
+    assert ["--kube-qps", "VALUE", "no", "limit", "here"] == ignored.split()[:5]
+
+
+def test_help_says_defaults_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """A boolean in Go's spelling, and nothing where nothing is the default."""
+    with pytest.raises(SystemExit):
+        a_parser().parse_args(["--help"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "elect (default: false)" in shown
+    assert "the service account -v" in shown
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
         pods.replace([a_pod(index) for index in range(CONTAINERS)])
         monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, EightDevices())
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(MonitorCollector(monitor.observe, monitor.status, "bench"))
+        registry.register(MonitorCollector(monitor.observe, monitor.status))
         app = http.application("bench", "0", live=monitor.live, ready=monitor.ready, registry=registry)
         server = await http.serve(app, "127.0.0.1:0")
         driver = asyncio.create_task(monitor.follow_driver())

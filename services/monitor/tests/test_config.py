@@ -2,7 +2,8 @@
 
 import pytest
 
-from hami_monitor.config import Config, ConfigError, config
+from hami_monitor.config import Config, read_config
+from hamicommon.config import ConfigError
 
 ENVIRONMENT = {"NODE_NAME": "n1", "HOOK_PATH": "/usr/local/vgpu"}
 
@@ -11,14 +12,14 @@ def test_defaults_are_hamis():
     """Port 9394, five minutes, five seconds, no legacy names."""
     expected = Config("n1", "/usr/local/vgpu", 300.0, 5.0, ":9394", False, "", 0)
 
-    assert expected == config([], ENVIRONMENT, "1.0")
+    assert expected == read_config([], ENVIRONMENT)
 
 
 def test_flags_of_hamis_chart_are_understood():
     """What the chart passes, in Go's spelling, with klog's flags among them."""
     arguments = ["--metrics-bind-address=:9999", "--legacy-metrics", "-v=4", "--logtostderr=true", "--kubeconfig", "/k"]
 
-    settings = config(arguments, ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": "2m"}, "1.0")
+    settings = read_config(arguments, ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": "2m"})
 
     assert Config("n1", "/usr/local/vgpu", 120.0, 5.0, ":9999", True, "/k", 4) == settings
 
@@ -26,7 +27,7 @@ def test_flags_of_hamis_chart_are_understood():
 @pytest.mark.parametrize("text", ["soon", "5", "-1m", "0s"])
 def test_bad_resync_interval_falls_back_with_a_warning(text):
     """As HAMi does; the warning says what was wrong and what is used."""
-    settings = config([], ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": text}, "1.0")
+    settings = read_config([], ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": text})
 
     assert 300.0 == settings.resync_seconds
     assert ["HAMI_RESYNC_INTERVAL" in warning and repr(text) in warning for warning in settings.warnings] == [True]
@@ -35,29 +36,29 @@ def test_bad_resync_interval_falls_back_with_a_warning(text):
 def test_everything_missing_is_named_at_once():
     """Two problems are two sentences, each with the variable."""
     with pytest.raises(ConfigError) as caught:
-        config([], {}, "1.0")
+        read_config([], {})
 
     assert ["NODE_NAME", "HOOK_PATH"] == [problem.split()[2] for problem in caught.value.problems]
 
 
 def test_hook_path_may_be_empty():
     """HAMi demands that the variable exists, not that it says anything."""
-    assert "" == config([], {"NODE_NAME": "n1", "HOOK_PATH": ""}, "1.0").hook_path
+    assert "" == read_config([], {"NODE_NAME": "n1", "HOOK_PATH": ""}).hook_path
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"]])
 def test_version_is_printed(arguments, capsys):
     """Both as a flag and, as HAMi has it, as a word of its own."""
     with pytest.raises(SystemExit) as left:
-        config(arguments, {}, "9.9")
+        read_config(arguments, {})
 
-    assert (0, "hami-monitor 9.9\n") == (left.value.code, capsys.readouterr().out)
+    assert (0, "hami-monitor 0.1.0\n") == (left.value.code, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("text", ["5", "0s", "-1s"])
 def test_interval_that_is_no_time_is_refused(text, capsys):
     """The message names the flag."""
     with pytest.raises(SystemExit):
-        config([f"--feedback-interval={text}"], ENVIRONMENT, "1.0")
+        read_config([f"--feedback-interval={text}"], ENVIRONMENT)
 
     assert "--feedback-interval" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 import pytest
 
 from hami_monitor.containers import ContainerKey
-from hami_monitor.families import HostDevice, Observation, build_family, families
+from hami_monitor.families import HostDevice, Observation, families
 from hami_monitor.pods import MonitoredPod
 from hami_monitor.usage import ContainerUsage, DeviceUsage
 from hamicommon.model import MigAllocation, MigPlacement, Share
@@ -53,10 +53,10 @@ def an_observation(**more):
     )
 
 
-def samples(observation, *, legacy=False):
+def samples(observation, *, has_legacy_names=False):
     """Return {name: [(labels, value), ...]} of everything that is exported."""
     found = {}
-    for family in families(observation, legacy=legacy):
+    for family in families(observation, has_legacy_names=has_legacy_names):
         found[family.name] = [(sample.labels, sample.value) for sample in family.samples]
     return found
 
@@ -115,7 +115,7 @@ def test_legacy_families_are_hamis():
     amounts = {"context": "60", "module": "10", "data": "25", "offset": "5"}
     observation = an_observation(host_devices=(a_host_device(),))
 
-    found = samples(observation, legacy=True)
+    found = samples(observation, has_legacy_names=True)
 
     assert {
         "HostGPUMemoryUsage": [(host, 500)],
@@ -204,17 +204,8 @@ def test_mig_instance_is_shown_once_it_exists():
     ids = {"gpu_instance_id": "4", "compute_instance_id": "0"}
     legacy = LEGACY_LABELS | {"vdeviceid": "1", "deviceuuid": "GPU-b", "instanceid": "4"}
 
-    found = samples(an_observation(usages={}, pods=(pod,)), legacy=True)
+    found = samples(an_observation(usages={}, pods=(pod,)), has_legacy_names=True)
 
     assert [(SHARE_LABELS | instance | ids, 1)] == found["hami_mig_device_info"]
     assert [(legacy, 1)] == found["MigInfo"]
     assert [] == found["hami_vgpu_memory_limit_bytes"]
-
-
-def test_build_family_has_hamis_labels():
-    """The one family without a zone."""
-    [sample] = build_family("1.2.3", "3.11.4", "linux/amd64").samples
-
-    assert ("hami_build_info", 1) == (sample.name, sample.value)
-    assert {"version", "revision", "build_date", "go_version", "compiler", "platform"} == set(sample.labels)
-    assert ("1.2.3", "python3.11.4") == (sample.labels["version"], sample.labels["go_version"])

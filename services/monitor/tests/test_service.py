@@ -378,4 +378,4 @@ async def test_missing_environment_is_named_completely():
     process = await asyncio.create_subprocess_exec(str(PROGRAM), env=environment, stderr=asyncio.subprocess.PIPE)
     _, errors = await process.communicate()
 
-    assert (1, 2) == (process.returncode, len(errors.splitlines()))
+    assert (1, 1) == (process.returncode, len(errors.splitlines()))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hami_scheduler.config import Config, ConfigurationError, read_config
+from hami_scheduler.config import Config, read_config
+from hamicommon.config import ConfigError
 from hamicommon.wire.version import WireVersion
 
 FILE = "--device-config-file=/etc/hami/device-config.yaml"
@@ -10,7 +11,7 @@ FILE = "--device-config-file=/etc/hami/device-config.yaml"
 
 def config(*arguments: str, **environment: str) -> Config:
     """Return what a command line means."""
-    return read_config([FILE, *arguments], environment, "1.2.3", "host-1")
+    return read_config([FILE, *arguments], environment, "host-1")
 
 
 def test_defaults_are_hamis() -> None:
@@ -68,9 +69,9 @@ def test_arguments_of_hamis_chart_are_accepted() -> None:
 
 def test_every_problem_is_told_at_once() -> None:
     """Nobody starts the process four times to learn four things."""
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigError) as caught:
         read_config(
-            ["--cert_file=x", "--leader-elect"], {"HAMI_WIRE_VERSION": "1.0", "HAMI_NODELOCK_EXPIRE": "soon"}, "1", "h"
+            ["--cert_file=x", "--leader-elect"], {"HAMI_WIRE_VERSION": "1.0", "HAMI_NODELOCK_EXPIRE": "soon"}, "h"
         )
 
     for part in (

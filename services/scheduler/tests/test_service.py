@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hami_scheduler import extender
+from hami_scheduler import __version__, extender
 from hami_scheduler.config import Config
 from hami_scheduler.http import BODY_LIMIT_BYTES
 from hami_scheduler.main import Service
@@ -23,6 +23,7 @@ from hamicommon.runtime.kube import Kube
 from .api_server import ApiServer, an_api_server
 from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod, vendors
 
+PROGRAM = Path(sys.executable).with_name("hami-scheduler")
 IDENTITY = {"hami_io__node_allocation": "identity"}
 SHARE = "GPU-a,NVIDIA,1000,0:;"
 
@@ -87,7 +88,7 @@ async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **set
     config = Config(**{**defaults, **settings})
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(await Kube.connect(api.kubeconfig(folder), "test"))
-        service = Service(config, "1.2.3", kube, vendors())
+        service = Service(config, kube, vendors())
         port, metrics_port = await service.start(stack)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         actors = [asyncio.create_task(actor) for actor in service.actors()]
@@ -535,7 +536,7 @@ async def test_health_and_version_are_served(scheduler: Running) -> None:
     """The chart's probes ask for these."""
     for path in ("/livez", "/healthz", "/readyz"):
         assert 200 == (await scheduler.get(scheduler.url + path))[0]
-    assert "1.2.3" in (await scheduler.get(scheduler.url + "/version"))[1]
+    assert __version__ in (await scheduler.get(scheduler.url + "/version"))[1]
 
 
 async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Running) -> None:
@@ -641,25 +642,23 @@ async def test_body_beyond_the_limit_is_an_error_that_says_what_to_do(scheduler:
     ("arguments", "code", "text"),
     [
         pytest.param(["--version"], 0, "hami-scheduler 0.", id="version"),
-        pytest.param([], 2, "--device-config-file is empty", id="no settings"),
-        pytest.param(["--device-config-file=/nowhere.yaml"], 1, "/nowhere.yaml cannot be read", id="no such file"),
+        pytest.param([], 1, "--device-config-file: is required", id="no settings"),
+        pytest.param(["--device-config-file=/nowhere.yaml"], 1, "/nowhere.yaml: No such file", id="no such file"),
         pytest.param(["--no-such-flag"], 2, "unknown flag", id="unknown flag"),
     ],
 )
 async def test_process_that_cannot_start_says_why(arguments: list[str], code: int, text: str) -> None:
     """One line and an exit code."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hami_scheduler.main", *arguments), stdout=PIPE, stderr=STDOUT
-    )
+    process = await asyncio.create_subprocess_exec(*(PROGRAM, *arguments), stdout=PIPE, stderr=STDOUT)
     output, _ = await process.communicate()
 
-    assert (code, True) == (process.returncode, text in output.decode()), output
+    assert (code, True, 1) == (process.returncode, text in output.decode(), output.count(b"\n")), output
 
 
 async def test_process_serves_and_drains_on_sigterm(api: ApiServer, tmp_path: Path) -> None:
     """From start to stop as its container runs it."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hami_scheduler.main", f"--kubeconfig={api.kubeconfig(tmp_path)}"),
+        *(PROGRAM, f"--kubeconfig={api.kubeconfig(tmp_path)}"),
         f"--device-config-file={VECTORS / 'device-config-default.yaml'}",
         *("--http_bind=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"),
         stdout=PIPE,

@@ -4,7 +4,8 @@ The webhook's flags: HAMi's scheduler's command line starts it unchanged.
 
 import pytest
 
-from hami_webhook.config import Config, SettingsError, read_config
+from hami_webhook.config import Config, read_config
+from hamicommon.config import ConfigError
 
 
 def test_the_charts_scheduler_arguments_are_taken() -> None:
@@ -51,7 +52,7 @@ def test_defaults_are_hamis() -> None:
 
 def test_every_contradiction_is_reported_at_once() -> None:
     """One start shows all that is wrong."""
-    with pytest.raises(SettingsError) as raised:
+    with pytest.raises(ConfigError) as raised:
         read_config(["--cert_file=/tls.crt"])
 
     assert (

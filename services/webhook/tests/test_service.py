@@ -24,6 +24,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+PROGRAM = Path(sys.executable).with_name("hami-webhook")
+
 PodBuilder = Callable[..., dict[str, Any]]
 
 
@@ -51,7 +53,7 @@ async def a_service(
 ) -> AsyncIterator[Service]:
     """Start the service on free ports and end it with SIGTERM."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from hami_webhook.main import main; main()", "--http_bind=127.0.0.1:0"),
+        *(PROGRAM, "--http_bind=127.0.0.1:0"),
         *("--metrics-bind-address=", "--scheduler-name=hami-scheduler", f"--device-config-file={device_config_file}"),
         *flags,
         stderr=asyncio.subprocess.PIPE,
@@ -160,7 +162,7 @@ async def test_a_wrong_device_config_is_one_line_and_exit_code_one(tmp_path: Pat
     config = tmp_path / "device-config.yaml"
     config.write_text("nvidia: {memoryFactor: x, overwriteEnv: 7}\n")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from hami_webhook.main import main; main()", f"--device-config-file={config}"),
+        *(PROGRAM, f"--device-config-file={config}"),
         stderr=asyncio.subprocess.PIPE,
     )
     _, err = await process.communicate()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from hami_device_plugin import __version__
 from hami_device_plugin.allocation import ENVVAR, LOCK_DIRECTORY
+from hami_device_plugin.mode import AUTO
 from hamicommon.runtime import flags
 
 DEFAULT_KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
-PROG = "hami-device-plugin"
-AUTO, IDENTITY, LOCK = "auto", "identity", "lock"
+NAME = "hami-device-plugin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,26 +171,24 @@ IGNORED_FLAGS = {
     "cdi-annotation-prefix": "CDI annotations are not written",
     "nvidia-cdi-hook-path": "no CDI hook is written",
     "nvidia-ctk-path": "no CDI hook is written",
+    "disable-core-limit": "set nvidia.disableCoreLimit in the device config",
 }
-IGNORED_BOOL_FLAGS = {"disable-core-limit": "set nvidia.disableCoreLimit in the device config"}
+IGNORED_BOOL_FLAGS = frozenset({"disable-core-limit"})
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     Return the flags in *arguments*; a flag that is not given is None. Leaves the process on `--help` or an error.
     """
-    parser = flags.parser(PROG, __version__, "Offer this Node's NVIDIA devices to the kubelet and hand out shares.")
+    parser = flags.parser(NAME, __version__, "Hands granted shares to containers: the kubelet device plugin.")
     for flag in FLAGS:
         names = [f"--{name}" for name in (flag.name, *flag.aliases)]
         if flag.is_bool:
             parser.bool_flags.update(names)
         shown = f"{flag.help} [{', '.join(f'${name}' for name in flag.env)}]" if flag.env else flag.help
         shown = f"{shown} (default: {flag.default})" if flag.default else shown
-        parser.add_argument(*names, default=argparse.SUPPRESS, metavar=flag.name.upper().replace("-", "_"), help=shown)
+        parser.add_argument(*names, default=argparse.SUPPRESS, metavar="BOOL" if flag.is_bool else None, help=shown)
     for name, reason in IGNORED_FLAGS.items():
-        parser.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="IGNORED", help=f"no effect: {reason}")
-    for name, reason in IGNORED_BOOL_FLAGS.items():
-        parser.bool_flags.add(f"--{name}")
-        parser.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="IGNORED", help=f"no effect: {reason}")
+        flags.ignored_flag(parser, f"--{name}", reason, is_bool=name in IGNORED_BOOL_FLAGS)
     found: argparse.Namespace = parser.parse_args(arguments)
     return found

@@ -16,17 +16,10 @@ from typing import Any
 import yaml
 
 from hami_device_plugin.allocation import ENVVAR, VOLUME_MOUNTS
-from hami_device_plugin.arguments import (
-    AUTO,
-    DEFAULT_KUBELET_SOCKET,
-    FLAGS,
-    IDENTITY,
-    IGNORED_BOOL_FLAGS,
-    IGNORED_FLAGS,
-    LOCK,
-)
+from hami_device_plugin.arguments import DEFAULT_KUBELET_SOCKET, FLAGS, IGNORED_FLAGS
 from hami_device_plugin.health import HealthPolicy, health_policy
 from hami_device_plugin.inventory import SharingPolicy
+from hami_device_plugin.mode import AUTO, IDENTITY, LOCK
 from hamicommon.config import ConfigError, DeviceConfig, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
 from hamicommon.wire.device_lists import parse_bool
@@ -262,10 +255,9 @@ class _Loader:
     def _warnings(self) -> list[str]:
         self._choice("mig-strategy", ("none",))
         self._choice("device-discovery-strategy", ("auto", "nvml"))
-        ignored = IGNORED_FLAGS | IGNORED_BOOL_FLAGS
         return [
             f"--{name} has no effect: {reason}"
-            for name, reason in ignored.items()
+            for name, reason in IGNORED_FLAGS.items()
             if name.replace("-", "_") in self._arguments
         ]
 

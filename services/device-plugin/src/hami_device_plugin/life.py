@@ -15,7 +15,6 @@ from pathlib import Path
 import structlog
 
 from hami_device_plugin import __version__, library
-from hami_device_plugin.arguments import AUTO, IDENTITY, LOCK
 from hami_device_plugin.calls import Calls
 from hami_device_plugin.cdi import KIND
 from hami_device_plugin.config import Config
@@ -32,7 +31,7 @@ from hami_device_plugin.kubelet import (
     socket_identity,
 )
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.mode import Mode, choose, versions
+from hami_device_plugin.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
 from hami_device_plugin.nvml import Nvml, NvmlError, Sickness
 from hami_device_plugin.registration import Standing, reason_to_register
 from hami_device_plugin.upkeep import Upkeep

@@ -10,18 +10,18 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import structlog
 
 from hami_device_plugin import __version__
-from hami_device_plugin.arguments import PROG, parse_arguments
+from hami_device_plugin.arguments import NAME, parse_arguments
 from hami_device_plugin.config import Config, load
 from hami_device_plugin.life import Life
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.nvml import NvmlError
+from hamicommon.config import ConfigError
 from hamicommon.errors import HamiError
 from hamicommon.runtime import http, logs, process
 from hamicommon.runtime.kube import Kube
@@ -37,9 +37,10 @@ logger = structlog.get_logger()
 class Plugin:
     """The process's one plugin; it has at most one life at a time."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        """Run with *arguments*."""
+    def __init__(self, arguments: argparse.Namespace, config: Config) -> None:
+        """Run with *config*; its files and *arguments* are read again at SIGHUP."""
         self._arguments = arguments
+        self._config = config
         self._metrics = Metrics()
         self._life: Life | None = None
         self._hangup = asyncio.Event()
@@ -49,20 +50,21 @@ class Plugin:
         Live until cancelled.
 
         Raises:
-            ConfigError: the settings are wrong at the start; later the last good ones stay.
+            KubeConfigError: there is no way to an API server.
             NvmlError: the driver cannot be used, and is not to be waited for.
+            ServeError: the address is not usable.
         """
-        config = load(self._arguments, os.environ, read_file)
+        config = self._config
         for warning in config.warnings:
             logger.warning("Part of the settings has no effect", what=warning)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
         async with AsyncExitStack() as stack:
             if config.metrics_bind_address:
-                app = http.application(PROG, __version__, ready=self._not_ready, registry=self._metrics.registry)
+                app = http.application(NAME, __version__, ready=self._not_ready, registry=self._metrics.registry)
                 server = await http.serve(app, config.metrics_bind_address)
                 logger.info("Serving health and metrics", address=config.metrics_bind_address, port=server.port)
                 stack.push_async_callback(server.close)
-            kube = await stack.enter_async_context(await Kube.connect(config.kubeconfig, f"{PROG}/{__version__}"))
+            kube = await stack.enter_async_context(await Kube.connect(config.kubeconfig, f"{NAME}/{__version__}"))
             await self._live(config, kube)
 
     async def _live(self, config: Config, kube: Kube) -> None:
@@ -123,10 +125,12 @@ def read_file(path: str) -> str | None:
         return None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run the plugin and return the process's exit code.
-    """
-    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    logs.configure(parsed.verbosity)
-    return process.run(lambda: Plugin(parsed).run(), PROG)
+def main() -> int:
+    """Run `hami-device-plugin` and return its exit code."""
+    arguments = parse_arguments(sys.argv[1:])
+    try:
+        config = load(arguments, os.environ, read_file)
+    except ConfigError as error:
+        return process.refuse(NAME, error)
+    logs.configure(config.verbosity)
+    return process.run(Plugin(arguments, config).run, NAME)

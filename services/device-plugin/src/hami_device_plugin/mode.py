@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hami_device_plugin.arguments import AUTO, IDENTITY, LOCK
-
+AUTO, IDENTITY, LOCK = "auto", "identity", "lock"
 RUNTIMES_WITH_CDI: Mapping[str, tuple[int, int]] = {"containerd": (2, 0), "cri-o": (1, 23), "minicluster": (0, 0)}
 """
 First version that resolves CDI names unless it is told not to; the last one is the embedded cluster's.

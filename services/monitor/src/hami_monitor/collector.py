@@ -5,43 +5,32 @@ Owns the assembly of one exposition. Decides nothing: `families` and `status` sa
 provides the functions that look.
 """
 
-import platform
-import sys
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from hami_monitor.families import Observation, build_family, families
+from hami_monitor import __version__
+from hami_monitor.families import Observation, families
 from hami_monitor.status import MonitorStatus, status_families
-
-_GO_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+from hamicommon.runtime.build import build_family
 
 
 class MonitorCollector(Collector):
     """What the registry asks on each scrape."""
 
     def __init__(
-        self,
-        observe: Callable[[], Observation],
-        status: Callable[[], MonitorStatus],
-        version: str,
-        *,
-        legacy: bool = False,
+        self, observe: Callable[[], Observation], status: Callable[[], MonitorStatus], *, has_legacy_names: bool = False
     ) -> None:
-        """Ask *observe* and then *status*, which also counts what *observe* refused; *legacy* adds the old names."""
+        """Ask *observe*, then *status*, which counts what that refused; *has_legacy_names* adds HAMi's up to 2.8."""
         self._observe = observe
         self._status = status
-        self._version = version
-        self._legacy = legacy
+        self._has_legacy_names = has_legacy_names
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        machine = platform.machine()
-        yield build_family(
-            self._version, platform.python_version(), f"{sys.platform}/{_GO_MACHINES.get(machine, machine)}"
-        )
-        yield from families(self._observe(), legacy=self._legacy)
+        yield build_family(__version__)
+        yield from families(self._observe(), has_legacy_names=self._has_legacy_names)
         yield from status_families(self._status())
 
     def describe(self) -> Iterator[Metric]:

@@ -9,37 +9,16 @@ from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hamicommon.errors import HamiError
-from hamicommon.runtime.flags import FlagParser, bool_flag, duration, ignored_flag, parser
+from hami_monitor import __version__
+from hamicommon.config import ConfigError
+from hamicommon.runtime.flags import FlagParser, bool_flag, duration, parser
+from hamicommon.runtime.hami_flags import accept_klog_flags
 
 NAME = "hami-monitor"
 DESCRIPTION = (
     "Exports what each container uses of the devices of its Node, and keeps neighbours out of each other's way."
 )
 RESYNC_SECONDS = 300.0
-KLOG_FLAGS = {
-    "--add_dir_header": True,
-    "--alsologtostderr": True,
-    "--log_backtrace_at": False,
-    "--log_dir": False,
-    "--log_file": False,
-    "--log_file_max_size": False,
-    "--logtostderr": True,
-    "--one_output": True,
-    "--skip_headers": True,
-    "--skip_log_headers": True,
-    "--stderrthreshold": False,
-    "--vmodule": False,
-}
-"""Where klog writes, and whether the flag is a boolean. Source: https://pkg.go.dev/k8s.io/klog/v2#InitFlags"""
-
-
-class ConfigError(HamiError):
-    """The environment cannot be used; `problems` has one sentence for each thing that is wrong."""
-
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +34,7 @@ class Config:
     round_seconds: float = 5.0
     """Time between two rounds of scan and feedback."""
     metrics_bind_address: str = ":9394"
-    legacy_metrics: bool = False
+    has_legacy_metrics: bool = False
     """Also export the metric names HAMi used up to 2.8."""
     kubeconfig: str = ""
     verbosity: int = 0
@@ -63,28 +42,15 @@ class Config:
     """Settings that are wrong but have a safe meaning, to be logged once."""
 
 
-def flags(version: str) -> FlagParser:
-    """Return the parser of the command line."""
-    result = parser(NAME, version, DESCRIPTION)
-    result.add_argument("--metrics-bind-address", default=":9394", help="host:port of /metrics and the probes")
-    bool_flag(result, "--legacy-metrics", default=False, help="export the metric names of HAMi up to 2.8, too")
-    result.add_argument(
-        "--feedback-interval", type=_positive_duration, default=5.0, help="time between two rounds, such as 5s"
-    )
-    for name, is_bool in KLOG_FLAGS.items():
-        ignored_flag(result, name, "logs go to stderr", is_bool=is_bool)
-    return result
-
-
-def config(arguments: Sequence[str], environment: Mapping[str, str], version: str) -> Config:
+def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
     """
     Return the settings in *arguments* and *environment*.
 
     Raises:
         ConfigError: NODE_NAME or HOOK_PATH is missing. HOOK_PATH may be empty, as HAMi allows.
-        SystemExit: a flag is wrong or only the version was asked for; it has been printed.
+        SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
     """
-    given = flags(version).parse_args(arguments)
+    given = _flags().parse_args(arguments)
     problems = []
     if not environment.get("NODE_NAME"):
         problems.append("environment variable NODE_NAME is missing: set it to the Node's name (spec.nodeName)")
@@ -99,11 +65,20 @@ def config(arguments: Sequence[str], environment: Mapping[str, str], version: st
         resync_seconds=resync_seconds,
         round_seconds=given.feedback_interval,
         metrics_bind_address=given.metrics_bind_address,
-        legacy_metrics=given.legacy_metrics,
+        has_legacy_metrics=given.legacy_metrics,
         kubeconfig=given.kubeconfig,
         verbosity=given.verbosity,
         warnings=warnings,
     )
+
+
+def _flags() -> FlagParser:
+    flags = parser(NAME, __version__, DESCRIPTION)
+    flags.add_argument("--metrics-bind-address", default=":9394", help="host:port of /metrics and the probes")
+    bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
+    flags.add_argument("--feedback-interval", type=_positive_duration, default="5s", help="time between two rounds")
+    accept_klog_flags(flags)
+    return flags
 
 
 def _resync(text: str) -> tuple[float, tuple[str, ...]]:

@@ -191,29 +191,19 @@ LEGACY_SHARE_FAMILIES = (
 )
 
 
-def families(observation: Observation, *, legacy: bool = False) -> list[Metric]:
-    """Return every family of *observation*, with *legacy* also those under the names HAMi used up to 2.8."""
+def families(observation: Observation, *, has_legacy_names: bool = False) -> list[Metric]:
+    """Return every family of *observation*, with *has_legacy_names* also those under the names HAMi used up to 2.8."""
     shown = list(_shown_devices(observation))
-    host_families = HOST_FAMILIES + (LEGACY_HOST_FAMILIES if legacy else ())
-    share_families = SHARE_FAMILIES + (LEGACY_SHARE_FAMILIES if legacy else ())
+    host_families = HOST_FAMILIES + (LEGACY_HOST_FAMILIES if has_legacy_names else ())
+    share_families = SHARE_FAMILIES + (LEGACY_SHARE_FAMILIES if has_legacy_names else ())
     result: list[Metric] = [
         *(_host_family(family, observation) for family in host_families),
         *(_filled(f.name, f.documentation, f.labels, ((s.labels, f.value(s)) for s in shown)) for f in share_families),
         _mig_family(observation),
     ]
-    return [*result, _legacy_memory_family(shown), _legacy_mig_family(observation)] if legacy else result
-
-
-def build_family(version: str, python_version: str, platform: str) -> Metric:
-    """
-    Return `hami_build_info`, whose value is always 1.
-
-    The label `go_version` names the language run time, as it does for HAMi. What is unknown is left empty.
-    """
-    labels = ("version", "revision", "build_date", "go_version", "compiler", "platform")
-    family = GaugeMetricFamily("hami_build_info", "Which build this is", labels=labels)
-    family.add_metric((version, "", "", f"python{python_version}", "cpython", platform), 1)
-    return family
+    if has_legacy_names:
+        result += [_legacy_memory_family(shown), _legacy_mig_family(observation)]
+    return result
 
 
 def _filled(

@@ -11,13 +11,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from importlib import metadata
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from hami_monitor import __version__
 from hami_monitor.collector import MonitorCollector
-from hami_monitor.config import NAME, Config, ConfigError, config
+from hami_monitor.config import NAME, Config, read_config
 from hami_monitor.containers import ContainerDirectory, abandoned
 from hami_monitor.directories import Directories
 from hami_monitor.families import HostDevice, Observation
@@ -27,6 +27,7 @@ from hami_monitor.nvml import DriverError, Nvml
 from hami_monitor.regions import Regions
 from hami_monitor.status import MonitorStatus
 from hami_monitor.usage import container_usage, feedback_state
+from hamicommon.config import ConfigError
 from hamicommon.runtime import http, logs, process
 from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.reflector import Backoff
@@ -41,14 +42,14 @@ class Monitor:
     """One life of the monitor: what it holds between rounds, scrapes and readings of the driver."""
 
     def __init__(
-        self, settings: Config, pods: Pods, nvml: Nvml, monotonic_seconds: Callable[[], float] = time.monotonic
+        self, config: Config, pods: Pods, nvml: Nvml, monotonic_seconds: Callable[[], float] = time.monotonic
     ) -> None:
         """Hold nothing yet; *monotonic_seconds* tells how time passes."""
         self._monotonic_seconds = monotonic_seconds
-        self._settings = settings
+        self._config = config
         self._pods = pods
         self._nvml = nvml
-        self._directories = Directories(settings.hook_path)
+        self._directories = Directories(config.hook_path)
         self._regions = Regions(self._directories.path)
         self._host_devices: tuple[HostDevice, ...] = ()
         self._device_order: dict[str, int] = {}
@@ -65,14 +66,14 @@ class Monitor:
             began = self._monotonic_seconds()
             await self.round()
             self._last_round = self._monotonic_seconds()
-            await asyncio.sleep(max(0.0, self._settings.round_seconds - (self._monotonic_seconds() - began)))
+            await asyncio.sleep(max(0.0, self._config.round_seconds - (self._monotonic_seconds() - began)))
 
     async def round(self) -> None:
         """Look at the directories, delete what is abandoned, and store what the containers' activity asks for."""
         directories = self._look()
         if directories is None:
             return
-        for directory in abandoned(directories, self._pods.cache(), time.time(), self._settings.resync_seconds):
+        for directory in abandoned(directories, self._pods.cache(), time.time(), self._config.resync_seconds):
             self._regions.forget(directory.key)
             await self._remove(directory)
         self._regions.store(plan_writes({key: feedback_state(region) for key, region in self._regions.read().items()}))
@@ -80,26 +81,26 @@ class Monitor:
 
     async def follow_driver(self) -> None:
         """Ask the driver once an interval, more and more rarely while it does not answer, until cancelled."""
-        backoff = Backoff(first_seconds=self._settings.round_seconds, last_seconds=60.0)
+        backoff = Backoff(first_seconds=self._config.round_seconds, last_seconds=60.0)
         while True:
             try:
                 self._host_devices = await self._nvml.devices()
             except DriverError as error:
                 self._host_devices = ()
                 self._report_driver(str(error))
-                await asyncio.sleep(backoff.next_seconds(at_least=self._settings.round_seconds))
+                await asyncio.sleep(backoff.next_seconds(at_least=self._config.round_seconds))
                 continue
             self._device_order = {device.uuid: device.index for device in self._host_devices}
             backoff.reset()
             self._report_driver(None)
-            await asyncio.sleep(self._settings.round_seconds)
+            await asyncio.sleep(self._config.round_seconds)
 
     def observe(self) -> Observation:
         """Return what a scrape shows now, regions that were made since the last round among it."""
         self._look()
         usages = {key: container_usage(region) for key, region in self._regions.read().items()}
         return Observation(
-            node_name=self._settings.node_name,
+            node_name=self._config.node_name,
             now_seconds=time.time(),
             pods=self._pods.shown(),
             usages=usages,
@@ -123,14 +124,14 @@ class Monitor:
     def live(self) -> str | None:
         """Return None while rounds are finished in time, else what is wrong."""
         silent_seconds = self._monotonic_seconds() - self._last_round
-        if silent_seconds > max(STALLED_SECONDS, 12 * self._settings.round_seconds):
+        if silent_seconds > max(STALLED_SECONDS, 12 * self._config.round_seconds):
             return f"the last round ended {silent_seconds:.0f} s ago"
         return None
 
     def ready(self) -> str | None:
         """Return None once scrapes show every container of the Node, else what is missing."""
         if not self._pods.synced.is_set():
-            return f"the Pods of node {self._settings.node_name} have not been listed yet"
+            return f"the Pods of node {self._config.node_name} have not been listed yet"
         return self._scan_problem or (None if self._rounds else "the first round has not ended yet")
 
     def close(self) -> None:
@@ -174,18 +175,24 @@ class Monitor:
         self._scan_problem = problem
 
 
-async def serve(settings: Config, version: str) -> None:
-    """Run one life of the monitor, until cancelled or an unknown error."""
-    for warning in settings.warnings:
+async def run(config: Config) -> None:
+    """
+    Serve until cancelled, or until an unknown error.
+
+    Raises:
+        KubeConfigError: there is no way to an API server.
+        ServeError: the address is not usable.
+    """
+    for warning in config.warnings:
         logger.warning("Setting ignored", problem=warning)
-    async with await Kube.connect(settings.kubeconfig or None, f"{NAME}/{version}") as kube:
-        pods = Pods(kube, settings.node_name)
-        monitor = Monitor(settings, pods, Nvml())
+    async with await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}") as kube:
+        pods = Pods(kube, config.node_name)
+        monitor = Monitor(config, pods, Nvml())
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(MonitorCollector(monitor.observe, monitor.status, version, legacy=settings.legacy_metrics))
-        app = http.application(NAME, version, live=monitor.live, ready=monitor.ready, registry=registry)
-        server = await http.serve(app, settings.metrics_bind_address)
-        logger.info("Serving", port=server.port, node=settings.node_name, hook_path=settings.hook_path)
+        registry.register(MonitorCollector(monitor.observe, monitor.status, has_legacy_names=config.has_legacy_metrics))
+        app = http.application(NAME, __version__, live=monitor.live, ready=monitor.ready, registry=registry)
+        server = await http.serve(app, config.metrics_bind_address)
+        logger.info("Serving", port=server.port, node=config.node_name, hook_path=config.hook_path)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(pods.run())
@@ -196,12 +203,11 @@ async def serve(settings: Config, version: str) -> None:
             monitor.close()
 
 
-def main() -> None:
-    """Run `hami-monitor`."""
-    version = metadata.version(NAME)
+def main() -> int:
+    """Run `hami-monitor` and return its exit code."""
     try:
-        settings = config(sys.argv[1:], os.environ, version)
+        config = read_config(sys.argv[1:], os.environ)
     except ConfigError as error:
-        sys.exit("\n".join(f"{NAME}: {problem}" for problem in error.problems))
-    logs.configure(settings.verbosity)
-    sys.exit(process.run(lambda: serve(settings, version), NAME))
+        return process.refuse(NAME, error)
+    logs.configure(config.verbosity)
+    return process.run(lambda: run(config), NAME)

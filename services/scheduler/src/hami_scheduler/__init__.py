@@ -1,0 +1,7 @@
+"""
+Places shares on devices: the extender of kube-scheduler.
+"""
+
+from importlib.metadata import version
+
+__version__ = version("hami-scheduler")

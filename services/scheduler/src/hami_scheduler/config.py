@@ -6,46 +6,32 @@ clock. Neighbours: `main` starts the process with a `Config`.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 """
 
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hami_scheduler import __version__
 from hami_scheduler.request import Policies
-from hamicommon.errors import HamiError
-from hamicommon.runtime.flags import FlagParser, bool_flag, duration, ignored_flag, parser
+from hamicommon.config import ConfigError
+from hamicommon.runtime.flags import FlagParser, bool_flag, duration, parser
+from hamicommon.runtime.hami_flags import accept_scheduler_flags
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.version import NEWEST, WireVersion
 
-_PARSED_AND_OVERWRITTEN = "names come from --device-config-file, as in HAMi"
-_VENDOR_FLAGS = (
-    "--cambricon-mlu-name",
-    "--cambricon-mlu-memory",
-    "--cambricon-mlu-cores",
-    "--dcu-name",
-    "--dcu-memory",
-    "--dcu-cores",
-    "--mthreads-name",
-    "--mthreads-memory",
-    "--mthreads-cores",
-    "--metax-name",
-    "--metax-vcount",
-    "--metax-vcore",
-    "--metax-vmemory",
-    "--enflame-gcu-resource-name",
-    "--enflame-drs-gcu-resource-name",
-    "--enflame-gcu-memory-resource-name",
-    "--enflame-gcu-core-resource-name",
-    "--kunlun-name",
-    "--kunlun-vcount",
-    "--kunlun-vmemory",
-)
-
-
+NAME = "hami-scheduler"
 NODE_LOCK_SECONDS = 300.0
 """HAMi's default for `--node-lock-timeout`."""
 
 
-class ConfigurationError(HamiError):
-    """Settings that cannot be used; every problem is in the message."""
+_WITHOUT_EFFECT = {
+    "--kube-qps": "requests are few by design and the API server has priority and fairness",
+    "--kube-burst": "as --kube-qps",
+    "--kube-timeout": "every request has a deadline of 30 s",
+    "--profiling": "there is no Go profiler here",
+    "--force-overwrite-default-scheduler": "the webhook is a service of its own",
+    "--enable-ascend": "Ascend devices are not placed yet",
+    "--enable-iluvatar": "Iluvatar devices are not placed yet",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +69,22 @@ class Config:
     verbosity: int = 0
 
 
-def read_config(arguments: Sequence[str], environment: Mapping[str, str], version: str, hostname: str) -> Config:
+def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostname: str) -> Config:
     """
     Return the settings of a command line and *environment* (`HAMI_WIRE_VERSION`, `HAMI_NODELOCK_EXPIRE`).
 
     Raises:
-        ConfigurationError: with every problem found.
+        ConfigError: with every problem found.
+        SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
     """
-    found = _parser(version).parse_args(arguments)
+    found = _flags().parse_args(arguments)
     problems = []
     if not found.device_config_file:
-        problems.append("--device-config-file is empty; name the YAML file with the device configuration")
+        problems.append("--device-config-file: is required; it names the resources to manage")
     if bool(found.cert_file) != bool(found.key_file):
-        problems.append("--cert_file and --key_file must be given both, or neither")
+        problems.append("--cert_file and --key_file: give both for TLS, or neither for plain HTTP")
     if found.leader_elect and not (found.leader_elect_resource_name and found.leader_elect_resource_namespace):
-        problems.append("--leader-elect needs --leader-elect-resource-name and --leader-elect-resource-namespace")
+        problems.append("--leader-elect: needs --leader-elect-resource-name and --leader-elect-resource-namespace")
     wire_version = NEWEST
     try:
         wire_version = WireVersion.parse(environment.get("HAMI_WIRE_VERSION") or str(NEWEST))
@@ -107,7 +94,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], versio
     if timeout is None:
         timeout = _expiry(environment.get("HAMI_NODELOCK_EXPIRE", ""), problems)
     if problems:
-        raise ConfigurationError("; ".join(problems))
+        raise ConfigError(tuple(problems))
     return Config(
         device_config_file=found.device_config_file,
         kubeconfig=found.kubeconfig,
@@ -135,13 +122,13 @@ def _expiry(text: str, problems: list[str]) -> float:
         return NODE_LOCK_SECONDS
     try:
         return duration(text)
-    except Exception as error:
+    except ArgumentTypeError as error:
         problems.append(f"HAMI_NODELOCK_EXPIRE: {error}")
         return NODE_LOCK_SECONDS
 
 
-def _parser(version: str) -> FlagParser:
-    flags = parser("hami-scheduler", version, "Places shares of devices: the extender of kube-scheduler.")
+def _flags() -> FlagParser:
+    flags = parser(NAME, __version__, "Places shares on devices: the extender of kube-scheduler.")
     add = flags.add_argument
     add("--http_bind", default="127.0.0.1:8080", help="where kube-scheduler calls")
     add("--cert_file", default="", help="certificate; with --key_file the listener speaks TLS")
@@ -155,22 +142,13 @@ def _parser(version: str) -> FlagParser:
         help="binpack, spread, mutex, topology-aware or a comma list with numa, where a Pod does not say",
     )
     add("--node-label-selector", default="", help="only Nodes with these labels are offered (k=v,...)")
-    add("--node-lock-timeout", type=duration, default=None, help="older node locks are anybody's (5m)")
-    add("--node-lock-retry-timeout", type=duration, default=28.0, help="how long a bind waits for a node lock, in s")
+    add("--node-lock-timeout", type=duration, default=None, help="older node locks are anybody's (default: 5m)")
+    add("--node-lock-retry-timeout", type=duration, default="28s", help="how long a bind waits for a node lock")
     bool_flag(flags, "--leader-elect", False, "decide only while the kube-scheduler beside us leads")
     add("--leader-elect-resource-name", default="", help="the Lease kube-scheduler competes for")
     add("--leader-elect-resource-namespace", default="", help="its namespace")
     bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
-    add("--device-config-file", default="", help="resource names and vendor settings, HAMi's YAML")
+    add("--device-config-file", default="", help="HAMi's device config, YAML; must be given")
     bool_flag(flags, "--debug", False, "log debug lines, as -v=4")
-    ignored_flag(flags, "--kube-qps", "requests are few by design and the API server has priority and fairness")
-    ignored_flag(flags, "--kube-burst", "as --kube-qps")
-    ignored_flag(flags, "--kube-timeout", "every request has a deadline of 30 s")
-    ignored_flag(flags, "--profiling", "there is no Go profiler here", is_bool=True)
-    ignored_flag(flags, "--force-overwrite-default-scheduler", "the webhook is a service of its own", is_bool=True)
-    ignored_flag(flags, "--enable-ascend", "Ascend devices are not placed yet", is_bool=True)
-    ignored_flag(flags, "--enable-iluvatar", "Iluvatar devices are not placed yet", is_bool=True)
-    ignored_flag(flags, "--sgpu-topology-aware", _PARSED_AND_OVERWRITTEN, is_bool=True)
-    for name in _VENDOR_FLAGS:
-        ignored_flag(flags, name, _PARSED_AND_OVERWRITTEN)
+    accept_scheduler_flags(flags, _WITHOUT_EFFECT)
     return flags

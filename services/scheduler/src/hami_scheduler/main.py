@@ -5,7 +5,6 @@ Owns the wiring. Crash-only: everything it knows beyond reservations comes back 
 """
 
 import asyncio
-import importlib.metadata
 import os
 import socket
 import sys
@@ -13,15 +12,15 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from hami_scheduler import __version__
 from hami_scheduler import kube as api
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.config import Config, ConfigurationError, read_config
+from hami_scheduler.config import NAME, Config, read_config
 from hami_scheduler.extender import Clock, Extender, Settings
 from hami_scheduler.http import BODY_LIMIT_BYTES, add_routes
 from hami_scheduler.inventory import Problem
@@ -29,17 +28,18 @@ from hami_scheduler.leader import Leadership
 from hami_scheduler.locking import NodeLocks
 from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Verbs
 from hami_scheduler.vendor import VendorFrame, vendor_frames
-from hamicommon.config import load_device_config
-from hamicommon.errors import HamiError
+from hamicommon.config import ConfigError
 from hamicommon.runtime import logs, process
+from hamicommon.runtime.device_config import read_device_config
 from hamicommon.runtime.http import TlsFiles, application, serve
 from hamicommon.runtime.kube import Kube, Reflector
 from hamicommon.wire import keys
 
-NAME = "hami-scheduler"
 EXPIRY_SECONDS = 5.0
 """How often reservations are looked through; a filter does so, too."""
 RECOUNT_SECONDS = 60.0
+WAKE_SECONDS = 0.25
+"""How often refused Pods are looked through; kube-scheduler itself usually asks within 10 ms of an event."""
 
 logger = structlog.get_logger()
 
@@ -48,21 +48,27 @@ Object = dict[str, Any]
 
 def main() -> int:
     """Run `hami-scheduler` and return its exit code."""
-    version = importlib.metadata.version(NAME)
     try:
-        config = read_config(sys.argv[1:], os.environ, version, socket.gethostname())
-    except ConfigurationError as error:
-        sys.stderr.write(f"{NAME}: {error}\n")
-        return 2
+        config = read_config(sys.argv[1:], os.environ, socket.gethostname())
+    except ConfigError as error:
+        return process.refuse(NAME, error)
     logs.configure(config.verbosity)
-    return process.run(lambda: run(config, version), NAME)
+    return process.run(lambda: run(config), NAME)
 
 
-async def run(config: Config, version: str) -> None:
-    """Serve until cancelled."""
-    vendors = vendor_frames(load_device_config(_read(config.device_config_file)))
-    async with AsyncExitStack() as stack, await Kube.connect(config.kubeconfig or None, f"{NAME}/{version}") as kube:
-        service = Service(config, version, kube, vendors)
+async def run(config: Config) -> None:
+    """
+    Serve until cancelled, then finish the requests in progress.
+
+    Raises:
+        ConfigError: the device config is wrong.
+        KubeConfigError: there is no way to an API server.
+        ServeError: an address or the certificate is not usable.
+    """
+    vendors = vendor_frames(read_device_config(config.device_config_file))
+    kube = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
+    async with kube, AsyncExitStack() as stack:
+        service = Service(config, kube, vendors)
         await service.start(stack)
         async with asyncio.TaskGroup() as group:
             for actor in service.actors():
@@ -72,10 +78,9 @@ async def run(config: Config, version: str) -> None:
 class Service:
     """One life of the scheduler: what it knows, what it serves, what it keeps doing."""
 
-    def __init__(self, config: Config, version: str, kube: Kube, vendors: tuple[VendorFrame, ...]) -> None:
+    def __init__(self, config: Config, kube: Kube, vendors: tuple[VendorFrame, ...]) -> None:
         """Wire everything together; nothing happens before `start`."""
         self._config = config
-        self._version = version
         self._registry = CollectorRegistry()
         self._problems = Problems(self._registry)
         self._cluster = Cluster(vendors, self._report)
@@ -87,22 +92,20 @@ class Service:
         clock = Clock(_now, time.monotonic)
         self._extender = Extender(self._cluster, self._api, self._locks, clock, settings, self._blocked)
         observed = Observed(self._watch_ages, lambda: self._api.events_lost)
-        self._registry.register(
-            ClusterCollector(self._cluster, observed, version, has_legacy_names=config.has_legacy_metrics)
-        )
+        self._registry.register(ClusterCollector(self._cluster, observed, has_legacy_names=config.has_legacy_metrics))
 
     async def start(self, stack: AsyncExitStack) -> tuple[int, int]:
         """Listen, and return the ports of the extender and the metrics; both drain when *stack* closes."""
         config = self._config
         app = application(
-            NAME, self._version, ready=self._blocked, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
+            NAME, __version__, ready=self._blocked, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
         )
         add_routes(app, self._extender, Verbs(self._registry).observe)
         tls = TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
         server = await serve(app, config.http_bind, tls)
         stack.push_async_callback(server.close)
         logger.info("Serving kube-scheduler", address=config.http_bind, port=server.port)
-        metrics_app = application(NAME, self._version, ready=self._blocked, registry=self._registry)
+        metrics_app = application(NAME, __version__, ready=self._blocked, registry=self._registry)
         metrics = await serve(metrics_app, config.metrics_bind_address)
         stack.push_async_callback(metrics.close)
         logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
@@ -115,6 +118,7 @@ class Service:
             self._api.write_events(),
             _every(EXPIRY_SECONDS, self._expire),
             _every(RECOUNT_SECONDS, self._recount),
+            self._wake_overlooked(),
         ]
 
     def _follow(self, kube: Kube) -> dict[str, Reflector]:
@@ -175,6 +179,13 @@ class Service:
         self._problems.count(kind, problem.key)
         logger.warning("Part of an object left out", kind=kind, name=name, key=problem.key, reason=problem.reason)
 
+    async def _wake_overlooked(self) -> None:
+        """Look for overlooked Pods until cancelled, while decisions are ours to make."""
+        while True:
+            await asyncio.sleep(WAKE_SECONDS)
+            if self._blocked() is None and await self._extender.wake_overlooked():
+                self._woken.inc()
+
     def _expire(self) -> None:
         for uid in self._cluster.expire(time.monotonic()):
             logger.info("Reservation expired, no bind came", uid=uid)
@@ -194,13 +205,6 @@ async def _every(seconds: float, act: Callable[[], None]) -> None:
         act()
 
 
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HamiError(f"--device-config-file {path} cannot be read: {error}") from error
-
-
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -208,7 +212,3 @@ def _now() -> datetime:
 def _local_now() -> datetime:
     """Return the time with the local zone, in which HAMi's schedulers write handshakes."""
     return datetime.now().astimezone()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

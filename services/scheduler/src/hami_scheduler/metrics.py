@@ -6,7 +6,6 @@ numbers.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/metrics.go
 """
 
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -14,9 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hami_scheduler import __version__
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.fit import Room
 from hamicommon.model import Device
+from hamicommon.runtime.build import build_family
 
 _MIB = 1024 * 1024
 _ZONE = "vGPU"
@@ -75,11 +76,10 @@ class Problems:
 class ClusterCollector(Collector):
     """Every number of the cluster, read at scrape time."""
 
-    def __init__(self, cluster: Cluster, observed: Observed, version: str, *, has_legacy_names: bool) -> None:
+    def __init__(self, cluster: Cluster, observed: Observed, *, has_legacy_names: bool) -> None:
         """Read *cluster*; with *has_legacy_names* also under HAMi's names of 2.8 and before."""
         self._cluster = cluster
         self._observed = observed
-        self._version = version
         self._has_legacy_names = has_legacy_names
 
     def collect(self) -> Iterator[Metric]:
@@ -190,11 +190,7 @@ class ClusterCollector(Collector):
             lists.add_metric([collection], restarts)
         yield age
         yield lists
-        build = ("version", "revision", "build_date", "go_version", "compiler", "platform")
-        info = GaugeMetricFamily("hami_build_info", "What runs here; go_version names Python.", labels=build)
-        python = f"python{platform.python_version()}"
-        info.add_metric([self._version, "", "", python, platform.python_implementation(), platform.platform()], 1)
-        yield info
+        yield build_family(__version__)
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:

@@ -8,35 +8,13 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
-from hamicommon.errors import HamiError
-from hamicommon.runtime import flags
+from hami_webhook import __version__
+from hamicommon.config import ConfigError
+from hamicommon.runtime.flags import FlagParser, bool_flag, parser
+from hamicommon.runtime.hami_flags import SCHEDULER_FLAGS, accept_scheduler_flags
 
 NAME = "hami-webhook"
-VERSION = version(NAME)
-
-_SCHEDULER_ONLY = (
-    *("--node-scheduler-policy", "--gpu-scheduler-policy", "--node-label-selector", "--kube-qps", "--kube-burst"),
-    *("--kube-timeout", "--node-lock-timeout", "--node-lock-retry-timeout"),
-    *("--leader-elect-resource-name", "--leader-elect-resource-namespace"),
-)
-_SCHEDULER_ONLY_BOOLS = ("--profiling", "--leader-elect", "--legacy-metrics")
-_IN_DEVICE_CONFIG = (
-    *("--cambricon-mlu-name", "--cambricon-mlu-memory", "--cambricon-mlu-cores"),
-    *("--dcu-name", "--dcu-memory", "--dcu-cores"),
-    *("--mthreads-name", "--mthreads-memory", "--mthreads-cores"),
-    *("--metax-name", "--metax-vcount", "--metax-vcore", "--metax-vmemory"),
-    *("--kunlun-name", "--kunlun-vcount", "--kunlun-vmemory"),
-)
-
-
-class SettingsError(HamiError):
-    """Flags contradict each other; `problems` holds every contradiction."""
-
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +42,15 @@ class Config:
     verbosity: int = 0
 
 
-def read_config(arguments: Sequence[str] | None = None) -> Config:
+def read_config(arguments: Sequence[str]) -> Config:
     """
-    Return the settings in *arguments* (default: the process's); leaves on `--help`, `--version` and unknown flags.
+    Return the settings in *arguments*.
 
     Raises:
-        SettingsError: some flags are missing or contradict each other.
+        ConfigError: with every problem found.
+        SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
     """
-    found = _parser().parse_args(arguments)
+    found = _flags().parse_args(arguments)
     config = Config(
         http_bind=found.http_bind,
         metrics_bind_address=found.metrics_bind_address,
@@ -91,32 +70,27 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
     if bool(config.cert_file) != bool(config.key_file):
         problems.append("--cert_file and --key_file: give both for TLS, or neither for plain HTTP")
     if problems:
-        raise SettingsError(tuple(problems))
+        raise ConfigError(tuple(problems))
     return config
 
 
-def _parser() -> flags.FlagParser:
-    default = Config()
-    parser = flags.parser(NAME, VERSION, "Admits Pods that ask for a share of a device.")
-    parser.add_argument("--http_bind", default=default.http_bind, help="address of /webhook")
-    parser.add_argument("--metrics-bind-address", default=default.metrics_bind_address, help="address of /metrics")
-    parser.add_argument("--cert_file", default="", help="PEM certificate chain; read again when it changes")
-    parser.add_argument("--key_file", default="", help="PEM private key")
-    parser.add_argument("--scheduler-name", default="", help="scheduler that Pods asking for a share are given")
-    flags.bool_flag(
-        parser,
+def _flags() -> FlagParser:
+    flags = parser(NAME, __version__, "Admits Pods that ask for a share of a device.")
+    add, default = flags.add_argument, Config()
+    add("--http_bind", default=default.http_bind, help="address of /webhook")
+    add("--metrics-bind-address", default=default.metrics_bind_address, help="address of /metrics; empty: none")
+    add("--cert_file", default="", help="PEM certificate chain; read again when it changes")
+    add("--key_file", default="", help="PEM private key of --cert_file")
+    add("--scheduler-name", default="", help="scheduler of Pods that ask for a share; empty: they keep theirs")
+    bool_flag(
+        flags,
         "--force-overwrite-default-scheduler",
         default.overwrite_default_scheduler,
         "take over Pods that name default-scheduler",
     )
-    parser.add_argument("--device-config-file", default="", help="HAMi's device config (YAML)")
-    flags.bool_flag(parser, "--enable-ascend", False, "manage Pods that ask for Ascend devices")
-    flags.bool_flag(parser, "--enable-iluvatar", False, "manage Pods that ask for Iluvatar devices")
-    flags.bool_flag(parser, "--debug", False, "same as -v=4")
-    for name in _SCHEDULER_ONLY:
-        flags.ignored_flag(parser, name, "the scheduler's")
-    for name in _SCHEDULER_ONLY_BOOLS:
-        flags.ignored_flag(parser, name, "the scheduler's", is_bool=True)
-    for name in _IN_DEVICE_CONFIG:
-        flags.ignored_flag(parser, name, "the device config names resources")
-    return parser
+    add("--device-config-file", default="", help="HAMi's device config, YAML; must be given")
+    bool_flag(flags, "--enable-ascend", False, "manage Pods that ask for Ascend devices")
+    bool_flag(flags, "--enable-iluvatar", False, "manage Pods that ask for Iluvatar devices")
+    bool_flag(flags, "--debug", False, "log debug lines, as -v=4")
+    accept_scheduler_flags(flags, dict.fromkeys(SCHEDULER_FLAGS, "the scheduler is a service of its own"))
+    return flags

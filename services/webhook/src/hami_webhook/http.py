@@ -11,8 +11,9 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from hami_webhook import __version__
 from hami_webhook.admission import Admission, Outcome
-from hami_webhook.config import NAME, VERSION
+from hami_webhook.config import NAME
 from hami_webhook.review import Review, ReviewError, answer, read_review
 from hamicommon.runtime import http
 
@@ -68,7 +69,7 @@ def webhook_application(decide: Decide, registry: CollectorRegistry) -> web.Appl
         _log(review, admission)
         return web.Response(body=answer(review, admission), content_type="application/json")
 
-    app = http.application(NAME, VERSION, registry=registry, max_body_bytes=MAX_BODY_BYTES)
+    app = http.application(NAME, __version__, registry=registry, max_body_bytes=MAX_BODY_BYTES)
     app.router.add_post("/webhook", handle)
     return app
 

@@ -8,20 +8,20 @@ admitted all the same.
 import asyncio
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from hami_webhook import __version__
 from hami_webhook.admission import Admission, Outcome, Policy, admit
-from hami_webhook.config import NAME, VERSION, Config, SettingsError, read_config
+from hami_webhook.config import NAME, Config, read_config
 from hami_webhook.http import webhook_application
 from hami_webhook.quota import Holdings
 from hami_webhook.review import Review
-from hamicommon.config import DeviceConfig, load_device_config
-from hamicommon.errors import HamiError
+from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime import http, kube, logs, process
+from hamicommon.runtime.device_config import read_device_config
 from hamicommon.wire.errors import DecodeError
 
 _BOUND_AND_ALIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -29,14 +29,14 @@ _BOUND_AND_ALIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed
 logger = structlog.get_logger()
 
 
-def main() -> None:
-    """Run the service; the entry point of `hami-webhook`."""
+def main() -> int:
+    """Run `hami-webhook` and return its exit code."""
     try:
-        config = read_config()
-    except SettingsError as error:
-        sys.exit(f"{NAME}: {error}")
+        config = read_config(sys.argv[1:])
+    except ConfigError as error:
+        return process.refuse(NAME, error)
     logs.configure(config.verbosity)
-    sys.exit(process.run(lambda: run(config), NAME))
+    return process.run(lambda: run(config), NAME)
 
 
 async def run(config: Config) -> None:
@@ -59,10 +59,10 @@ async def run(config: Config) -> None:
     tls = http.TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
     server = await http.serve(webhook_application(decide, registry), config.http_bind, tls)
     servers = [server]
-    logger.info("Serving", version=VERSION, address=config.http_bind, port=server.port, tls=tls is not None)
+    logger.info("Serving", version=__version__, address=config.http_bind, port=server.port, tls=tls is not None)
     try:
         if config.metrics_bind_address:
-            metrics = http.application(NAME, VERSION, registry=registry)
+            metrics = http.application(NAME, __version__, registry=registry)
             servers.append(await http.serve(metrics, config.metrics_bind_address))
         await _follow_quotas(config, holdings)
     finally:
@@ -71,13 +71,7 @@ async def run(config: Config) -> None:
 
 def _devices(config: Config) -> DeviceConfig:
     """Return the device config without the vendors that are not enabled."""
-    try:
-        text = Path(config.device_config_file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HamiError(f"--device-config-file {config.device_config_file}: {error}") from error
-    devices = load_device_config(text)
-    for warning in devices.warnings:
-        logger.warning("Device config has something to look at", file=config.device_config_file, warning=warning)
+    devices = read_device_config(config.device_config_file)
     return replace(
         devices,
         ascend=devices.ascend if config.enable_ascend else replace(devices.ascend, chips=()),
@@ -88,7 +82,7 @@ def _devices(config: Config) -> DeviceConfig:
 async def _follow_quotas(config: Config, holdings: Holdings) -> None:
     """Keep *holdings* current until cancelled; Pods are watched only once some quota needs them."""
     try:
-        client = await kube.Kube.connect(config.kubeconfig or None, f"{NAME}/{VERSION}")
+        client = await kube.Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
     except kube.KubeConfigError as error:
         logger.warning("Quotas are not checked at admission", reason=str(error))
         await asyncio.Event().wait()

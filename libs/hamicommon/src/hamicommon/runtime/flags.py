@@ -29,12 +29,14 @@ class FlagParser(argparse.ArgumentParser):
         """Describe *prog*."""
         super().__init__(
             prog=prog,
+            usage=f"{prog} [--flag=value]...",
             description=description,
             allow_abbrev=False,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_HelpFormatter,
         )
         self.version = version
         self.bool_flags: set[str] = set()
+        self.ignored = self.add_argument_group("accepted without effect")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse *args* (default: the process's); print and leave on `version`, `--help` or an error."""
@@ -52,17 +54,31 @@ class FlagParser(argparse.ArgumentParser):
         given = [f"{word}=true" if word in self.bool_flags else word for word in given]
         return super().parse_known_args(given, namespace)
 
+    def has(self, name: str) -> bool:
+        """Return whether flag *name* is known."""
+        return name in self._option_string_actions
+
     def error(self, message: str) -> NoReturn:
-        """Print one line, then where help is, and leave with 2."""
-        self.exit(2, f"{self.prog}: {message}\nRun '{self.prog} --help' for the flags.\n")
+        """Print one line that says where help is, too, and leave with 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def _refuse(self, word: str) -> NoReturn:
         if not word.startswith("-"):
             self.error(f"unexpected argument {word!r}: flags are written --flag=value")
         name = word.split("=", 1)[0]
-        known = [option for action in self._actions for option in action.option_strings]
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, self._option_string_actions, n=1)
         self.error(f"unknown flag: {name}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Says the default of each flag that has one, in the spelling the flag takes."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        if action.default in (None, "", argparse.SUPPRESS) or not action.option_strings:
+            return text
+        default = str(action.default).lower() if isinstance(action.default, bool) else action.default
+        return f"{text} (default: {default})"
 
 
 def parser(prog: str, version: str, description: str) -> FlagParser:
@@ -83,10 +99,10 @@ def bool_flag(flags: FlagParser, name: str, default: bool, help: str) -> None:  
 
 
 def ignored_flag(flags: FlagParser, name: str, help: str, *, is_bool: bool = False) -> None:  # noqa: A002
-    """Accept a flag of HAMi's that has no effect here; *help* says why."""
+    """Accept a flag of HAMi's that has no effect here, as *help* explains; it is in the result only if it was given."""
     if is_bool:
         flags.bool_flags.add(name)
-    flags.add_argument(name, default=argparse.SUPPRESS, dest=argparse.SUPPRESS, help=f"no effect: {help}")
+    flags.ignored.add_argument(name, default=argparse.SUPPRESS, metavar="BOOL" if is_bool else "VALUE", help=help)
 
 
 def duration(text: str) -> float:

@@ -7,6 +7,7 @@ A second signal ends the process at once: whoever sends it has stopped waiting.
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
@@ -14,6 +15,12 @@ import structlog
 from hamicommon.errors import HamiError
 
 logger = structlog.get_logger()
+
+
+def refuse(name: str, error: HamiError) -> int:
+    """Say on one line of stderr why *name* cannot start with these settings, and return the exit code."""
+    sys.stderr.write(f"{name}: {error}\n")
+    return 1
 
 
 def run(main: Callable[[], Awaitable[None]], name: str) -> int:

@@ -19,6 +19,9 @@ BIND_TIME = "hami.io/bind-time"
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 """Pod annotation: JSON, see `wire.mig`."""
 
+ROOM_TIME = "hami.io/room-time"
+"""Pod annotation, ours: Unix seconds at which the scheduler saw room for a Pod nobody asked about; its change wakes it."""
+
 NODE_SCHEDULER_POLICY = "hami.io/node-scheduler-policy"
 GPU_SCHEDULER_POLICY = "hami.io/gpu-scheduler-policy"
 SCORING_WEIGHTS = "hami.io/device-scoring-weights"

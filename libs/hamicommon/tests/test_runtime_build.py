@@ -1,0 +1,18 @@
+"""
+The metric that names a build.
+"""
+
+import platform
+
+from hamicommon.runtime.build import build_family
+
+
+def test_build_is_told_in_hamis_labels() -> None:
+    """The names of HAMi's labels, the values of this Python."""
+    family = build_family("1.2.3")
+    [sample] = family.samples
+
+    assert ("hami_build_info", 1) == (sample.name, sample.value)
+    assert ("1.2.3", f"python{platform.python_version()}") == (sample.labels["version"], sample.labels["go_version"])
+    assert ["version", "revision", "build_date", "go_version", "compiler", "platform"] == list(sample.labels)
+    assert sample.labels["platform"] in {"linux/amd64", "linux/arm64"}

@@ -1,0 +1,55 @@
+"""
+The device config as a file on a service's disk.
+"""
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from hamicommon.config import ConfigError
+from hamicommon.runtime.device_config import read_device_config
+
+
+def test_missing_file_is_named_with_its_flag(tmp_path: Path) -> None:
+    """The operator knows the flag, not the code."""
+    path = tmp_path / "absent.yaml"
+
+    with pytest.raises(ConfigError) as raised:
+        read_device_config(str(path))
+
+    expected = f"--device-config-file {path}: No such file or directory; it must be a device config, YAML"
+    assert (expected,) == raised.value.problems
+
+
+def test_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Bytes of another kind are a problem of the file, not a bug."""
+    path = tmp_path / "binary.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+
+    with pytest.raises(ConfigError, match=r"binary\.yaml: 'utf-8' codec can't decode"):
+        read_device_config(str(path))
+
+
+def test_each_problem_names_the_file(tmp_path: Path) -> None:
+    """A process may read several."""
+    path = tmp_path / "wrong.yaml"
+    path.write_text("nvidia: {memoryFactor: x, overwriteEnv: 7}\n")
+
+    with pytest.raises(ConfigError) as raised:
+        read_device_config(str(path))
+
+    assert 2 == len(raised.value.problems)
+    assert all(problem.startswith(f"{path}: nvidia.") for problem in raised.value.problems)
+
+
+def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
+    """A misspelt key does not pass in silence."""
+    path = tmp_path / "odd.yaml"
+    path.write_text("nvidia: {resourceCountName: nvidia.com/gpu, resorceCountName: x}\n")
+
+    with capture_logs() as lines:
+        config = read_device_config(str(path))
+
+    assert "nvidia.com/gpu" == config.nvidia.resource_count_name
+    assert ["nvidia.resorceCountName: line 1: unknown key, ignored"] == [line["what"] for line in lines]
