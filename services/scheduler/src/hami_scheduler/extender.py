@@ -30,6 +30,7 @@ from hami_scheduler.reasons import Misfit
 from hami_scheduler.refusals import Refusals
 from hami_scheduler.request import PodRequest, Policies, read_request
 from hami_scheduler.reservation import Stage
+from hami_scheduler.waiting import Waiting
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.version import NEWEST, WireVersion
@@ -53,6 +54,9 @@ class Api(Protocol):
 
     async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
         """Set one label of a Pod."""
+
+    async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
+        """Change the Pod *uid* so that kube-scheduler asks about it."""
 
     def tell(self, pod: Object, reason: str, message: str, *, is_warning: bool) -> None:
         """Queue an Event about *pod*; never waits, never fails."""
@@ -108,6 +112,7 @@ class Extender:
         self._blocked = blocked
         self._book = EventBook()
         self._refusals = Refusals()
+        self._waiting = Waiting()
 
     # Filter
 
@@ -149,11 +154,34 @@ class Extender:
                 explanation.reason_key(result.misfits),
                 lambda: explanation.refusal(request, candidates, result.misfits, snapshot.ledger),
             )
+            self._waiting.refused(request, candidates, snapshot)
             return FilterAnswer(failed_nodes=result.failed_nodes)
         self._cluster.reserve(_grant(request, result.node, result.placement), now)
         self._book.forget(request.uid)
+        self._waiting.forget(request.uid)
         logger.info("Node chosen", decision=explanation.choice(request, result))
         return FilterAnswer(node_names=[result.node])
+
+    async def wake_overlooked(self) -> str | None:
+        """
+        Wake one refused Pod for which room has appeared since and nobody asked; return its name, None if there is none.
+        """
+        request = self._waiting.overlooked(self._cluster.snapshot, self._refusals)
+        if request is None:
+            return None
+        pod = f"{request.namespace}/{request.name}"
+        try:
+            await self._api.wake_pod(request.uid, request.namespace, request.name)
+        except ApiRefusedError as error:
+            self._waiting.forget(request.uid)
+            logger.info("A waiting Pod is gone", pod=pod, error=str(error))
+            return None
+        except ApiUnknownError as error:
+            self._waiting.look_again(request.uid)
+            logger.warning("A Pod that fits now was not woken", pod=pod, error=str(error))
+            return None
+        logger.info("Woke a Pod that fits now and was not asked about", pod=pod)
+        return pod
 
     def _same_again(self, request: PodRequest, candidates: Sequence[str]) -> str | None:
         """

@@ -31,6 +31,11 @@ class Snapshot:
     ledger: Ledger
     quotas: Quotas
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Equal for two looks between which nothing changed that could change an answer."""
+        return self.ledger.version, self.quotas.version
+
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:

@@ -63,6 +63,13 @@ class KubeApi:
         """Set one label of a Pod."""
         await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": {"labels": {key: value}}}))
 
+    async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
+        """
+        Change an annotation of the Pod *uid*; kube-scheduler asks about a refused Pod again when it changes.
+        """
+        metadata = {"uid": uid, "annotations": {keys.ROOM_TIME: f"{self._now().timestamp():.3f}"}}
+        await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata}))
+
     async def read_lock(self, node: str) -> LockReading:
         """Return the lock of *node* as it is now."""
         found = await _translated(self._kube.get(_node(node)))

@@ -62,7 +62,8 @@ class Ledger:
         self._grants_of_node: dict[str, dict[str, Grant]] = {}
         self._kinds: dict[DeviceKind, int] = {}
         self._rows_of_uuid: dict[str, set[int]] = {}
-        self._version = 0
+        self.version = 0
+        """Changes with every change of a Node's devices or of what is promised of them."""
         self.row_count = 0
         """Device rows in use, dead ones included."""
         self._dead_rows = 0
@@ -257,8 +258,8 @@ class Ledger:
                 self.node_promised[entry.index] += delta
 
     def _touch(self, entry: NodeEntry) -> None:
-        self._version += 1
-        entry.version = self._version
+        self.version += 1
+        entry.version = self.version
 
     def _open_rows(self, entry: NodeEntry, inventory: NodeInventory) -> None:
         entry.inventory = inventory

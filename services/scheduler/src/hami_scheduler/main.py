@@ -26,7 +26,7 @@ from hami_scheduler.http import BODY_LIMIT_BYTES, add_routes
 from hami_scheduler.inventory import Problem
 from hami_scheduler.leader import Leadership
 from hami_scheduler.locking import NodeLocks
-from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Verbs
+from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Verbs, woken_pods
 from hami_scheduler.vendor import VendorFrame, vendor_frames
 from hamicommon.config import ConfigError
 from hamicommon.runtime import logs, process
@@ -83,6 +83,7 @@ class Service:
         self._config = config
         self._registry = CollectorRegistry()
         self._problems = Problems(self._registry)
+        self._woken = woken_pods(self._registry)
         self._cluster = Cluster(vendors, self._report)
         self._leadership = Leadership(config.hostname)
         self._api = api.KubeApi(kube, config.scheduler_name or NAME, _now)

@@ -56,6 +56,11 @@ class Verbs:
         self._seconds[verb].labels(outcome).observe(seconds)
 
 
+def woken_pods(registry: CollectorRegistry) -> Counter:
+    """Return the count of refused Pods that were woken because nobody asked about them again."""
+    return Counter("hami_scheduler_woken_pods", "Refused Pods woken when room appeared unnoticed.", registry=registry)
+
+
 class Problems:
     """What was found unusable in objects of others."""
 

@@ -55,6 +55,8 @@ class Quotas:
     """
 
     vendors: tuple[VendorFrame, ...]
+    version: int = 0
+    """Changes whenever a limit may have changed."""
     _hard: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     """Per (namespace, quota name): resource to limit."""
     _limits: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Quotas:
 
     def replace(self, quotas: list[dict[str, Any]]) -> None:
         """Take *quotas* as all there are."""
+        self.version += 1
         self._hard.clear()
         self._limits.clear()
         for quota in quotas:
@@ -131,6 +134,7 @@ class Quotas:
         return found
 
     def _settle(self, namespace: str) -> None:
+        self.version += 1
         limits: dict[str, int] = {}
         for (owner, _), hard in self._hard.items():
             if owner == namespace:
