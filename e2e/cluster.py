@@ -166,6 +166,7 @@ class Cluster:
         )
         step("devices allocatable")
         await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
+        await asyncio.gather(*(self.ready(f"monitor-{node.name}") for node in self.nodes))
 
     async def stop(self) -> None:
         """End every process, containers included."""

@@ -2,6 +2,7 @@
 One embedded cluster for the whole run, one namespace for each test, and the invariants after each.
 """
 
+import inspect
 import itertools
 import shutil
 import tempfile
@@ -24,7 +25,8 @@ _numbers = itertools.count(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run every coroutine test in the loop the session's cluster lives in."""
     for item in items:
-        if "minicluster_tests" not in item.path.parts:
+        is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
+        if is_async and "minicluster_tests" not in item.path.parts:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

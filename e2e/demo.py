@@ -9,6 +9,7 @@ last word.
 import argparse
 import asyncio
 import os
+import re
 import shutil
 import string
 import sys
@@ -378,7 +379,9 @@ def main() -> int:
         screen.promise(str(error), False)
     status = farewell(screen, arguments.keep)
     if arguments.picture:
-        arguments.picture.write_text(screen.console.export_svg(title="make demo"))
+        picture = screen.console.export_svg(title="make demo")
+        # The viewer's own monospace font, instead of one fetched from elsewhere.
+        arguments.picture.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))
     return status
 
 
