@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from device_plugin_process import A100, NODE, T4, a_pod
 
-from hami_device_plugin import cdi, files, identity
+from hami_device_plugin import cdi, files, identity, specs
 from hami_device_plugin.allocation import GrantPolicy
-from hami_device_plugin.checkpoint import Entry
 from hami_device_plugin.identity import IdentityAllocator, World
+from hami_device_plugin.owner import Entry
 from hami_device_plugin.pods import read_pod
 from hamicommon.config import NvidiaConfig
 from hamicommon.vendors import nvidia
@@ -70,7 +70,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "preparing the directory": (identity, "prepare_container"),
     "clearing the last run's region": (files, "_clear"),
     "opening the directory to everyone": (files, "make_world_writable"),
-    "writing the spec": (cdi, "write_spec"),
+    "writing the spec": (specs, "write_spec"),
     "synchronising the spec": (os, "fsync"),
     "renaming the spec": (Path, "replace"),
     "letting the runtime notice": (asyncio, "sleep"),

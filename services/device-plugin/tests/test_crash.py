@@ -15,7 +15,7 @@ from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin.cdi import KIND
-from hami_device_plugin.files import remove_temporaries
+from hami_device_plugin.specs import remove_unfinished
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -34,7 +34,7 @@ def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host:
     assert -signal.SIGKILL == killed.exitcode
     assert all(json.loads(path.read_bytes())["kind"] == KIND for path in (host / "cdi").glob("*.json"))
 
-    remove_temporaries(host / "cdi", KIND.replace("/", "-"))
+    remove_unfinished(host / "cdi")
     prepare(host)
 
     assert [host / f"cdi/hami.io-vgpu_uid-p_{DEVICE}.json"] == list((host / "cdi").iterdir())

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_device_plugin.announcement import announcement, withdrawal
-from hami_device_plugin.checkpoint import Entry
 from hami_device_plugin.health import health_policy
 from hami_device_plugin.identity import confirmation, granted_shares, hint
 from hami_device_plugin.mode import choose
-from hami_device_plugin.owner import Listed, OwnerError, contradiction, owner
+from hami_device_plugin.owner import Entry, Listed, OwnerError, contradiction, owner
 from hami_device_plugin.pending import (
     PendingError,
     PreferredRequest,

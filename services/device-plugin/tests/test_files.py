@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin import cdi, library
+from hami_device_plugin import cdi, library, specs
 from hami_device_plugin.allocation import Container, DeviceNode, Grant, GrantPolicy, Mount, allocate
 from hami_device_plugin.checkpoint import CheckpointError, decode_checkpoint, read_checkpoint
 from hami_device_plugin.files import prepare_container, write_atomically
@@ -141,10 +141,10 @@ def test_device_names_are_never_the_same():
 
 def test_paths_in_specs_are_in_use(host: Path):
     """A spec nobody can read resolves no device, so it uses nothing."""
-    cdi.write_spec(host / "cdi", "uid", "a-1", a_grant(a_policy()))
+    specs.write_spec(host / "cdi", "uid", "a-1", a_grant(a_policy()))
     (host / "cdi/hami.io-vgpu_uid_a-2.json").write_text("{")
 
-    assert {"/lib.so", "/usr/local/vgpu/ld.so.preload"} <= cdi.host_paths(host / "cdi")
+    assert {"/lib.so", "/usr/local/vgpu/ld.so.preload"} <= specs.host_paths(host / "cdi")
 
 
 def test_library_is_installed_beside_others(host: Path):

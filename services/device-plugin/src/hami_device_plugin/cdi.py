@@ -1,42 +1,25 @@
 """
-Write and remove the CDI specs that carry a grant to the container runtime: one file, one device, one Allocate answer.
+Name and word the CDI devices that carry a grant to the container runtime.
 
-Owns the kind, the device names and the files of that kind. A device's name is made for one Allocate answer and never
-used again, so no older contents can exist under it: a runtime that has not seen the file yet refuses the container, and
-the kubelet tries again.
-Must write vendor and class of two or more characters: a single one anywhere makes containerd 2.1 panic.
+Owns the kind, the device names and what a spec says. A device's name is made for one Allocate answer and never used
+again, so no older contents can exist under it: a runtime that has not seen the file yet refuses the container, and the
+kubelet tries again.
+Must use vendor and class of two or more characters: a single one anywhere makes containerd 2.1 panic.
+Neighbours: `specs` keeps the files.
 Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/SPEC.md
 """
 
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import orjson
-
 from hami_device_plugin.allocation import Grant, Mount
-from hami_device_plugin.files import write_atomically
 
 KIND = "hami.io/vgpu"
 VERSION = "0.5.0"
 """The oldest with `hostPath` of device nodes, so that every runtime with CDI reads it."""
 DEVICE_PREFIX = "a-"
 """Names had to start with a letter before CDI 0.5."""
-_PREFIX = KIND.replace("/", "-") + "_"
-_SUFFIX = ".json"
 _MOUNT_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate")
-
-
-@dataclass(frozen=True, slots=True)
-class SpecFile:
-    """One spec of this plugin in the CDI directory."""
-
-    path: Path
-    pod_uid: str
-    device: str
-    """Unqualified name."""
 
 
 def new_device() -> str:
@@ -82,54 +65,6 @@ def spec(device: str, grant: Grant) -> dict[str, Any]:
             for node in grant.device_nodes
         ]
     return {"cdiVersion": VERSION, "kind": KIND, "devices": [{"name": device, "containerEdits": edits}]}
-
-
-def write_spec(root: Path, pod_uid: str, device: str, grant: Grant) -> bool:
-    """
-    Put the spec of *device* into *root* and return whether that changed anything.
-
-    The file appears by a rename inside *root*: containerd's watcher ignores a rename from another directory, and would
-    read half a file that is written in place.
-    """
-    root.mkdir(parents=True, exist_ok=True)
-    path = root / f"{_PREFIX}{pod_uid}_{device}{_SUFFIX}"
-    return write_atomically(path, orjson.dumps(spec(device, grant), option=orjson.OPT_INDENT_2))
-
-
-def spec_files(root: Path) -> Iterator[SpecFile]:
-    """
-    Yield every spec of this plugin in *root*; none where *root* does not exist.
-    """
-    for path in root.glob(f"{_PREFIX}*{_SUFFIX}"):
-        pod_uid, _, device = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX).partition("_")
-        if device:
-            yield SpecFile(path, pod_uid, device)
-
-
-def remove_specs(root: Path, is_stale: Callable[[SpecFile], bool]) -> int:
-    """
-    Remove the specs *is_stale* says so of, and return how many.
-    """
-    stale = [found for found in spec_files(root) if is_stale(found)]
-    for found in stale:
-        found.path.unlink(missing_ok=True)
-    return len(stale)
-
-
-def host_paths(root: Path) -> frozenset[str]:
-    """
-    Return the host side of every mount that this plugin's specs in *root* name.
-    """
-    return frozenset(path for found in spec_files(root) for path in _mounted(found.path))
-
-
-def _mounted(path: Path) -> list[str]:
-    try:
-        devices = orjson.loads(path.read_bytes())["devices"]
-        return [mount["hostPath"] for device in devices for mount in device["containerEdits"].get("mounts", ())]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # A file nobody can read resolves no device either, so nothing it names is in use.
-        return []
 
 
 def _mount(mount: Mount) -> dict[str, Any]:

@@ -4,19 +4,20 @@ Read the kubelet's device checkpoint: which container was granted which replicas
 The kubelet writes the file before a container can start, so it names the owner of granted replicas also where the
 PodResources API does not (ordinary init containers), and it keeps the plugin's own Allocate answer, so the plugin needs
 no record of its own. This module only reads; the file belongs to the kubelet.
+Neighbours: `owner` decides by the entries.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go
 """
 
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 from google.protobuf.message import DecodeError as ProtobufError
 
+from hami_device_plugin.owner import Entry
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 
@@ -26,20 +27,6 @@ FILE_NAME = "kubelet_internal_checkpoint"
 
 class CheckpointError(HamiError):
     """The kubelet's checkpoint is not there, or not in a form this plugin knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the kubelet remembers of one container's allocation of one resource."""
-
-    pod_uid: str
-    container: str
-    resource: str
-    replicas: frozenset[str]
-    cdi_devices: tuple[str, ...] = ()
-    """Qualified CDI names in the plugin's answer."""
-    host_paths: frozenset[str] = frozenset()
-    """Host side of every mount in the plugin's answer."""
 
 
 def read_checkpoint(path: Path) -> tuple[Entry, ...]:

@@ -7,7 +7,7 @@ read from its Pod and put into the CDI spec the runtime is about to read. Nothin
 calls: the kubelet's checkpoint is the record, so this process may be replaced in between.
 Must never give a container shares that are not its own; every doubt is an error, which the kubelet answers by asking
 again.
-Neighbours: `owner` and `pods` decide, `cdi` and `files` write, `calls` hands in the outside world.
+Neighbours: `owner` and `pods` decide, `specs` and `files` write, `calls` hands in the outside world.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hami_device_plugin import cdi
+from hami_device_plugin import cdi, specs
 from hami_device_plugin.allocation import (
     VISIBLE_DEVICES,
     Container,
@@ -27,9 +27,8 @@ from hami_device_plugin.allocation import (
     container_directory,
     node_environment,
 )
-from hami_device_plugin.checkpoint import Entry
 from hami_device_plugin.files import make_world_writable, prepare_container
-from hami_device_plugin.owner import Listed, contradiction, named, owner
+from hami_device_plugin.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.pending import PreferredRequest, is_pending, preferred
 from hami_device_plugin.pods import Pod, assign
 from hamicommon.errors import HamiError
@@ -155,7 +154,7 @@ class IdentityAllocator:
             directory = Path(container_directory(self._policy.hook_path, container.pod_uid, container.name))
             prepare_container(directory, f"{region}.cache")
             grant = allocate(shares, container, self._policy, library=self._world.library(), region=region)
-            changed |= cdi.write_spec(self._cdi_root, container.pod_uid, device, grant)
+            changed |= specs.write_spec(self._cdi_root, container.pod_uid, device, grant)
         return changed
 
 

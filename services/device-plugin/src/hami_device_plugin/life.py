@@ -14,11 +14,9 @@ from pathlib import Path
 
 import structlog
 
-from hami_device_plugin import __version__, library
+from hami_device_plugin import __version__, library, specs
 from hami_device_plugin.calls import Calls
-from hami_device_plugin.cdi import KIND
 from hami_device_plugin.config import Config
-from hami_device_plugin.files import remove_temporaries
 from hami_device_plugin.inventory import FoundDevice, inventory, replicas, with_health
 from hami_device_plugin.kube import NodeKube
 from hami_device_plugin.kubelet import (
@@ -160,7 +158,7 @@ class Life:
         if self._config.library:
             library.install(Path(self._config.library), vgpu, __version__)
         library.write_preload(vgpu)
-        remove_temporaries(Path(self._config.cdi_root), KIND.replace("/", "-"))
+        specs.remove_unfinished(Path(self._config.cdi_root))
 
     async def _choose_mode(self) -> Mode:
         node, obstacle = self._view.node, None

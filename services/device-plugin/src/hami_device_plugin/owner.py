@@ -10,12 +10,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hami_device_plugin.cdi import unqualified
-from hami_device_plugin.checkpoint import Entry
 from hamicommon.errors import HamiError
 
 
 class OwnerError(HamiError):
     """The kubelet's answers name no owner, or more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the kubelet's checkpoint says of one container's allocation of one resource."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    replicas: frozenset[str]
+    cdi_devices: tuple[str, ...] = ()
+    """Qualified CDI names in the plugin's answer."""
+    host_paths: frozenset[str] = frozenset()
+    """Host side of every mount in the plugin's answer."""
 
 
 @dataclass(frozen=True, slots=True)

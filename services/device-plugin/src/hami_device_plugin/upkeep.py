@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from hami_device_plugin import __version__, cdi, library
+from hami_device_plugin import __version__, library, specs
 from hami_device_plugin.announcement import announcement, withdrawal
 from hami_device_plugin.calls import Calls
 from hami_device_plugin.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
@@ -102,14 +102,14 @@ class Upkeep:
         if self._mode.is_identity and holder is not None and not self._is_awaited_elsewhere(holder):
             logger.info("Releasing a lock this Node does not need", pod=str(holder))
             await self._view.release_lock(holder.namespace, holder.name)
-        specs = await asyncio.to_thread(lambda: list(cdi.spec_files(self._cdi_root)))
-        for found in specs:
+        found = await asyncio.to_thread(lambda: list(specs.spec_files(self._cdi_root)))
+        for spec in found:
             # A spec means that PreStartContainer came as far as that; the mark may be owed since.
-            if found.pod_uid in self._view.pods:
-                await self._calls.confirm(self._view.pods[found.pod_uid])
-        stale = {found.device for found in specs if found.pod_uid not in self._view.pods}
+            if spec.pod_uid in self._view.pods:
+                await self._calls.confirm(self._view.pods[spec.pod_uid])
+        stale = {spec.device for spec in found if spec.pod_uid not in self._view.pods}
         if stale:
-            await asyncio.to_thread(cdi.remove_specs, self._cdi_root, lambda found: found.device in stale)
+            await asyncio.to_thread(specs.remove_specs, self._cdi_root, lambda spec: spec.device in stale)
 
     def _is_awaited_elsewhere(self, pod: Pod) -> bool:
         """
@@ -134,5 +134,5 @@ class Upkeep:
     def _remove_libraries(self) -> list[str]:
         checkpoint = self._config.plugin_directory / FILE_NAME
         entries = read_checkpoint(checkpoint)
-        in_use = cdi.host_paths(self._cdi_root).union(*(entry.host_paths for entry in entries))
+        in_use = specs.host_paths(self._cdi_root).union(*(entry.host_paths for entry in entries))
         return library.remove_unused(self._vgpu, __version__, in_use)
