@@ -336,13 +336,6 @@ async def test_no_credentials_at_all_says_where_was_looked(tmp_path: Path, monke
         await Kube.connect(None, "t")
 
 
-async def test_an_event_that_is_refused_is_no_error(tmp_path: Path) -> None:
-    """News that cannot be told must not stop what it is about."""
-    async with asking(answering(403, {"message": "no"}), tmp_path) as kube:
-        pod = {"kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}}
-        assert not await kube.record_event(pod, "R", "m", component="c")
-
-
 def test_an_event_names_its_object_and_fits_the_api() -> None:
     """Long texts are cut to what the API takes, in whole characters."""
     pod = {"kind": "Pod", "metadata": {"name": "p" * 253, "namespace": "ns", "uid": "u"}}

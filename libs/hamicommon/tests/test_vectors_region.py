@@ -20,7 +20,6 @@ from hamicommon.wire.region import (
     Slot,
     decode_region,
     detect_layout,
-    device_usages,
     encode_region,
 )
 
@@ -36,7 +35,6 @@ def named(cases: list[dict[str, Any]]) -> list[Any]:
 
 GOOD = [case for case in CASES if case["layout"] != "mixed"]
 MIXED = [case for case in CASES if case["layout"] == "mixed"]
-READ_BY_HAMI = [case for case in GOOD if case["hami_2_10_reader_correct"] and "hami_2_10_reads" in case]
 SPARE = {"seqlock": 0, "postinit_lock_value": 0}
 """What a library of 1.2 finds in the spare room of a 1.1 file; there the fields do not exist."""
 
@@ -138,18 +136,6 @@ def test_written_region_reads_the_same(case: dict[str, Any]) -> None:
     assert case["size"] == len(encode_region(region))
 
 
-@pytest.mark.parametrize("case", named(READ_BY_HAMI))
-def test_usage_is_what_hamis_monitor_reads(case: dict[str, Any]) -> None:
-    """Sums over live processes, where HAMi 2.10 reads the file rightly and nothing wrapped."""
-    reads = case["hami_2_10_reads"]
-    usages = device_usages(decode_region(file_of(case["case"])))
-    for device, usage in zip(reads["devices"], usages, strict=True):
-        if not usage.is_suspect:
-            names = ("context", "module", "data", "offset", "total")
-            assert {name: device[name] for name in names} == {name: getattr(usage.memory, name) for name in names}
-            assert device["sm"] == usage.utilization.sm
-
-
 ANSWERS = {
     "size": "cut or of a size nobody writes",
     "byte 0": "not initialised",
@@ -171,7 +157,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("recipe", named(MALFORMED))
 def test_broken_region_is_refused_or_read_within_bounds(recipe: dict[str, Any]) -> None:
-    """Nothing else than a refusal escapes, counts stay within the file, sums within a metric."""
+    """Nothing else than a refusal escapes, and counts stay within the file."""
     data = broken(recipe)
     assert recipe["size"] == len(data)
     place = REFUSED.get(recipe["case"])
@@ -183,18 +169,6 @@ def test_broken_region_is_refused_or_read_within_bounds(recipe: dict[str, Any]) 
     region = decode_region(data)
     assert region.device_count <= 16
     assert len(region.slots) <= 1024
-    for usage in device_usages(region):
-        assert 0 <= usage.memory.total < 1 << 63
-        assert 0 <= usage.utilization.sm < 1 << 63
-
-
-@pytest.mark.parametrize(
-    ("case", "is_suspect"), [("used-all-ones", True), ("used-sum-wraps", True), ("status-unknown", False)]
-)
-def test_counter_that_went_below_zero_is_flagged(case: str, is_suspect: bool) -> None:
-    """It counts as nothing and says so."""
-    recipe = next(recipe for recipe in MALFORMED if recipe["case"] == case)
-    assert is_suspect is any(usage.is_suspect for usage in device_usages(decode_region(broken(recipe))))
 
 
 def test_file_grown_to_the_shifted_size_is_still_what_its_bytes_say() -> None:

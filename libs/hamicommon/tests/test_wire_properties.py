@@ -51,7 +51,6 @@ from hamicommon.wire.region import (
     Region,
     Slot,
     decode_region,
-    device_usages,
     encode_region,
 )
 from hamicommon.wire.scoring_weights import decode_scoring_weights, encode_scoring_weights
@@ -333,7 +332,7 @@ def test_broken_region_is_refused_or_bounded(layout: Layout, grown: int, patches
         region = decode_region(data)
     except DecodeError:
         return
-    assert all(usage.memory.total < 1 << 63 for usage in device_usages(region))
+    assert (region.device_count <= 16, len(region.slots) <= 1024) == (True, True)
 
 
 ANY_TEXT = (

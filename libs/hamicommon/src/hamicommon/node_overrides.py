@@ -154,6 +154,7 @@ class _Entry:
         self._report = report
 
     def take(self, name: str, kind: type[Any]) -> Any:
+        """Return the value of *name* if it is of *kind*, None where it is absent or was reported."""
         value = self._values.pop(name, None)
         if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
             return value
@@ -161,12 +162,14 @@ class _Entry:
         return None
 
     def text(self, name: str, choices: tuple[str, ...] = ()) -> str | None:
+        """Return a text, None where it is empty; *choices* are all it may be."""
         value: str | None = self.take(name, str) or None
         if value is not None and choices and value not in choices:
             self._report.problem(f"{self._path}.{name}", f"{value[:40]!r} is none of {', '.join(choices)}")
         return value
 
     def whole(self, name: str) -> int | None:
+        """Return a whole number, None where it is 0."""
         number = self.number(name)
         if number is not None and not number.is_integer():
             self._report.problem(f"{self._path}.{name}", f"{number} is not a whole number")
@@ -174,6 +177,7 @@ class _Entry:
         return None if number is None else int(number)
 
     def number(self, name: str) -> float | None:
+        """Return a number from 0 on, None where it is 0; the log level may be in quotes."""
         value = self._values.pop(name, None)
         if isinstance(value, str) and name == "libcudaloglevel" and value.isascii() and value.isdigit():
             value = int(value[:9])
@@ -188,6 +192,7 @@ class _Entry:
         return float(value) or None
 
     def items(self, name: str, kind: type[Any]) -> tuple[Any, ...]:
+        """Return a list whose items are of *kind*."""
         values = self.take(name, list) or []
         for value in values:
             if not isinstance(value, kind) or isinstance(value, bool):
@@ -195,6 +200,7 @@ class _Entry:
         return tuple(values)
 
     def warn_of_rest(self) -> None:
+        """Report what nobody took as unknown."""
         for name in self._values:
             self._report.warn(f"{self._path}.{name[:60]}", "unknown key, ignored")
 

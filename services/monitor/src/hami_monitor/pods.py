@@ -10,12 +10,11 @@ from typing import Any
 
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, Share
+from hamicommon.vendors.nvidia import ALLOCATED_KEY
 from hamicommon.wire import keys
 from hamicommon.wire.mig import decode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
-ALLOCATED_KEY = "hami.io/vgpu-devices-allocated"
-"""Pod annotation: the NVIDIA shares the Pod was granted, never erased."""
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 

@@ -36,6 +36,7 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
     """Serve POST /filter and POST /bind on *app*."""
 
     async def filter_verb(body: bytes) -> tuple[bytes, str]:
+        """Answer ExtenderArgs."""
         args = _object(body, "ExtenderArgs")
         pod, names, nodes = args.get("pod"), args.get("nodenames"), _items(args.get("nodes"))
         if not isinstance(pod, dict):
@@ -47,6 +48,7 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
         return filter_body(answer), outcome
 
     async def bind_verb(body: bytes) -> tuple[bytes, str]:
+        """Answer ExtenderBindingArgs."""
         args = _object(body, "ExtenderBindingArgs")
         values = [args.get(key) or "" for key in ("poduid", "podnamespace", "podname", "node")]
         if not all(isinstance(value, str) for value in values) or not all(values[1:]):
@@ -82,14 +84,13 @@ def _verb(
     observe: Observe,
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def serve(request: web.Request) -> web.StreamResponse:
+        """Answer one call, and tell how it went."""
         began = time.perf_counter()
         try:
             body, outcome = await handle(await read_body(request))
         except web.HTTPRequestEntityTooLarge:
-            body, outcome = (
-                failure(f"the body is larger than {BODY_LIMIT_BYTES} bytes; set nodeCacheCapable: true"),
-                "error",
-            )
+            text = f"the body is larger than {BODY_LIMIT_BYTES} bytes; set nodeCacheCapable: true"
+            body, outcome = failure(text), "error"
         except CallError as error:
             body, outcome = failure(str(error)), "error"
         observe(verb, time.perf_counter() - began, outcome)

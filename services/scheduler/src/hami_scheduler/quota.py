@@ -14,9 +14,7 @@ from typing import Any
 
 from hami_scheduler.grant import Grant
 from hami_scheduler.vendor import VendorFrame
-from hamicommon.quantity import whole
-
-_PREFIX = "limits."
+from hamicommon.resource_quota import hard_limits, strictest
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +65,9 @@ class Quotas:
 
     def put(self, quota: Mapping[str, Any]) -> None:
         """Take the limits of *quota*, a v1 ResourceQuota, instead of what it said before."""
-        managed = {name for frame in self.vendors for name in _limited(frame)}
-        hard: dict[str, int] = {}
-        for key, text in ((quota.get("spec") or {}).get("hard") or {}).items():
-            resource, limit = key.removeprefix(_PREFIX), whole(text)
-            if resource and key.startswith(_PREFIX) and resource in managed and limit is not None:
-                hard[resource] = limit
+        managed = {name for frame in self.vendors for name in _limited(frame) if name}
         namespace, name = _key(quota)
-        self._hard[namespace, name] = hard
+        self._hard[namespace, name] = hard_limits(quota, managed)
         self._settle(namespace)
 
     def drop(self, quota: Mapping[str, Any]) -> None:
@@ -135,11 +128,7 @@ class Quotas:
 
     def _settle(self, namespace: str) -> None:
         self.version += 1
-        limits: dict[str, int] = {}
-        for (owner, _), hard in self._hard.items():
-            if owner == namespace:
-                for resource, limit in hard.items():
-                    limits[resource] = min(limit, limits.get(resource, limit))
+        limits = strictest(hard for (owner, _), hard in self._hard.items() if owner == namespace)
         if limits:
             self._limits[namespace] = limits
         else:

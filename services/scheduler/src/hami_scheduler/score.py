@@ -53,6 +53,7 @@ def device_order(
     """
 
     def key(position: int) -> tuple[float, ...]:
+        """Return what a position is sorted by."""
         room, score = rooms[position], scores[position]
         numa = room.device.numa
         if policy.order == "chain":

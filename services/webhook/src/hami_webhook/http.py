@@ -52,6 +52,7 @@ def webhook_application(decide: Decide, registry: CollectorRegistry) -> web.Appl
     metrics = Metrics(registry)
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        """Answer one review."""
         if request.content_type != "application/json":
             metrics.rejected_bodies.inc()
             text = f"Content-Type: must be application/json, not {request.content_type}\n"

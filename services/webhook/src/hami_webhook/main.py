@@ -1,5 +1,5 @@
 """
-Put the webhook together: settings, the decision, the server, and the watches behind quotas.
+Put the webhook together: settings, the decision, the servers, and the watches behind quotas.
 
 The API server is optional: without it, or before the first list, quotas are left to the scheduler, and Pods are
 admitted all the same.
@@ -8,7 +8,6 @@ admitted all the same.
 import asyncio
 import sys
 from dataclasses import replace
-from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -17,14 +16,13 @@ from hami_webhook import __version__
 from hami_webhook.admission import Admission, Outcome, Policy, admit
 from hami_webhook.config import NAME, Config, read_config
 from hami_webhook.http import webhook_application
+from hami_webhook.kube import HoldingsWatch
 from hami_webhook.quota import Holdings
 from hami_webhook.review import Review
 from hamicommon.config import ConfigError, DeviceConfig
-from hamicommon.runtime import http, kube, logs, process
+from hamicommon.runtime import http, logs, process
 from hamicommon.runtime.device_config import read_device_config
-from hamicommon.wire.errors import DecodeError
-
-_BOUND_AND_ALIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+from hamicommon.runtime.kube import Kube, KubeConfigError
 
 logger = structlog.get_logger()
 
@@ -80,58 +78,12 @@ def _devices(config: Config) -> DeviceConfig:
 
 
 async def _follow_quotas(config: Config, holdings: Holdings) -> None:
-    """Keep *holdings* current until cancelled; Pods are watched only once some quota needs them."""
+    """Keep *holdings* current until cancelled."""
     try:
-        client = await kube.Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
-    except kube.KubeConfigError as error:
+        client = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
+    except KubeConfigError as error:
         logger.warning("Quotas are not checked at admission", reason=str(error))
         await asyncio.Event().wait()
         return
-    pods_matter = asyncio.Event()
-
-    def put_quota(quota: dict[str, Any]) -> None:
-        holdings.put_quota(quota)
-        if holdings.has_limits:
-            pods_matter.set()
-
-    def replace_quotas(quotas: list[dict[str, Any]]) -> None:
-        holdings.replace_quotas(quotas)
-        if holdings.has_limits:
-            pods_matter.set()
-
-    def put_pod(pod: dict[str, Any]) -> None:
-        try:
-            holdings.put_pod(pod)
-        except DecodeError as error:
-            metadata = pod.get("metadata", {})
-            logger.warning(
-                "Pod's grant not counted against its quota",
-                namespace=metadata.get("namespace"),
-                pod=metadata.get("name"),
-                error=str(error),
-            )
-
-    def replace_pods(pods: list[dict[str, Any]]) -> None:
-        holdings.forget_pods()
-        for pod in pods:
-            put_pod(pod)
-
-    quotas = kube.Reflector(
-        client, "/api/v1/resourcequotas", replace=replace_quotas, upsert=put_quota, delete=holdings.drop_quota
-    )
-    pods = kube.Reflector(
-        client,
-        "/api/v1/pods",
-        field_selector=_BOUND_AND_ALIVE,
-        replace=replace_pods,
-        upsert=put_pod,
-        delete=holdings.drop_pod,
-    )
-
-    async def watch_pods() -> None:
-        await pods_matter.wait()
-        await pods.run()
-
-    async with client, asyncio.TaskGroup() as group:
-        group.create_task(quotas.run())
-        group.create_task(watch_pods())
+    async with client:
+        await HoldingsWatch(client, holdings).run()

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hamicommon.model import Request
-from hamicommon.quantity import whole
+from hamicommon.resource_quota import PREFIX, hard_limits, strictest
 from hamicommon.vendors import Vendor
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-
-_PREFIX = "limits."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class NamespaceQuota:
         for resource, factor, held, wanted, unit in checks:
             limit = self.limits.get(resource) if resource else None
             if limit is not None and held + wanted > limit * factor:
-                return f"{_PREFIX}{resource} is {limit * factor} {unit}, {held} in use, {wanted} asked"
+                return f"{PREFIX}{resource} is {limit * factor} {unit}, {held} in use, {wanted} asked"
         return None
 
 
@@ -76,10 +74,7 @@ class Holdings:
 
     def of(self, namespace: str) -> NamespaceQuota:
         """Return what holds in *namespace* now."""
-        limits: dict[str, int] = {}
-        for hard in self._limits.get(namespace, {}).values():
-            for resource, limit in hard.items():
-                limits[resource] = min(limit, limits.get(resource, limit))
+        limits = strictest(self._limits.get(namespace, {}).values())
         if not limits:
             return NamespaceQuota()
         used: dict[str, Amount] = {}
@@ -101,14 +96,9 @@ class Holdings:
 
     def put_quota(self, quota: Mapping[str, Any]) -> None:
         """Take the limits of *quota* in place of what it said before."""
-        managed = {name for vendor in self.vendors for name in (vendor.memory_resource_name, vendor.core_resource_name)}
-        hard: dict[str, int] = {}
-        for key, text in ((quota.get("spec") or {}).get("hard") or {}).items():
-            resource, limit = key.removeprefix(_PREFIX), whole(text)
-            if key.startswith(_PREFIX) and resource in managed and limit is not None:
-                hard[resource] = limit
+        names = {name for vendor in self.vendors for name in (vendor.memory_resource_name, vendor.core_resource_name)}
         namespace, name = _place(quota)
-        self._limits.setdefault(namespace, {})[name] = hard
+        self._limits.setdefault(namespace, {})[name] = hard_limits(quota, names - {""})
 
     def drop_quota(self, quota: Mapping[str, Any]) -> None:
         """Forget *quota*."""

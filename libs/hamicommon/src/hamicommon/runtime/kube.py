@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -175,22 +175,6 @@ class Kube:
         finally:
             # A watch is left in the middle of its stream, so its connection cannot be used again.
             response.close()
-
-    async def record_event(
-        self, regarding: Object, reason: str, message: str, *, component: str, warning: bool = False
-    ) -> bool:
-        """
-        Write a core/v1 Event about the object *regarding* and return whether the server took it.
-
-        An Event is news, not state: a failure is logged and nothing else happens.
-        """
-        body = event(regarding, reason, message, component=component, warning=warning, now=datetime.now(UTC))
-        try:
-            await self.create(f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body)
-        except KubeError as error:
-            logger.warning("Event not recorded", reason=reason, object=body["involvedObject"]["name"], error=str(error))
-            return False
-        return True
 
     async def _request(self, call: "_Call") -> Object:
         response = await self._send(call)

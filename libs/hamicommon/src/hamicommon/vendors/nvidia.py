@@ -16,6 +16,8 @@ from hamicommon.vendors.description import Vendor, amount, named
 from hamicommon.wire import keys
 
 KEY = "NVIDIA"
+ALLOCATED_KEY = "hami.io/vgpu-devices-allocated"
+"""Pod annotation: what was granted, never erased."""
 PAIR_SCORES_KEY = "hami.io/node-nvidia-score"
 """Node annotation: how well each pair of devices is linked."""
 NUMA_BIND_KEY = "nvidia.com/numa-bind"
@@ -36,7 +38,7 @@ def vendor(config: NvidiaConfig) -> Vendor:
             config.resource_priority_name,
         ),
         to_allocate_key="hami.io/vgpu-devices-to-allocate",
-        allocated_key="hami.io/vgpu-devices-allocated",
+        allocated_key=ALLOCATED_KEY,
         register_key="hami.io/node-nvidia-register",
         handshake_key="hami.io/node-handshake",
         use_uuid_key="nvidia.com/use-gpuuuid",

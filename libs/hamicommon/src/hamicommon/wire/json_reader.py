@@ -211,6 +211,7 @@ def whole_number(bits: int, *, signed: bool = True) -> Kind:
     longest = len(str(high)) + 1
 
     def read(reader: Reader, old: int | None) -> int:
+        """Return the number that is next."""
         if reader.null():
             return old or 0
         character = reader.peek()
@@ -242,6 +243,7 @@ def array(item: Kind) -> Kind:
     """Return the kind of lists, read as tuples; `null` is the empty one, a repeated key reads into the old items."""
 
     def read(reader: Reader, old: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """Return the list that is next."""
         if reader.null():
             return ()
         if not reader.take("["):
@@ -275,6 +277,7 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
     known = {name.lower(): (name, attribute, kind) for name, (attribute, kind) in keys.items()}
 
     def read(reader: Reader, old: Any) -> Any:
+        """Return the object that is next."""
         before = zero if old is None else old
         if reader.null():
             return before
@@ -305,6 +308,7 @@ def mapping(kind: Kind) -> Kind:
     """Return the kind of objects with free keys; `null` is the empty one, a repeated key adds to the old entries."""
 
     def read(reader: Reader, old: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the object that is next, every key of it."""
         if reader.null():
             return {}
         reader.budget.spend(_DICT_BYTES)

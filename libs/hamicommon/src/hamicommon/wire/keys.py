@@ -20,7 +20,7 @@ MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 """Pod annotation: JSON, see `wire.mig`."""
 
 ROOM_TIME = "hami.io/room-time"
-"""Pod annotation, ours: Unix seconds at which the scheduler saw room for a Pod nobody asked about; its change wakes it."""
+"""Pod annotation, ours: Unix seconds at which there was room for a Pod nobody asked about; its change wakes it."""
 
 NODE_SCHEDULER_POLICY = "hami.io/node-scheduler-policy"
 GPU_SCHEDULER_POLICY = "hami.io/gpu-scheduler-policy"

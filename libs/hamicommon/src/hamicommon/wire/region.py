@@ -1,12 +1,12 @@
 """
 The file that the library in the containers and the monitor on the Node share: `*.cache`, mapped by both.
 
-Owns what a region says; where it says it is `region_layout`'s business, mapping files the monitor's.
+Owns what a region says; where it says it is `region_layout`'s business, mapping files and adding up the monitor's.
 Source: https://github.com/Project-HAMi/HAMi-core/blob/main/src/multiprocess/multiprocess_memory_limit.h
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -50,25 +50,25 @@ __all__ = [
     "SLOTS",
     "UUID_BYTES",
     "DeviceMemory",
-    "DeviceUsage",
     "DeviceUtilization",
     "Layout",
     "Region",
     "Slot",
     "decode_region",
     "detect_layout",
-    "device_usages",
     "encode_region",
 ]
 
-_WRAPPED: Final = 1 << 63
-"""Counters at or above this went below zero; the library subtracts without looking."""
 _SIXTEEN: Final = "<16Q"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What one process has taken of one device, in bytes, as its library counts."""
+    """
+    What one process has taken of one device, in bytes, as its library counts.
+
+    Just below 2**64 stands for a negative number: libraries up to 2.8.2 charge some frees to the wrong device.
+    """
 
     context: int = 0
     module: int = 0
@@ -132,17 +132,6 @@ class Region:
     """Those in use, at most 1024 whatever the file says."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUsage:
-    """What all live processes of a region use of one device together."""
-
-    memory: DeviceMemory
-    utilization: DeviceUtilization
-    monitor_used_bytes: int
-    is_suspect: bool
-    """A counter had gone below zero or was impossibly large; it counts as 0 here."""
-
-
 def decode_region(data: "bytes | bytearray | memoryview | mmap") -> Region:
     """
     Return what the region file *data* says, as its bytes say it: nothing is judged, added or corrected.
@@ -193,16 +182,6 @@ def encode_region(region: Region) -> bytes:
     return bytes(data)
 
 
-def device_usages(region: Region) -> tuple[DeviceUsage, ...]:
-    """
-    Return what all live processes use together, one entry per device.
-
-    A slot whose status is 0 does not count. Counters that went below zero (libraries up to 2.8.2 charge some frees to
-    the wrong device) count as nothing and make the device's entry suspect; sums stop at the largest 63-bit number.
-    """
-    return tuple(_device_usage(region, device) for device in range(region.device_count))
-
-
 def _slot(view: memoryview, layout: Layout, index: int) -> Slot:
     """Read one process."""
     start = layout.procs + layout.slot_size * index
@@ -233,27 +212,6 @@ def _records(view: memoryview, start: int, size: int, form: str) -> Iterator[tup
         counters = struct.unpack_from(form, view, start + size * device)
         if any(counters):
             yield device, counters
-
-
-def _device_usage(region: Region, device: int) -> DeviceUsage:
-    live = [slot for slot in region.slots if slot.status != 0]
-    memory = [slot.memory.get(device, _NO_MEMORY) for slot in live]
-    busy = [(slot.utilization or {}).get(device, _IDLE) for slot in live]
-    sums = {name: [getattr(one, name) for one in memory] for name in ("context", "module", "data", "offset", "total")}
-    busy_sums = {name: [getattr(one, name) for one in busy] for name in ("dec", "enc", "sm")}
-    monitor_used = [slot.monitor_used_bytes.get(device, 0) for slot in live]
-    every = [*sums.values(), *busy_sums.values(), monitor_used]
-    return DeviceUsage(
-        DeviceMemory(**{name: _sum(counters) for name, counters in sums.items()}),
-        DeviceUtilization(**{name: _sum(counters) for name, counters in busy_sums.items()}),
-        _sum(monitor_used),
-        is_suspect=any(counter >= _WRAPPED for counters in every for counter in counters),
-    )
-
-
-def _sum(counters: Iterable[int]) -> int:
-    """Add up what can be true, and stop at the largest number a reader of metrics can take."""
-    return min(sum(counter for counter in counters if counter < _WRAPPED), _WRAPPED - 1)
 
 
 def _put_region(data: bytearray, layout: Layout, region: Region) -> None:
@@ -303,7 +261,3 @@ def _put_slot(data: bytearray, layout: Layout, slot: Slot) -> None:
 def _uuid(view: memoryview, offset: int) -> str:
     """Read a NUL-padded name; bytes that are no UTF-8 stay visible."""
     return bytes(view[offset : offset + UUID_BYTES]).partition(b"\0")[0].decode("utf-8", "backslashreplace")
-
-
-_NO_MEMORY: Final = DeviceMemory()
-_IDLE: Final = DeviceUtilization()
