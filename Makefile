@@ -11,6 +11,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv with the locked packages and tools
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) tools/bootstrap.py
 
 native: setup ## build libvgpu.so and the fake driver into build/native

@@ -1,58 +1,73 @@
 """
 Build `native/hami-core` into `build/native` with whatever CMake, ninja and C compiler there is.
 
-The system's tools come first, then those `bootstrap.py` put into `.venv`.
+Owns the choice of tools and the build folder: it is made anew when any of them changes. The tools that `bootstrap` put
+into `.venv` come before the system's, for it puts there only what the system lacks.
 """
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-VENV_TOOLS = ROOT / ".venv/bin"
-BUILD = ROOT / "build/native"
+from bootstrap import BUILD, ROOT, VENV, alone, fail, system_compiler, to_the_end
+
+OUTPUT = BUILD / "native"
+CONFIGURED = OUTPUT / "configured-with"
+"""The command that configured the build folder; written last, so that its absence means an interrupted one."""
 
 
 def tool(name: str) -> str:
     """Return the path of *name*, from `.venv` if it is there, else from the system."""
-    found = shutil.which(name, path=str(VENV_TOOLS)) or shutil.which(name)
+    found = shutil.which(name, path=str(VENV / "bin")) or shutil.which(name)
     if found is None:
-        sys.exit(f"build_native: {name} is missing; run make setup, or: apt-get install {name}")
+        fail(f"{name} is missing: make setup")
     return found
 
 
-def compiler() -> str:
-    """Return the C compiler: the system's, or a script that calls Zig's."""
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return found
-    script = BUILD.parent / "zig-cc"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(f'#!/bin/sh\nexec "{VENV_TOOLS / "python"}" -m ziglang cc "$@"\n')
+def zig_compiler() -> str:
+    """Return a script that calls Zig's C compiler, with its caches in the tree."""
+    script = BUILD / "zig-cc"
+    script.write_text(
+        "#!/bin/sh\n"
+        f'export ZIG_GLOBAL_CACHE_DIR="{BUILD / "zig-cache"}" ZIG_LOCAL_CACHE_DIR="{BUILD / "zig-cache"}"\n'
+        f'exec "{VENV / "bin/python"}" -m ziglang cc "$@"\n'
+    )
     script.chmod(0o755)
     return str(script)
 
 
+def run(*command: str) -> None:
+    """Run *command* and show what it prints only if it fails."""
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        sys.stderr.write(done.stdout)
+        fail(f"{Path(command[0]).name} failed with {done.returncode}; the reason is above")
+
+
+def build() -> None:
+    """Configure if need be, and build."""
+    compiler = system_compiler() or zig_compiler()
+    configure = [
+        tool("cmake"),
+        *("-S", str(ROOT / "native/hami-core"), "-B", str(OUTPUT), "-G", "Ninja", "-Wno-dev"),
+        f"-DCMAKE_C_COMPILER={compiler}",
+        f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
+        f"-DPython3_EXECUTABLE={VENV / 'bin/python'}",
+        "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+    ]
+    if not CONFIGURED.exists() or CONFIGURED.read_text() != "\n".join(configure):
+        print(f"native: building libvgpu.so and the fake driver with {compiler}", flush=True)
+        shutil.rmtree(OUTPUT, ignore_errors=True)
+        run(*configure)
+        CONFIGURED.write_text("\n".join(configure))
+    run(tool("ninja"), "-C", str(OUTPUT))
+
+
 def main() -> None:
-    environment = {**os.environ, "CMAKE_MAKE_PROGRAM": tool("ninja")}
-    cmake = tool("cmake")
-    if not (BUILD / "build.ninja").exists():
-        configure = [
-            cmake,
-            *("-S", "native/hami-core", "-B", str(BUILD), "-G", "Ninja", "-Wno-dev"),
-            f"-DCMAKE_C_COMPILER={os.environ.get('CC') or compiler()}",
-            f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
-            f"-DPython3_EXECUTABLE={VENV_TOOLS / 'python'}",
-            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-        ]
-        subprocess.run([*configure, "--log-level=WARNING"], cwd=ROOT, env=environment, check=True)
-    subprocess.run([tool("ninja"), "-C", str(BUILD), "--quiet"], cwd=ROOT, env=environment, check=True)
+    with alone("native"):
+        build()
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"build_native: {error.cmd[0]} failed with {error.returncode}; its output is above")
+    to_the_end(main)
