@@ -123,8 +123,10 @@ async def test_a_taken_port_is_an_error_that_names_it() -> None:
     """Two servers at one address is a mistake of configuration."""
     first = await serve(an_application(), "127.0.0.1:0")
     try:
-        with pytest.raises(ServeError, match=f"cannot listen at 127.0.0.1:{first.port}"):
-            await serve(an_application(), f"127.0.0.1:{first.port}")
+        with pytest.raises(
+            ServeError, match=f"^--x 127.0.0.1:{first.port}: cannot listen there: Address already in use"
+        ):
+            await serve(an_application(), f"127.0.0.1:{first.port}", flag="--x")
     finally:
         await first.close()
 
@@ -222,5 +224,22 @@ async def test_a_server_with_tls_renews_by_itself(tmp_path: Path, monkeypatch: p
 async def test_a_certificate_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     """Serving without the certificate that was asked for is no choice."""
     files = TlsFiles(str(tmp_path / "none.crt"), str(tmp_path / "none.key"))
-    with pytest.raises(ServeError, match=r"none\.crt with key"):
+    with pytest.raises(ServeError, match=r"^--cert_file .*none\.crt: No such file or directory; it must be a PEM"):
         await serve(an_application(), "127.0.0.1:0", files)
+
+
+async def test_a_key_of_another_certificate_stops_the_start(tmp_path: Path) -> None:
+    """Both files are named: either may be the wrong one."""
+    files = TlsFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+    write_pair(files, "one")
+    certificate = Path(files.cert_file).read_text()
+    write_pair(files, "other")
+    Path(files.cert_file).write_text(certificate)
+    with pytest.raises(ServeError, match=r"--cert_file .*tls\.crt and --key_file .*tls\.key are not a PEM certificate"):
+        await serve(an_application(), "127.0.0.1:0", files)
+
+
+async def test_an_address_that_is_none_names_its_flag() -> None:
+    """The operator knows the flag."""
+    with pytest.raises(ServeError, match=r"^--http_bind '8080' is not host:port with a port of 0 to 65535$"):
+        await serve(an_application(), "8080", flag="--http_bind")

@@ -151,7 +151,7 @@ def test_all_errors_are_reported_at_once():
     )
 
     assert [
-        "--node-name: the Node's name is not known; set the environment variable NODE_NAME",
+        "--node-name: is required; set the environment variable NODE_NAME to the Node's name",
         "--allocation: 'guess' is not one of auto, identity, lock",
         "--device-list-strategy: cdi-cri needs CDI specs of whole devices, which are not written here; "
         "use envvar or volume-mounts, whose result travels by CDI where the runtime has it",
@@ -166,7 +166,7 @@ def test_all_errors_are_reported_at_once():
 
 def test_missing_device_config_is_an_error():
     """Without it there is no resource to register."""
-    with pytest.raises(ConfigError, match="--config-file: /nowhere: cannot be read"):
+    with pytest.raises(ConfigError, match="--config-file /nowhere: cannot be read"):
         load(parse_arguments(["--config-file=/nowhere"]), {"NODE_NAME": "n1"}, lambda _path: None)
 
 
@@ -183,4 +183,4 @@ def test_wrong_settings_end_the_process_with_one_line():
     done = subprocess.run([PROGRAM, "--config-file=/nowhere"], capture_output=True, text=True, check=False, env={})
 
     assert (1, 1) == (done.returncode, len(done.stderr.splitlines()))
-    assert "--config-file: /nowhere: cannot be read" in done.stderr
+    assert "--config-file /nowhere: cannot be read" in done.stderr

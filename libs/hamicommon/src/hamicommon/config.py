@@ -20,6 +20,10 @@ _RESOURCE_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?")
 _MIG_PROFILE = re.compile(r"[0-9]+g\..+")
 
 
+WHOLE_FILE = "(file): "
+"""How a problem begins that is no single key's."""
+
+
 class ConfigError(HamiError):
     """A configuration has errors; `problems` holds each as `path: reason`."""
 

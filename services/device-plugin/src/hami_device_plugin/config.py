@@ -20,7 +20,7 @@ from hami_device_plugin.arguments import DEFAULT_KUBELET_SOCKET, FLAGS, IGNORED_
 from hami_device_plugin.health import HealthPolicy, health_policy
 from hami_device_plugin.inventory import SharingPolicy
 from hami_device_plugin.mode import AUTO, IDENTITY, LOCK
-from hamicommon.config import ConfigError, DeviceConfig, load_device_config
+from hamicommon.config import WHOLE_FILE, ConfigError, DeviceConfig, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
 from hamicommon.wire.device_lists import parse_bool
 from hamicommon.wire.errors import DecodeError
@@ -111,7 +111,7 @@ class _Loader:
         overrides = self._overrides()
         node_name = self._text("node-name")
         if not node_name:
-            self._problems.append("--node-name: the Node's name is not known; set the environment variable NODE_NAME")
+            self._problems.append("--node-name: is required; set the environment variable NODE_NAME to the Node's name")
         node = overrides.apply(device_config.nvidia, node_name)
         config = self._assemble(device_config, node, node_name, overrides.warnings)
         if self._problems:
@@ -126,7 +126,7 @@ class _Loader:
                 f"operatingmode of Node {node_name}: mig is not supported yet; use hami-core, or HAMi's own plugin here"
             )
         resource = node.nvidia.resource_count_name
-        if not resource:
+        if not resource and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
         return Config(
             node_name=node_name,
@@ -166,16 +166,17 @@ class _Loader:
 
     def _device_config(self) -> DeviceConfig:
         path = self._text("config-file")
-        text = self._read(path) if path else None
+        if not path:
+            self._problems.append("--config-file: is required; it names the resources to offer")
+            return DeviceConfig()
+        text = self._read(path)
         if text is None:
-            self._problems.append(
-                f"--config-file: {path or 'is not given'}: cannot be read; it must be a device config"
-            )
+            self._problems.append(f"--config-file {path}: cannot be read; it must be a device config, YAML")
             return DeviceConfig()
         try:
             config = load_device_config(text)
         except ConfigError as error:
-            self._problems += [f"{path}: {problem}" for problem in error.problems]
+            self._problems += [f"{path}: {problem.removeprefix(WHOLE_FILE)}" for problem in error.problems]
             return DeviceConfig()
         try:
             root = yaml.safe_load(text)
@@ -190,7 +191,7 @@ class _Loader:
         try:
             return load_node_overrides(self._read(path) or "")
         except ConfigError as error:
-            self._problems += [f"{path}: {problem}" for problem in error.problems]
+            self._problems += [f"{path}: {problem.removeprefix(WHOLE_FILE)}" for problem in error.problems]
             return NodeOverrides()
 
     def _text(self, name: str) -> str:

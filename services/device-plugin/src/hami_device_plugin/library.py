@@ -32,7 +32,7 @@ def install(source: Path, directory: Path, version: str) -> Path:
         remove_temporaries(directory, NAME)
         write_atomically(target, source.read_bytes(), mode=0o755)
     except OSError as error:
-        raise LibraryError(f"library {source} cannot be installed as {target}: {error.strerror}") from error
+        raise LibraryError(f"--library {source} cannot be installed as {target}: {error.strerror}") from error
     return target
 
 

@@ -61,7 +61,7 @@ class Plugin:
         async with AsyncExitStack() as stack:
             if config.metrics_bind_address:
                 app = http.application(NAME, __version__, ready=self._not_ready, registry=self._metrics.registry)
-                server = await http.serve(app, config.metrics_bind_address)
+                server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
                 logger.info("Serving health and metrics", address=config.metrics_bind_address, port=server.port)
                 stack.push_async_callback(server.close)
             kube = await stack.enter_async_context(await Kube.connect(config.kubeconfig, f"{NAME}/{__version__}"))

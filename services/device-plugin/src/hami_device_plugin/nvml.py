@@ -69,7 +69,11 @@ class Nvml:
         Raises:
             NvmlError: it is not there or cannot be used.
         """
-        await _call(_load, Path(driver_root))
+        try:
+            await _call(_load, Path(driver_root))
+        except NvmlError as error:
+            places = f"--driver-root-ctr-path {driver_root} and where the linker looks"
+            raise NvmlError(f"{LIBRARY} cannot be used; it is looked for below {places}: {error}") from error
         return cls()
 
     async def close(self) -> None:

@@ -191,7 +191,7 @@ async def run(config: Config) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status, has_legacy_names=config.has_legacy_metrics))
         app = http.application(NAME, __version__, live=monitor.live, ready=monitor.ready, registry=registry)
-        server = await http.serve(app, config.metrics_bind_address)
+        server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
         logger.info("Serving", port=server.port, node=config.node_name, hook_path=config.hook_path)
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -103,11 +103,11 @@ class Service:
         )
         add_routes(app, self._extender, Verbs(self._registry).observe)
         tls = TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
-        server = await serve(app, config.http_bind, tls)
+        server = await serve(app, config.http_bind, tls, flag="--http_bind")
         stack.push_async_callback(server.close)
         logger.info("Serving kube-scheduler", address=config.http_bind, port=server.port)
         metrics_app = application(NAME, __version__, ready=self._blocked, registry=self._registry)
-        metrics = await serve(metrics_app, config.metrics_bind_address)
+        metrics = await serve(metrics_app, config.metrics_bind_address, flag="--metrics-bind-address")
         stack.push_async_callback(metrics.close)
         logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
         return server.port, metrics.port

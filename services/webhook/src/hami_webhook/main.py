@@ -55,13 +55,13 @@ async def run(config: Config) -> None:
         return admit(review.object, policy, review.namespace, holdings.of(review.namespace))
 
     tls = http.TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
-    server = await http.serve(webhook_application(decide, registry), config.http_bind, tls)
+    server = await http.serve(webhook_application(decide, registry), config.http_bind, tls, flag="--http_bind")
     servers = [server]
     logger.info("Serving", version=__version__, address=config.http_bind, port=server.port, tls=tls is not None)
     try:
         if config.metrics_bind_address:
             metrics = http.application(NAME, __version__, registry=registry)
-            servers.append(await http.serve(metrics, config.metrics_bind_address))
+            servers.append(await http.serve(metrics, config.metrics_bind_address, flag="--metrics-bind-address"))
         await _follow_quotas(config, holdings)
     finally:
         await asyncio.gather(*(each.close() for each in servers))

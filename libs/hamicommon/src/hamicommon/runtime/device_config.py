@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from hamicommon.config import ConfigError, DeviceConfig, load_device_config
+from hamicommon.config import WHOLE_FILE, ConfigError, DeviceConfig, load_device_config
 
 logger = structlog.get_logger()
 
@@ -28,7 +28,7 @@ def read_device_config(path: str) -> DeviceConfig:
     try:
         config = load_device_config(text)
     except ConfigError as error:
-        raise ConfigError(tuple(f"{path}: {problem}" for problem in error.problems)) from error
+        raise ConfigError(tuple(f"{path}: {problem.removeprefix(WHOLE_FILE)}" for problem in error.problems)) from error
     for warning in config.warnings:
         logger.warning("Part of the device config has no effect", file=path, what=warning)
     return config

@@ -6,6 +6,7 @@ Must never serve a broken certificate: the old pair stays until a good one can b
 """
 
 import asyncio
+import os
 import platform
 import ssl
 from collections.abc import Awaitable, Callable
@@ -40,7 +41,7 @@ class ServeError(HamiError):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """A PEM certificate chain and its private key, as mounted from a Secret."""
+    """A PEM certificate chain and its private key, as mounted from a Secret; errors call them by their flags."""
 
     cert_file: str
     key_file: str
@@ -102,14 +103,19 @@ class Server:
         await self._runner.cleanup()
 
 
-async def serve(app: web.Application, address: str, tls: TlsFiles | None = None) -> Server:
+async def serve(app: web.Application, address: str, tls: TlsFiles | None = None, *, flag: str = "address") -> Server:
     """
     Listen at *address* (`host:port`, `:port` for every interface, `[::1]:port`; port 0 picks one) and return.
+
+    *flag* is what errors call the address.
 
     Raises:
         ServeError: the address is malformed or taken, or the certificate cannot be read.
     """
-    host, port = split_address(address)
+    try:
+        host, port = split_address(address)
+    except ServeError as error:
+        raise ServeError(f"{flag} {error}") from error
     certificate = Certificate(tls) if tls else None
     runner = web.AppRunner(
         app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS, handle_signals=False
@@ -120,7 +126,9 @@ async def serve(app: web.Application, address: str, tls: TlsFiles | None = None)
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        raise ServeError(f"cannot listen at {address}: {error.strerror or error}") from error
+        # What asyncio adds to the reason is the address once more.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+        raise ServeError(f"{flag} {address}: cannot listen there: {reason}") from error
     reloader = asyncio.create_task(certificate.keep_current()) if certificate else None
     return Server(runner, runner.addresses[0][1], reloader)
 
@@ -138,7 +146,7 @@ def split_address(address: str) -> tuple[str | None, int]:
     elif ":" in host:
         colon = ""
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ServeError(f"address {address!r} is not host:port with a port of 0 to 65535")
+        raise ServeError(f"{address!r} is not host:port with a port of 0 to 65535")
     return host or None, int(port)
 
 
@@ -190,10 +198,16 @@ class Certificate:
 def _context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for flag, name in (("--cert_file", files.cert_file), ("--key_file", files.key_file)):
+        try:
+            Path(name).read_bytes()
+        except OSError as error:
+            raise ServeError(f"{flag} {name}: {error.strerror}; it must be a PEM file") from error
     try:
         context.load_cert_chain(files.cert_file, files.key_file)
     except (OSError, ValueError) as error:
-        raise ServeError(f"certificate {files.cert_file} with key {files.key_file}: {error}") from error
+        pair = f"--cert_file {files.cert_file} and --key_file {files.key_file}"
+        raise ServeError(f"{pair} are not a PEM certificate and its key: {error}") from error
     return context
 
 

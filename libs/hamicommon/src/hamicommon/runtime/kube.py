@@ -315,7 +315,8 @@ async def _read_credentials(kubeconfig: str | None) -> Configuration:
         )
     except Exception as error:
         # The loader lets the KeyError, TypeError or YAML error of a bad file through.
-        raise KubeConfigError(f"kubeconfig {kubeconfig}: {type(error).__name__}: {error}") from error
+        reason = " ".join(str(error).split())
+        raise KubeConfigError(f"kubeconfig {kubeconfig}: {type(error).__name__}: {reason}") from error
     return configuration
 
 
