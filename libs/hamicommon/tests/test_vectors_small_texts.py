@@ -12,7 +12,7 @@ import pytest
 from hamicommon.wire.device_lists import parse_bool, type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
-from hamicommon.wire.policies import GPU_POLICIES, decode_gpu_policies, encode_gpu_policies
+from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, encode_device_policies
 from hamicommon.wire.scoring_weights import decode_scoring_weights, encode_scoring_weights
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -62,6 +62,6 @@ def test_truth_value_and_policy_list_mean_what_they_mean_to_hami(case: dict[str,
     if case["kind"] == "numa-bind":
         assert case["parsed"]["value"] is bool(parse_bool(case["text"]))
     else:
-        named = decode_gpu_policies(case["text"])
-        assert case["parsed"]["value"] == {policy: policy in named for policy in GPU_POLICIES}
-        assert named == decode_gpu_policies(encode_gpu_policies(named))
+        named = decode_device_policies(case["text"])
+        assert case["parsed"]["value"] == {policy: policy in named for policy in DEVICE_POLICIES}
+        assert named == decode_device_policies(encode_device_policies(named))

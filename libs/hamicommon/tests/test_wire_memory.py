@@ -18,7 +18,7 @@ from hamicommon.wire.mig import decode_mig_allocations, split_mig_suffix
 from hamicommon.wire.node_devices import decode_node_devices, decode_pair_scores
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices
-from hamicommon.wire.policies import decode_gpu_policies
+from hamicommon.wire.policies import decode_device_policies
 from hamicommon.wire.region import decode_region
 from hamicommon.wire.scoring_weights import decode_scoring_weights
 
@@ -32,7 +32,7 @@ DECODERS: dict[str, Callable[[str], Any]] = {
     "node-lock": decode_node_lock,
     "handshake": decode_handshake,
     "scoring-weights": decode_scoring_weights,
-    "policies": decode_gpu_policies,
+    "policies": decode_device_policies,
     "uuids": lambda text: uuid_allowed(text, text, "GPU-a"),
     "models": lambda text: type_allowed(text, text, "A100"),
 }

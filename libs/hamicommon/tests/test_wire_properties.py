@@ -41,7 +41,7 @@ from hamicommon.wire.node_devices import (
 )
 from hamicommon.wire.node_lock import LockAction, decode_node_lock, encode_node_lock, plan_lock, releases
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices, shares_by_container
-from hamicommon.wire.policies import GPU_POLICIES, decode_gpu_policies, encode_gpu_policies
+from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, encode_device_policies
 from hamicommon.wire.region import (
     DEVICES,
     LAYOUTS,
@@ -257,10 +257,10 @@ def test_weights_survive(weights: ScoringWeights) -> None:
     assert weights == decode_scoring_weights(encode_scoring_weights(weights))
 
 
-@given(st.lists(st.sampled_from(GPU_POLICIES), unique=True).map(tuple))
+@given(st.lists(st.sampled_from(DEVICE_POLICIES), unique=True).map(tuple))
 def test_policies_survive(policies: tuple[str, ...]) -> None:
     """In their order, which says what comes first."""
-    assert policies == decode_gpu_policies(encode_gpu_policies(policies))
+    assert policies == decode_device_policies(encode_device_policies(policies))
 
 
 UTF8_NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\\"), max_size=24)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin.arguments import parse_arguments
+from hami_device_plugin.arguments import FLAGS, IGNORED_BOOL_FLAGS, IGNORED_FLAGS, parse_arguments
 from hami_device_plugin.config import Config, load
 from hamicommon.config import ConfigError
 
@@ -184,3 +184,13 @@ def test_wrong_settings_end_the_process_with_one_line():
 
     assert (1, 1) == (done.returncode, len(done.stderr.splitlines()))
     assert "--config-file /nowhere: cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize("name", [name for flag in FLAGS for name in (flag.name, *flag.aliases)] + [*IGNORED_FLAGS])
+def test_every_flag_is_taken_in_each_of_its_forms(name: str):
+    """`--x=v` and `--x v`; a boolean also alone."""
+    is_bool = name in IGNORED_BOOL_FLAGS or any(flag.is_bool and flag.name == name for flag in FLAGS)
+    forms = [[f"--{name}"], [f"--{name}=true"]] if is_bool else [[f"--{name}=true"], [f"--{name}", "true"]]
+
+    for form in forms:
+        assert "true" in vars(parse_arguments(form)).values()

@@ -4,6 +4,7 @@ import pytest
 
 from hami_monitor.config import Config, read_config
 from hamicommon.config import ConfigError
+from hamicommon.runtime.hami_flags import KLOG_FLAGS
 
 ENVIRONMENT = {"NODE_NAME": "n1", "HOOK_PATH": "/usr/local/vgpu"}
 
@@ -62,3 +63,10 @@ def test_interval_that_is_no_time_is_refused(text, capsys):
         read_config([f"--feedback-interval={text}"], ENVIRONMENT)
 
     assert "--feedback-interval" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", KLOG_FLAGS)
+def test_every_flag_of_klog_is_taken_in_each_of_its_forms(name):
+    """`--x=v` and `--x v`; a boolean also alone."""
+    for form in [[name], [f"{name}=false"]] if KLOG_FLAGS[name] else [[f"{name}=1"], [name, "1"]]:
+        assert Config("n1", "/usr/local/vgpu") == read_config(form, ENVIRONMENT)

@@ -4,9 +4,11 @@ import pytest
 
 from hami_scheduler.config import Config, read_config
 from hamicommon.config import ConfigError
+from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 from hamicommon.wire.version import WireVersion
 
 FILE = "--device-config-file=/etc/hami/device-config.yaml"
+LEASE = ("--leader-elect-resource-name=hami", "--leader-elect-resource-namespace=kube-system")
 
 
 def config(*arguments: str, **environment: str) -> Config:
@@ -89,3 +91,14 @@ def test_environment_sets_what_hamis_chart_sets_there() -> None:
     assert 120.0 == config(HAMI_NODELOCK_EXPIRE="2m").node_lock_timeout_seconds
     assert 60.0 == config("--node-lock-timeout=1m", HAMI_NODELOCK_EXPIRE="2m").node_lock_timeout_seconds
     assert WireVersion(2, 7) == config(HAMI_WIRE_VERSION="2.7").wire_version
+
+
+@pytest.mark.parametrize("name", [*SCHEDULER_FLAGS, *VENDOR_FLAGS, *KLOG_FLAGS])
+def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
+    """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""
+    is_bool = (SCHEDULER_FLAGS | VENDOR_FLAGS | KLOG_FLAGS)[name]
+    forms = [[name], [f"{name}=false"], [f"{name}=T"]] if is_bool else [[f"{name}=1m"], [name, "1m"]]
+    needed = ["--cert_file=/c", "--key_file=/k", *LEASE]
+
+    for form in forms:
+        assert "/c" == config(*form, *needed).cert_file

@@ -6,6 +6,7 @@ import pytest
 
 from hami_webhook.config import Config, read_config
 from hamicommon.config import ConfigError
+from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 
 
 def test_the_charts_scheduler_arguments_are_taken() -> None:
@@ -59,3 +60,14 @@ def test_every_contradiction_is_reported_at_once() -> None:
         "--device-config-file: is required; it names the resources to manage",
         "--cert_file and --key_file: give both for TLS, or neither for plain HTTP",
     ) == raised.value.problems
+
+
+@pytest.mark.parametrize("name", [*SCHEDULER_FLAGS, *VENDOR_FLAGS, *KLOG_FLAGS])
+def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
+    """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""
+    is_bool = (SCHEDULER_FLAGS | VENDOR_FLAGS | KLOG_FLAGS)[name]
+    forms = [[name], [f"{name}=false"], [f"{name}=T"]] if is_bool else [[f"{name}=1m"], [name, "1m"]]
+    needed = ["--device-config-file=/d", "--cert_file=/c", "--key_file=/k"]
+
+    for form in forms:
+        assert "/c" == read_config([*form, *needed]).cert_file

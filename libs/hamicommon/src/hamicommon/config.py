@@ -102,7 +102,7 @@ class HygonConfig:
 
 @dataclass(frozen=True, slots=True)
 class MetaxConfig:
-    """The `metax` section: whole cards (count) and shared ones (vcount, vmemory, vcore)."""
+    """The `metax` section: whole devices (count) and shared ones (vcount, vmemory, vcore)."""
 
     resource_count_name: str = key("resourceCountName", "", check=_resource_name)
     resource_vcount_name: str = key("resourceVCountName", "", check=_resource_name)
@@ -113,14 +113,14 @@ class MetaxConfig:
 
 @dataclass(frozen=True, slots=True)
 class EnflameConfig:
-    """The `enflame` section: whole cards (gcu) and shared ones (drs)."""
+    """The `enflame` section: whole devices (gcu) and shared ones (drs)."""
 
     resource_gcu_name: str = key("resourceNameGCU", "", check=_resource_name)
     resource_drs_name: str = key("resourceNameDRSGCU", "", check=_resource_name)
     resource_memory_name: str = key("resourceNameGCUMemory", "", check=_resource_name)
     resource_core_name: str = key("resourceNameGCUCore", "", check=_resource_name)
     legacy_resource_vgcu_name: str = key("resourceNameVGCU", "", check=_resource_name)
-    """Before v2.10; names the shared cards where resourceNameDRSGCU is absent."""
+    """Before v2.10; names the shared devices where resourceNameDRSGCU is absent."""
     legacy_resource_vgcu_percentage_name: str = key("resourceNameVGCUPercentage", "", check=_resource_name)
 
 
@@ -146,7 +146,7 @@ class IluvatarConfig:
 
 @dataclass(frozen=True, slots=True)
 class KunlunConfig:
-    """The `kunlun` section: whole cards (count) and shared ones (vcount, vmemory)."""
+    """The `kunlun` section: whole devices (count) and shared ones (vcount, vmemory)."""
 
     resource_count_name: str = key("resourceCountName", "", check=_resource_name)
     resource_vcount_name: str = key("resourceVCountName", "", check=_resource_name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import Device
 from hamicommon.wire.device_lists import parse_bool, type_allowed, uuid_allowed
-from hamicommon.wire.policies import decode_gpu_policies
+from hamicommon.wire.policies import decode_device_policies
 
 _CHAIN_KEYS = ("binpack", "spread", "numa")
 
@@ -44,7 +44,7 @@ def read_device_policy(text: str) -> DevicePolicy:
     >>> read_device_policy("mutex, numa").chain
     ('numa',)
     """
-    words = decode_gpu_policies(text)
+    words = decode_device_policies(text)
     is_mutex, is_topology_aware = "mutex" in words, "topology-aware" in words
     if "," in text or text == "numa":
         chain = tuple(word for word in words if word in _CHAIN_KEYS) or ("spread",)

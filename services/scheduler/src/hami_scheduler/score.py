@@ -37,10 +37,10 @@ def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeight
                 if request.memory_percent in {None, 0}
                 else device.memory_mib * (request.memory_percent or 0) // 100
             )
-    slot = np.float32(weights.slot) * (np.float32(replicas) / np.float32(device.count))
+    replica = np.float32(weights.slot) * (np.float32(replicas) / np.float32(device.count))
     core = np.float32(weights.core) * (np.float32(cores) / np.float32(device.core_percent))
     memory = np.float32(weights.memory) * (np.float32(memory_mib) / np.float32(device.memory_mib))
-    return float(_SCALE * (slot + core + memory))
+    return float(_SCALE * (replica + core + memory))
 
 
 def device_order(

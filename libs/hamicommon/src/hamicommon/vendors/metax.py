@@ -1,5 +1,5 @@
 """
-MetaX: names and keys of whole cards and of shared ones, which are two vendors to everybody else.
+MetaX: names and keys of whole devices and of shared ones, which are two vendors to everybody else.
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/metax
 """
@@ -13,7 +13,7 @@ SGPU_KEY = "Metax-SGPU"
 
 
 def gpu_vendor(config: MetaxConfig) -> Vendor:
-    """Return the names and keys of whole cards: counted from the Node's capacity, no lists, no lock."""
+    """Return the names and keys of whole devices: counted from the Node's capacity, no lists, no lock."""
     return Vendor(
         key=GPU_KEY,
         resource_names=named(config.resource_count_name),
@@ -23,7 +23,7 @@ def gpu_vendor(config: MetaxConfig) -> Vendor:
 
 
 def sgpu_vendor(config: MetaxConfig) -> Vendor:
-    """Return the names and keys of shared cards."""
+    """Return the names and keys of shared devices."""
     return Vendor(
         key=SGPU_KEY,
         resource_names=named(config.resource_vcount_name, config.resource_vmemory_name, config.resource_vcore_name),

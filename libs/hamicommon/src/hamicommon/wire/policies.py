@@ -10,26 +10,26 @@ from typing import Final
 from hamicommon.wire.device_lists import GO_BLANKS
 from hamicommon.wire.text import pieces
 
-GPU_POLICIES: Final = ("binpack", "spread", "topology-aware", "mutex", "numa")
+DEVICE_POLICIES: Final = ("binpack", "spread", "topology-aware", "mutex", "numa")
 """What a GPU policy list may name; anything else in it has no effect."""
 
 
-def decode_gpu_policies(text: str) -> tuple[str, ...]:
+def decode_device_policies(text: str) -> tuple[str, ...]:
     """
     Return the policies that *text* names, in its order, each once.
 
-    >>> decode_gpu_policies("binpack, numa,numa,BINPACK")
+    >>> decode_device_policies("binpack, numa,numa,BINPACK")
     ('binpack', 'numa')
     """
     named = (member.strip(GO_BLANKS) for member in pieces(text, ","))
-    return tuple(dict.fromkeys(name for name in named if name in GPU_POLICIES))
+    return tuple(dict.fromkeys(name for name in named if name in DEVICE_POLICIES))
 
 
-def encode_gpu_policies(policies: Iterable[str]) -> str:
+def encode_device_policies(policies: Iterable[str]) -> str:
     """
     Return *policies* as one comma list.
 
-    >>> encode_gpu_policies(("binpack", "numa"))
+    >>> encode_device_policies(("binpack", "numa"))
     'binpack,numa'
     """
     return ",".join(policies)
