@@ -49,6 +49,7 @@ hami.io/webhook: ignore
 {{- define "hami.kubeSchedulerImage" -}}
 {{- $image := .Values.scheduler.kubeScheduler.image -}}
 {{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end -}}
 {{- $image.repository -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default $version $image.tag }}{{ end -}}
 {{- end -}}
