@@ -26,6 +26,7 @@ import yaml
 
 from certificates import issue
 from minicluster.client import ApiError, Client, Object
+from minicluster.kubelet.containers import kill_all
 from processes import Process, Supervisor, stop_leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,6 +123,7 @@ class Cluster:
         *,
         service_flags: Mapping[str, tuple[str, ...]] | None = None,
         service_environment: Mapping[str, str] | None = None,
+        outlives_us: bool = False,
     ) -> None:
         self.folder = folder
         self.nodes = nodes
@@ -130,7 +132,7 @@ class Cluster:
         self.namespace = "default"
         """Where Pods are made and looked for."""
         self.ports: dict[str, int] = {}
-        self._supervisor = Supervisor(folder)
+        self._supervisor = Supervisor(folder, outlives_us=outlives_us)
         self._flags = service_flags or {}
         self._environment = service_environment or {}
 
@@ -168,10 +170,14 @@ class Cluster:
         await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
         await asyncio.gather(*(self.ready(f"monitor-{node.name}") for node in self.nodes))
 
-    async def stop(self) -> None:
-        """End every process, containers included."""
+    async def leave(self) -> None:
+        """Let go of the cluster without ending anything."""
         if hasattr(self, "api"):
             await self.api.close()
+
+    async def stop(self) -> None:
+        """End every process, containers included."""
+        await self.leave()
         self._supervisor.stop()
 
     # --- parts -----------------------------------------------------------------------------------------------------
@@ -450,11 +456,23 @@ class Cluster:
             await eventually(lambda: self.api.get("/version"), "the API server answers")
 
 
+def sweep(folder: Path) -> list[str]:
+    """End all that an earlier run left in *folder*, containers included, empty it, and return the processes' names."""
+    ended = stop_leftovers(folder)
+    for pods in folder.glob("*/pods"):
+        kill_all(pods.parent)
+    for path in folder.glob("*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return ended
+
+
 @asynccontextmanager
 async def running(folder: Path, nodes: tuple[FakeNode, ...] = TWO_NODES, **options: Any) -> AsyncIterator[Cluster]:
     """A cluster for the length of a block; what an earlier run left in *folder* is ended first."""
-    stop_leftovers(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    sweep(folder)
     cluster = Cluster(folder, nodes, **options)
     try:
         await cluster.start()

@@ -11,10 +11,11 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import string
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,18 +24,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cluster import ROOT, TWO_NODES, Cluster, NotInTimeError, eventually
+from cluster import ROOT, TWO_NODES, Cluster, NotInTimeError, eventually, sweep
 from hamicommon.model import Device, Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from invariants import ALLOCATED, MIB, broken, inventory, look, samples
 from minicluster.client import Object
-from processes import stop_leftovers
+from processes import FolderInUseError, claimed
 
 EXAMPLES = ROOT / "examples"
 FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
 """Short, because a Unix socket's path may have 107 bytes."""
 PICTURE_COLUMNS = 118
 BAR_COLUMNS = 48
+INTERRUPTED = 130
+"""The exit status of a program that Ctrl-C ended."""
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_yellow")
 
 
@@ -321,28 +324,49 @@ class Demo:
             self.screen.promise("scheduler, API server, containers and monitors say the same", True)
 
 
-async def play(screen: Screen, keep: bool) -> None:
-    """Bring the cluster up, play the demo, and take it down again unless it is to be kept."""
-    for name in stop_leftovers(FOLDER):
-        screen.note(f"ended {name} of an earlier run")
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    cluster = Cluster(FOLDER, TWO_NODES)
-    finished = False
+async def show(cluster: Cluster, screen: Screen) -> None:
+    """Bring *cluster* up and play all chapters; what is not there in time is a promise that did not hold."""
     try:
         screen.heading("Starting the cluster: every part a process of its own")
         await cluster.start(screen.note)
         screen.note("up")
         await Demo(cluster, screen).run()
-        finished = True
+    except NotInTimeError as error:
+        screen.promise(str(error), False)
+
+
+async def play(screen: Screen, folder: Path, keep: bool) -> None:
+    """
+    Show everything on a cluster in *folder*, and take it down again unless it is to be kept.
+
+    Raises: CancelledError after a signal to stop, when all is taken down.
+    """
+    if ended := sweep(folder):
+        screen.note(f"ended {len(ended)} processes of an earlier run")
+    playing = asyncio.current_task()
+    assert playing is not None
+    on_stop_signal(playing.cancel)
+    cluster = Cluster(folder, TWO_NODES, outlives_us=keep)
+    has_ended = False
+    try:
+        await show(cluster, screen)
+        has_ended = True
     finally:
-        if keep and finished:
-            await cluster.api.close()
+        on_stop_signal(lambda: None)
+        if keep and has_ended:
+            await cluster.leave()
         else:
             await cluster.stop()
-            shutil.rmtree(FOLDER, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def farewell(screen: Screen, keep: bool) -> int:
+def on_stop_signal(call: Callable[[], object]) -> None:
+    """Have *call* called when somebody wants this process to stop, in place of what was called before."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, call)
+
+
+def farewell(screen: Screen, folder: Path, keep: bool) -> int:
     """Print the sum and how to go on, and return the exit status."""
     failed = [text for holds, text in screen.promises if not holds]
     screen.console.print()
@@ -354,8 +378,8 @@ def farewell(screen: Screen, keep: bool) -> int:
         screen.console.print(Text(f"  ✗ {text}", style="red"))
     if keep:
         screen.console.print("\nThe cluster is still up:")
-        screen.console.print(f"  kubectl --kubeconfig {FOLDER}/kubeconfig get pods,nodes", soft_wrap=True)
-        screen.console.print(f"  ls {FOLDER}/logs", soft_wrap=True)
+        screen.console.print(f"  kubectl --kubeconfig {folder}/kubeconfig get pods,nodes", soft_wrap=True)
+        screen.console.print(f"  ls {folder}/logs", soft_wrap=True)
         screen.console.print("  make down")
     return 1 if failed or not screen.promises else 0
 
@@ -365,19 +389,33 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the cluster up afterwards")
     parser.add_argument("--down", action="store_true", help="end a cluster that was kept, and do nothing else")
     parser.add_argument("--picture", type=Path, help="write what was printed to this SVG file as well")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where all files are (default %(default)s)")
     arguments = parser.parse_args()
-    if arguments.down:
-        ended = stop_leftovers(FOLDER)
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        print(f"ended {len(ended)} processes" if ended else "nothing was up")
-        return 0
+    try:
+        with claimed(arguments.folder):
+            return take_down(arguments.folder) if arguments.down else demonstrate(arguments)
+    except FolderInUseError as error:
+        sys.exit(f"demo: {error}")
+
+
+def take_down(folder: Path) -> int:
+    """End a cluster that was kept in *folder*, and return the exit status."""
+    ended = sweep(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"ended {len(ended)} processes" if ended else "nothing was up")
+    return 0
+
+
+def demonstrate(arguments: argparse.Namespace) -> int:
+    """Play the demo as the flags say, and return the exit status."""
     width = PICTURE_COLUMNS if arguments.picture or not sys.stdout.isatty() else None
     screen = Screen(Console(record=arguments.picture is not None, width=width, highlight=False))
     try:
-        asyncio.run(play(screen, arguments.keep))
-    except NotInTimeError as error:
-        screen.promise(str(error), False)
-    status = farewell(screen, arguments.keep)
+        asyncio.run(play(screen, arguments.folder, arguments.keep))
+    except asyncio.CancelledError:
+        print("\nstopped; all that was started is ended")
+        return INTERRUPTED
+    status = farewell(screen, arguments.folder, arguments.keep)
     if arguments.picture:
         picture = screen.console.export_svg(title="make demo")
         # The viewer's own monospace font, instead of one fetched from elsewhere.

@@ -2,19 +2,64 @@
 Processes of a cluster: started with a log each, ended by pid, found again after a crash.
 
 Owns one folder's `processes.json`: pid and start time of all that runs there, written before anything else can fail, so
-that a later run can end what an earlier one left behind and never a stranger that inherited a pid.
+that a later run can end what an earlier one left behind and never a stranger that inherited a pid. Must never know what
+the processes are.
 """
 
+import ctypes
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 TERMINATE_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class FolderInUseError(Exception):
+    """Another process works in the folder, or it is another user's; the message says which."""
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """
+    Have *folder* to ourselves for the length of a block; it is made if need be, and may be gone afterwards.
+
+    Raises: FolderInUseError.
+    """
+    while True:
+        handle = _open_own(folder)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FolderInUseError(f"{folder} is in use: let the other run end, or end it with Ctrl-C") from None
+            # The other run may have removed the folder between our opening and locking it.
+            if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+def _open_own(folder: Path) -> int:
+    """Return a descriptor of *folder*, made if need be; another user's or a link in its place is refused."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise FolderInUseError(f"{folder} cannot be used: {error.strerror}; remove it: sudo rm -r {folder}") from error
+    if os.fstat(handle).st_uid != os.geteuid():
+        os.close(handle)
+        raise FolderInUseError(f"{folder} is another user's; remove it: sudo rm -r {folder}")
+    return handle
 
 
 def start_ticks(pid: int) -> int | None:
@@ -26,6 +71,17 @@ def start_ticks(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
+def _ending_with(parent: int) -> Callable[[], None]:
+    """Return what a child calls between fork and exec so that it ends with *parent*."""
+
+    def ask_kernel() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask_kernel
+
+
 @dataclass
 class Process:
     """One process: how it is started, and the pid it has while it lives."""
@@ -34,10 +90,15 @@ class Process:
     argv: Sequence[str]
     environment: Mapping[str, str]
     log: Path
+    outlives_us: bool = False
     popen: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it in a session of its own, appending what it says to its log."""
+        """
+        Start it in a session of its own, appending what it says to its log.
+
+        Unless it is to outlive us the kernel ends it (SIGTERM) when this thread ends, however that comes about.
+        """
         with self.log.open("ab") as log:
             self.popen = subprocess.Popen(
                 self.argv,
@@ -46,6 +107,7 @@ class Process:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=None if self.outlives_us else _ending_with(os.getpid()),  # noqa: PLW1509 # one system call
             )
 
     @property
@@ -85,11 +147,12 @@ class Process:
 
 
 class Supervisor:
-    """The processes of one folder, in the order they were started."""
+    """The processes of one folder, in the order they were started; they end with us unless they are to outlive us."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, outlives_us: bool = False) -> None:
         self.folder = folder
         self.processes: dict[str, Process] = {}
+        self._outlives_us = outlives_us
 
     @property
     def _ledger(self) -> Path:
@@ -99,7 +162,7 @@ class Supervisor:
         """Start a process under *name*, or start it again after it ended."""
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        process = Process(name, tuple(argv), dict(environment or {}), logs / f"{name}.log")
+        process = Process(name, tuple(argv), dict(environment or {}), logs / f"{name}.log", self._outlives_us)
         self.processes[name] = process
         self.restart(name)
         return process

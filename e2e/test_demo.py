@@ -1,14 +1,56 @@
 """
-The demo keeps its promises, and the README's picture shows what it prints.
+The demo keeps its promises, the README's picture shows what it prints, and nothing of it is left however it ends.
 """
 
 import html
+import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from cluster import ROOT
+
+DEMO = [sys.executable, str(ROOT / "e2e/demo.py")]
+
+
+@pytest.fixture
+def demo_folder() -> Iterator[Path]:
+    """A short path, beside that of a demo somebody may have left up."""
+    folder = Path(tempfile.mkdtemp(prefix="hami-demo-"))
+    yield folder
+    subprocess.run([*DEMO, "--folder", str(folder), "--down"], check=True)
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """Start the demo and return it once the cluster is up and its first Pods run."""
+    demo = subprocess.Popen(
+        [*DEMO, "--folder", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+    )
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "each got exactly" in line:
+            return demo
+    raise AssertionError("the demo ended before its first Pods ran")
+
+
+def running_in(folder: Path) -> list[str]:
+    """Return the command lines of all processes that name *folder*, the demo itself left out."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has ended since it was listed
+        if str(folder) in command and "demo.py" not in command:
+            found.append(command)
+    return found
 
 
 def promises(picture: Path) -> list[str]:
@@ -18,12 +60,12 @@ def promises(picture: Path) -> list[str]:
     return [re.sub(r"\d+", "N", text) for text in texts if "promises held" in text or text.startswith("✓")]
 
 
-def test_demo_holds_every_promise_and_the_picture_shows_them(tmp_path: Path) -> None:
+def test_demo_holds_every_promise_and_the_picture_shows_them(tmp_path: Path, demo_folder: Path) -> None:
     """It ends by itself with 0, and the committed picture has the same promises in the same order."""
     picture = tmp_path / "demo.svg"
 
     done = subprocess.run(
-        [sys.executable, str(ROOT / "e2e/demo.py"), "--picture", str(picture)],
+        [*DEMO, "--folder", str(demo_folder), "--picture", str(picture)],
         capture_output=True,
         text=True,
         timeout=100,
@@ -33,3 +75,60 @@ def test_demo_holds_every_promise_and_the_picture_shows_them(tmp_path: Path) -> 
     assert 0 == done.returncode, done.stdout + done.stderr
     assert promises(ROOT / "docs/demo.svg") == promises(picture)
     assert len(promises(picture)) > 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_demo_leaves_nothing_and_says_so_without_a_traceback(
+    demo_folder: Path, number: signal.Signals
+) -> None:
+    """Neither a process nor a file, and an exit status that is not success."""
+    demo = started(demo_folder)
+
+    demo.send_signal(number)
+    said, _ = demo.communicate(timeout=30)
+
+    assert (130, [], False) == (demo.returncode, running_in(demo_folder), demo_folder.exists()), said
+    assert "Traceback" not in said
+
+
+def test_killed_demo_takes_its_cluster_along(demo_folder: Path) -> None:
+    """The kernel ends what nobody else is left to end, containers included."""
+    demo = started(demo_folder)
+
+    demo.kill()
+    demo.communicate()
+    deadline = time.monotonic() + 15
+    while running_in(demo_folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    assert [] == running_in(demo_folder)
+
+
+def test_containers_whose_kubelet_was_killed_are_ended_by_the_next_run(demo_folder: Path) -> None:
+    """`make down` finds them by what their shims wrote."""
+    demo = started(demo_folder)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        command = path.read_bytes().split(b"\0")
+        if b"kubelet" in command and f"--root={demo_folder}".encode() in b" ".join(command):
+            os.kill(int(path.parent.name), signal.SIGKILL)
+    demo.kill()
+    demo.communicate()
+    assert any("shim" in command for command in running_in(demo_folder))
+
+    subprocess.run([*DEMO, "--folder", str(demo_folder), "--down"], check=True)
+
+    assert [] == [command for command in running_in(demo_folder) if "shim" in command]
+
+
+def test_second_demo_in_the_same_folder_is_refused_and_harms_nothing(demo_folder: Path) -> None:
+    """It would take the first one's cluster down."""
+    first = started(demo_folder)
+
+    second = subprocess.run([*DEMO, "--folder", str(demo_folder)], capture_output=True, text=True, check=False)
+    said, _ = first.communicate(timeout=60)
+
+    assert (1, f"demo: {demo_folder} is in use: let the other run end, or end it with Ctrl-C\n") == (
+        second.returncode,
+        second.stderr,
+    )
+    assert 0 == first.returncode, said

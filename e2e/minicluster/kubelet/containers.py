@@ -32,6 +32,8 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KILLED_CODE = 137
 ADOPTION_SECONDS = 1.0
 """How long a shim that was just started may take to write its first file when the kubelet comes back."""
+KILL_SECONDS = 5.0
+"""How long shims may take to reap what was killed."""
 
 _SHIM = (
     f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); "
@@ -266,11 +268,14 @@ class Runtime:
 
 
 def kill_all(root: Path) -> None:
-    """Kill every container below the kubelet root *root*, with no kubelet needed."""
-    for path in (root / "pods").glob("*/*/*.run.json"):
-        run = _read(path)
-        if run is not None:
-            _signal(run["pid"], run["ticks"], signal.SIGKILL)
+    """Kill every container below the kubelet root *root*, with no kubelet needed, and wait until its shim is gone."""
+    found = [_read(path) for path in (root / "pods").glob("*/*/*.run.json")]
+    runs = [run for run in found if run is not None]
+    for run in runs:
+        _signal(run["pid"], run["ticks"], signal.SIGKILL)
+    deadline = time.monotonic() + KILL_SECONDS
+    while any(start_ticks(run["shim_pid"]) == run["shim_ticks"] for run in runs) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def choose_isolation(wanted: str, with_pid_namespace: bool) -> tuple[str, str]:
