@@ -193,3 +193,16 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
         load_device_config(text)
     except ConfigError as error:
         assert error.problems  # noqa: PT017 - both outcomes are right
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("? [a]\n: 1\n", "(file): line 1: a key is a list or a mapping"),
+        ("iluvatars: {a: 1}\n", "iluvatars: line 1: must be a list, not a mapping"),
+        ("nvidia: [1]\n", "nvidia: line 1: must be a mapping, not a list"),
+    ],
+)
+def test_wrong_shape_is_named_by_its_line(text: str, problem: str) -> None:
+    """A list is no mapping, and a mapping no list."""
+    assert problem in problems(text)

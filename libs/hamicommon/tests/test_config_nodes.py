@@ -90,3 +90,32 @@ def test_anything_is_overrides_or_a_config_error(text: str | bytes) -> None:
         load_node_overrides(text)
     except ConfigError as error:
         assert error.problems  # noqa: PT017 - both outcomes are right
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[]", "(file): must be an object with a list under nodeconfig"),
+        ('{"nodeconfig": {}}', "nodeconfig: must be a list"),
+        ('{"nodeconfig": [7]}', "nodeconfig[0]: must be an object"),
+        ('{"nodeconfig": [{"devicesplitcount": 1.5}]}', "nodeconfig[0].devicesplitcount: 1.5 is not a whole number"),
+        (
+            '{"nodeconfig": [{"devicesplitcount": true}]}',
+            "nodeconfig[0].devicesplitcount: must be a number, not 'True'",
+        ),
+        (
+            '{"nodeconfig": [{"devicecorescaling": -1}]}',
+            "nodeconfig[0].devicecorescaling: -1 is not in 0 to 2147483647",
+        ),
+        (
+            '{"nodeconfig": [{"filterdevices": {"index": ["x"]}}]}',
+            "nodeconfig[0].filterdevices.index: must list a whole number only, not 'x'",
+        ),
+    ],
+)
+def test_wrong_shape_is_named_by_its_path(text: str, problem: str) -> None:
+    """Where it is, and what would be right."""
+    with pytest.raises(ConfigError) as raised:
+        load_node_overrides(text)
+
+    assert (problem,) == raised.value.problems

@@ -92,3 +92,9 @@ def test_integers_with_suffixes_are_exact(number: int, suffix: str) -> None:
     factor = {"": 1, "k": 10**3, "M": 10**6, "Ki": 2**10, "Mi": 2**20}[suffix]
     expected = number * factor
     assert max(-INT64_MAX, min(INT64_MAX, expected)) == parse_quantity(f"{number}{suffix}")
+
+
+@pytest.mark.parametrize("text", ["1e20", "10e19", "1e1000000"])
+def test_exponent_that_no_integer_holds_is_not_whole(text: str) -> None:
+    """As little as nineteen digits are; nothing is computed to find that out."""
+    assert whole(text) is None

@@ -24,6 +24,7 @@ from hami_device_plugin.pending import (
     take_next,
 )
 from hami_device_plugin.pods import PodContainer, assign, read_pod
+from hami_device_plugin.registration import Standing, reason_to_register
 from hamicommon.config import NvidiaConfig
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, Device, Share
@@ -347,3 +348,14 @@ def test_health_checks_can_be_switched_off(disable: str):
     assert not health_policy(disable, "").is_on
     assert not health_policy(disable, "79").is_on
     assert health_policy(disable, "all").is_on
+
+
+def test_configured_way_is_taken_whatever_the_node_says():
+    """The operator may know what versions do not tell."""
+    assert choose("identity", {}, "no PodResources").is_identity
+    assert not choose("lock", {}, None).is_identity
+
+
+def test_registration_that_works_is_left_alone():
+    """A stream is open and the Node has what is healthy."""
+    assert reason_to_register(Standing(600.0, 1, 2, "20")) is None

@@ -252,3 +252,8 @@ def test_licence_is_mounted_where_it_exists():
     mounts = a_grant(a_policy(is_licensed=True)).mounts
 
     assert ["/tmp/license", "/usr/bin/vgpuvalidator"] == [mount.container_path for mount in mounts[-2:]]
+
+
+def test_spec_of_an_empty_grant_has_no_empty_lists():
+    """Validators of CDI refuse them."""
+    assert [{"name": "a-1", "containerEdits": {"env": ["A=b"]}}] == cdi.spec("a-1", Grant(env={"A": "b"}))["devices"]

@@ -147,3 +147,8 @@ def test_unreadable_mig_annotation_means_no_known_instance() -> None:
 
     assert grant is not None
     assert () == grant.mig
+
+
+def test_share_without_a_device_holds_nothing() -> None:
+    """Older writers left placeholders for containers without devices."""
+    assert {} == amounts_over_time((APP,), ((a_share(uuid=""),),))

@@ -94,3 +94,15 @@ def test_mig_instances_of_pods_take_their_place() -> None:
 
     rooms = {room.device.id: room for room in ledger.rooms("n1")}
     assert (True, False) == (rooms["GPU-m"].is_sound, rooms["GPU-u"].is_sound)
+
+
+def test_same_grant_again_changes_nothing() -> None:
+    """A repeated event is no event; what was refused stays refused without a look."""
+    ledger = Ledger()
+    ledger.put_node(an_inventory())
+    ledger.put(a_grant())
+    version = ledger.version
+
+    ledger.put(a_grant())
+
+    assert version == ledger.version

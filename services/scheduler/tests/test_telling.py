@@ -1,16 +1,18 @@
 """What is told: codes, sentences, and how often."""
 
+from dataclasses import replace
+
 import pytest
 
 from hami_scheduler import events
 from hami_scheduler.bind import node_label, plain_bind, plan_bind
 from hami_scheduler.events import REPEAT_SECONDS, EventBook
 from hami_scheduler.explanation import choice, describe, refusal, short_by
-from hami_scheduler.filter import FilterResult, filter_nodes
+from hami_scheduler.filter import UNREGISTERED, FilterResult, filter_nodes
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.refusals import Refusals
 
-from .builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, asks, vendors
+from .builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share, asks, vendors
 
 
 def test_codes_are_sorted_as_text() -> None:
@@ -150,3 +152,25 @@ def test_bind_is_possible_while_the_same_pod_is_unbound() -> None:
 def test_label_is_left_out_where_it_would_be_invalid(node: str, expected: str | None) -> None:
     """A Node name may be 253 characters long, a label's value 63."""
     assert expected == node_label(node)
+
+
+def test_refusal_of_a_pod_that_asks_for_nothing_has_no_numbers() -> None:
+    """A Pod may lose its requests between two calls; the sentence still holds."""
+    cluster = a_cluster(a_node("n1"))
+
+    text = refusal(a_request(a_pod("p", a_container())), ["n1"], {"n1": UNREGISTERED}, cluster.ledger)
+
+    assert "no available node, 1 nodes do not meet; 1 nodes node unregistered(n1)" == text
+
+
+def test_bind_says_nothing_of_vendors_that_were_not_asked() -> None:
+    """One vendor's devices, one vendor's annotations; a vendor without a queue gets no queue."""
+    [frame] = vendors()
+    other = replace(frame, vendor=replace(frame.vendor, key="Other", allocated_key="hami.io/other-allocated"))
+    queueless = replace(frame, vendor=replace(frame.vendor, to_allocate_key=""))
+
+    annotations = plan_bind(a_grant("u1", "n1", a_share()), (queueless, other), 1).annotations
+
+    assert {"hami.io/vgpu-devices-allocated"} == {
+        key for key in annotations if "allocate" in key and "phase" not in key
+    }

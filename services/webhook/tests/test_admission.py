@@ -26,7 +26,7 @@ COVERED_VENDORS = {"nvidia", "none", "cambricon", "hygon", "metax-gpu"}
 NOT_YET = {
     "admit-210": "Cambricon's memory against a quota needs its request rules",
     **{
-        name: f"{case['vendor']}: only NVIDIA, Cambricon, Hygon and whole MetaX cards are admitted so far"
+        name: f"{case['vendor']}: only NVIDIA, Cambricon, Hygon and whole MetaX devices are admitted so far"
         for name, case in CASES.items()
         if case["vendor"] not in COVERED_VENDORS
     },
@@ -336,3 +336,14 @@ def test_any_json_is_decided_on(policy: Policy, value: Any) -> None:
     for pod in (value, {"spec": value}, {"spec": {"containers": [{"resources": value, "env": value}, value]}}):
         admission = admit(pod, policy)
         assert admission.allowed or admission.message
+
+
+def test_cores_that_were_filled_in_before_do_not_count_devices_anew(policy: Policy, a_pod: PodBuilder) -> None:
+    """A count that stands in the requests alone stays what it is on the second call."""
+    pod = a_pod()
+    pod["spec"]["containers"][0]["resources"] = {
+        "requests": {"nvidia.com/gpu": "2"},
+        "limits": {"nvidia.com/gpucores": "100"},
+    }
+
+    assert ["/spec/schedulerName"] == [operation["path"] for operation in admit(pod, policy).patch]

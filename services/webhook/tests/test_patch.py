@@ -72,3 +72,8 @@ def test_the_patch_leads_from_one_document_to_the_other(before: Any, after: Any)
 
     assert canonical(after) == canonical(applied(before, patch))
     assert (canonical(before) == canonical(after)) == (patch == [])
+
+
+def test_equal_values_that_are_two_objects_are_no_change() -> None:
+    """What was written anew with the same content is left alone."""
+    assert [] == diff({"a": "x" * 2, "b": [1000]}, {"a": "".join(["x", "x"]), "b": [int("1000")]})

@@ -127,3 +127,11 @@ def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(holdings: Hol
         holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,lots,10:;"))
 
     assert {} == holdings.of("ns").used
+
+
+def test_quota_that_is_deleted_limits_nothing(holdings: Holdings) -> None:
+    """The namespace is as if it had never been."""
+    holdings.put_quota(a_quota(gpumem="1"))
+    holdings.drop_quota(a_quota())
+
+    assert (NamespaceQuota(), False) == (holdings.of("ns"), holdings.has_limits)

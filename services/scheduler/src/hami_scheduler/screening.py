@@ -81,10 +81,7 @@ def _accepts(kind: DeviceKind, vendor: str, rules: Rules) -> bool:
 
 def _listed_rows(ledger: Ledger, use_uuids: str) -> Bools:
     listed = np.zeros(ledger.row_count, np.bool_)
-    words = [word.strip() for word in use_uuids.split(",")]
-    if not any(words):
-        listed[:] = True
-    for word in words:
-        for row in ledger.rows_of_uuid(word):
+    for word in use_uuids.split(","):
+        for row in ledger.rows_of_uuid(word.strip()):
             listed[row] = True
     return listed
