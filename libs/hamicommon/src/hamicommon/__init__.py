@@ -1,7 +1,7 @@
 """
 The contract the services share, and how a service lives.
 
-`wire`, `vendors`, `model`, `quantity` and `config` are pure: bytes and text in, frozen values out.
+Everything but `runtime` and the command line is pure: bytes and text in, values out.
 `runtime` is for services only: API client, HTTP server, process life, logs.
 """
 
