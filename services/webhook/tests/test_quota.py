@@ -135,3 +135,12 @@ def test_quota_that_is_deleted_limits_nothing(holdings: Holdings) -> None:
     holdings.drop_quota(a_quota())
 
     assert (NamespaceQuota(), False) == (holdings.of("ns"), holdings.has_limits)
+
+
+def test_pods_that_are_forgotten_hold_nothing(holdings: Holdings) -> None:
+    """Before a new list is taken over, the old one goes."""
+    holdings.put_quota(a_quota(gpumem="10000"))
+    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,0:;"))
+    holdings.forget_pods()
+
+    assert {} == holdings.of("ns").used
