@@ -2,8 +2,8 @@
 Show one Pod's whole life, and many more, on the embedded cluster: `make demo`.
 
 Applies the manifests of `examples/`, prints what happens as it happens, and holds each thing it shows to a promise:
-the exit status is non-zero if one of them did not hold. Neighbours: `cluster` runs everything, `invariants` has the
-last word.
+the exit status is non-zero if one of them did not hold. Neighbours: `cluster` runs everything, `screen` prints,
+`invariants` has the last word.
 """
 
 import argparse
@@ -15,13 +15,10 @@ import signal
 import string
 import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from cluster import ROOT, TWO_NODES, Cluster, NotInTimeError, eventually, sweep
@@ -30,58 +27,14 @@ from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from invariants import ALLOCATED, MIB, broken, inventory, look, samples
 from minicluster.client import Object
 from processes import FolderInUseError, claimed
+from screen import Screen
 
 EXAMPLES = ROOT / "examples"
 FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
 """Short, because a Unix socket's path may have 107 bytes."""
-PICTURE_COLUMNS = 118
-BAR_COLUMNS = 48
 INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended."""
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_yellow")
-
-
-@dataclass
-class Screen:
-    """What the person sees, and which promises held."""
-
-    console: Console
-    promises: list[tuple[bool, str]] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
-
-    def heading(self, text: str) -> None:
-        """Begin a chapter."""
-        self.console.print()
-        self.console.print(Text(text, style="bold"))
-
-    def note(self, text: str) -> None:
-        """Print one line of progress, with the seconds since the start."""
-        self.console.print(Text(f"  {time.monotonic() - self.started:5.1f} s  ", style="dim") + Text(text))
-
-    def table(self, columns: Iterable[str], rows: Iterable[Iterable[str | Text]]) -> None:
-        """Print rows under columns; a column whose name starts with `>` is right-aligned."""
-        grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for column in columns:
-            grid.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
-        for row in rows:
-            grid.add_row(*row)
-        self.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
-
-    def row(self, cells: Iterable[tuple[str | Text, int]], style: str = "") -> None:
-        """Print one row at once, each cell as wide as it says; a text that starts with `>` is right-aligned."""
-        line = Text("  ", style=style)
-        for cell, width in cells:
-            text = cell.copy() if isinstance(cell, Text) else Text(cell.removeprefix(">"))
-            text.pad_left(max(0, width - len(text))) if str(cell).startswith(">") else text.pad_right(width - len(text))
-            line.append_text(text).append("  ")
-        line.rstrip()
-        self.console.print(line, no_wrap=True)
-
-    def promise(self, text: str, holds: bool) -> None:
-        """Say whether one promise held, and remember it."""
-        self.promises.append((holds, text))
-        mark = Text("  ✓ ", style="green") if holds else Text("  ✗ ", style="bold red")
-        self.console.print(mark + Text(text))
 
 
 @dataclass(frozen=True)
@@ -137,7 +90,9 @@ class Demo:
                 rows.append(
                     (node, str(device.index), device.type, f"{device.memory_mib} MiB", str(device.count), device.id)
                 )
-        self.screen.table(("node", "device", "model", ">memory", ">replicas", "uuid"), rows)
+        columns = ("node", "device", "model", ">memory", ">replicas", "uuid")
+        shown = len(columns) - self.screen.is_narrow
+        self.screen.table(columns[:shown], [row[:shown] for row in rows])
 
     async def place(self, *manifests: str) -> list[Placed]:
         """Apply manifests, show each container's share as its Pod starts to run, and return the shares."""
@@ -186,7 +141,7 @@ class Demo:
         await self.cluster.log_line("allocated", "share-1")
         lines = (await self.cluster.log("share-1")).splitlines()
         for line in lines:
-            self.screen.console.print(Text(f"  {line}", style="white"), no_wrap=True)
+            self.screen.console.print(Text(f"  {line}"), no_wrap=True)
         size = any("3000 MiB" in line for line in lines) and not any(
             "40960" in line or "16384" in line for line in lines
         )
@@ -212,7 +167,7 @@ class Demo:
         before = await self.cluster.pod_in_phase("share-1", "Running")
         await self.place("refused-beyond-share/pod.yaml")
         line = await self.cluster.log_line("CUDA_ERROR", "greedy")
-        self.screen.console.print(Text(f"  greedy: {line}", style="white"))
+        self.screen.console.print(Text(f"  greedy: {line}"))
         self.screen.promise("the driver's answer is CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY" in line)
         greedy = await self.cluster.pod_in_phase("greedy", "Running")
         after = await self.cluster.pod_in_phase("share-1", "Running")
@@ -256,7 +211,7 @@ class Demo:
 
     def gauge(self, used: float, limit: float, pod: str) -> Text:
         """Return a bar of *used* of *limit*."""
-        columns = 24
+        columns = 16 if self.screen.is_narrow else 24
         full = round(columns * min(used / limit, 1)) if limit else 0
         return Text("█" * full, style=self.colour(self.letters[pod])) + Text("░" * (columns - full), style="dim")
 
@@ -266,17 +221,18 @@ class Demo:
         pods, _ = await self.cluster.api.list("/api/v1/pods")
         shares = [row for pod in pods if ALLOCATED in pod["metadata"].get("annotations", {}) for row in placed(pod)]
         rows = []
+        whole = 32 if self.screen.is_narrow else 48
         for uuid, device in self.devices.items():
             bar, promised_mib, promised_percent = Text(), 0, 0
             for row in shares:
                 if row.share.uuid != uuid or row.container == "warm-up":
                     continue
                 letter = self.letters[row.pod]
-                columns = max(1, round(BAR_COLUMNS * row.share.memory_mib / device.memory_mib))
+                columns = max(1, round(whole * row.share.memory_mib / device.memory_mib))
                 bar.append(letter * columns, style=f"reverse {self.colour(letter)}")
                 promised_mib += row.share.memory_mib
                 promised_percent += row.share.core_percent
-            bar.append("·" * max(0, BAR_COLUMNS - len(bar)), style="dim")
+            bar.append("·" * max(0, whole - len(bar)), style="dim")
             rows.append(
                 (self.where(uuid), bar, f"{promised_mib} of {device.memory_mib} MiB", f"{promised_percent} % of cores")
             )
@@ -296,7 +252,7 @@ class Demo:
         pod = await self.cluster.pod("large")
         self.screen.note(f"large is {pod['status']['phase']}")
         for event in events:
-            self.screen.console.print(Padding(f"{event['reason']}: {event['message']}", (0, 0, 0, 11)))
+            self.screen.paragraph(Text(" " * 11), f"{event['reason']}: {event['message']}")
         text = " ".join(event["message"] for event in events)
         self.screen.promise("its Event names HAMi's reason", "CardInsufficientMemory" in text)
         await self.cluster.delete_pod("resident")
@@ -408,8 +364,7 @@ def take_down(folder: Path) -> int:
 
 def demonstrate(arguments: argparse.Namespace) -> int:
     """Play the demo as the flags say, and return the exit status."""
-    width = PICTURE_COLUMNS if arguments.picture or not sys.stdout.isatty() else None
-    screen = Screen(Console(record=arguments.picture is not None, width=width, highlight=False))
+    screen = Screen.of_stdout(is_recorded=arguments.picture is not None)
     try:
         asyncio.run(play(screen, arguments.folder, arguments.keep))
     except asyncio.CancelledError:

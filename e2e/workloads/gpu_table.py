@@ -6,11 +6,13 @@ Reads NVML only. In a container that holds a share, totals are the share's and p
 
 import sys
 from collections.abc import Iterator
+from pathlib import PurePath
 
 import pynvml
 
 MIB = 1 << 20
-WIDTH = 94
+WIDTH = 74
+"""A terminal of 80 columns has room for it, and for a margin."""
 RULE = f"+{'-' * WIDTH}+"
 HEAVY = f"|{'=' * WIDTH}|"
 
@@ -28,19 +30,20 @@ def device_rows(index: int, device: object) -> Iterator[str]:
     watts = pynvml.nvmlDeviceGetPowerUsage(device) // 1000
     celsius = pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU)
     bus = pynvml.nvmlDeviceGetPciInfo(device).busId
-    yield line(f"{index:>3}  {pynvml.nvmlDeviceGetName(device):<42} {bus:<18} {used:>25}")
+    yield line(f"{index:>3}  {pynvml.nvmlDeviceGetName(device):<24.24} {bus:<16} {used:>25}")
     draw = f"{celsius} C  {watts} W"
-    yield line(f"     {pynvml.nvmlDeviceGetUUID(device):<42} {draw:<18} {f'{load.gpu} % busy':>25}")
+    yield line(f"     {pynvml.nvmlDeviceGetUUID(device):<41} {draw:<12} {f'{load.gpu} % busy':>12}")
 
 
 def process_rows(index: int, device: object) -> Iterator[str]:
     """Yield a row for each process that NVML shows on a device."""
     for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
         try:
-            name = pynvml.nvmlSystemGetProcessName(process.pid)
+            name = PurePath(pynvml.nvmlSystemGetProcessName(process.pid)).name
         except pynvml.NVMLError:
             name = "-"
-        yield line(f"{index:>3} {process.pid:>10}  {name:<50} {f'{process.usedGpuMemory // MIB} MiB':>25}")
+        used = f"{process.usedGpuMemory // MIB} MiB"
+        yield line(f"{index:>3} {process.pid:>10}  {name:<40.40} {used:>15}")
 
 
 def table() -> Iterator[str]:
@@ -49,14 +52,14 @@ def table() -> Iterator[str]:
     cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
     devices = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     yield RULE
-    yield line(f"{versions:<60} {f'CUDA {cuda // 1000}.{cuda % 1000 // 10}':>31}")
+    yield line(f"{versions:<60} {f'CUDA {cuda // 1000}.{cuda % 1000 // 10}':>11}")
     yield RULE
-    yield line(f"GPU  {'Name / UUID':<42} {'Bus-Id':<18} {'Memory':>25}")
+    yield line(f"GPU  {'Name / UUID':<24} {'Bus-Id':<16} {'Memory':>25}")
     yield HEAVY
     for index, device in enumerate(devices):
         yield from device_rows(index, device)
         yield RULE
-    yield line(f"GPU {'PID':>10}  {'Process':<50} {'Memory':>25}")
+    yield line(f"GPU {'PID':>10}  {'Process':<40} {'Memory':>15}")
     yield HEAVY
     rows = [row for index, device in enumerate(devices) for row in process_rows(index, device)]
     yield from rows or [line("no process")]
