@@ -102,6 +102,23 @@ def test_vendor_decides_the_form_that_is_written(capsysbinary: pytest.CaptureFix
     assert "a,0,0,0,,0,true,0,:\n" == line
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("encode", "pod-devices", "--wire-version", "2.7", "-"),
+        ("encode", "--wire-version", "2.7", "pod-devices", "-"),
+        ("encode", "pod-devices", "-", "--wire-version", "2.7"),
+        ("encode", "pod-devices", "--wire-version=2.7"),
+    ],
+    ids=" ".join,
+)
+def test_options_may_stand_anywhere(arguments: tuple[str, ...]) -> None:
+    """Before, between and after the arguments, as people write them."""
+    done = run(*arguments, stdin=b'[[{"uuid":"GPU-1","type":"NVIDIA","memory_mib":3000,"core_percent":25}]]\n')
+
+    assert (0, b"GPU-1,NVIDIA,3000,25:;\n", b"") == (done.returncode, done.stdout, done.stderr)
+
+
 def test_empty_list_is_printed_as_one(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Nothing in it is no error."""
     assert "[]\n" == printed(capsysbinary, "decode", "node-devices", ":")

@@ -271,10 +271,26 @@ def _write(parts: Iterable[str]) -> None:
         sys.stdout.buffer.write(part.encode("utf-8", "replace"))
 
 
+class _Command(argparse.ArgumentParser):
+    """A sub-command whose options may stand anywhere among its arguments; argparse must be asked for that."""
+
+    _is_asked = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse *args*, options and arguments in any order."""
+        if self._is_asked:
+            return super().parse_known_args(args, namespace)
+        self._is_asked = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_asked = False
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m hamicommon", description=str(__doc__).partition("\n\n")[0])
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Command)
     names = [each.name for each in FORMATS]
 
     decode = commands.add_parser("decode", help="print the value of a wire text as one line of JSON")
