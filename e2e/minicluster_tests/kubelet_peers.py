@@ -50,7 +50,11 @@ async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> Any
 
 
 def a_container(name: str = "main", script: str = "sleep 1000", devices: int = 0, **more: Any) -> Object:
-    """Return a container that runs *script* in a shell."""
+    """
+    Return a container that runs *script* in a shell.
+
+    A path that is mounted goes into `args`, as $0 and on: without namespaces, one inside a script cannot be mapped.
+    """
     limits = {"limits": {RESOURCE: str(devices)}} if devices else {}
     return {"name": name, "image": "shell", "command": ["sh", "-c", script], "resources": limits, **more}
 

@@ -87,7 +87,7 @@ async def test_container_gets_what_allocate_answers(cluster: Cluster, tmp_path: 
     mount = api.Mount(container_path="/etc/minicluster-device", host_path=str(tmp_path / "file"), read_only=True)
     plugin.respond = lambda ids: api.ContainerAllocateResponse(envs={"A": "plugin", "B": "plugin"}, mounts=[mount])
     env = [{"name": "B", "value": "$(A) and pod"}]
-    main = a_container(script='echo "$A, $B, $(cat /etc/minicluster-device)"', devices=1, env=env)
+    main = a_container(script='echo "$A, $B, $(cat $0)"', args=["/etc/minicluster-device"], devices=1, env=env)
     await cluster.create(a_pod("gets", main, restartPolicy="Never"))
 
     await cluster.phase("gets", "Succeeded")

@@ -76,9 +76,9 @@ async def test_signal_that_ends_a_container_is_its_exit_code(cluster: Cluster) -
 
 async def test_init_containers_run_in_order_before_the_others(cluster: Cluster) -> None:
     """One after the other to their end, sharing the Pod's volumes."""
-    mount: Object = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
-    inits = [a_container(name, f"echo {name} >> /shared/order", **mount) for name in ("one", "two")]
-    main = a_container(script="cat /shared/order; exec sleep 1000", **mount)
+    mount: Object = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}], "args": ["/shared/order"]}
+    inits = [a_container(name, f"echo {name} >> $0", **mount) for name in ("one", "two")]
+    main = a_container(script="cat $0; exec sleep 1000", **mount)
     await cluster.create(a_pod("inits", main, initContainers=inits, volumes=[{"name": "shared", "emptyDir": {}}]))
 
     pod = await cluster.phase("inits", "Running")
@@ -128,8 +128,8 @@ async def test_container_that_fails_is_started_again_and_backs_off(cluster: Clus
 
 async def test_container_that_succeeds_is_not_started_again_on_failure_policy(cluster: Cluster) -> None:
     """OnFailure restarts the first attempt, which fails, and not the second."""
-    mount: Object = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
-    main = a_container(script="test -e /v/tried && exit 0; touch /v/tried; exit 1", **mount)
+    mount: Object = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "args": ["/v/tried"]}
+    main = a_container(script="test -e $0 && exit 0; touch $0; exit 1", **mount)
     await cluster.create(a_pod("retry", main, volumes=[{"name": "v", "emptyDir": {}}], restartPolicy="OnFailure"))
 
     assert 1 == states(await cluster.phase("retry", "Succeeded"))["main"]["restartCount"]
@@ -193,8 +193,8 @@ async def test_volumes_are_files_in_the_container(cluster: Cluster) -> None:
         {"name": "files", "mountPath": "/etc/minicluster-b", "subPath": "b.txt"},
         {"name": "down", "mountPath": "/etc/minicluster-down"},
     ]
-    script = "cat /etc/minicluster-test/a.txt /etc/minicluster-b /etc/minicluster-down/n"
-    main = a_container(script=script, volumeMounts=mounts)
+    paths = ["/etc/minicluster-test/a.txt", "/etc/minicluster-b", "/etc/minicluster-down/n"]
+    main = a_container(script='cat "$0" "$@"', args=paths, volumeMounts=mounts)
     await cluster.create(a_pod("volumes", main, volumes=volumes, restartPolicy="Never"))
 
     await cluster.phase("volumes", "Succeeded")
@@ -218,9 +218,10 @@ async def test_missing_configmap_keeps_the_container_waiting_until_it_is_there(c
     await cluster.says("late", "got it")
 
 
-async def test_deleted_pod_gets_its_grace_period(cluster: Cluster) -> None:
+async def test_deleted_pod_gets_its_grace_period(cluster: Cluster, tmp_path: Path) -> None:
     """SIGTERM first; the Pod is gone as soon as its containers have ended, and with it its files."""
-    script = "trap 'echo asked > /tmp/minicluster-asked; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+    asked = tmp_path / "asked"
+    script = f"trap 'echo asked > {asked}; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     pod = await cluster.create(a_pod("graceful", a_container(script=script)))
     await cluster.says("graceful", "up")
     began = time.monotonic()
@@ -228,9 +229,7 @@ async def test_deleted_pod_gets_its_grace_period(cluster: Cluster) -> None:
     await cluster.delete("graceful", grace_seconds=20)
 
     assert time.monotonic() - began < 10
-    asked = Path("/tmp/minicluster-asked")
     assert "asked\n" == asked.read_text()
-    asked.unlink()
     await eventually(lambda: not (cluster.root / "pods" / pod["metadata"]["uid"]).exists())
 
 

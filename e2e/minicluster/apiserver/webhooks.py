@@ -144,6 +144,9 @@ class Webhooks:
             try:
                 pem = base64.b64decode(bundle).decode("ascii") if bundle else None
                 context = ssl.create_default_context(cadata=pem)
+                # Go, which calls webhooks in the real API server, takes certificates without the key identifiers that
+                # Python asks for since 3.13.
+                context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             except (ValueError, ssl.SSLError) as error:
                 raise CallError(f"caBundle holds no certificates: {error}") from error
             self._contexts[bundle] = context
