@@ -25,16 +25,24 @@ def tool(name: str) -> str:
     return found
 
 
-def zig_compiler() -> str:
-    """Return a script that calls Zig's C compiler, with its caches in the tree."""
-    script = BUILD / "zig-cc"
+def zig(tool: str) -> str:
+    """Return a script that is Zig's *tool* (cc, ar, ranlib), with its caches in the tree."""
+    script = BUILD / f"zig-{tool}"
     script.write_text(
         "#!/bin/sh\n"
         f'export ZIG_GLOBAL_CACHE_DIR="{BUILD / "zig-cache"}" ZIG_LOCAL_CACHE_DIR="{BUILD / "zig-cache"}"\n'
-        f'exec "{VENV / "bin/python"}" -m ziglang cc "$@"\n'
+        f'exec "{VENV / "bin/python"}" -m ziglang {tool} "$@"\n'
     )
     script.chmod(0o755)
     return str(script)
+
+
+def toolchain() -> list[str]:
+    """Return the CMake variables of the system's C compiler, or of Zig's with what else a system without one lacks."""
+    compiler = system_compiler()
+    if compiler is not None:
+        return [f"-DCMAKE_C_COMPILER={compiler}"]
+    return [f"-DCMAKE_C_COMPILER={zig('cc')}", f"-DCMAKE_AR={zig('ar')}", f"-DCMAKE_RANLIB={zig('ranlib')}"]
 
 
 def run(*command: str) -> None:
@@ -47,17 +55,16 @@ def run(*command: str) -> None:
 
 def build() -> None:
     """Configure if need be, and build."""
-    compiler = system_compiler() or zig_compiler()
     configure = [
         tool("cmake"),
         *("-S", str(ROOT / "native/hami-core"), "-B", str(OUTPUT), "-G", "Ninja", "-Wno-dev"),
-        f"-DCMAKE_C_COMPILER={compiler}",
+        *toolchain(),
         f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
         f"-DPython3_EXECUTABLE={VENV / 'bin/python'}",
         "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
     ]
     if not CONFIGURED.exists() or CONFIGURED.read_text() != "\n".join(configure):
-        print(f"native: building libvgpu.so and the fake driver with {compiler}", flush=True)
+        print("native: building libvgpu.so and the fake driver", flush=True)
         shutil.rmtree(OUTPUT, ignore_errors=True)
         run(*configure)
         CONFIGURED.write_text("\n".join(configure))

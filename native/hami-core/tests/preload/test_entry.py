@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from containers import Container
+from elf import exports, needed
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
@@ -32,23 +33,18 @@ def test_exports_are_exactly_the_tables_and_dlsym(build: Path) -> None:
         re.findall(r"^HOOK_(?:CUSTOM|PASS)\((\w+),", (SOURCE / name).read_text(), re.M)
         for name in ("hooks_cuda.def", "hooks_nvml.def")
     ]
-    listed = subprocess.run(
-        ["nm", "-gD", "--defined-only", build / "libvgpu.so"], check=True, capture_output=True, text=True
-    )
-    exported = {line.split()[-1] for line in listed.stdout.splitlines()}
 
-    assert {*rows[0], *rows[1], "dlsym"} == exported
+    assert {*rows[0], *rows[1], "dlsym"} == exports(build / "libvgpu.so")
 
 
 def test_library_needs_no_driver(build: Path) -> None:
     """
     It does not depend on libcuda or libnvidia-ml: preloaded, it would stop every program where they are missing.
     """
-    listed = subprocess.run(["readelf", "-d", build / "libvgpu.so"], check=True, capture_output=True, text=True).stdout
-    needed = re.findall(r"NEEDED.*\[(.*)\]", listed)
+    loaded = needed(build / "libvgpu.so")
 
-    assert needed
-    assert not [name for name in needed if "cuda" in name or "nvidia" in name]
+    assert loaded
+    assert not [name for name in loaded if "cuda" in name or "nvidia" in name]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""
+What a 64-bit little-endian ELF object shows the dynamic linker, read without binutils, which Zig does not bring.
+
+Source: https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.intro.html
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SHT_DYNAMIC, SHT_DYNSYM = 6, 11
+DT_NEEDED = 1
+STB_LOCAL = SHN_UNDEF = 0
+
+
+class Section(NamedTuple):
+    """The fields of a section header."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    detail: int
+    alignment: int
+    entry_size: int
+
+
+def exports(path: Path) -> set[str]:
+    """Return the names of the symbols that other objects can bind to."""
+    found = set()
+    for image, section, names in _sections(path, SHT_DYNSYM):
+        for at in range(section.offset, section.offset + section.size, section.entry_size):
+            name, binding_and_type, _, index, _, _ = struct.unpack_from("<IBBHQQ", image, at)
+            if binding_and_type >> 4 != STB_LOCAL and index != SHN_UNDEF:
+                found.add(_text(image, names.offset + name))
+    return found
+
+
+def needed(path: Path) -> list[str]:
+    """Return the libraries that are loaded along with it."""
+    return [
+        _text(image, names.offset + value)
+        for image, section, names in _sections(path, SHT_DYNAMIC)
+        for tag, value in struct.iter_unpack("<qQ", image[section.offset : section.offset + section.size])
+        if tag == DT_NEEDED
+    ]
+
+
+def _sections(path: Path, kind: int) -> Iterator[tuple[bytes, Section, Section]]:
+    """Yield the file, each section of *kind*, and the string table that it refers to."""
+    image = path.read_bytes()
+    table, entry_size, count = *struct.unpack_from("<Q", image, 0x28), *struct.unpack_from("<HH", image, 0x3A)
+    headers = [Section(*struct.unpack_from("<IIQQQQIIQQ", image, table + i * entry_size)) for i in range(count)]
+    for section in headers:
+        if section.kind == kind:
+            yield image, section, headers[section.link]
+
+
+def _text(image: bytes, at: int) -> str:
+    return image[at : image.index(b"\0", at)].decode()
