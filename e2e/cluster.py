@@ -331,9 +331,13 @@ class Cluster:
 
         await eventually(probe, f"{name} is up")
 
+    def _metrics_port(self, name: str) -> int:
+        """Return where the service *name* serves health and metrics."""
+        return self.ports[name] if name.startswith(("monitor-", "plugin-")) else self.ports[f"{name}-metrics"]
+
     async def ready(self, name: str, timeout_seconds: float = 20.0) -> None:
         """Wait until the service *name* says it is ready on its metrics address."""
-        port = self.ports[name] if name.startswith(("monitor-", "plugin-")) else self.ports[f"{name}-metrics"]
+        port = self._metrics_port(name)
 
         async def probe() -> bool:
             if not self.processes[name].is_running:
@@ -443,7 +447,7 @@ class Cluster:
 
     async def metrics(self, name: str) -> str:
         """Return what the service *name* exports."""
-        port = self.ports[name] if name.startswith(("monitor-", "plugin-")) else self.ports[f"{name}-metrics"]
+        port = self._metrics_port(name)
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
             return await answer.text()
 

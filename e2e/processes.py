@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from minicluster.kubelet.shim import start_ticks
+
 TERMINATE_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -60,15 +62,6 @@ def _open_own(folder: Path) -> int:
         os.close(handle)
         raise FolderInUseError(f"{folder} is another user's; remove it: sudo rm -r {folder}")
     return handle
-
-
-def start_ticks(pid: int) -> int | None:
-    """Return when *pid* started, in clock ticks since boot, or None if no such process lives."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 def _ending_with(parent: int) -> Callable[[], None]:

@@ -58,10 +58,11 @@ class Waiting:
 
         One at a time: whoever is woken first takes the room, and that wakes the others.
         """
-        changed = [uid for uid, refused in self._pods.items() if refused.version != snapshot.version]
+        version = snapshot.version
+        changed = [uid for uid, refused in self._pods.items() if refused.version != version]
         for uid in changed[:_PODS_LOOKED_AT]:
             refused = self._pods[uid]
-            self._pods[uid] = replace(refused, version=snapshot.version)
+            self._pods[uid] = replace(refused, version=version)
             self._pods.move_to_end(uid)
             if filter_nodes(refused.request, refused.candidates, snapshot, refusals=refusals).node is not None:
                 return refused.request
