@@ -8,7 +8,6 @@ Neighbours: `processes` starts and ends, `minicluster` is the Kubernetes, `invar
 import asyncio
 import base64
 import contextlib
-import hashlib
 import itertools
 import os
 import shutil
@@ -17,7 +16,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +23,7 @@ import aiohttp
 import yaml
 
 from certificates import issue
+from hardware import TWO_NODES, FakeNode
 from minicluster.client import ApiError, Client, Object
 from minicluster.kubelet.containers import kill_all
 from processes import Process, Supervisor, stop_leftovers
@@ -37,39 +36,6 @@ SCHEDULER_NAME = "hami-scheduler"
 POLL_SECONDS = 0.05
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class FakeGpu:
-    """One device of the fake driver."""
-
-    uuid: str
-    name: str
-    memory_mib: int
-    numa_node: int = 0
-
-
-@dataclass(frozen=True)
-class FakeNode:
-    """One Node and the devices in it."""
-
-    name: str
-    gpus: tuple[FakeGpu, ...]
-
-    @classmethod
-    def of(cls, name: str, model: str, memory_mib: int, count: int) -> "FakeNode":
-        """Return a Node with *count* devices of one model, their UUIDs made from its name."""
-        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-        return cls(
-            name,
-            tuple(FakeGpu(f"GPU-{digest}-0000-4000-8000-{index:012d}", model, memory_mib) for index in range(count)),
-        )
-
-
-TWO_NODES = (
-    FakeNode.of("node-a", "NVIDIA A100-SXM4-40GB", 40960, 2),
-    FakeNode.of("node-b", "Tesla T4", 16384, 2),
-)
 
 
 class NotInTimeError(Exception):
@@ -204,7 +170,7 @@ class Cluster:
 
     def _start_node(self, node: FakeNode) -> None:
         host = self.node_folder(node.name)
-        self._write_hardware(node, host / "hardware")
+        node.write_hardware(host / "hardware")
         hook = host / "hook"
         (hook / "vgpu").mkdir(parents=True, exist_ok=True)
         self.ports[f"monitor-{node.name}"] = free_port()
@@ -264,15 +230,6 @@ class Cluster:
             ],
             self._environment,
         )
-
-    @staticmethod
-    def _write_hardware(node: FakeNode, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = [
-            f"{gpu.uuid},{gpu.name},{gpu.memory_mib},{gpu.numa_node},00000000:{index + 1:02X}:00.0"
-            for index, gpu in enumerate(node.gpus)
-        ]
-        (folder / "devices.csv").write_text("\n".join(["uuid,name,memory_mib,numa_node,pci_bus_id", *rows, ""]))
 
     def _kube_scheduler_config(self) -> Object:
         names = ("gpu", "gpumem", "gpucores", "gpumem-percentage", "priority")

@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cluster import Cluster, FakeNode, running
+from cluster import Cluster, running
+from hardware import TWO_NODES
 from invariants import check
 
-NODES = (
-    FakeNode.of("node-a", "NVIDIA A100-SXM4-40GB", 40960, 2),
-    FakeNode.of("node-b", "Tesla T4", 16384, 2),
-)
 _numbers = itertools.count(1)
 
 
@@ -39,7 +36,7 @@ def folder() -> Path:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_cluster(folder: Path) -> AsyncIterator[Cluster]:
     """Two nodes, four devices, all four services."""
-    async with running(folder / "c", NODES) as cluster:
+    async with running(folder / "c", TWO_NODES) as cluster:
         yield cluster
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from rich.text import Text
 
-from cluster import ROOT, TWO_NODES, Cluster, NotInTimeError, eventually, sweep
+from cluster import ROOT, Cluster, NotInTimeError, eventually, sweep
 from hamicommon.model import Device, Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from hardware import TWO_NODES
 from invariants import ALLOCATED, MIB, broken, inventory, look, samples
 from minicluster.client import Object
 from processes import FolderInUseError, claimed

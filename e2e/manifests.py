@@ -6,6 +6,7 @@ from typing import Any
 
 from minicluster.client import Object
 
+IMAGE = "localhost/hami/workloads:e2e"
 HOLD = ("gpu-hold", "--mib", "100")
 SLEEP = ("sleep", "infinity")
 
@@ -13,7 +14,7 @@ SLEEP = ("sleep", "infinity")
 def a_container(name: str = "main", command: tuple[str, ...] = HOLD, **limits: Any) -> Object:
     """Return a container whose limits are NVIDIA's: `gpu=1, gpumem=3000, gpucores=25, gpumem_percentage=50`."""
     named = {f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}
-    return {"name": name, "image": "hami-workloads", "command": list(command), "resources": {"limits": named}}
+    return {"name": name, "image": IMAGE, "command": list(command), "resources": {"limits": named}}
 
 
 def a_pod(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cluster import Cluster, FakeNode, running
+from cluster import Cluster, running
+from hardware import FakeNode
 from invariants import check
 from manifests import SLEEP, a_pod
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster import FakeNode, running
+from cluster import running
 from hamicommon.wire import keys
+from hardware import FakeNode
 from invariants import check
 from manifests import SLEEP, a_pod
 

@@ -7,7 +7,10 @@ Neighbours: `apiserver` is the peer, `scheduler` and `kubelet` are the users.
 """
 
 import asyncio
+import base64
 import random
+import ssl
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
@@ -49,10 +52,10 @@ class Client:
     ...     await client.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": "b"}}})
     """
 
-    def __init__(self, server: str, user_agent: str) -> None:
+    def __init__(self, server: str, user_agent: str, tls: ssl.SSLContext | None = None) -> None:
         self.server = server.rstrip("/")
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
             headers={"User-Agent": user_agent, "Accept": "application/json"},
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS),
         )
@@ -62,18 +65,20 @@ class Client:
         """
         Return a client for the current context of the kubeconfig at *path*.
 
-        Raises: ValueError when its current context names no cluster with a server.
+        A user is a client certificate, in the file itself or in files it names. Raises: ValueError when its current
+        context names no cluster with a server.
         """
         config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         contexts = {entry["name"]: entry["context"] for entry in config.get("contexts") or ()}
         clusters = {entry["name"]: entry["cluster"] for entry in config.get("clusters") or ()}
+        users = {entry["name"]: entry["user"] for entry in config.get("users") or ()}
         context = contexts.get(config.get("current-context"), {})
-        server = clusters.get(context.get("cluster"), {}).get("server")
-        if not server:
+        cluster = clusters.get(context.get("cluster"), {})
+        if not cluster.get("server"):
             raise ValueError(
                 f"{path}: current-context {config.get('current-context')!r} leads to no cluster with a server"
             )
-        return cls(server, user_agent)
+        return cls(cluster["server"], user_agent, _tls(cluster, users.get(context.get("user")) or {}))
 
     async def __aenter__(self) -> Self:
         return self
@@ -242,6 +247,26 @@ class Mirror:
             if old is None or old["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
                 self._changed(old, found)
         self.synced.set()
+
+
+def _tls(cluster: Object, user: Object) -> ssl.SSLContext | None:
+    """Return what a kubeconfig's *cluster* is believed by and its *user* shows; None for a cluster without TLS."""
+    if not cluster["server"].startswith("https:"):
+        return None
+    context = ssl.create_default_context(cadata=_content(cluster, "certificate-authority").decode())
+    if "client-certificate" in user or "client-certificate-data" in user:
+        # OpenSSL reads a certificate from a file only.
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(_content(user, "client-certificate") + b"\n" + _content(user, "client-key"))
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+def _content(entry: Object, name: str) -> bytes:
+    """Return what a kubeconfig's entry holds under *name*, or in the file that it names there."""
+    data = entry.get(f"{name}-data")
+    return Path(entry[name]).read_bytes() if data is None else base64.b64decode(data)
 
 
 def _key(found: Object) -> tuple[str, str]:
