@@ -1,0 +1,88 @@
+"""Commands of a document run as they are written, with nothing replaced but what the document says may differ."""
+
+from pathlib import Path
+
+import pytest
+
+from documented import Document, DocumentError
+
+TEXT = """
+# A page
+
+<!-- run: variables -->
+```sh
+export CHART=charts/hami   # where the chart is
+export REGISTRY=registry.example.com
+```
+
+Prose, and a block that nobody promised:
+
+```sh
+rm -rf "$CHART"
+```
+
+<!-- run: greet -->
+```sh
+echo "chart $CHART"
+echo "from ${REGISTRY}"
+```
+
+<!-- run: fail -->
+```sh
+false
+echo "never reached $CHART"
+```
+"""
+
+
+def page(folder: Path, text: str = TEXT) -> Document:
+    """Return a document of *text*."""
+    path = folder / "page.md"
+    path.write_text(text)
+    return Document(path)
+
+
+def test_only_marked_blocks_are_commands(tmp_path: Path) -> None:
+    """What stands below no mark is shown, not run."""
+    assert ["variables", "greet", "fail"] == list(page(tmp_path).blocks)
+
+
+def test_command_runs_with_the_values_of_the_document(tmp_path: Path) -> None:
+    """A reader who exports what the page says sees this."""
+    assert "chart charts/hami\nfrom registry.example.com\n" == page(tmp_path).run("greet", folder=tmp_path)
+
+
+def test_documented_variable_can_be_given_another_value(tmp_path: Path) -> None:
+    """As a reader does who has a registry."""
+    assert "from here\n" in page(tmp_path).run("greet", {"REGISTRY": "here"}, folder=tmp_path)
+
+
+def test_variable_that_is_not_documented_cannot_be_given(tmp_path: Path) -> None:
+    """A test cannot smuggle in what a reader would not know of."""
+    with pytest.raises(DocumentError, match="TAG is none of its variables"):
+        page(tmp_path).run("greet", {"TAG": "1"}, folder=tmp_path)
+
+
+def test_failing_command_stops_the_block_and_is_shown(tmp_path: Path) -> None:
+    """The error says which block of which line, and what it printed."""
+    with pytest.raises(DocumentError, match=r"page\.md:\d+: fail ended with 1") as caught:
+        page(tmp_path).run("fail", folder=tmp_path)
+
+    assert "never reached charts/hami" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("<!-- run: a -->\n\nprose\n", "no sh block follows", id="mark above prose"),
+        pytest.param("<!-- run: a -->\n```yaml\na: 1\n```\n", "no sh block follows", id="mark above another language"),
+        pytest.param("text\n\n<!-- run: a -->\n", "no sh block follows", id="mark at the end"),
+        pytest.param("<!-- run: a -->\n```sh\n:\n```\n<!-- run: a -->\n```sh\n:\n```\n", "second block", id="twice"),
+        pytest.param("<!-- run: a -->\n```sh\nls $HERE\n```\n", "does not export HERE", id="variable nobody exports"),
+        pytest.param("<!-- run: variables -->\n```sh\ncd /\n```\n", "is not export NAME=value", id="no export"),
+    ],
+)
+def test_page_that_cannot_keep_its_promise_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """A misplaced mark is found when the page is read, on every machine."""
+    with pytest.raises(DocumentError, match=message):
+        page(tmp_path, text)

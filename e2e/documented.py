@@ -1,0 +1,128 @@
+"""
+Commands that a document promises, run as they are written.
+
+Owns how a promise is marked: a fenced `sh` block right below the comment `<!-- run: NAME -->`, and one block named
+`variables` whose `export NAME=value` lines are all that may differ from one cluster to the next. Must never change a
+command: what a reader would paste is what runs.
+Neighbours: `docs/install.md` and `docs/migrate.md` are written so; tests of the real cluster run them.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+VARIABLES = "variables"
+LANGUAGE = "sh"
+_MARK = re.compile(r"\s*<!-- run: (?P<name>[a-z0-9-]+) -->\s*")
+_EXPORT = re.compile(r"export (?P<name>[A-Z][A-Z0-9_]*)=(?P<value>\S*)")
+_USE = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
+
+
+class DocumentError(Exception):
+    """A document's marks and blocks do not belong together, or a command fails; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One marked block."""
+
+    name: str
+    text: str
+    line: int
+    """Where its fence begins, from 1."""
+
+
+class Document:
+    """A Markdown file with commands in it."""
+
+    def __init__(self, path: Path) -> None:
+        """
+        Read *path*.
+
+        Raises:
+            DocumentError: a mark without a block, two blocks of one name, or a block with a variable nobody exports.
+        """
+        self.path = path
+        self.blocks: dict[str, Block] = {}
+        for block in _marked(path):
+            if block.name in self.blocks:
+                raise DocumentError(f"{path}:{block.line}: a second block is named {block.name!r}")
+            self.blocks[block.name] = block
+        self.variables = self._exported()
+        """Each variable's name and the value the document gives it."""
+        for block in self.blocks.values():
+            strangers = sorted(set(_USE.findall(block.text)) - set(self.variables))
+            if strangers:
+                raise DocumentError(f"{path}:{block.line}: block {VARIABLES!r} does not export {', '.join(strangers)}")
+
+    def run(
+        self, name: str, environment: Mapping[str, str] | None = None, *, folder: Path, seconds: float = 120
+    ) -> str:
+        """
+        Run the block *name* with bash in *folder*, stop at the first command that fails, and return what it printed.
+
+        *environment* gives documented variables other values, and may set KUBECONFIG and PATH, which every reader has.
+
+        Raises:
+            KeyError: there is no such block.
+            DocumentError: *environment* names another variable, or a command fails; with what was printed.
+        """
+        given = dict(environment or {})
+        strangers = sorted(set(given) - set(self.variables) - {"KUBECONFIG", "PATH"})
+        if strangers:
+            raise DocumentError(
+                f"{self.path}: {', '.join(strangers)} is none of its variables {sorted(self.variables)}"
+            )
+        block = self.blocks[name]
+        try:
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", block.text],
+                env={**os.environ, **self.variables, **given},
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DocumentError(f"{self.path}:{block.line}: {name} did not end in {seconds:g} s") from error
+        if done.returncode:
+            where = f"{self.path}:{block.line}"
+            raise DocumentError(f"{where}: {name} ended with {done.returncode}:\n{block.text}{done.stdout}")
+        return done.stdout
+
+    def _exported(self) -> dict[str, str]:
+        block = self.blocks.get(VARIABLES)
+        if block is None:
+            return {}
+        found = {}
+        for number, line in enumerate(block.text.splitlines(), block.line + 1):
+            export = _EXPORT.fullmatch(line.partition(" #")[0].rstrip())
+            if export is None:
+                raise DocumentError(f"{self.path}:{number}: {line!r} is not export NAME=value")
+            found[export["name"]] = export["value"]
+        return found
+
+
+def _marked(path: Path) -> list[Block]:
+    """Return the blocks of *path* that have a mark, in order."""
+    found = []
+    mark: tuple[str, int] | None = None
+    for token in MarkdownIt().parse(path.read_text()):
+        line = token.map[0] + 1 if token.map else 0
+        is_block = token.type == "fence" and token.info == LANGUAGE
+        if mark is not None:
+            if not is_block:
+                raise DocumentError(f"{path}:{mark[1]}: no {LANGUAGE} block follows the mark {mark[0]!r}")
+            found.append(Block(mark[0], token.content, line))
+        named = _MARK.fullmatch(token.content) if token.type == "html_block" else None
+        mark = (named["name"], line) if named else None
+    if mark is not None:
+        raise DocumentError(f"{path}:{mark[1]}: no {LANGUAGE} block follows the mark {mark[0]!r}")
+    return found
