@@ -1,57 +1,38 @@
 """
-The embedded cluster with the four services on it, each its own process, as a test or a person uses it.
+A cluster with the four services on it, as a test or a person uses it, whichever Kubernetes it runs on.
 
-Owns how the parts are started and where their files are. Knows the services by their commands and flags only.
-Neighbours: `processes` starts and ends, `minicluster` is the Kubernetes, `invariants` says what must hold.
+Owns what every cluster answers the same way: objects, Events and logs by the API server's paths, and waiting. Must
+never know how a part is started. Neighbours: `embedded` and `real` are the clusters, `invariants` says what must hold.
 """
 
 import asyncio
-import base64
-import contextlib
-import itertools
-import os
-import shutil
-import socket
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import aiohttp
 import yaml
 
-from certificates import issue
-from hardware import TWO_NODES, FakeNode
+from hardware import FakeNode
 from minicluster.client import ApiError, Client, Object
-from minicluster.kubelet.containers import kill_all
-from processes import Process, Supervisor, stop_leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(sys.executable).parent
-NATIVE = ROOT / "build/native"
-DEVICE_CONFIG = ROOT / "e2e/device-config.yaml"
 SCHEDULER_NAME = "hami-scheduler"
 POLL_SECONDS = 0.05
 
 T = TypeVar("T")
 
+Requests = Counter[tuple[str, str, str]]
+"""How many requests: by the first word of the user agent, verb (`create`, `patch`) and resource (`pods/binding`)."""
+
 
 class NotInTimeError(Exception):
     """Something did not become true in time; the message says what and how it stood."""
-
-
-_ports = itertools.count(20_000 + os.getpid() % 10_000)
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
-    while True:
-        port = next(_ports)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_seconds: float = 20.0) -> T:
@@ -74,238 +55,73 @@ async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_secon
     raise NotInTimeError(f"{what}: not within {timeout_seconds:g} s; last answer: {last!r}")
 
 
-class Cluster:
+@dataclass(frozen=True)
+class Settings:
+    """How the services of a cluster differ from what they do by default."""
+
+    wire_version: str = ""
+    """The HAMi release whose forms are written; empty for the newest."""
+    allocation: str = "auto"
+    """How the device plugins find the Pod an allocation is for: `auto`, `identity` or `lock`."""
+
+
+class Cluster(ABC):
     """
-    A running cluster below one folder.
+    A running cluster.
 
-    `api` talks to its API server; `processes[name]` are `apiserver`, `webhook`, `scheduler`, `kube-scheduler`, and for
-    each Node `kubelet-<node>`, `plugin-<node>`, `monitor-<node>`.
+    Its parts are named `apiserver`, `webhook`, `scheduler`, `kube-scheduler`, and for each Node `kubelet-<node>`,
+    `plugin-<node>` and `monitor-<node>`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        nodes: tuple[FakeNode, ...] = TWO_NODES,
-        *,
-        service_flags: Mapping[str, tuple[str, ...]] | None = None,
-        service_environment: Mapping[str, str] | None = None,
-        outlives_us: bool = False,
-    ) -> None:
-        self.folder = folder
-        self.nodes = nodes
-        self.api: Client
-        self.kubeconfig = folder / "kubeconfig"
-        self.namespace = "default"
-        """Where Pods are made and looked for."""
-        self.ports: dict[str, int] = {}
-        self._supervisor = Supervisor(folder, outlives_us=outlives_us)
-        self._flags = service_flags or {}
-        self._environment = service_environment or {}
-
-    @property
-    def processes(self) -> dict[str, Process]:
-        """All processes, by name."""
-        return self._supervisor.processes
-
-    def node_folder(self, node: str) -> Path:
-        """Return the folder that plays *node*'s host."""
-        return self.folder / node
-
-    async def start(self, step: Callable[[str], None] = lambda _: None) -> None:
-        """
-        Bring all parts up, telling *step* what happens, until every device is allocatable.
-
-        Raises: NotInTimeError with the log's end of the part that did not come up.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        step("API server")
-        self._start_apiserver()
-        await self._until(self.kubeconfig.exists, "apiserver")
-        self.api = Client.from_kubeconfig(self.kubeconfig, "e2e")
-        step("webhook, scheduler, kube-scheduler")
-        authority = issue(self.folder / "tls")
-        self._start_control_plane()
-        for node in self.nodes:
-            step(f"{node.name}: kubelet, device plugin, monitor")
-            self._start_node(node)
-        await asyncio.gather(*(self.ready(name) for name in ("webhook", "scheduler")))
-        await self.api.create(
-            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", self._webhook_object(authority)
-        )
-        step("devices allocatable")
-        await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
-        await asyncio.gather(*(self.ready(f"monitor-{node.name}") for node in self.nodes))
-
-    async def leave(self) -> None:
-        """Let go of the cluster without ending anything."""
-        if hasattr(self, "api"):
-            await self.api.close()
-
-    async def stop(self) -> None:
-        """End every process, containers included."""
-        await self.leave()
-        self._supervisor.stop()
+    nodes: tuple[FakeNode, ...]
+    api: Client
+    kubeconfig: Path
+    namespace: str = "default"
+    """Where Pods are made and looked for."""
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    def _start_apiserver(self) -> None:
-        port = self.ports.setdefault("apiserver", free_port())
-        self._minicluster(
-            "apiserver",
-            *("apiserver", f"--listen=127.0.0.1:{port}", f"--kubeconfig={self.kubeconfig}"),
-            f"--data={self.folder / 'apiserver'}",
-        )
+    @abstractmethod
+    async def kill(self, part: str) -> None:
+        """End every process of *part* as a power cut would (SIGKILL)."""
 
-    def _start_control_plane(self) -> None:
-        for name in ("webhook", "webhook-metrics", "scheduler", "scheduler-metrics"):
-            self.ports[name] = free_port()
-        self._service(
-            "webhook",
-            *("--cert_file", str(self.folder / "tls/tls.crt"), "--key_file", str(self.folder / "tls/tls.key")),
-        )
-        self._service("scheduler")
-        config = self.folder / "kube-scheduler.yaml"
-        config.write_text(yaml.safe_dump(self._kube_scheduler_config()))
-        self._minicluster("kube-scheduler", "kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={config}")
+    @abstractmethod
+    async def restart(self, part: str) -> None:
+        """See that *part* runs again after it was killed, and wait until it is ready."""
 
-    def _start_node(self, node: FakeNode) -> None:
-        host = self.node_folder(node.name)
-        node.write_hardware(host / "hardware")
-        hook = host / "hook"
-        (hook / "vgpu").mkdir(parents=True, exist_ok=True)
-        self.ports[f"monitor-{node.name}"] = free_port()
-        self.ports[f"plugin-{node.name}"] = free_port()
-        self._minicluster(
-            f"kubelet-{node.name}",
-            *("kubelet", f"--kubeconfig={self.kubeconfig}", f"--node={node.name}", f"--root={host}"),
-            *(f"--driver-libs={NATIVE / 'fake_driver'}", f"--hardware={host / 'hardware'}"),
-            *("--backoff-scale=0.1", "--stop-containers-on-exit"),
-        )
-        driver = {
-            "LD_LIBRARY_PATH": str(NATIVE / "fake_driver"),
-            "FAKE_DRIVER_DIR": str(host / "hardware"),
-            "NODE_NAME": node.name,
-            **self._environment,
-        }
-        self._supervisor.start(
-            f"plugin-{node.name}",
-            [
-                *(str(BIN / "hami-device-plugin"), f"--kubeconfig={self.kubeconfig}"),
-                f"--config-file={DEVICE_CONFIG}",
-                f"--kubelet-socket={host / 'device-plugins/kubelet.sock'}",
-                f"--pod-resources-socket={host / 'pod-resources/kubelet.sock'}",
-                f"--cdi-root={host / 'cdi'}",
-                f"--lock-directory={host / 'vgpulock'}",
-                f"--library={NATIVE / 'libvgpu.so'}",
-                f"--metrics-bind-address=127.0.0.1:{self.ports[f'plugin-{node.name}']}",
-                *self._flags.get("device-plugin", ()),
-            ],
-            {**driver, "HOOK_PATH": str(hook)},
-        )
-        self._supervisor.start(
-            f"monitor-{node.name}",
-            [
-                *(str(BIN / "hami-monitor"), f"--kubeconfig={self.kubeconfig}"),
-                f"--metrics-bind-address=127.0.0.1:{self.ports[f'monitor-{node.name}']}",
-                *self._flags.get("monitor", ()),
-            ],
-            {**driver, "HOOK_PATH": str(hook / "vgpu")},
-        )
+    @abstractmethod
+    async def heal(self) -> None:
+        """See that every part runs, whatever a test did."""
 
-    def _minicluster(self, name: str, *arguments: str) -> None:
-        # Containers inherit the kubelet's PATH, as they would an image's: the workloads are installed beside Python.
-        path = f"{BIN}:{os.environ.get('PATH', os.defpath)}"
-        self._supervisor.start(name, [str(BIN / "python"), "-m", "minicluster", *arguments], {"PATH": path})
+    @abstractmethod
+    async def metrics(self, part: str) -> str:
+        """Return what the service *part* exports."""
 
-    def _service(self, name: str, *arguments: str) -> None:
-        self._supervisor.start(
-            name,
-            [
-                *(str(BIN / f"hami-{name}"), f"--kubeconfig={self.kubeconfig}"),
-                f"--http_bind=127.0.0.1:{self.ports[name]}",
-                f"--metrics-bind-address=127.0.0.1:{self.ports[f'{name}-metrics']}",
-                *(f"--scheduler-name={SCHEDULER_NAME}", f"--device-config-file={DEVICE_CONFIG}"),
-                *arguments,
-                *self._flags.get(name, ()),
-            ],
-            self._environment,
-        )
+    @abstractmethod
+    async def ask_filter(self, question: Object) -> Object:
+        """Return the scheduler's answer to `POST /filter`, as kube-scheduler would get it."""
 
-    def _kube_scheduler_config(self) -> Object:
-        names = ("gpu", "gpumem", "gpucores", "gpumem-percentage", "priority")
-        return {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "percentageOfNodesToScore": 100,
-            "leaderElection": {"leaderElect": False},
-            "profiles": [{"schedulerName": SCHEDULER_NAME}, {"schedulerName": "default-scheduler"}],
-            "extenders": [
-                {
-                    "urlPrefix": f"http://127.0.0.1:{self.ports['scheduler']}",
-                    "filterVerb": "filter",
-                    "bindVerb": "bind",
-                    "nodeCacheCapable": True,
-                    "weight": 1,
-                    "httpTimeout": "30s",
-                    "managedResources": [{"name": f"nvidia.com/{name}", "ignoredByScheduler": True} for name in names],
-                }
-            ],
-        }
+    @abstractmethod
+    def counted(self) -> AbstractAsyncContextManager[Requests]:
+        """Count the API server's requests for the length of a block; the counter is filled when the block ends."""
 
-    def _webhook_object(self, authority: bytes) -> Object:
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "hami-webhook"},
-            "webhooks": [
-                {
-                    "name": "vgpu.hami.io",
-                    "admissionReviewVersions": ["v1", "v1beta1"],
-                    "sideEffects": "None",
-                    "failurePolicy": "Fail",
-                    "timeoutSeconds": 10,
-                    "clientConfig": {
-                        "url": f"https://127.0.0.1:{self.ports['webhook']}/webhook",
-                        "caBundle": base64.b64encode(authority).decode(),
-                    },
-                    "rules": [
-                        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-                    ],
-                    "objectSelector": {
-                        "matchExpressions": [{"key": "hami.io/webhook", "operator": "NotIn", "values": ["ignore"]}]
-                    },
-                }
-            ],
-        }
+    # --- nodes -----------------------------------------------------------------------------------------------------
 
-    # --- waiting ---------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
+        """
+        Return the environment a running container's first process was started with.
 
-    async def _until(self, holds: Callable[[], bool], name: str) -> None:
-        async def probe() -> bool:
-            if not self.processes[name].is_running:
-                raise NotInTimeError(f"{name} ended; its log:\n{self.processes[name].tail()}")
-            return holds()
+        Raises: OSError when the container has ended.
+        """
 
-        await eventually(probe, f"{name} is up")
+    @abstractmethod
+    def hook_folder(self, node: str) -> Path:
+        """Return the folder that plays `/usr/local` of a Node's host: `vgpu/containers` holds the region files."""
 
-    def _metrics_port(self, name: str) -> int:
-        """Return where the service *name* serves health and metrics."""
-        return self.ports[name] if name.startswith(("monitor-", "plugin-")) else self.ports[f"{name}-metrics"]
-
-    async def ready(self, name: str, timeout_seconds: float = 20.0) -> None:
-        """Wait until the service *name* says it is ready on its metrics address."""
-        port = self._metrics_port(name)
-
-        async def probe() -> bool:
-            if not self.processes[name].is_running:
-                raise NotInTimeError(f"{name} ended; its log:\n{self.processes[name].tail()}")
-            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/readyz") as answer:
-                return answer.status == 200
-
-        try:
-            await eventually(probe, f"{name} is ready", timeout_seconds)
-        except NotInTimeError as error:
-            raise NotInTimeError(f"{error}\n{self.processes[name].tail()}") from error
+    @abstractmethod
+    def cdi_folder(self, node: str) -> Path:
+        """Return the folder of a Node's host where its container runtime looks for CDI specs."""
 
     async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
         """Wait until *node* offers devices: to the kubelet and in its inventory."""
@@ -315,13 +131,14 @@ class Cluster:
             offered = int(found.get("status", {}).get("allocatable", {}).get("nvidia.com/gpu", 0))
             return offered > 0 and "hami.io/node-nvidia-register" in found["metadata"].get("annotations", {})
 
-        try:
-            await eventually(probe, f"{node} offers devices", timeout_seconds)
-        except NotInTimeError as error:
-            logs = "\n".join(self.processes[f"{part}-{node}"].tail() for part in ("kubelet", "plugin"))
-            raise NotInTimeError(f"{error}\n{logs}") from error
+        await eventually(probe, f"{node} offers devices", timeout_seconds)
 
     # --- objects ---------------------------------------------------------------------------------------------------
+
+    async def use_namespace(self, name: str) -> None:
+        """Make a namespace, and make Pods there from now on."""
+        await self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.namespace = name
 
     async def apply(self, source: Path | str) -> list[Object]:
         """Create every object of a manifest and return them as the API server made them."""
@@ -368,9 +185,7 @@ class Cluster:
     async def log(self, pod: str, container: str = "main") -> str:
         """Return what a container has printed so far."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
-        address = f"{self.api.server}{path}"
-        async with aiohttp.ClientSession() as session, session.get(address, params={"container": container}) as answer:
-            return await answer.text()
+        return await self.api.text(path, container=container)
 
     async def log_line(self, text: str, pod: str, container: str = "main") -> str:
         """Wait until a container has printed a line with *text*, and return that line."""
@@ -402,41 +217,6 @@ class Cluster:
         pods, _ = await self.api.list(f"/api/v1/namespaces/{self.namespace}/pods")
         await asyncio.gather(*(self.delete_pod(pod["metadata"]["name"]) for pod in pods))
 
-    async def metrics(self, name: str) -> str:
-        """Return what the service *name* exports."""
-        port = self._metrics_port(name)
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-            return await answer.text()
 
-    async def restart(self, name: str) -> None:
-        """Start a process again after it was killed, and wait until it is ready."""
-        self._supervisor.restart(name)
-        if name.startswith(("webhook", "scheduler", "monitor-", "plugin-")):
-            await self.ready(name)
-        elif name == "apiserver":
-            await eventually(lambda: self.api.get("/version"), "the API server answers")
-
-
-def sweep(folder: Path) -> list[str]:
-    """End all that an earlier run left in *folder*, containers included, empty it, and return the processes' names."""
-    ended = stop_leftovers(folder)
-    for pods in folder.glob("*/pods"):
-        kill_all(pods.parent)
-    for path in folder.glob("*"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    return ended
-
-
-@asynccontextmanager
-async def running(folder: Path, nodes: tuple[FakeNode, ...] = TWO_NODES, **options: Any) -> AsyncIterator[Cluster]:
-    """A cluster for the length of a block; what an earlier run left in *folder* is ended first."""
-    sweep(folder)
-    cluster = Cluster(folder, nodes, **options)
-    try:
-        await cluster.start()
-        yield cluster
-    finally:
-        await cluster.stop()
+ClusterOf = Callable[[tuple[FakeNode, ...], Settings], AbstractAsyncContextManager[Cluster]]
+"""What the tests' fixture `cluster_of` is: a cluster of other nodes or settings, for the length of a block."""

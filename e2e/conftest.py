@@ -1,59 +1,95 @@
 """
-One embedded cluster for the whole run, one namespace for each test, and the invariants after each.
+One cluster for the whole run, embedded or real, one namespace for each test, and the invariants after each.
 """
 
 import inspect
 import itertools
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
-from cluster import Cluster, running
-from hardware import TWO_NODES
+import embedded
+from cluster import Cluster, ClusterOf, Settings
+from hardware import TWO_NODES, FakeNode
 from invariants import check
+
+if TYPE_CHECKING:
+    from real import RealCluster
 
 _numbers = itertools.count(1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run every coroutine test in the loop the session's cluster lives in."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say which cluster the tests run on."""
+    parser.addoption("--cluster", choices=("embedded", "real"), default="embedded", help="the Kubernetes to test on")
+    parser.addoption("--kubernetes", help="minor version of the real one, such as 1.34")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster."""
     for item in items:
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         if is_async and "minicluster_tests" not in item.path.parts:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+    other = "embedded_only" if config.getoption("--cluster") == "real" else "real_only"
+    left_out = [item for item in items if item.get_closest_marker(other)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
-@pytest.fixture(scope="session")
-def folder() -> Path:
-    """A short path, because a Unix socket's path may have 107 bytes."""
+def short_folder() -> Path:
+    """Return a new folder, its path short because a Unix socket's may have 107 bytes."""
     return Path(tempfile.mkdtemp(prefix="hami-e2e-"))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def shared_cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """Two nodes, four devices, all four services."""
-    async with running(folder / "c", TWO_NODES) as cluster:
+async def real_cluster(request: pytest.FixtureRequest) -> AsyncIterator["RealCluster | None"]:
+    """The real cluster with the chart on it, or None when the tests are to run on the embedded one."""
+    if request.config.getoption("--cluster") != "real":
+        yield None
+        return
+    import real  # what it takes to run a real cluster concerns only those who want one
+
+    async with real.running(request.config.getoption("--kubernetes"), TWO_NODES) as cluster:
         yield cluster
-    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_cluster(real_cluster: "RealCluster | None") -> AsyncIterator[Cluster]:
+    """Two nodes, four devices, all four services."""
+    if real_cluster:
+        yield real_cluster
+        return
+    async with embedded.running(short_folder(), TWO_NODES) as cluster:
+        yield cluster
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def cluster(shared_cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
     """The shared cluster; afterwards every service runs, the invariants hold, and no Pod of the test is left."""
-    shared_cluster.namespace = f"test-{next(_numbers)}"
-    await shared_cluster.create(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": shared_cluster.namespace}}
-    )
+    await shared_cluster.use_namespace(f"test-{next(_numbers)}")
     yield shared_cluster
-    for name, process in shared_cluster.processes.items():
-        if not process.is_running:
-            await shared_cluster.restart(name)
+    await shared_cluster.heal()
     try:
         await check(shared_cluster)
     finally:
         await shared_cluster.delete_all_pods()
     await check(shared_cluster)
+
+
+@pytest.fixture
+def cluster_of(real_cluster: "RealCluster | None") -> ClusterOf:
+    """A way to have another cluster: one more embedded one, or the real one with other nodes and settings."""
+
+    def made(nodes: tuple[FakeNode, ...], settings: Settings) -> AbstractAsyncContextManager[Cluster]:
+        if real_cluster:
+            return real_cluster.reshaped(nodes, settings, f"test-{next(_numbers)}")
+        return embedded.running(short_folder(), nodes, settings)
+
+    return made

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from cluster import ROOT, Cluster, NotInTimeError, eventually, sweep
+from cluster import ROOT, Cluster, NotInTimeError, eventually
+from embedded import EmbeddedCluster, sweep
 from hamicommon.model import Device, Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from hardware import TWO_NODES
@@ -281,7 +282,7 @@ class Demo:
             self.screen.promise("scheduler, API server, containers and monitors say the same", True)
 
 
-async def show(cluster: Cluster, screen: Screen) -> None:
+async def show(cluster: EmbeddedCluster, screen: Screen) -> None:
     """Bring *cluster* up and play all chapters; what is not there in time is a promise that did not hold."""
     try:
         screen.heading("Starting the cluster: every part a process of its own")
@@ -303,7 +304,7 @@ async def play(screen: Screen, folder: Path, keep: bool) -> None:
     playing = asyncio.current_task()
     assert playing is not None
     on_stop_signal(playing.cancel)
-    cluster = Cluster(folder, TWO_NODES, outlives_us=keep)
+    cluster = EmbeddedCluster(folder, TWO_NODES, outlives_us=keep)
     has_ended = False
     try:
         await show(cluster, screen)

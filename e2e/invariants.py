@@ -103,7 +103,7 @@ async def look(cluster: Cluster) -> View:
     pods, _ = await cluster.api.list("/api/v1/pods")
     events, _ = await cluster.api.list("/api/v1/events")
     running = {
-        (pod["metadata"]["uid"], status["name"]): pod["spec"]["nodeName"]
+        (pod["metadata"]["uid"], status["name"]): pod
         for pod in pods
         for status in pod["status"].get("containerStatuses", [])
         if "running" in status.get("state", {})
@@ -114,25 +114,18 @@ async def look(cluster: Cluster) -> View:
         events,
         samples(await cluster.metrics("scheduler")),
         {node.name: samples(await cluster.metrics(f"monitor-{node.name}")) for node in cluster.nodes},
-        {key: environment(cluster.node_folder(node), *key) for key, node in running.items()},
+        {key: cluster.environment(pod, key[1]) for key, pod in running.items()},
         {
             key: decode_region(content)
-            for key, node in running.items()
-            for content in regions(cluster.node_folder(node), *key)
+            for key, pod in running.items()
+            for content in regions(cluster.hook_folder(pod["spec"]["nodeName"]), *key)
         },
     )
 
 
-def environment(host: Path, pod_uid: str, container: str) -> dict[str, str]:
-    """Return the environment a running container's first process was started with."""
-    pid = int((host / "pods" / pod_uid / container / "pid").read_text())
-    raw = Path(f"/proc/{pid}/environ").read_bytes()
-    return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
-
-
-def regions(host: Path, pod_uid: str, container: str) -> list[bytes]:
+def regions(hook: Path, pod_uid: str, container: str) -> list[bytes]:
     """Return the region a container has begun, none before its first CUDA call."""
-    files = (host / "hook/vgpu/containers" / f"{pod_uid}_{container}").glob("*.cache")
+    files = (hook / "vgpu/containers" / f"{pod_uid}_{container}").glob("*.cache")
     return [content for content in (path.read_bytes() for path in files) if any(content[:4])]
 
 

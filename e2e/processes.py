@@ -139,6 +139,12 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
+def environment(pid: int) -> dict[str, str]:
+    """Return the environment a process was started with. Raises: OSError when it has ended."""
+    raw = Path(f"/proc/{pid}/environ").read_bytes()
+    return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
+
+
 class Supervisor:
     """The processes of one folder, in the order they were started; they end with us unless they are to outlive us."""
 

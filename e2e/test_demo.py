@@ -17,6 +17,8 @@ import pytest
 
 from cluster import ROOT
 
+pytestmark = pytest.mark.embedded_only
+
 DEMO = [sys.executable, str(ROOT / "e2e/demo.py")]
 
 

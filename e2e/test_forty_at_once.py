@@ -3,16 +3,10 @@ A burst of Pods on one node of eight devices: all run, each with its own share, 
 """
 
 import asyncio
-import shutil
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
-import pytest_asyncio
-
-from cluster import Cluster, running
+from cluster import ClusterOf, Settings
 from hardware import FakeNode
 from invariants import check
 from manifests import SLEEP, a_pod
@@ -21,35 +15,26 @@ PODS = 40
 EIGHT_DEVICES = (FakeNode.of("big", "NVIDIA H100 80GB HBM3", 81559, 8),)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def big_node() -> AsyncIterator[Cluster]:
-    """One node of eight devices, ten replicas each."""
-    folder = Path(tempfile.mkdtemp(prefix="hami-forty-"))
-    async with running(folder / "c", EIGHT_DEVICES) as cluster:
-        yield cluster
-    shutil.rmtree(folder)
-
-
-@pytest.mark.asyncio(loop_scope="session")
 async def test_forty_pods_at_once_on_one_node_all_run(
-    big_node: Cluster, record_property: Callable[[str, object], None]
+    cluster_of: ClusterOf, record_property: Callable[[str, object], None]
 ) -> None:
     """Forty Pods, created together, are all Running with exact shares, and no lock was ever in the way."""
     names = [f"p{number:02d}" for number in range(PODS)]
-    await asyncio.gather(
-        *(big_node.create(a_pod(name, command=SLEEP, gpu=1, gpumem=8000, gpucores=10)) for name in names)
-    )
-    created = time.monotonic()
+    async with cluster_of(EIGHT_DEVICES, Settings()) as cluster:
+        await asyncio.gather(
+            *(cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=8000, gpucores=10)) for name in names)
+        )
+        created = time.monotonic()
 
-    for name in names:
-        await big_node.pod_in_phase(name, "Running", timeout_seconds=60)
+        for name in names:
+            await cluster.pod_in_phase(name, "Running", timeout_seconds=60)
 
-    record_property("seconds_to_all_running", round(time.monotonic() - created, 2))
-    failures = [
-        event["message"]
-        for name in names
-        for event in await big_node.events(name)
-        if event["reason"] in {"BindingFailed", "UnexpectedAdmissionError"}
-    ]
-    assert [] == failures
-    await check(big_node)
+        record_property("seconds_to_all_running", round(time.monotonic() - created, 2))
+        failures = [
+            event["message"]
+            for name in names
+            for event in await cluster.events(name)
+            if event["reason"] in {"BindingFailed", "UnexpectedAdmissionError"}
+        ]
+        assert [] == failures
+        await check(cluster)

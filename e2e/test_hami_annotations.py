@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import aiohttp
 import pytest
 
 from cluster import Cluster, eventually
@@ -57,11 +56,7 @@ def a_foreign_node(inventory: str) -> Object:
 
 async def filtered(cluster: Cluster, pod: Object) -> Object:
     """Return the extender's answer for *pod* on the foreign node alone."""
-    address = f"http://127.0.0.1:{cluster.ports['scheduler']}/filter"
-    question = {"Pod": pod, "NodeNames": ["foreign"]}
-    async with aiohttp.ClientSession() as session, session.post(address, json=question) as answer:
-        found: Object = await answer.json()
-        return found
+    return await cluster.ask_filter({"Pod": pod, "NodeNames": ["foreign"]})
 
 
 def asking(memory_mib: int, namespace: str) -> Object:

@@ -8,8 +8,10 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from cluster import Cluster, eventually
-from invariants import environment
+from embedded import EmbeddedCluster
 from manifests import a_container, a_pod
 from minicluster.client import Object
 from processes import Process
@@ -18,10 +20,9 @@ A100 = {"nvidia.com/use-gputype": "A100"}
 GATE = {"schedulingGates": [{"name": "test/hold"}]}
 
 
-async def limit_of(cluster: Cluster, pod: Object, container: str = "main") -> str | None:
+def limit_of(cluster: Cluster, pod: Object, container: str = "main") -> str | None:
     """Return the memory limit a running container was told."""
-    host = cluster.node_folder(pod["spec"]["nodeName"])
-    return environment(host, pod["metadata"]["uid"], container).get("CUDA_DEVICE_MEMORY_LIMIT_0")
+    return cluster.environment(pod, container).get("CUDA_DEVICE_MEMORY_LIMIT_0")
 
 
 async def bound(cluster: Cluster, name: str) -> None:
@@ -43,7 +44,8 @@ def frozen(process: Process) -> Iterator[None]:
         os.kill(process.pid, signal.SIGCONT)
 
 
-async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cluster: Cluster) -> None:
+@pytest.mark.embedded_only
+async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cluster: EmbeddedCluster) -> None:
     """A kubelet that was held up lists its Pods anew, and admits by creation time; the older was bound last."""
     await cluster.create(a_pod("older", annotations=A100, spec=GATE, gpu=1, gpumem=1111))
     await cluster.create(a_pod("younger", annotations=A100, spec=GATE, gpu=1, gpumem=2222))
@@ -56,7 +58,7 @@ async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cl
 
     older = await cluster.pod_in_phase("older", "Running")
     younger = await cluster.pod_in_phase("younger", "Running")
-    assert ("1111m", "2222m") == (await limit_of(cluster, older), await limit_of(cluster, younger))
+    assert ("1111m", "2222m") == (limit_of(cluster, older), limit_of(cluster, younger))
 
 
 async def test_init_container_that_shares_replica_ids_with_the_main_one_has_its_own_share(cluster: Cluster) -> None:
@@ -69,7 +71,7 @@ async def test_init_container_that_shares_replica_ids_with_the_main_one_has_its_
 
     line = await cluster.log_line("allocated", "p", "prepare")
     assert "allocated 50 MiB of 700 MiB visible" == line
-    assert "2500m" == await limit_of(cluster, pod)
+    assert "2500m" == limit_of(cluster, pod)
 
 
 async def test_pod_with_a_device_only_in_its_init_container_is_served(cluster: Cluster) -> None:
@@ -89,8 +91,8 @@ async def test_stale_spec_of_the_same_replica_ids_is_never_used(cluster: Cluster
         name = f"p{number}"
         await cluster.create(a_pod(name, annotations=A100, gpu=1, gpumem=memory_mib))
         pod = await cluster.pod_in_phase(name, "Running")
-        assert f"{memory_mib}m" == await limit_of(cluster, pod)
-        specs = sorted((cluster.node_folder("node-a") / "cdi").glob("*.json"))
+        assert f"{memory_mib}m" == limit_of(cluster, pod)
+        specs = sorted(cluster.cdi_folder("node-a").glob("*.json"))
         kept = {path: path.read_bytes() for path in specs}
         await cluster.delete_pod(name)
         for path, content in kept.items():
@@ -112,4 +114,4 @@ async def test_container_restarted_by_the_kubelet_has_the_same_share(cluster: Cl
 
     pod = await eventually(restarted, "p was restarted")
     assert pod is not None
-    assert "900m" == await limit_of(cluster, pod)
+    assert "900m" == limit_of(cluster, pod)

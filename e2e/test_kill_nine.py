@@ -54,7 +54,7 @@ async def test_killed_service_loses_no_pod_and_grants_nothing_twice(
         for name in names:
             placing.create_task(kept_running(cluster, name))
         await asyncio.sleep(moment_seconds)
-        cluster.processes[service].kill()
+        await cluster.kill(service)
         await cluster.restart(service)
 
     phases = [(await cluster.pod(name))["status"]["phase"] for name in names]
@@ -69,7 +69,7 @@ async def test_running_container_never_notices_a_restart(cluster: Cluster, servi
     before_pod = await cluster.pod_in_phase("p", "Running")
     before = await environments_of(cluster)
 
-    cluster.processes[service].kill()
+    await cluster.kill(service)
     await cluster.restart(service)
     await cluster.node_ready("node-a")
 

@@ -3,12 +3,10 @@ A cluster that still speaks an older form, or has no CDI, works all the same.
 """
 
 import asyncio
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from cluster import running
+from cluster import ClusterOf, Settings
 from hamicommon.wire import keys
 from hardware import FakeNode
 from invariants import check
@@ -19,37 +17,34 @@ PODS = 6
 
 
 @pytest.mark.parametrize("version", ["2.4", "2.7", "2.9"])
-async def test_older_wire_version_is_written_and_understood(version: str) -> None:
+async def test_older_wire_version_is_written_and_understood(cluster_of: ClusterOf, version: str) -> None:
     """HAMI_WIRE_VERSION makes every service write what peers of that version read."""
-    with tempfile.TemporaryDirectory(prefix="hami-old-") as folder:
-        async with running(Path(folder) / "c", NODES, service_environment={"HAMI_WIRE_VERSION": version}) as cluster:
-            node = await cluster.api.get("/api/v1/nodes/old")
-            inventory = node["metadata"]["annotations"]["hami.io/node-nvidia-register"]
-            await cluster.create(a_pod("p", gpu=1, gpumem=3000))
+    async with cluster_of(NODES, Settings(wire_version=version)) as cluster:
+        node = await cluster.api.get("/api/v1/nodes/old")
+        inventory = node["metadata"]["annotations"]["hami.io/node-nvidia-register"]
+        await cluster.create(a_pod("p", gpu=1, gpumem=3000))
 
-            await cluster.pod_in_phase("p", "Running")
+        await cluster.pod_in_phase("p", "Running")
 
-            assert ("[" == inventory[0]) == (version == "2.9")
-            await check(cluster)
+        assert ("[" == inventory[0]) == (version == "2.9")
+        await check(cluster)
 
 
-async def test_node_without_cdi_places_every_pod_through_the_node_lock() -> None:
+async def test_node_without_cdi_places_every_pod_through_the_node_lock(cluster_of: ClusterOf) -> None:
     """One Pod at a time, as HAMi does it; all get their own share, and the lock is free afterwards."""
-    with tempfile.TemporaryDirectory(prefix="hami-lock-") as folder:
-        flags = {"device-plugin": ("--allocation=lock",)}
-        async with running(Path(folder) / "c", NODES, service_flags=flags) as cluster:
-            names = [f"p{number}" for number in range(PODS)]
-            await asyncio.gather(
-                *(
-                    cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=1000 + number))
-                    for number, name in enumerate(names)
-                )
+    async with cluster_of(NODES, Settings(allocation="lock")) as cluster:
+        names = [f"p{number}" for number in range(PODS)]
+        await asyncio.gather(
+            *(
+                cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=1000 + number))
+                for number, name in enumerate(names)
             )
+        )
 
-            for name in names:
-                await cluster.pod_in_phase(name, "Running", timeout_seconds=60)
+        for name in names:
+            await cluster.pod_in_phase(name, "Running", timeout_seconds=60)
 
-            node = await cluster.api.get("/api/v1/nodes/old")
-            assert keys.NODE_LOCK not in node["metadata"]["annotations"]
-            assert keys.NODE_ALLOCATION not in node["metadata"]["annotations"]
-            await check(cluster)
+        node = await cluster.api.get("/api/v1/nodes/old")
+        assert keys.NODE_LOCK not in node["metadata"]["annotations"]
+        assert keys.NODE_ALLOCATION not in node["metadata"]["annotations"]
+        await check(cluster)

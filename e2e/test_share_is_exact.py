@@ -9,7 +9,6 @@ import pytest
 from cluster import ROOT, Cluster
 from hamicommon.model import Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from invariants import environment
 from manifests import SLEEP, a_container, a_pod
 from minicluster.client import Object
 
@@ -21,12 +20,6 @@ def granted(pod: Object) -> list[tuple[Share, ...]]:
     return list(shares_by_container(decode_pod_devices(text), count))
 
 
-async def told(cluster: Cluster, pod: Object, container: str = "main") -> dict[str, str]:
-    """Return the environment of a running container."""
-    host = cluster.node_folder(pod["spec"]["nodeName"])
-    return environment(host, pod["metadata"]["uid"], container)
-
-
 async def test_share_in_mib_and_percent_is_granted_and_told(cluster: Cluster) -> None:
     """gpu: 1, gpumem: 3000, gpucores: 25 arrive as just that."""
     await cluster.create(a_pod("p", gpu=1, gpumem=3000, gpucores=25))
@@ -34,7 +27,7 @@ async def test_share_in_mib_and_percent_is_granted_and_told(cluster: Cluster) ->
     pod = await cluster.pod_in_phase("p", "Running")
 
     [[share]] = granted(pod)
-    environ = await told(cluster, pod)
+    environ = cluster.environment(pod)
     assert (3000, 25) == (share.memory_mib, share.core_percent)
     assert "3000m" == environ["CUDA_DEVICE_MEMORY_LIMIT_0"]
     assert "25" == environ["CUDA_DEVICE_SM_LIMIT"]
@@ -81,7 +74,7 @@ async def test_two_devices_in_one_container_are_different_and_both_limited(clust
     pod = await cluster.pod_in_phase("p", "Running")
 
     [[first, second]] = granted(pod)
-    environ = await told(cluster, pod)
+    environ = cluster.environment(pod)
     assert first.uuid != second.uuid
     assert ("2000m", "2000m") == (environ["CUDA_DEVICE_MEMORY_LIMIT_0"], environ["CUDA_DEVICE_MEMORY_LIMIT_1"])
 
@@ -93,10 +86,10 @@ async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> N
     pod = await cluster.pod_in_phase("many-containers", "Running")
 
     memory_mib = [[share.memory_mib for share in shares] for shares in granted(pod)]
-    proxy = await told(cluster, pod, "proxy")
+    proxy = cluster.environment(pod, "proxy")
     assert [[1000], [4000], [2000], []] == memory_mib
-    assert "4000m" == (await told(cluster, pod, "train"))["CUDA_DEVICE_MEMORY_LIMIT_0"]
-    assert "2000m" == (await told(cluster, pod, "serve"))["CUDA_DEVICE_MEMORY_LIMIT_0"]
+    assert "4000m" == cluster.environment(pod, "train")["CUDA_DEVICE_MEMORY_LIMIT_0"]
+    assert "2000m" == cluster.environment(pod, "serve")["CUDA_DEVICE_MEMORY_LIMIT_0"]
     assert not [name for name in proxy if name.startswith("CUDA_DEVICE_MEMORY")]
 
 

@@ -101,6 +101,20 @@ class Client:
         Raises: ApiError for every answer of 400 and above, and with status 0 when there was no answer.
         """
         content = None if body is None else orjson.dumps(body)
+        answer = await self._answer(method, path, query, content, content_type)
+        return orjson.loads(answer) if answer else None
+
+    async def text(self, path: str, **query: str) -> str:
+        """
+        Read what is not JSON: a log, a page of metrics through the API server's proxy.
+
+        Raises: as `request`.
+        """
+        return (await self._answer("GET", path, query)).decode("utf-8", "replace")
+
+    async def _answer(
+        self, method: str, path: str, query: dict[str, str], content: bytes | None = None, content_type: str = ""
+    ) -> bytes:
         headers = {"Content-Type": content_type} if content is not None else {}
         try:
             async with self._session.request(
@@ -109,7 +123,7 @@ class Client:
                 answer = await response.read()
                 if response.status >= 400:
                     raise _error_of(response.status, answer)
-                return orjson.loads(answer) if answer else None
+                return answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
 

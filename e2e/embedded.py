@@ -1,0 +1,359 @@
+"""
+The embedded cluster with the four services on it, each its own process.
+
+Owns how the parts are started and where their files are. Knows the services by their commands and flags only.
+Neighbours: `processes` starts and ends, `minicluster` is the Kubernetes.
+"""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from certificates import issue
+from cluster import ROOT, SCHEDULER_NAME, Cluster, NotInTimeError, Requests, Settings, eventually
+from hardware import TWO_NODES, FakeNode
+from minicluster.client import Client, Object
+from minicluster.kubelet.containers import kill_all
+from processes import Process, Supervisor, environment, stop_leftovers
+
+BIN = Path(sys.executable).parent
+NATIVE = ROOT / "build/native"
+DEVICE_CONFIG = ROOT / "e2e/device-config.yaml"
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+_ports = itertools.count(20_000 + os.getpid() % 10_000)
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
+    while True:
+        port = next(_ports)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class EmbeddedCluster(Cluster):
+    """A running cluster below one folder; `processes` are its parts by name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: tuple[FakeNode, ...] = TWO_NODES,
+        settings: Settings | None = None,
+        *,
+        outlives_us: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.nodes = nodes
+        self.kubeconfig = folder / "kubeconfig"
+        self._settings = settings or Settings()
+        self._ports: dict[str, int] = {}
+        self._supervisor = Supervisor(folder, outlives_us=outlives_us)
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        """All processes, by name."""
+        return self._supervisor.processes
+
+    async def start(self, step: Callable[[str], None] = lambda _: None) -> None:
+        """
+        Bring all parts up, telling *step* what happens, until every device is allocatable.
+
+        Raises: NotInTimeError with the log's end of the part that did not come up.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        step("API server")
+        self._start_apiserver()
+        await self._until(self.kubeconfig.exists, "apiserver")
+        self.api = Client.from_kubeconfig(self.kubeconfig, "e2e")
+        step("webhook, scheduler, kube-scheduler")
+        authority = issue(self.folder / "tls")
+        self._start_control_plane()
+        for node in self.nodes:
+            step(f"{node.name}: kubelet, device plugin, monitor")
+            self._start_node(node)
+        await asyncio.gather(*(self.ready(name) for name in ("webhook", "scheduler")))
+        await self.api.create(
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", self._webhook_object(authority)
+        )
+        step("devices allocatable")
+        await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
+        await asyncio.gather(*(self.ready(f"monitor-{node.name}") for node in self.nodes))
+
+    async def leave(self) -> None:
+        """Let go of the cluster without ending anything."""
+        if hasattr(self, "api"):
+            await self.api.close()
+
+    async def stop(self) -> None:
+        """End every process, containers included."""
+        await self.leave()
+        self._supervisor.stop()
+
+    # --- what tests ask ----------------------------------------------------------------------------------------------
+
+    async def kill(self, part: str) -> None:
+        """End a part's process (SIGKILL)."""
+        self.processes[part].kill()
+
+    async def restart(self, part: str) -> None:
+        """Start a part again after it was killed, and wait until it is ready."""
+        self._supervisor.restart(part)
+        if part.startswith(("webhook", "scheduler", "monitor-", "plugin-")):
+            await self.ready(part)
+        elif part == "apiserver":
+            await eventually(lambda: self.api.get("/version"), "the API server answers")
+
+    async def heal(self) -> None:
+        """Start what has ended."""
+        for name, process in self.processes.items():
+            if not process.is_running:
+                await self.restart(name)
+
+    async def metrics(self, part: str) -> str:
+        """Return what the service *part* exports."""
+        address = f"http://127.0.0.1:{self._metrics_port(part)}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(address) as answer:
+            return await answer.text()
+
+    async def ask_filter(self, question: Object) -> Object:
+        """Ask the extender where kube-scheduler asks it."""
+        address = f"http://127.0.0.1:{self._ports['scheduler']}/filter"
+        async with aiohttp.ClientSession() as session, session.post(address, json=question) as answer:
+            found: Object = await answer.json()
+            return found
+
+    @asynccontextmanager
+    async def counted(self) -> AsyncIterator[Requests]:
+        """Let the API server count."""
+        await self.api.request("DELETE", "/minicluster/requests")
+        counted = Requests()
+        yield counted
+        for row in await self.api.get("/minicluster/requests"):
+            verb = VERBS.get(row["verb"], row["verb"].lower())
+            counted[row["user_agent"].split("/")[0], verb, row["resource"]] += row["count"]
+
+    def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
+        """Read it where the kernel keeps it."""
+        uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+        pid = int((self.folder / node / "pods" / uid / container / "pid").read_text())
+        return environment(pid)
+
+    def hook_folder(self, node: str) -> Path:
+        """Return the folder below the Node's."""
+        return self.folder / node / "hook"
+
+    def cdi_folder(self, node: str) -> Path:
+        """Return the folder below the Node's."""
+        return self.folder / node / "cdi"
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    def _start_apiserver(self) -> None:
+        port = self._ports.setdefault("apiserver", free_port())
+        self._minicluster(
+            "apiserver",
+            *("apiserver", f"--listen=127.0.0.1:{port}", f"--kubeconfig={self.kubeconfig}"),
+            f"--data={self.folder / 'apiserver'}",
+        )
+
+    def _start_control_plane(self) -> None:
+        for name in ("webhook", "webhook-metrics", "scheduler", "scheduler-metrics"):
+            self._ports[name] = free_port()
+        self._service(
+            "webhook",
+            *("--cert_file", str(self.folder / "tls/tls.crt"), "--key_file", str(self.folder / "tls/tls.key")),
+        )
+        self._service("scheduler")
+        config = self.folder / "kube-scheduler.yaml"
+        config.write_text(yaml.safe_dump(self._kube_scheduler_config()))
+        self._minicluster("kube-scheduler", "kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={config}")
+
+    def _start_node(self, node: FakeNode) -> None:
+        host = self.folder / node.name
+        node.write_hardware(host / "hardware")
+        hook = host / "hook"
+        (hook / "vgpu").mkdir(parents=True, exist_ok=True)
+        self._ports[f"monitor-{node.name}"] = free_port()
+        self._ports[f"plugin-{node.name}"] = free_port()
+        self._minicluster(
+            f"kubelet-{node.name}",
+            *("kubelet", f"--kubeconfig={self.kubeconfig}", f"--node={node.name}", f"--root={host}"),
+            *(f"--driver-libs={NATIVE / 'fake_driver'}", f"--hardware={host / 'hardware'}"),
+            *("--backoff-scale=0.1", "--stop-containers-on-exit"),
+        )
+        driver = {
+            "LD_LIBRARY_PATH": str(NATIVE / "fake_driver"),
+            "FAKE_DRIVER_DIR": str(host / "hardware"),
+            "NODE_NAME": node.name,
+            **self._environment(),
+        }
+        self._supervisor.start(
+            f"plugin-{node.name}",
+            [
+                *(str(BIN / "hami-device-plugin"), f"--kubeconfig={self.kubeconfig}"),
+                f"--config-file={DEVICE_CONFIG}",
+                f"--kubelet-socket={host / 'device-plugins/kubelet.sock'}",
+                f"--pod-resources-socket={host / 'pod-resources/kubelet.sock'}",
+                f"--cdi-root={host / 'cdi'}",
+                f"--lock-directory={host / 'vgpulock'}",
+                f"--library={NATIVE / 'libvgpu.so'}",
+                f"--metrics-bind-address=127.0.0.1:{self._ports[f'plugin-{node.name}']}",
+                f"--allocation={self._settings.allocation}",
+            ],
+            {**driver, "HOOK_PATH": str(hook)},
+        )
+        self._supervisor.start(
+            f"monitor-{node.name}",
+            [
+                *(str(BIN / "hami-monitor"), f"--kubeconfig={self.kubeconfig}"),
+                f"--metrics-bind-address=127.0.0.1:{self._ports[f'monitor-{node.name}']}",
+            ],
+            {**driver, "HOOK_PATH": str(hook / "vgpu")},
+        )
+
+    def _minicluster(self, name: str, *arguments: str) -> None:
+        # Containers inherit the kubelet's PATH, as they would an image's: the workloads are installed beside Python.
+        path = f"{BIN}:{os.environ.get('PATH', os.defpath)}"
+        self._supervisor.start(name, [str(BIN / "python"), "-m", "minicluster", *arguments], {"PATH": path})
+
+    def _service(self, name: str, *arguments: str) -> None:
+        self._supervisor.start(
+            name,
+            [
+                *(str(BIN / f"hami-{name}"), f"--kubeconfig={self.kubeconfig}"),
+                f"--http_bind=127.0.0.1:{self._ports[name]}",
+                f"--metrics-bind-address=127.0.0.1:{self._ports[f'{name}-metrics']}",
+                *(f"--scheduler-name={SCHEDULER_NAME}", f"--device-config-file={DEVICE_CONFIG}"),
+                *arguments,
+            ],
+            self._environment(),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Return what every service is told beside its flags."""
+        version = self._settings.wire_version
+        return {"HAMI_WIRE_VERSION": version} if version else {}
+
+    def _kube_scheduler_config(self) -> Object:
+        names = ("gpu", "gpumem", "gpucores", "gpumem-percentage", "priority")
+        return {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "percentageOfNodesToScore": 100,
+            "leaderElection": {"leaderElect": False},
+            "profiles": [{"schedulerName": SCHEDULER_NAME}, {"schedulerName": "default-scheduler"}],
+            "extenders": [
+                {
+                    "urlPrefix": f"http://127.0.0.1:{self._ports['scheduler']}",
+                    "filterVerb": "filter",
+                    "bindVerb": "bind",
+                    "nodeCacheCapable": True,
+                    "weight": 1,
+                    "httpTimeout": "30s",
+                    "managedResources": [{"name": f"nvidia.com/{name}", "ignoredByScheduler": True} for name in names],
+                }
+            ],
+        }
+
+    def _webhook_object(self, authority: bytes) -> Object:
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "hami-webhook"},
+            "webhooks": [
+                {
+                    "name": "vgpu.hami.io",
+                    "admissionReviewVersions": ["v1", "v1beta1"],
+                    "sideEffects": "None",
+                    "failurePolicy": "Fail",
+                    "timeoutSeconds": 10,
+                    "clientConfig": {
+                        "url": f"https://127.0.0.1:{self._ports['webhook']}/webhook",
+                        "caBundle": base64.b64encode(authority).decode(),
+                    },
+                    "rules": [
+                        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                    ],
+                    "objectSelector": {
+                        "matchExpressions": [{"key": "hami.io/webhook", "operator": "NotIn", "values": ["ignore"]}]
+                    },
+                }
+            ],
+        }
+
+    # --- waiting ---------------------------------------------------------------------------------------------------
+
+    async def _until(self, holds: Callable[[], bool], name: str) -> None:
+        async def probe() -> bool:
+            if not self.processes[name].is_running:
+                raise NotInTimeError(f"{name} ended; its log:\n{self.processes[name].tail()}")
+            return holds()
+
+        await eventually(probe, f"{name} is up")
+
+    def _metrics_port(self, name: str) -> int:
+        """Return where the service *name* serves health and metrics."""
+        return self._ports[name] if name.startswith(("monitor-", "plugin-")) else self._ports[f"{name}-metrics"]
+
+    async def ready(self, name: str, timeout_seconds: float = 20.0) -> None:
+        """Wait until the service *name* says it is ready on its metrics address."""
+        port = self._metrics_port(name)
+
+        async def probe() -> bool:
+            if not self.processes[name].is_running:
+                raise NotInTimeError(f"{name} ended; its log:\n{self.processes[name].tail()}")
+            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                return answer.status == 200
+
+        try:
+            await eventually(probe, f"{name} is ready", timeout_seconds)
+        except NotInTimeError as error:
+            raise NotInTimeError(f"{error}\n{self.processes[name].tail()}") from error
+
+    async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
+        """Wait until *node* offers devices; what its parts said last is in the error."""
+        try:
+            await super().node_ready(node, timeout_seconds)
+        except NotInTimeError as error:
+            logs = "\n".join(self.processes[f"{part}-{node}"].tail() for part in ("kubelet", "plugin"))
+            raise NotInTimeError(f"{error}\n{logs}") from error
+
+
+def sweep(folder: Path) -> list[str]:
+    """End all that an earlier run left in *folder*, containers included, empty it, and return the processes' names."""
+    ended = stop_leftovers(folder)
+    for pods in folder.glob("*/pods"):
+        kill_all(pods.parent)
+    for path in folder.glob("*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return ended
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, nodes: tuple[FakeNode, ...] = TWO_NODES, settings: Settings | None = None
+) -> AsyncIterator[EmbeddedCluster]:
+    """A cluster for the length of a block, in an empty *folder* that is removed afterwards."""
+    cluster = EmbeddedCluster(folder, nodes, settings)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
