@@ -1,0 +1,78 @@
+"""
+What the pages of `docs/` say that a machine can check: quoted names, commands and links.
+
+Owns how a page is read. A code span quotes something of this repository, or a command, a path or a setting; what
+Kubernetes and drivers say is in italics and is not looked at.
+Neighbours: `sources` knows what exists, `test_docs` compares.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PROGRAMS = frozenset({"helm", "kubectl", "make", "python", "docker", "hami-scheduler", "tox"})
+_MARKDOWN = MarkdownIt().enable("table")
+_SLUG = re.compile(r"[^\w\- ]")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One Markdown file, read."""
+
+    path: Path
+    spans: tuple[str, ...]
+    """Code spans, in order."""
+    fences: tuple[str, ...]
+    """Fenced blocks without their fences."""
+    links: tuple[str, ...]
+    headings: frozenset[str]
+    """Anchors, as GitHub makes them of headings."""
+
+    def commands(self) -> Iterator[list[str]]:
+        """Yield each command of fences and spans, split into words; of a pipe, each part."""
+        lines = [line for fence in self.fences for line in fence.replace("\\\n", " ").splitlines()]
+        for line in [*lines, *self.spans]:
+            for part in re.split(r"\s\|\s|\s&&\s|;\s|\$\(", line):
+                words = _words(part)
+                while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                    words = words[1:]
+                if words and Path(words[0]).name in PROGRAMS:
+                    yield [Path(words[0]).name, *words[1:]]
+
+
+def read_page(path: Path) -> Page:
+    """Return what *path* says."""
+    tokens = list(_flat(_MARKDOWN.parse(path.read_text())))
+    links = [str(token.attrs.get("href") or token.attrs.get("src")) for token in tokens if token.type in _LINKS]
+    headings = [inline.content for opening, inline in pairwise(tokens) if opening.type == "heading_open"]
+    return Page(
+        path,
+        tuple(token.content for token in tokens if token.type == "code_inline"),
+        tuple(token.content for token in tokens if token.type == "fence"),
+        tuple(links),
+        frozenset(_SLUG.sub("", heading.lower().replace("`", "")).replace(" ", "-") for heading in headings),
+    )
+
+
+_LINKS = frozenset({"link_open", "image"})
+
+
+def _flat(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from _flat(token.children or [])
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command.removeprefix("$ "), comments=True)
+    except ValueError:
+        return []

@@ -1,0 +1,95 @@
+"""
+What exists in the code, for pages to be compared with: texts, options of the library, values of the chart.
+
+Reads sources, and imports none of them. Neighbours: `pages` reads what is claimed, `test_docs` compares.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import yaml
+
+from .pages import ROOT
+
+GAP = "…"
+"""Stands for what a text is filled in with."""
+PYTHON = (*ROOT.glob("services/*/src"), ROOT / "libs/hamicommon/src")
+NATIVE = ROOT / "native/hami-core"
+CHART = ROOT / "charts/hami"
+
+
+@cache
+def texts() -> frozenset[str]:
+    """Return every text in the Python sources that is no docstring, with GAP for what is filled in."""
+    return frozenset(
+        text
+        for folder in PYTHON
+        for path in folder.rglob("*.py")
+        if "_proto" not in path.parts
+        for text in _texts(ast.parse(path.read_text()))
+    )
+
+
+@cache
+def native_text() -> str:
+    """Return the library's sources and tables in one."""
+    files = [*NATIVE.glob("*.def"), *NATIVE.glob("src/*.[ch]")]
+    return "\n".join(path.read_text() for path in files)
+
+
+@cache
+def chart_values() -> frozenset[str]:
+    """Return the path of each value the chart takes, ours and HAMi's, joined by dots."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    aliases = yaml.safe_load((CHART / "aliases.yaml").read_text())
+    return frozenset(_paths(schema)) | frozenset(name for kind in aliases.values() for name in kind)
+
+
+@cache
+def chart_text() -> str:
+    """Return the chart's templates in one."""
+    return "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
+
+
+def is_said(text: str) -> bool:
+    """Say whether *text*, with GAP for what is filled in, is part of a text in the sources."""
+    return any(text in known for known in texts())
+
+
+def is_metric(name: str) -> bool:
+    """Say whether some service exports a metric *name*; counters are declared without their `_total`."""
+    spellings = {name, name.removesuffix("_total")}
+    return any(spelling in texts() for spelling in spellings) or any(
+        re.fullmatch(re.escape(known).replace(GAP, "[a-z]+"), spelling)
+        for known in texts()
+        if GAP in known and known.startswith("hami_")
+        for spelling in spellings
+    )
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else GAP for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def _paths(schema: dict[str, Any], within: str = "", definitions: dict[str, Any] | None = None) -> Iterator[str]:
+    definitions = definitions or schema.get("definitions", {})
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rsplit("/", 1)[1]]
+    for key, value in schema.get("properties", {}).items():
+        yield f"{within}{key}"
+        yield from _paths(value, f"{within}{key}.", definitions)

@@ -1,0 +1,233 @@
+"""What the pages say exists: every name they quote, every command they show, every page they point to."""
+
+import configparser
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hamicommon.__main__ import FORMATS
+
+from . import sources
+from .pages import DOCS, ROOT, Page, read_page
+
+PAGES = [read_page(DOCS / f"{name}.md") for name in ("README", "install", "migrate", "support", "troubleshooting")]
+"""Those written by hand for people who run clusters; others have tests of their own, or are records."""
+LINKING = [read_page(path) for folder in (ROOT, DOCS) for path in sorted(folder.glob("*.md"))]
+KUBECTL = frozenset(
+    {"annotate", "apply", "auth", "create", "delete", "describe", "drain", "exec", "get", "label", "logs", "patch"}
+    | {"port-forward", "rollout", "scale", "uncordon", "version", "wait"}
+)
+HELM = frozenset({"get", "history", "install", "list", "rollback", "template", "test", "uninstall", "upgrade"})
+OBJECT = re.compile(r"(?:deployments?|daemonsets?|services?|lease|mutatingwebhookconfigurations?)(?:/| )(hami-[a-z-]+)")
+KEY = re.compile(r"(?:hami\.io|nvidia\.com)/[a-z.-]+")
+VALUE = re.compile(r"([a-z][A-Za-z]*(?:\.[A-Za-z-]+)+)(?<!\.(?:io|py|so|md))(?:=.*)?")
+REASON = re.compile(r"(?:[A-Z][a-z]+){2,}")
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+
+
+def spans(page: Page, pattern: re.Pattern[str]) -> list[str]:
+    """Return the code spans of *page* that are all *pattern*, without a value given to them."""
+    return [span for span in page.spans if pattern.fullmatch(span)]
+
+
+def by_page(page: Page) -> str:
+    """Return what a page is called in a test's name."""
+    return page.path.relative_to(ROOT).as_posix()
+
+
+def nobody_knows(strangers: list[str]) -> None:
+    """Fail with every one of *strangers*."""
+    assert not strangers, "\n".join(["", *strangers])
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=by_page)
+
+
+@pytest.mark.parametrize("page", LINKING, ids=by_page)
+def test_every_link_leads_somewhere(page: Page) -> None:
+    """To a file of the repository, and where it has an anchor, to a heading."""
+    broken = []
+    for link in page.links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.path.parent / name).resolve() if name else page.path
+        if not target.exists() or (anchor and anchor not in read_page(target).headings):
+            broken.append(link)
+    nobody_knows(broken)
+
+
+@each_page
+def test_every_metric_is_exported(page: Page) -> None:
+    """Also those that a query or a label selector stands behind."""
+    quoted = {found for text in (*page.spans, *page.fences) for found in re.findall(r"\bhami_[a-z_]+[a-z]", text)}
+    nobody_knows(sorted(name for name in quoted if not sources.is_metric(name)))
+
+
+@each_page
+def test_every_flag_is_taken_by_a_service(page: Page) -> None:
+    """A flag in a code span of its own is one of ours."""
+    quoted = [span.split("=")[0] for span in page.spans if re.fullmatch(r"--[a-z][\w-]+(=\S*)?", span)]
+    known = sources.texts() | {f"--{text}" for text in sources.texts() if re.fullmatch(r"[a-z][\w-]+", text)}
+    nobody_knows([flag for flag in quoted if flag not in known])
+
+
+@each_page
+def test_every_key_and_resource_is_one_of_the_contract(page: Page) -> None:
+    """Annotations, labels and resource names, also inside jsonpath."""
+    quoted = {found for text in (*page.spans, *page.fences) for found in KEY.findall(text.replace("\\.", "."))}
+    known = sources.chart_text() + (sources.CHART / "values.yaml").read_text() + "\n".join(sources.texts())
+    nobody_knows(sorted(key for key in quoted if key.rstrip("-.") not in known))
+
+
+@each_page
+def test_every_reason_is_given_by_a_service(page: Page) -> None:
+    """Reason codes and Events' reasons."""
+    nobody_knows([reason for reason in spans(page, REASON) if not sources.is_said(reason)])
+
+
+@each_page
+def test_every_variable_is_read_by_something_here(page: Page) -> None:
+    """Environment variables of services and of the library, with or without a value."""
+    quoted = [span.split("=")[0] for span in page.spans if VARIABLE.fullmatch(span.split("=")[0])]
+    known = sources.texts()
+    strangers = [name for name in quoted if name not in known and name not in sources.native_text()]
+    nobody_knows([name for name in strangers if re.sub(r"_\d+$", "", name) not in sources.native_text()])
+
+
+@each_page
+def test_every_value_is_one_of_the_chart(page: Page) -> None:
+    """Values in code spans and behind `--set`, ours or HAMi's; fields of objects begin with `spec.` and the like."""
+    quoted = [found[1] for span in page.spans if (found := VALUE.fullmatch(span))]
+    for command in page.commands():
+        given = [value for flag, value in pairwise(command) if flag.startswith("--set")]
+        quoted += [pair.split("=")[0] for value in given for pair in re.split(r",(?![^{]*})", value)]
+    foreign = ("spec.", "status.", "metadata.")
+    nobody_knows([key for key in quoted if key not in sources.chart_values() and not key.startswith(foreign)])
+
+
+@each_page
+def test_every_message_is_said_by_a_service(page: Page) -> None:
+    """A code span of several words that is no command or setting quotes a message, with … for what is filled in."""
+    sentences = [
+        span
+        for span in page.spans
+        if " " in span
+        and not re.search(r"^(\S+:? [=<>] |[\w./-]+: \S+$|/|<|--|\$ )|^(kubectl|helm|make|pip|python|tox) ", span)
+    ]
+    nobody_knows([text for text in sentences if not sources.is_said(text) and text not in sources.native_text()])
+
+
+@each_page
+def test_every_log_line_shown_is_logged(page: Page) -> None:
+    """What an example of the log gives as its event."""
+    events = [event for fence in page.fences for event in re.findall(r'"event":"([^"]+)"', fence)]
+    nobody_knows([event for event in events if event not in sources.texts()])
+
+
+@each_page
+def test_every_command_exists(page: Page) -> None:
+    """Subcommands, targets, environments, formats and the chart's objects."""
+    nobody_knows([problem for command in page.commands() if (problem := wrong_with(command))])
+
+
+def wrong_with(command: list[str]) -> str | None:
+    """Return what of *command* does not exist, None where all of it does."""
+    program, words = command[0], command[1:]
+    plain = [word for word in words if not word.startswith("-")]
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return next((f"make {word}" for word in plain if "=" not in word and word not in targets), None)
+    if program == "tox":
+        environment = words[words.index("-e") + 1]
+        return None if f"testenv:{environment}" in tox_sections() else f"tox -e {environment}"
+    if program == "python":
+        return wrong_with_python(words)
+    if program == "kubectl":
+        return wrong_with_kubectl(words)
+    if program == "helm":
+        return None if not plain or plain[0] in HELM else f"helm {plain[0]}"
+    return None
+
+
+def wrong_with_python(words: list[str]) -> str | None:
+    """Return what of `python` *words* does not exist: a script here, or a command or format of `hamicommon`."""
+    if not words:
+        return None
+    if words[:2] != ["-m", "hamicommon"]:
+        return None if (ROOT / words[0]).exists() else f"python {words[0]}"
+    verb, *rest = words[2:]
+    if verb not in {"decode", "encode", "formats", "region"}:
+        return f"hamicommon {verb}"
+    known = {form.name for form in FORMATS}
+    return f"hamicommon {verb} {rest[0]}" if verb in {"decode", "encode"} and rest[0] not in known else None
+
+
+def wrong_with_kubectl(words: list[str]) -> str | None:
+    """Return what of `kubectl` *words* does not exist: its verb, or an object of the chart."""
+    verb = next(iter(without_options(words)), None)
+    if verb is None:
+        return None
+    if verb not in KUBECTL:
+        return f"kubectl {verb}"
+    named = OBJECT.findall(" ".join(words)) + re.findall(r"component=(hami-[a-z-]+)", " ".join(words))
+    return next((name for name in named if not is_of_the_chart(name)), None)
+
+
+def without_options(words: list[str]) -> list[str]:
+    """Return *words* without flags and the namespace."""
+    pairs = zip(["", *words], words, strict=False)
+    return [word for before, word in pairs if not word.startswith("-") and before not in {"-n", "--namespace"}]
+
+
+def is_of_the_chart(name: str) -> bool:
+    """Say whether the release `hami` has an object or a component *name*."""
+    text = sources.chart_text()
+    component = name.removeprefix("hami-")
+    return (
+        f"}}}}-{component}" in text or f'"{component}"' in text or name in (sources.CHART / "values.yaml").read_text()
+    )
+
+
+def tox_sections() -> list[str]:
+    """Return the sections of tox.ini."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "tox.ini")
+    return parser.sections()
+
+
+def test_decoding_as_shown_works() -> None:
+    """The one command that needs no cluster, with what a Node says."""
+    text = "GPU-1,10,24576,100,NVIDIA A10,0,true:"
+    command = [sys.executable, "-m", "hamicommon", "decode", "node-devices", "-"]
+    shown = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+    assert '"memory_mib": 24576' in shown
+
+
+def test_a_wrong_name_is_noticed(tmp_path: Path) -> None:
+    """The checks above can fail: each kind of name, misspelt."""
+    text = (
+        "`hami_nonsense` `--nonsense-flag` `NonsenseReason` `HAMI_NONSENSE` `webhook.nonsense` `says what nobody says`"
+    )
+    (tmp_path / "page.md").write_text(f"{text}\n`hami.io/nonsense` [link](nowhere.md)\n\n```\nkubectl nonsense\n```\n")
+    page = read_page(tmp_path / "page.md")
+    checks = (
+        test_every_metric_is_exported,
+        test_every_flag_is_taken_by_a_service,
+        test_every_reason_is_given_by_a_service,
+        test_every_variable_is_read_by_something_here,
+        test_every_value_is_one_of_the_chart,
+        test_every_message_is_said_by_a_service,
+        test_every_key_and_resource_is_one_of_the_contract,
+        test_every_link_leads_somewhere,
+        test_every_command_exists,
+    )
+
+    for check in checks:
+        with pytest.raises(AssertionError):
+            check(page)
