@@ -1,3 +1,5 @@
+{{/* Names, labels, images and the parts that Pods of every component have in common. `_aliases.tpl` has HAMi's names. */}}
+
 {{/* The release's name, which every object's begins with: the release itself where it names the chart, as HAMi's. */}}
 {{- define "hami.fullname" -}}
 {{- if .Values.fullnameOverride -}}
@@ -12,6 +14,10 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "hami.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
 {{/* Labels that select a component's Pods; they never change. Argument: (list $ "component"). */}}
 {{- define "hami.selector" -}}
 {{- $root := index . 0 -}}
@@ -23,39 +29,89 @@ app.kubernetes.io/component: hami-{{ index . 1 }}
 {{/* Labels of a component's objects. Argument: (list $ "component"). */}}
 {{- define "hami.labels" -}}
 {{- $root := index . 0 -}}
-helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version }}
+helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }}
 {{ include "hami.selector" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: hami
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
-{{/* Labels of a component's Pods: admission of our own Pods must not wait for our own webhook. */}}
-{{- define "hami.podLabels" -}}
-{{ include "hami.labels" . }}
-hami.io/webhook: ignore
+{{/* Metadata of an object of a namespace. Argument: (list $ "component" "name after the release's" [labels] [annotations]). */}}
+{{- define "hami.metadata" -}}
+namespace: {{ include "hami.namespace" (index . 0) }}
+{{ include "hami.clusterMetadata" . }}
+{{- end -}}
+
+{{/* Metadata of an object of the whole cluster. Arguments as above. */}}
+{{- define "hami.clusterMetadata" -}}
+{{- $root := index . 0 -}}
+{{- $labels := dict -}}
+{{- $annotations := dict -}}
+{{- if gt (len .) 3 }}{{ $labels = index . 3 }}{{ end -}}
+{{- if gt (len .) 4 }}{{ $annotations = index . 4 }}{{ end -}}
+name: {{ include "hami.fullname" $root }}-{{ index . 2 }}
+labels:
+  {{- include "hami.labels" (list $root (index . 1)) | nindent 2 }}
+  {{- with $labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) $annotations $root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Metadata of a component's Pods: admission of our own must not wait for our own webhook. A changed checksum restarts
+them, for a ConfigMap mounted as one file is not updated in them. Argument: (list $ "component" values checksums). */}}
+{{- define "hami.podMetadata" -}}
+{{- $values := index . 2 -}}
+labels:
+  {{- include "hami.labels" (list (index . 0) (index . 1)) | nindent 2 }}
+  hami.io/webhook: ignore
+  {{- with $values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (index . 3) $values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* An image of ours. Argument: (list $ image). */}}
 {{- define "hami.image" -}}
-{{- $root := index . 0 -}}
+{{- $common := (index . 0).Values.image -}}
 {{- $image := index . 1 -}}
-{{- with $root.Values.image.registry }}{{ . }}/{{ end -}}
+{{- with $common.registry }}{{ . }}/{{ end -}}
 {{- $image.repository -}}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $root.Values.image.tag $root.Chart.AppVersion }}{{ end -}}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $common.tag (index . 0).Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
-{{/* kube-scheduler's image; without a tag the cluster's own version, without what distributions append to it. */}}
+{{/* kube-scheduler's image; without a tag the cluster's own version, without what distributions append to it.
+HAMi's global.imageRegistry wins over the image's own registry. */}}
 {{- define "hami.kubeSchedulerImage" -}}
 {{- $image := .Values.scheduler.kubeScheduler.image -}}
 {{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version -}}
-{{- with .Values.image.registry }}{{ . }}/{{ end -}}
+{{- with coalesce (dig "imageRegistry" "" (default dict .Values.global)) $image.registry .Values.image.registry }}{{ . }}/{{ end -}}
 {{- $image.repository -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default $version $image.tag }}{{ end -}}
 {{- end -}}
 
-{{- define "hami.pullSecrets" -}}
-{{- with .Values.image.pullSecrets }}
+{{/* The name of a component's ServiceAccount. Argument: (list $ "component" values). */}}
+{{- define "hami.serviceAccount" -}}
+{{- default (printf "%s-%s" (include "hami.fullname" (index . 0)) (index . 1)) (index . 2).serviceAccount.name -}}
+{{- end -}}
+
+{{/* Who a component's Pods are, in front of their containers. Argument: (list $ "component" values). */}}
+{{- define "hami.podIdentity" -}}
+{{- $values := index . 2 -}}
+serviceAccountName: {{ include "hami.serviceAccount" . }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with (index . 0).Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
   - name: {{ . }}
@@ -63,36 +119,90 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Name of the ConfigMap with device-config.yaml, as HAMi's chart calls it. */}}
-{{- define "hami.deviceConfigMap" -}}
-{{ include "hami.fullname" . }}-scheduler-device
-{{- end -}}
-
-{{- define "hami.deviceConfig" -}}
-{{- if .Values.deviceConfig.content -}}
-{{- .Values.deviceConfig.content -}}
-{{- else -}}
-nvidia:
-  resourceCountName: {{ .Values.resourceName }}
-  resourceMemoryName: {{ .Values.resourceMem }}
-  resourceMemoryPercentageName: {{ .Values.resourceMemPercentage }}
-  resourceCoreName: {{ .Values.resourceCores }}
-  resourcePriorityName: {{ .Values.resourcePriority }}
-  {{- toYaml .Values.deviceConfig.nvidia | nindent 2 }}
-{{- end -}}
-{{- end -}}
-
-{{/* Restart Pods whose device configuration changed: it is mounted as one file, which the kubelet does not update. */}}
-{{- define "hami.podAnnotations" -}}
-checksum/device-config: {{ include "hami.deviceConfig" (index . 0) | sha256sum }}
-{{- with index . 1 }}
-{{ toYaml . }}
+{{/* Where Pods may run; what a component leaves open, its neighbour decides. Argument: (list values neighbour's). */}}
+{{- define "hami.placement" -}}
+{{- $own := index . 0 -}}
+{{- $neighbour := index . 1 -}}
+{{- with default $neighbour.nodeSelector $own.nodeSelector -}}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with default $neighbour.tolerations $own.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* Secret with the webhook's certificate. */}}
-{{- define "hami.webhookSecret" -}}
-{{- default (printf "%s-webhook-tls" (include "hami.fullname" .)) .Values.webhook.tls.secretName -}}
+{{/* Replicas stand on different Nodes where there are several. Argument: (list $ "component" values). */}}
+{{- define "hami.spread" -}}
+affinity:
+{{- with (index . 2).affinity }}
+  {{- toYaml . | nindent 2 }}
+{{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "hami.selector" (list (index . 0) (index . 1)) | nindent 14 }}
+{{- end }}
+{{- with (index . 2).topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Whether a container may serve, and whether it turns at all. Argument: (list port scheme). */}}
+{{- define "hami.probes" -}}
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
+  periodSeconds: 5
+livenessProbe:
+  httpGet: {path: /livez, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
+  periodSeconds: 20
+{{- end -}}
+
+{{/* The securityContext of Pods that need nothing of their Node. */}}
+{{- define "hami.unprivilegedPod" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* The same of their containers. */}}
+{{- define "hami.unprivileged" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* What the Node's two services may do: files below hookPath belong to any user id. Argument: values. */}}
+{{- define "hami.nodeSecurityContext" -}}
+{{- with .securityContext }}
+{{- toYaml . }}
+{{- else -}}
+runAsUser: 0
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL], add: [DAC_OVERRIDE]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+{{- end -}}
+
+{{/* The variables of the Node's two services. The NVIDIA runtime gives a container with these two the driver's library. */}}
+{{- define "hami.nodeEnv" -}}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+- name: NVIDIA_VISIBLE_DEVICES
+  value: all
+- name: NVIDIA_DRIVER_CAPABILITIES
+  value: utility
 {{- end -}}
 
 {{/* The environment variable that makes writers speak an older HAMi's wire format, if any. */}}
@@ -100,31 +210,5 @@ checksum/device-config: {{ include "hami.deviceConfig" (index . 0) | sha256sum }
 {{- with .Values.wireVersion }}
 - name: HAMI_WIRE_VERSION
   value: {{ . | quote }}
-{{- end }}
-{{- end -}}
-
-{{- define "hami.nodeName" -}}
-- name: NODE_NAME
-  valueFrom:
-    fieldRef:
-      fieldPath: spec.nodeName
-{{- end -}}
-
-{{/* What a container may do that needs nothing of its Node. */}}
-{{- define "hami.restricted" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
-{{- end -}}
-
-{{/* Where a component's Pods may run. Argument: the component's values. */}}
-{{- define "hami.placement" -}}
-{{- with .nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}

@@ -1,12 +1,20 @@
-{{/* What kube-scheduler is told: one profile, and the extender in the same Pod. */}}
+{{/* What kube-scheduler is told: one profile, and the extender in the same Pod.
+
+percentageOfNodesToScore: the extender ranks Nodes by what is granted on them, so it must be asked about all of them.
+podMaxBackoffSeconds: room that appears is used within seconds, also where the queue's gate for that is off.
+clientConnection: kube-scheduler's own default is 50 requests a second, fewer than it binds Pods here. */}}
 {{- define "hami.kubeSchedulerConfig" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
+clientConnection:
+  qps: 1000
+  burst: 2000
 leaderElection:
   leaderElect: true
   resourceName: {{ .Values.schedulerName }}
-  resourceNamespace: {{ .Release.Namespace }}
+  resourceNamespace: {{ include "hami.namespace" . }}
 percentageOfNodesToScore: 100
+podMaxBackoffSeconds: 2
 profiles:
   - schedulerName: {{ .Values.schedulerName }}
 extenders:
@@ -17,8 +25,15 @@ extenders:
     weight: 1
     httpTimeout: 30s
     managedResources:
-      {{- range list .Values.resourceName .Values.resourceMem .Values.resourceMemPercentage .Values.resourceCores .Values.resourcePriority }}
+      {{- range include "hami.resourceNames" . | fromJsonArray }}
       - name: {{ . }}
         ignoredByScheduler: true
       {{- end }}
+{{- end -}}
+
+{{/* Labels of the Nodes that are offered, as a flag takes them: k=v,... */}}
+{{- define "hami.nodeLabelSelector" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := .Values.scheduler.nodeLabelSelector }}{{ $pairs = append $pairs (printf "%s=%s" $key $value) }}{{ end -}}
+{{- join "," $pairs -}}
 {{- end -}}

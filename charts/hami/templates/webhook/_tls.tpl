@@ -1,0 +1,36 @@
+{{/* Where the webhook's certificate comes from: made by itself, by cert-manager, or given. */}}
+
+{{/* The Secret that holds it. */}}
+{{- define "hami.tlsSecret" -}}
+{{- default (printf "%s-webhook-tls" (include "hami.fullname" .)) .Values.webhook.tls.secretName -}}
+{{- end -}}
+
+{{/* The name that the API server calls, and checks against the certificate. */}}
+{{- define "hami.tlsName" -}}
+{{ include "hami.fullname" . }}-webhook.{{ include "hami.namespace" . }}.svc
+{{- end -}}
+
+{{- define "hami.tlsArguments" -}}
+{{- if eq .Values.webhook.tls.mode "self" -}}
+- --tls-secret={{ include "hami.namespace" . }}/{{ include "hami.tlsSecret" . }}
+- --tls-names={{ include "hami.tlsName" . }}
+- --webhook-configuration={{ include "hami.fullname" . }}-webhook
+{{- else -}}
+- --cert_file=/tls/tls.crt
+- --key_file=/tls/tls.key
+{{- end -}}
+{{- end -}}
+
+{{/* Refuse what does not go together, with the fix. */}}
+{{- define "hami.checkTls" -}}
+{{- $tls := .Values.webhook.tls -}}
+{{- if and (eq $tls.mode "given") (not $tls.caBundle) -}}
+{{- fail (printf "webhook.tls.caBundle is empty: set it to the base64 of the PEM certificate authority that signed tls.crt in Secret %s (for %s), or set webhook.tls.mode=self" (include "hami.tlsSecret" .) (include "hami.tlsName" .)) -}}
+{{- end -}}
+{{- if and (ne $tls.mode "given") $tls.caBundle -}}
+{{- fail (printf "webhook.tls.caBundle is set, and webhook.tls.mode=%s makes its own: set webhook.tls.mode=given, or remove caBundle" $tls.mode) -}}
+{{- end -}}
+{{- if and (ne $tls.mode "cert-manager") $tls.issuerRef -}}
+{{- fail (printf "webhook.tls.issuerRef is set, and webhook.tls.mode=%s does not use it: set webhook.tls.mode=cert-manager, or remove issuerRef" $tls.mode) -}}
+{{- end -}}
+{{- end -}}

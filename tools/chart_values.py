@@ -1,0 +1,247 @@
+"""
+Make the chart's values.schema.json, alias-defaults.json and docs/values.md from what says it once.
+
+`charts/hami/schema.yaml` says what values mean and may be, `values.yaml` their defaults, `hamicommon.config` the fields
+of `deviceConfig.nvidia`, `aliases.yaml` which names of HAMi's stand for them. With `--check` it writes nothing and
+fails when a committed file differs.
+"""
+
+import ast
+import copy
+import dataclasses
+import inspect
+import itertools
+import json
+import sys
+import textwrap
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hamicommon.config import NvidiaConfig
+from hamicommon.config_schema import Key
+
+ROOT = Path(__file__).parent.parent
+CHART = ROOT / "charts/hami"
+Json = dict[str, Any]
+
+_TYPES: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_CHANGED_ON_THE_WAY: dict[str, Json] = {
+    "boolean": {"enum": [True, False, "true", "false", "", None]},
+    "certManager": {"type": ["boolean", "null"]},
+    "parent": {"type": ["string", "null"], "pattern": "^/.*[^/]$"},
+    "json": {"type": ["string", "null"]},
+    "list": {
+        "type": ["array", "object", "null"],
+        "maxProperties": 0,
+        "items": {"type": "object", "required": ["name"]},
+    },
+    "names": {"type": ["array", "null"], "items": {"type": ["string", "object"]}},
+    "arguments": {"type": ["array", "null"], "items": {"type": "string"}},
+}
+"""What an old name takes where it is not what the new one takes; the words are those of templates/_aliases.tpl."""
+
+
+def main() -> None:
+    stale = []
+    for path, text in generated().items():
+        if "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(str(path.relative_to(ROOT)))
+    if stale:
+        sys.exit(f"stale: {', '.join(stale)}; run `.venv/bin/python tools/chart_values.py`")
+
+
+def generated() -> dict[Path, str]:
+    """Return the text of each generated file."""
+    values, aliases, own = (_load(name) for name in ("values.yaml", "aliases.yaml", "schema.yaml"))
+    del own["parts"]
+    own["properties"]["deviceConfig"]["properties"]["nvidia"]["properties"] = dataclass_properties(NvidiaConfig)
+    add_defaults(own, values)
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#"} | copy.deepcopy(own)
+    add_old_names(whole, aliases)
+    refuse_other_keys(whole)
+    defaults = {path: at(values, path) for path in sorted({*_targets(aliases), *aliases["replaced"]})}
+    return {
+        CHART / "values.schema.json": json.dumps(whole, indent=1, ensure_ascii=False) + "\n",
+        CHART / "alias-defaults.json": json.dumps(defaults, indent=1) + "\n",
+        ROOT / "docs/values.md": document(own, aliases),
+    }
+
+
+def dataclass_properties(kind: type[Any]) -> Json:
+    """Return the JSON Schema of each field of *kind* but names of resources, which are values of their own."""
+    types, meanings = typing.get_type_hints(kind), field_docstrings(kind)
+    rules: dict[str, Key] = {field.name: field.metadata["key"] for field in dataclasses.fields(kind)}
+    return {
+        key.name: _field_schema(types[name], key, meanings.get(name, ""))
+        for name, key in rules.items()
+        if not (key.name.startswith("resource") and key.name.endswith("Name"))
+    }
+
+
+def field_docstrings(kind: type[Any]) -> dict[str, str]:
+    """Return the docstring below each field of *kind* that has one, on one line."""
+    body = typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]).body
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+    }
+
+
+def _field_schema(kind: Any, key: Key, meaning: str) -> Json:
+    schema: Json = {}
+    if typing.get_origin(kind) is tuple:
+        schema = {"type": "array", "items": _item_schema(typing.get_args(kind)[0])}
+    elif key.choices:
+        schema["enum"] = list(key.choices)
+    else:
+        schema["type"] = [_TYPES[kind], "string"] if key.quoted_number else _TYPES[kind]
+    for word, limit in (("minimum", key.least), ("maximum", key.most)):
+        if limit is not None:
+            schema[word] = limit
+    return schema | ({"description": meaning} if meaning else {})
+
+
+def _item_schema(kind: type[Any]) -> Json:
+    if dataclasses.is_dataclass(kind):
+        return {"type": "object", "properties": dataclass_properties(kind)}
+    return {"type": _TYPES[kind]}
+
+
+def add_defaults(schema: Json, values: Any) -> None:
+    """Write the default of each property of *schema* into it; an object's are its properties'."""
+    for name, property_ in schema.get("properties", {}).items():
+        if isinstance(values, dict) and name in values:
+            if "properties" in property_:
+                add_defaults(property_, values[name])
+            else:
+                property_["default"] = values[name]
+
+
+def add_old_names(schema: Json, aliases: Json) -> None:
+    """Let *schema* take HAMi's names, too."""
+    for old, row in aliases["renamed"].items():
+        target = copy.deepcopy(property_at(schema, row["to"]))
+        accepted = copy.deepcopy(_CHANGED_ON_THE_WAY[row["as"]]) if "as" in row else _or_null(target)
+        _put(schema, old, accepted | {"description": f"HAMi's name of {row['to']}."})
+    for kind, word in (("ignored", "No effect"), ("refused", "Only HAMi's default")):
+        for old, reason in aliases[kind].items():
+            _put(schema, old, {"description": f"{word}: {reason}."})
+    schema["properties"]["global"]["additionalProperties"] = True
+
+
+def _or_null(schema: Json) -> Json:
+    """Return *schema* such that it takes a null, which says nothing, and has no default."""
+    schema.pop("default", None)
+    if "enum" in schema:
+        return schema | {"enum": [*schema["enum"], None]}
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return schema | {"type": list(dict.fromkeys([*kinds, "null"]))}
+
+
+def property_at(schema: Json, path: str) -> Json:
+    """Return the schema of the value at *path*."""
+    for name in path.split("."):
+        schema = schema["properties"][name]
+    return schema
+
+
+def _put(schema: Json, path: str, value: Json) -> None:
+    *parents, last = path.split(".")
+    for name in parents:
+        schema = schema.setdefault("properties", {}).setdefault(name, {"type": ["object", "null"]})
+    if last not in schema.setdefault("properties", {}):
+        schema["properties"][last] = value
+
+
+def refuse_other_keys(schema: Json) -> None:
+    """Refuse, wherever an object's properties are listed, all others."""
+    if "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+        for property_ in schema["properties"].values():
+            refuse_other_keys(property_)
+    if isinstance(schema.get("items"), dict):
+        refuse_other_keys(schema["items"])
+
+
+def at(values: Any, path: str) -> Any:
+    """Return the value at *path*, None where there is none."""
+    for name in path.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
+
+
+def document(schema: Json, aliases: Json) -> str:
+    """Return docs/values.md."""
+    lines = [
+        "# Values of the chart",
+        "",
+        "Made by `tools/chart_values.py`; what is not here is refused.",
+    ]
+    plain = {name: each for name, each in schema["properties"].items() if "properties" not in each}
+    lines += _table("Common", "", {"properties": plain})
+    for name, each in schema["properties"].items():
+        if "properties" in each:
+            lines += _table(f"`{name}`", f"{name}.", each)
+    lines += [
+        "",
+        "## HAMi's names",
+        "",
+        "A values file of HAMi 2.10 is taken as it is. Where both names are given, they must say the same.",
+        "",
+    ]
+    lines += ["| HAMi's name | Here |", "|---|---|"]
+    lines += [f"| `{old}` | `{row['to']}` |" for old, row in aliases["renamed"].items()]
+    for title, kind in (
+        ("HAMi's default counts as not given", "replaced"),
+        ("No effect; named after an installation", "ignored"),
+        ("Only HAMi's default is taken, anything else is refused", "refused"),
+    ):
+        lines += ["", f"### {title}", "", "| HAMi's name | Why |", "|---|---|"]
+        lines += [f"| `{old}` | {reason} |" for old, reason in aliases[kind].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _table(title: str, prefix: str, schema: Json) -> list[str]:
+    rows = list(_rows(prefix, schema))
+    return ["", f"## {title}", "", "| Value | Default | May be | Meaning |", "|---|---|---|---|", *rows]
+
+
+def _rows(prefix: str, schema: Json) -> typing.Iterator[str]:
+    for name, each in schema["properties"].items():
+        if "properties" in each and "default" not in each:
+            yield from _rows(f"{prefix}{name}.", each)
+        else:
+            default = json.dumps(each["default"]) if "default" in each else ""
+            cells = (f"`{prefix}{name}`", f"`{default}`" if default else "", may_be(each), each.get("description", ""))
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def may_be(schema: Json) -> str:
+    """Return in a few words what a value may be."""
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" if choice != "" else "empty" for choice in schema["enum"])
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    words = " or ".join(kind for kind in kinds if kind != "null")
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None:
+        words += f", {least:g} or more" if most is None else f", {least:g} to {most:.10g}"
+    return words
+
+
+def _targets(aliases: Json) -> set[str]:
+    return {row["to"] for row in aliases["renamed"].values()}
+
+
+def _load(name: str) -> Json:
+    return typing.cast(Json, yaml.safe_load((CHART / name).read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()
