@@ -1,6 +1,7 @@
 """What the pages say exists: every name they quote, every command they show, every page they point to."""
 
 import configparser
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hami_scheduler.reasons import Reason
 from hamicommon.__main__ import FORMATS
 
 from . import sources
@@ -198,6 +200,22 @@ def tox_sections() -> list[str]:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(ROOT / "tox.ini")
     return parser.sections()
+
+
+def test_every_way_to_a_certificate_is_described() -> None:
+    """The table of modes is the schema's."""
+    schema = json.loads((sources.CHART / "values.schema.json").read_text())
+    modes = schema["properties"]["webhook"]["properties"]["tls"]["properties"]["mode"]["enum"]
+    section = (DOCS / "install.md").read_text().split("## Certificates")[1].split("\n## ")[0]
+
+    assert sorted(modes) == sorted(re.findall(r"^\| `([a-z-]+)`", section, re.MULTILINE))
+
+
+def test_every_reason_is_explained() -> None:
+    """Each code that can stand in an Event has its row."""
+    rows = re.findall(r"^\| `([^`]+)`", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+
+    assert set() == {reason.value for reason in Reason} - set(rows)
 
 
 def test_decoding_as_shown_works() -> None:
