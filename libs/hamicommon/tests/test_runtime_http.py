@@ -1,24 +1,17 @@
 """
-The HTTP server over real sockets: health, metrics, limits, certificates that change while it serves.
+The HTTP server over real sockets: health, metrics, limits.
 """
 
 import asyncio
-import datetime
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry, Counter
 
-from hamicommon.runtime.http import Certificate, ServeError, TlsFiles, application, read_body, serve, split_address
+from hamicommon.runtime.http import ServeError, application, read_body, serve, split_address
 
 
 def an_application(**options: object) -> web.Application:
@@ -136,107 +129,6 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
     """The message says what an address looks like."""
     with pytest.raises(ServeError, match="is not host:port"):
         split_address(address)
-
-
-def write_pair(files: TlsFiles, name: str) -> bytes:
-    """Write a new certificate for *name* with its key and return the certificate in DER."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    Path(files.key_file).write_bytes(pem)
-    Path(files.cert_file).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return certificate.public_bytes(serialization.Encoding.DER)
-
-
-async def certificate_shown(port: int, server_name: str | None) -> bytes | None:
-    """Return the certificate that a new connection is shown."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=server_name)
-    shown: bytes | None = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    writer.close()
-    return shown
-
-
-@pytest.mark.parametrize("server_name", ["svc.ns.svc", ""])
-async def test_new_connections_get_the_new_certificate(tmp_path: Path, server_name: str) -> None:
-    """A renewed Secret is served without a restart, to clients that send a name and to those that do not."""
-    files = TlsFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
-    old = write_pair(files, "old")
-    certificate = Certificate(files)
-    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=certificate.context)
-    port = server.sockets[0].getsockname()[1]
-    async with server:
-        assert old == await certificate_shown(port, server_name)
-        new = write_pair(files, "new")
-        assert certificate.reload_if_changed()
-        assert new == await certificate_shown(port, server_name)
-        assert not certificate.reload_if_changed()
-
-
-async def test_a_broken_pair_leaves_the_old_one_in_service(tmp_path: Path) -> None:
-    """Half a renewal, garbage or a missing file must not take the service down; the whole renewal then counts."""
-    files = TlsFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
-    old = write_pair(files, "old")
-    certificate = Certificate(files)
-    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=certificate.context)
-    port = server.sockets[0].getsockname()[1]
-    async with server:
-        for breakage in ("garbage", None, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
-            if breakage is None:
-                Path(files.cert_file).unlink()
-            else:
-                Path(files.cert_file).write_text(breakage)
-            assert not certificate.reload_if_changed()
-            assert old == await certificate_shown(port, "x")
-        new = write_pair(files, "new")
-        assert certificate.reload_if_changed()
-        assert new == await certificate_shown(port, "x")
-
-
-async def test_a_server_with_tls_renews_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has to tell the server that the files changed."""
-    monkeypatch.setattr(Certificate.keep_current, "__defaults__", (0.02,))
-    files = TlsFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
-    write_pair(files, "old")
-    server = await serve(an_application(), "127.0.0.1:0", files)
-    try:
-        new = write_pair(files, "new")
-        async with asyncio.timeout(5):
-            while await certificate_shown(server.port, "x") != new:  # noqa: ASYNC110 - the peer sets no event
-                await asyncio.sleep(0.02)
-    finally:
-        await server.close()
-
-
-async def test_a_certificate_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    """Serving without the certificate that was asked for is no choice."""
-    files = TlsFiles(str(tmp_path / "none.crt"), str(tmp_path / "none.key"))
-    with pytest.raises(ServeError, match=r"^--cert_file .*none\.crt: No such file or directory; it must be a PEM"):
-        await serve(an_application(), "127.0.0.1:0", files)
-
-
-async def test_a_key_of_another_certificate_stops_the_start(tmp_path: Path) -> None:
-    """Both files are named: either may be the wrong one."""
-    files = TlsFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
-    write_pair(files, "one")
-    certificate = Path(files.cert_file).read_text()
-    write_pair(files, "other")
-    Path(files.cert_file).write_text(certificate)
-    with pytest.raises(ServeError, match=r"--cert_file .*tls\.crt and --key_file .*tls\.key are not a PEM certificate"):
-        await serve(an_application(), "127.0.0.1:0", files)
 
 
 async def test_an_address_that_is_none_names_its_flag() -> None:

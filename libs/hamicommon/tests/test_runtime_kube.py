@@ -111,11 +111,13 @@ async def test_each_verb_is_the_http_method_it_names(tmp_path: Path) -> None:
     ):
         await kube.create("/api/v1/namespaces/default/pods", {"kind": "Pod"})
         await kube.merge_patch("/api/v1/nodes/n1", {"metadata": {"annotations": {"a": None}}})
+        await kube.replace("/api/v1/namespaces/ns/secrets/s", {"kind": "Secret"})
         await kube.delete("/api/v1/nodes/n1")
 
     assert ("POST", "application/json", '{"kind": "Pod"}') == seen[0]
     assert ("PATCH", "application/merge-patch+json", '{"metadata": {"annotations": {"a": null}}}') == seen[1]
-    assert "DELETE" == seen[2][0]
+    assert ("PUT", "application/json", '{"kind": "Secret"}') == seen[2]
+    assert "DELETE" == seen[3][0]
 
 
 @pytest.mark.parametrize(

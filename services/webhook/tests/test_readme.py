@@ -14,7 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import hami_webhook
-from hami_webhook.http import Metrics
+from hami_webhook import http, upkeep
+from hamicommon.runtime.tls import Certificate
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PROGRAM = Path(sys.executable).with_name("hami-webhook")
@@ -39,7 +40,8 @@ def test_flags_are_those_of_the_program() -> None:
 def test_metrics_are_those_that_are_scraped() -> None:
     """Name by name, as Prometheus sees them."""
     registry = CollectorRegistry()
-    Metrics(registry)
+    http.Metrics(registry)
+    upkeep.Metrics(registry, Certificate())
     families = list(registry.collect())
 
     assert {f.name + ("_total" if f.type == "counter" else "") for f in families} == set(

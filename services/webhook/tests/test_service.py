@@ -61,9 +61,10 @@ async def a_service(
     )
     assert process.stderr is not None
     try:
+        line: dict[str, Any] = {}
         async with asyncio.timeout(20):
-            line = json.loads(await process.stderr.readline())
-        assert "Serving" == line["event"], line
+            while line.get("event") != "Serving":
+                line = json.loads(await process.stderr.readline())
         context = ssl.create_default_context(cafile=str(ca)) if ca else None
         connector = aiohttp.TCPConnector(ssl=context) if context else None
         async with aiohttp.ClientSession(connector=connector) as session:

@@ -31,8 +31,9 @@ from hami_scheduler.vendor import VendorFrame, vendor_frames
 from hamicommon.config import ConfigError
 from hamicommon.runtime import logs, process
 from hamicommon.runtime.device_config import read_device_config
-from hamicommon.runtime.http import TlsFiles, application, serve
+from hamicommon.runtime.http import application, serve
 from hamicommon.runtime.kube import Kube, Reflector
+from hamicommon.runtime.tls import FileCertificate
 from hamicommon.wire import keys
 
 EXPIRY_SECONDS = 5.0
@@ -102,7 +103,7 @@ class Service:
             NAME, __version__, ready=self._blocked, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
         )
         add_routes(app, self._extender, Verbs(self._registry).observe)
-        tls = TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
+        tls = FileCertificate(config.cert_file, config.key_file) if config.cert_file else None
         server = await serve(app, config.http_bind, tls, flag="--http_bind")
         stack.push_async_callback(server.close)
         logger.info("Serving kube-scheduler", address=config.http_bind, port=server.port)

@@ -6,7 +6,9 @@ is two here.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 """
 
-from collections.abc import Sequence
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hami_webhook import __version__
@@ -15,6 +17,7 @@ from hamicommon.runtime.flags import FlagParser, bool_flag, parser
 from hamicommon.runtime.hami_flags import SCHEDULER_FLAGS, accept_scheduler_flags
 
 NAME = "hami-webhook"
+_DNS_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,14 @@ class Config:
     metrics_bind_address: str = ":9395"
     """Where /metrics and the health paths are served without TLS; empty: nowhere but at http_bind."""
     cert_file: str = ""
-    """PEM files of the server's certificate; both empty: plain HTTP."""
+    """PEM files of the server's certificate, given by somebody else."""
     key_file: str = ""
+    tls_secret: str = ""
+    """`namespace/name` of the Secret for a certificate of our own; neither this nor files: plain HTTP."""
+    tls_names: tuple[str, ...] = ()
+    """What clients call the server of our own certificate: DNS names, IP addresses."""
+    webhook_configuration: str = ""
+    """The MutatingWebhookConfiguration whose webhooks are told to trust our own certificate."""
     scheduler_name: str = ""
     """What Pods that ask are given as scheduler; empty leaves them theirs."""
     overwrite_default_scheduler: bool = True
@@ -38,7 +47,7 @@ class Config:
     """Whether these vendors' Pods are ours."""
     enable_iluvatar: bool = False
     kubeconfig: str = ""
-    """How to reach the API server for ResourceQuotas; without any way they are left to the scheduler."""
+    """How to reach the API server; without any way quotas are left to the scheduler."""
     verbosity: int = 0
 
 
@@ -56,6 +65,9 @@ def read_config(arguments: Sequence[str]) -> Config:
         metrics_bind_address=found.metrics_bind_address,
         cert_file=found.cert_file,
         key_file=found.key_file,
+        tls_secret=found.tls_secret,
+        tls_names=tuple(dict.fromkeys(filter(None, found.tls_names.split(",")))),
+        webhook_configuration=found.webhook_configuration,
         scheduler_name=found.scheduler_name,
         overwrite_default_scheduler=found.force_overwrite_default_scheduler,
         device_config_file=found.device_config_file,
@@ -64,14 +76,42 @@ def read_config(arguments: Sequence[str]) -> Config:
         kubeconfig=found.kubeconfig,
         verbosity=max(found.verbosity, 4 if found.debug else 0),
     )
-    problems = []
-    if not config.device_config_file:
-        problems.append("--device-config-file: is required; it names the resources to manage")
-    if bool(config.cert_file) != bool(config.key_file):
-        problems.append("--cert_file and --key_file: give both for TLS, or neither for plain HTTP")
+    problems = tuple(_problems(config))
     if problems:
-        raise ConfigError(tuple(problems))
+        raise ConfigError(problems)
     return config
+
+
+def _problems(config: Config) -> Iterator[str]:
+    """Yield what contradicts itself or is missing."""
+    if not config.device_config_file:
+        yield "--device-config-file: is required; it names the resources to manage"
+    if bool(config.cert_file) != bool(config.key_file):
+        yield "--cert_file and --key_file: give both for TLS, or neither for plain HTTP"
+    own = (config.tls_secret, config.tls_names, config.webhook_configuration)
+    if any(own) and (config.cert_file or config.key_file):
+        yield "--tls-secret: is for a certificate of our own; give it, or --cert_file and --key_file, not both"
+    if any(own) and not all(own):
+        yield "--tls-secret, --tls-names and --webhook-configuration: give all three, or none"
+    namespace, slash, name = config.tls_secret.partition("/")
+    if config.tls_secret and not (slash and _is_dns_name(namespace) and _is_dns_name(name)):
+        yield f"--tls-secret: must be NAMESPACE/NAME, not {config.tls_secret!r}"
+    for server in config.tls_names:
+        if not _is_address(server) and not _is_dns_name(server):
+            yield f"--tls-names: must be DNS names or IP addresses, comma-separated, not {server!r}"
+
+
+def _is_dns_name(text: str) -> bool:
+    """Return whether *text* is a lower-case DNS subdomain as Kubernetes has them."""
+    return len(text) <= 253 and re.fullmatch(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", text) is not None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _flags() -> FlagParser:
@@ -81,6 +121,14 @@ def _flags() -> FlagParser:
     add("--metrics-bind-address", default=default.metrics_bind_address, help="address of /metrics; empty: none")
     add("--cert_file", default="", help="PEM certificate chain; read again when it changes")
     add("--key_file", default="", help="PEM private key of --cert_file")
+    add("--tls-secret", default="", metavar="NAMESPACE/NAME", help="Secret to keep a certificate of our own in")
+    add("--tls-names", default="", metavar="NAME,...", help="names of our own certificate: DNS names, IP addresses")
+    add(
+        "--webhook-configuration",
+        default="",
+        metavar="NAME",
+        help="MutatingWebhookConfiguration to publish our own certificate in",
+    )
     add("--scheduler-name", default="", help="scheduler of Pods that ask for a share; empty: they keep theirs")
     bool_flag(
         flags,

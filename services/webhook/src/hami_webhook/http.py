@@ -47,7 +47,9 @@ class Metrics:
             self.admissions.labels(outcome.value)
 
 
-def webhook_application(decide: Decide, registry: CollectorRegistry) -> web.Application:
+def webhook_application(
+    decide: Decide, registry: CollectorRegistry, ready: http.Probe | None = None
+) -> web.Application:
     """Return the application that asks *decide* about each Pod."""
     metrics = Metrics(registry)
 
@@ -70,7 +72,7 @@ def webhook_application(decide: Decide, registry: CollectorRegistry) -> web.Appl
         _log(review, admission)
         return web.Response(body=answer(review, admission), content_type="application/json")
 
-    app = http.application(NAME, __version__, registry=registry, max_body_bytes=MAX_BODY_BYTES)
+    app = http.application(NAME, __version__, ready=ready, registry=registry, max_body_bytes=MAX_BODY_BYTES)
     app.router.add_post("/webhook", handle)
     return app
 

@@ -1,12 +1,13 @@
 """
-Put the webhook together: settings, the decision, the servers, and the watches behind quotas.
+Put the webhook together: settings, the decision, the servers, its certificate, and the watches behind quotas.
 
-The API server is optional: without it, or before the first list, quotas are left to the scheduler, and Pods are
-admitted all the same.
+The API server is optional with a certificate that is given: without it, or before the first list, quotas are left to
+the scheduler, and Pods are admitted all the same.
 """
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import structlog
@@ -19,10 +20,13 @@ from hami_webhook.http import webhook_application
 from hami_webhook.kube import HoldingsWatch
 from hami_webhook.quota import Holdings
 from hami_webhook.review import Review
+from hami_webhook.upkeep import Metrics as CertificateMetrics
+from hami_webhook.upkeep import Upkeep
 from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime import http, logs, process
 from hamicommon.runtime.device_config import read_device_config
 from hamicommon.runtime.kube import Kube, KubeConfigError
+from hamicommon.runtime.tls import Certificate, FileCertificate
 
 logger = structlog.get_logger()
 
@@ -43,7 +47,9 @@ async def run(config: Config) -> None:
 
     Raises:
         ConfigError: the device config is wrong.
-        ServeError: an address or the certificate is not usable.
+        KubeConfigError: a certificate of our own is asked for, and there is no way to reach an API server.
+        ServeError: an address is not usable.
+        TlsError: the certificate's files are not usable.
     """
     policy = Policy.of(_devices(config), config.scheduler_name, config.overwrite_default_scheduler)
     holdings = Holdings(policy.vendors)
@@ -54,17 +60,26 @@ async def run(config: Config) -> None:
             return Admission(Outcome.NOT_ASKING)
         return admit(review.object, policy, review.namespace, holdings.of(review.namespace))
 
-    tls = http.TlsFiles(config.cert_file, config.key_file) if config.cert_file else None
-    server = await http.serve(webhook_application(decide, registry), config.http_bind, tls, flag="--http_bind")
-    servers = [server]
-    logger.info("Serving", version=__version__, address=config.http_bind, port=server.port, tls=tls is not None)
-    try:
+    async with AsyncExitStack() as stack:
+        kube = await _connect(config, stack)
+        certificate, upkeep = _tls(config, kube, registry)
+        ready = upkeep.unready if upkeep else None
+        app = webhook_application(decide, registry, ready)
+        server = await http.serve(app, config.http_bind, certificate, flag="--http_bind")
+        stack.push_async_callback(server.close)
+        tls = certificate is not None
+        logger.info("Serving", version=__version__, address=config.http_bind, port=server.port, tls=tls)
         if config.metrics_bind_address:
-            metrics = http.application(NAME, __version__, registry=registry)
-            servers.append(await http.serve(metrics, config.metrics_bind_address, flag="--metrics-bind-address"))
-        await _follow_quotas(config, holdings)
-    finally:
-        await asyncio.gather(*(each.close() for each in servers))
+            app = http.application(NAME, __version__, ready=ready, registry=registry)
+            server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
+            stack.push_async_callback(server.close)
+            logger.info("Serving metrics", address=config.metrics_bind_address, port=server.port)
+        async with asyncio.TaskGroup() as group:
+            if upkeep is not None:
+                group.create_task(upkeep.run())
+            if kube is not None:
+                group.create_task(HoldingsWatch(kube, holdings).run())
+            await asyncio.Event().wait()
 
 
 def _devices(config: Config) -> DeviceConfig:
@@ -77,13 +92,33 @@ def _devices(config: Config) -> DeviceConfig:
     )
 
 
-async def _follow_quotas(config: Config, holdings: Holdings) -> None:
-    """Keep *holdings* current until cancelled."""
+async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
+    """Return a client of the API server; None where there is no way to reach one and only quotas need it."""
     try:
-        client = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
+        kube = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
     except KubeConfigError as error:
+        if config.tls_secret:
+            raise
         logger.warning("Quotas are not checked at admission", reason=str(error))
-        await asyncio.Event().wait()
-        return
-    async with client:
-        await HoldingsWatch(client, holdings).run()
+        return None
+    return await stack.enter_async_context(kube)
+
+
+def _tls(config: Config, kube: Kube | None, registry: CollectorRegistry) -> tuple[Certificate | None, Upkeep | None]:
+    """Return what is shown in handshakes, None for plain HTTP, and what keeps it where it is our own."""
+    if config.cert_file:
+        given = FileCertificate(config.cert_file, config.key_file)
+        CertificateMetrics(registry, given)
+        return given, None
+    if kube is None or not config.tls_secret:
+        return None, None
+    own = Certificate()
+    upkeep = Upkeep(
+        kube,
+        own,
+        CertificateMetrics(registry, own),
+        secret=config.tls_secret,
+        configuration=config.webhook_configuration,
+        names=config.tls_names,
+    )
+    return own, upkeep

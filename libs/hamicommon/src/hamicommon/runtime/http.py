@@ -1,18 +1,15 @@
 """
-The HTTP server of a service: health, metrics, version, TLS that is renewed while serving. The only module with aiohttp.
+The HTTP server of a service: health, metrics, version. The only module with aiohttp.
 
 A handler that fails is logged and answered with 500 and one line of text; it never ends the server.
-Must never serve a broken certificate: the old pair stays until a good one can be read.
+Neighbours: `tls` has what is shown in handshakes.
 """
 
 import asyncio
 import os
 import platform
-import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 from aiohttp import web
@@ -20,13 +17,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from hamicommon.errors import HamiError
+from hamicommon.runtime.tls import Certificate, FileCertificate
 
 KEEP_ALIVE_SECONDS = 120.0
 BODY_SECONDS = 60.0
 """Longest wait for a request's body, HAMi's own read time-out."""
 DRAIN_SECONDS = 10.0
 """Longest wait for requests in progress when the server closes."""
-TLS_POLL_SECONDS = 5.0
 
 Probe = Callable[[], str | None]
 """Returns None when all is well, else what is not."""
@@ -36,15 +33,7 @@ logger = structlog.get_logger()
 
 
 class ServeError(HamiError):
-    """The server cannot start: the address or the certificate is not usable."""
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """A PEM certificate chain and its private key, as mounted from a Secret; errors call them by their flags."""
-
-    cert_file: str
-    key_file: str
+    """The server cannot start: the address is not usable."""
 
 
 def application(
@@ -103,33 +92,32 @@ class Server:
         await self._runner.cleanup()
 
 
-async def serve(app: web.Application, address: str, tls: TlsFiles | None = None, *, flag: str = "address") -> Server:
+async def serve(app: web.Application, address: str, tls: Certificate | None = None, *, flag: str = "address") -> Server:
     """
     Listen at *address* (`host:port`, `:port` for every interface, `[::1]:port`; port 0 picks one) and return.
 
-    *flag* is what errors call the address.
+    *flag* is what errors call the address. Without *tls* it speaks plain HTTP; files are followed while it serves.
 
     Raises:
-        ServeError: the address is malformed or taken, or the certificate cannot be read.
+        ServeError: the address is malformed or taken.
     """
     try:
         host, port = split_address(address)
     except ServeError as error:
         raise ServeError(f"{flag} {error}") from error
-    certificate = Certificate(tls) if tls else None
     runner = web.AppRunner(
         app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS, handle_signals=False
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, ssl_context=certificate.context if certificate else None)
+        site = web.TCPSite(runner, host, port, ssl_context=tls.context if tls else None)
         await site.start()
     except OSError as error:
         await runner.cleanup()
         # What asyncio adds to the reason is the address once more.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
         raise ServeError(f"{flag} {address}: cannot listen there: {reason}") from error
-    reloader = asyncio.create_task(certificate.keep_current()) if certificate else None
+    reloader = asyncio.create_task(tls.follow()) if isinstance(tls, FileCertificate) else None
     return Server(runner, runner.addresses[0][1], reloader)
 
 
@@ -148,80 +136,6 @@ def split_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ServeError(f"{address!r} is not host:port with a port of 0 to 65535")
     return host or None, int(port)
-
-
-class Certificate:
-    """
-    A certificate pair that is renewed while it is in use.
-
-    New handshakes are moved to the newest good context by OpenSSL's server-name callback, which runs for clients that
-    send no name, too; so a renewal is one assignment, and no handshake sees half a pair.
-    """
-
-    def __init__(self, files: TlsFiles) -> None:
-        """
-        Read the pair.
-
-        Raises:
-            ServeError: it cannot be read or the key is not the certificate's.
-        """
-        self._files = files
-        self._signature = _signature(files)
-        self.context = _context(files)
-        self._current = self.context
-        self.context.sni_callback = self._use_current
-
-    async def keep_current(self, poll_seconds: float = TLS_POLL_SECONDS) -> None:
-        """Look at the files every *poll_seconds* and take over each new good pair, until cancelled."""
-        while True:
-            await asyncio.sleep(poll_seconds)
-            await asyncio.to_thread(self.reload_if_changed)
-
-    def reload_if_changed(self) -> bool:
-        """Return whether a new pair was taken over; a broken one is logged once and the old one stays."""
-        signature = _signature(self._files)
-        if signature == self._signature:
-            return False
-        self._signature = signature
-        try:
-            self._current = _context(self._files)
-        except ServeError as error:
-            logger.error("New certificate not used, the old one keeps serving", error=str(error))
-            return False
-        logger.info("Certificate renewed", cert_file=self._files.cert_file)
-        return True
-
-    def _use_current(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._current
-
-
-def _context(files: TlsFiles) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for flag, name in (("--cert_file", files.cert_file), ("--key_file", files.key_file)):
-        try:
-            Path(name).read_bytes()
-        except OSError as error:
-            raise ServeError(f"{flag} {name}: {error.strerror}; it must be a PEM file") from error
-    try:
-        context.load_cert_chain(files.cert_file, files.key_file)
-    except (OSError, ValueError) as error:
-        pair = f"--cert_file {files.cert_file} and --key_file {files.key_file}"
-        raise ServeError(f"{pair} are not a PEM certificate and its key: {error}") from error
-    return context
-
-
-def _signature(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return what changes when either file does; None for a file that is not there."""
-    return tuple(_file_signature(Path(name)) for name in (files.cert_file, files.key_file))
-
-
-def _file_signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _probe(probe: Probe | None) -> Handler:

@@ -127,6 +127,10 @@ class Kube:
         """Apply *body* as a JSON merge patch (RFC 7386); `metadata.resourceVersion` in it makes it conditional."""
         return await self._request(_Call("PATCH", path, body=body, content_type="application/merge-patch+json"))
 
+    async def replace(self, path: str, body: Mapping[str, Any]) -> Object:
+        """PUT *body* in the place of the object at *path*, if it is still at `metadata.resourceVersion` of *body*."""
+        return await self._request(_Call("PUT", path, body=body))
+
     async def delete(self, path: str) -> Object:
         """Delete the object at *path* and return the answer."""
         return await self._request(_Call("DELETE", path))

@@ -1,0 +1,209 @@
+"""
+Certificates as values: reading and making them, and what vouches for what.
+
+The only module here that knows `cryptography`. Knows no clock: the time is an argument. A key is never in a message.
+Source: https://www.rfc-editor.org/rfc/rfc5280
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509 import verification
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hamicommon.errors import HamiError
+
+AUTHORITY_LIFETIME = timedelta(days=3650)
+CERTIFICATE_LIFETIME = timedelta(days=90)
+BACKDATING = timedelta(hours=1)
+"""How far the clocks of those who check may be behind ours."""
+
+Certificate = x509.Certificate
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+Bundle = tuple[x509.Certificate, ...]
+"""Authorities that clients trust."""
+Names = tuple[str, ...]
+"""DNS names and IP addresses, as text."""
+
+
+class CertificateError(HamiError):
+    """What should be a certificate or a key is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and the key of it."""
+
+    certificate: x509.Certificate
+    key: Key
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate as text."""
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The key as text, PKCS #8."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def read_bundle(pem: bytes) -> Bundle:
+    """
+    Return the certificates in *pem*, in its order.
+
+    Raises:
+        CertificateError: it holds none, or one that cannot be read.
+    """
+    try:
+        return tuple(x509.load_pem_x509_certificates(pem))
+    except ValueError as error:
+        raise CertificateError(f"is not PEM certificates: {error}") from error
+
+
+def read_key(pem: bytes) -> Key:
+    """
+    Return the key in *pem*.
+
+    Raises:
+        CertificateError: it is no unencrypted EC or RSA key.
+    """
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError) as error:
+        raise CertificateError("is not an unencrypted PEM private key") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise CertificateError(f"must be an EC or RSA key, not {type(key).__name__}")
+    return key
+
+
+def pair_of(certificates: Iterable[x509.Certificate], key: Key) -> Pair | None:
+    """Return the first of *certificates* that is *key*'s, with it."""
+    public = _public(key.public_key())
+    matching = (found for found in certificates if _public(found.public_key()) == public)
+    return next((Pair(certificate, key) for certificate in matching), None)
+
+
+def new_authority(now: datetime) -> Pair:
+    """Return an authority of its own, which may sign server certificates and nothing else."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # Two authorities of one bundle must be told apart by name, too.
+    name = _name(f"hami-webhook authority {now:%Y-%m-%dT%H:%M:%S.%fZ}")
+    builder = _builder(name, name, key.public_key(), now, now + AUTHORITY_LIFETIME)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    builder = builder.add_extension(identifier, critical=False)
+    return Pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def new_certificate(authority: Pair, names: Iterable[str], now: datetime) -> Pair:
+    """Return a server certificate of *authority* for *names*, which ends no later than the authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    end = min(now + CERTIFICATE_LIFETIME, authority.certificate.not_valid_after_utc)
+    issuer, issuer_key = authority.certificate.subject, authority.key.public_key()
+    builder = _builder(_name("hami-webhook"), issuer, key.public_key(), now, end)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
+    builder = builder.add_extension(identifier, critical=False)
+    alternative = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    builder = builder.add_extension(alternative, critical=False)
+    return Pair(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def names_of(certificate: x509.Certificate) -> Names:
+    """Return the names a client may call the server of *certificate* by."""
+    try:
+        alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    addresses = (str(address) for address in alternative.get_values_for_type(x509.IPAddress))
+    return (*alternative.get_values_for_type(x509.DNSName), *addresses)
+
+
+def objection(bundle: Bundle, certificate: x509.Certificate, names: Names, now: datetime) -> str | None:
+    """
+    Return why a client that trusts *bundle* would refuse the server of *certificate* by one of *names*; None if not.
+
+    No name at all is an objection.
+    """
+    if not bundle:
+        return "no authority vouches for it"
+    if not names:
+        return "it names no server"
+    builder = verification.PolicyBuilder().store(verification.Store(list(bundle))).time(now)
+    for name in names:
+        try:
+            builder.build_server_verifier(_general_name(name)).verify(certificate, [])
+        except (verification.VerificationError, ValueError) as error:
+            return f"not valid for {name}: {error}"
+    return None
+
+
+def vouchers(bundle: Bundle, certificate: x509.Certificate, now: datetime) -> Bundle:
+    """Return those of *bundle* that alone make a client accept *certificate* by the names in it."""
+    names = names_of(certificate)
+    return tuple(authority for authority in bundle if objection((authority,), certificate, names, now) is None)
+
+
+def is_two_thirds_over(certificate: x509.Certificate, now: datetime) -> bool:
+    """Return whether no more than a third of the life of *certificate* is left."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return now >= end - (end - begin) / 3
+
+
+def bundle_pem(bundle: Bundle) -> bytes:
+    """Return *bundle* as text, in its order."""
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in bundle)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), now - BACKDATING, end)
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(name: str) -> x509.DNSName | x509.IPAddress:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _public(key: object) -> bytes:
+    assert hasattr(key, "public_bytes")
+    found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return found

@@ -1,0 +1,494 @@
+"""
+The webhook's own certificate, as processes on an API server: made once, published, served, and repaired.
+"""
+
+import asyncio
+import base64
+import json
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from hami_webhook import certificates, renewal
+from hami_webhook.renewal import Material
+from minicluster.client import ApiError, Client, Object
+
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parents[3]
+SECRET = "/api/v1/namespaces/default/secrets/hami-webhook-tls"
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hami-webhook"
+PODS = "/api/v1/namespaces/default/pods"
+NAMES = ("hami-webhook.hami.svc", "127.0.0.1")
+
+pytestmark = pytest.mark.timeout(90)
+
+
+class Cluster:
+    """An API server as a process, and replicas of the webhook."""
+
+    def __init__(self, folder: Path, device_config_file: str) -> None:
+        self.api: Client
+        self._folder = folder
+        self._device_config_file = device_config_file
+        self._port = a_port()
+        self._apiserver: asyncio.subprocess.Process | None = None
+        self._replicas: list[Replica] = []
+
+    async def start_apiserver(self) -> None:
+        """Start it, with the objects it had."""
+        kubeconfig = self._folder / "kubeconfig"
+        kubeconfig.unlink(missing_ok=True)
+        self._apiserver = await asyncio.create_subprocess_exec(
+            *(BIN / "python", "-m", "minicluster", "apiserver", f"--listen=127.0.0.1:{self._port}"),
+            *(f"--kubeconfig={kubeconfig}", f"--data={self._folder / 'data'}"),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=ROOT / "e2e",
+        )
+        while not kubeconfig.exists():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.02)
+        if not hasattr(self, "api"):
+            self.api = Client.from_kubeconfig(kubeconfig, "test")
+
+    async def kill_apiserver(self) -> None:
+        """End it at once."""
+        assert self._apiserver is not None
+        self._apiserver.kill()
+        await self._apiserver.wait()
+
+    async def start(self, port: int | None = None, names: tuple[str, ...] = NAMES, **environment: str) -> "Replica":
+        """Start a replica that serves at *port*."""
+        process = await asyncio.create_subprocess_exec(
+            *(BIN / "hami-webhook", f"--http_bind=127.0.0.1:{port or a_port()}", "--metrics-bind-address=127.0.0.1:0"),
+            *(f"--device-config-file={self._device_config_file}", "--scheduler-name=hami-scheduler"),
+            *("--tls-secret=default/hami-webhook-tls", "--webhook-configuration=hami-webhook"),
+            *(f"--tls-names={','.join(names)}", f"--kubeconfig={self._folder / 'kubeconfig'}"),
+            stderr=asyncio.subprocess.PIPE,
+            env={"HOME": "/nonexistent", "PATH": "", **environment},
+        )
+        replica = Replica(process)
+        self._replicas.append(replica)
+        await replica.event("Serving metrics")
+        return replica
+
+    async def stop(self) -> None:
+        """End all."""
+        for replica in self._replicas:
+            await replica.stop()
+        await self.api.close()
+        await self.kill_apiserver()
+
+    async def secret(self) -> Material:
+        """Return what can be read of the Secret."""
+        return renewal.read_material((await self.api.get(SECRET)).get("data") or {})[0]
+
+    async def write(self, data: dict[str, Any] | None) -> None:
+        """Have the Secret hold *data* and nothing else."""
+        await self.api.patch(SECRET, [{"op": "add", "path": "/data", "value": data}], kind="json")
+
+    async def bundles(self) -> list[bytes]:
+        """Return what each webhook is told to trust."""
+        found = (await self.api.get(CONFIGURATION))["webhooks"]
+        return [base64.b64decode(webhook["clientConfig"].get("caBundle", "")) for webhook in found]
+
+    async def configure(self, *ports: int) -> None:
+        """Register a webhook for each of *ports*, trusting nobody yet; without them no Pod can be created."""
+        collection, name = CONFIGURATION.rsplit("/", 1)
+        await self.api.create(collection, a_configuration(name, *ports))
+
+    async def admitted(self, name: str) -> bool:
+        """Create a Pod that asks for a device and return whether every webhook was asked."""
+        container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}
+        made = await self.api.create(PODS, pod)
+        return bool(made["spec"]["schedulerName"] == "hami-scheduler")
+
+
+class Replica:
+    """A running `hami-webhook` and what it logs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.log: list[dict[str, Any]] = []
+        self._grown = asyncio.Condition()
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            async with self._grown:
+                self.log.append(json.loads(line))
+                self._grown.notify_all()
+
+    async def event(self, text: str, times: int = 1) -> dict[str, Any]:
+        """Wait until *text* was logged *times* times and return that line."""
+        async with asyncio.timeout(20), self._grown:
+            await self._grown.wait_for(lambda: len(self.events(text)) >= times)
+        return self.events(text)[times - 1]
+
+    def events(self, text: str) -> list[dict[str, Any]]:
+        """Return the lines of *text* so far."""
+        return [line for line in self.log if line["event"] == text]
+
+    @property
+    def port(self) -> int:
+        """Where it serves TLS."""
+        return int(self.events("Serving")[0]["port"])
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Ask its metrics address."""
+        url = f"http://127.0.0.1:{self.events('Serving metrics')[0]['port']}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return response.status, await response.text()
+
+    async def is_ready(self) -> bool:
+        """Return whether it says so."""
+        return (await self.get("/readyz"))[0] == 200
+
+    async def shown(self, bundle: bytes) -> bytes | None:
+        """Return the certificate, PEM, a client is shown that trusts *bundle*; None if it refuses it."""
+        context = ssl.create_default_context(cadata=bundle.decode()) if bundle else ssl.create_default_context()
+        try:
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", self.port, ssl=context, server_hostname="hami-webhook.hami.svc"
+            )
+        except (ssl.SSLError, ConnectionError):
+            return None
+        found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        return ssl.DER_cert_to_PEM_cert(found).encode()
+
+    async def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        await self._reader
+        await self.process.wait()
+
+    async def stop(self) -> None:
+        """End it with SIGTERM; it must leave with 0."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+            await self._reader
+            assert 0 == await self.process.wait(), self.log
+
+
+def a_port() -> int:
+    """Return a port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def a_configuration(name: str, *ports: int) -> Object:
+    """Return a configuration with a webhook for each of *ports*."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [
+            {
+                "name": f"port{port}.hami.io",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "Never",
+                "clientConfig": {"url": f"https://127.0.0.1:{port}/webhook"},
+                "rules": [rule],
+            }
+            for port in ports
+        ],
+    }
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, device_config_file: str) -> AsyncIterator[Cluster]:
+    """An API server with an empty Secret."""
+    found = Cluster(tmp_path, device_config_file)
+    await found.start_apiserver()
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hami-webhook-tls"}, "type": "Opaque"}
+    await found.api.create(SECRET.rsplit("/", 1)[0], secret)
+    try:
+        yield found
+    finally:
+        await found.stop()
+
+
+async def until(probe: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until *probe* holds; an API server that is away counts as not yet."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                if await probe():
+                    return
+            except (ApiError, aiohttp.ClientError):
+                pass
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def calling(cluster: Cluster) -> AsyncIterator[list[str]]:
+    """Create Pods without a pause and yield the list of what failed."""
+    failures: list[str] = []
+
+    async def call() -> None:
+        number = 0
+        while True:
+            number += 1
+            try:
+                assert await cluster.admitted(f"caller-{number}")
+            except ApiError as error:
+                failures.append(str(error))
+            await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(call())
+    try:
+        yield failures
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def two_replicas(cluster: Cluster) -> tuple[Replica, Replica]:
+    """Start two at once and wait until both are ready."""
+    ports = a_port(), a_port()
+    await cluster.configure(*ports)
+    first, second = await asyncio.gather(*(cluster.start(port) for port in ports))
+    for replica in (first, second):
+        await until(replica.is_ready)
+    return first, second
+
+
+async def test_two_replicas_that_start_at_once_serve_of_one_authority(cluster: Cluster) -> None:
+    """Whoever writes first wins, the other takes what it finds, and the API server trusts both."""
+    first, second = await two_replicas(cluster)
+
+    found = await cluster.secret()
+    assert 1 == len(found.bundle)
+    assert [certificates.bundle_pem(found.bundle)] * 2 == await cluster.bundles()
+    assert found.serving is not None
+    for replica in (first, second):
+        assert found.serving.certificate_pem == await replica.shown(certificates.bundle_pem(found.bundle))
+    assert await cluster.admitted("p")
+    assert 1 == sum(len(replica.events("Certificate renewed")) for replica in (first, second))
+
+
+async def test_a_replica_without_its_objects_lives_and_says_what_is_missing(cluster: Cluster) -> None:
+    """Not ready, with the reason; no handshake; and no need to be restarted when they come."""
+    replica = await cluster.start()
+    await replica.event("Certificate not kept, trying again")
+
+    assert (200, "ok\n") == await replica.get("/livez")
+    status, text = await replica.get("/readyz")
+    assert 503 == status
+    assert "no certificate is served yet" in text
+    assert f"{CONFIGURATION}: 404" in text
+    assert None is await replica.shown(b"")
+    await cluster.configure(replica.port)
+    await until(replica.is_ready)
+    assert await cluster.admitted("p")
+
+
+async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster: Cluster) -> None:
+    """Alive, not ready, then ready."""
+    await cluster.configure(port := a_port())
+    await cluster.kill_apiserver()
+    replica = await cluster.start(port)
+    await replica.event("Certificate not kept, trying again")
+    assert (503, 200) == ((await replica.get("/readyz"))[0], (await replica.get("/livez"))[0])
+
+    await cluster.start_apiserver()
+    await until(replica.is_ready)
+
+
+async def test_an_emptied_bundle_is_filled_again(cluster: Cluster) -> None:
+    """Whoever applies the configuration without a bundle takes it away for a moment only."""
+    await two_replicas(cluster)
+    before = await cluster.bundles()
+    for _ in range(3):
+        patch = [{"op": "remove", "path": f"/webhooks/{index}/clientConfig/caBundle"} for index in (0, 1)]
+        await cluster.api.patch(CONFIGURATION, patch, kind="json")
+
+        async def is_filled() -> bool:
+            return before == await cluster.bundles()
+
+        await until(is_filled)
+    assert await cluster.admitted("p")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param({}, id="emptied"),
+        pytest.param(dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"), "Z2FyYmFnZQ=="), id="garbled"),
+        pytest.param(
+            renewal.secret_data(Material((), a := certificates.new_authority(datetime.now(UTC)), a)), id="others"
+        ),
+    ],
+)
+async def test_a_lost_secret_costs_no_call_while_a_replica_runs(cluster: Cluster, data: dict[str, str]) -> None:
+    """What is served stays, a new authority takes over the signing beside the old one."""
+    first, _ = await two_replicas(cluster)
+    before = await cluster.secret()
+    async with calling(cluster) as failures:
+        await cluster.write(data)
+
+        async def is_repaired() -> bool:
+            return len((await cluster.secret()).bundle) == 2 and len(set(await cluster.bundles())) == 1
+
+        await until(is_repaired)
+        await asyncio.sleep(0.5)
+
+    after = await cluster.secret()
+    assert [] == failures
+    assert before.bundle == after.bundle[1:]
+    kept, renewed = renewal.secret_data(before), renewal.secret_data(after)
+    assert ["tls.crt", "tls.key"] == [name for name in kept if kept[name] == renewed[name]]
+    assert await first.is_ready()
+
+
+async def test_a_lost_secret_is_made_anew_by_replicas_that_start(cluster: Cluster) -> None:
+    """Nobody is left who knows the old authority."""
+    first, second = await two_replicas(cluster)
+    before = await cluster.secret()
+    for replica in (first, second):
+        await replica.kill()
+    await cluster.write({})
+    replicas = [await cluster.start(replica.port) for replica in (first, second)]
+
+    for replica in replicas:
+        await until(replica.is_ready)
+    assert before.bundle[0] not in (await cluster.secret()).bundle
+    assert await cluster.admitted("p")
+
+
+async def test_a_certificate_that_nears_its_end_is_renewed_without_a_failing_call(cluster: Cluster) -> None:
+    """The authority stays, so clients notice nothing."""
+    now = datetime.now(UTC)
+    await two_replicas(cluster)
+    before = await cluster.secret()
+    assert before.authority is not None
+    old = certificates.new_certificate(before.authority, NAMES, now - timedelta(days=61))
+    async with calling(cluster) as failures:
+        await cluster.write(renewal.secret_data(Material(before.bundle, before.authority, old)))
+
+        async def is_renewed() -> bool:
+            after = await cluster.secret()
+            assert after.serving is not None
+            return after.serving.certificate.not_valid_after_utc > now + timedelta(days=89)
+
+        await until(is_renewed)
+        await asyncio.sleep(0.5)
+
+    assert [] == failures
+    assert before.bundle == (await cluster.secret()).bundle
+
+
+async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failing_call(cluster: Cluster) -> None:
+    """First the new one is published, later it signs, last the old one goes; here the hours pass between the writes."""
+    first, second = await two_replicas(cluster)
+    now = datetime.now(UTC)
+    old = certificates.new_authority(now - timedelta(days=2500))
+    served = certificates.new_certificate(old, NAMES, now - timedelta(days=1))
+
+    async def holds(probe: Callable[[Material], bool]) -> Material:
+        async def is_so() -> bool:
+            return probe(await cluster.secret())
+
+        await until(is_so)
+        return await cluster.secret()
+
+    async def is_shown_by_both() -> bool:
+        found = await cluster.secret()
+        assert found.serving is not None
+        shown = [await replica.shown(certificates.bundle_pem(found.bundle)) for replica in (first, second)]
+        return [found.serving.certificate_pem] * 2 == shown
+
+    await cluster.write(renewal.secret_data(Material((old.certificate,), old, served)))
+    both = await holds(lambda found: len(found.bundle) == 2)
+    assert (served.certificate, old.certificate) == (both.serving and both.serving.certificate, both.bundle[1])
+    await until(is_shown_by_both)
+    async with calling(cluster) as failures:
+        # Two hours later: the new authority has been published long enough.
+        aged = certificates.new_authority(now - timedelta(hours=2))
+        await cluster.write(renewal.secret_data(Material((aged.certificate, old.certificate), aged, served)))
+        switched = await holds(
+            lambda found: found.serving is not None and found.serving.certificate != served.certificate
+        )
+        assert (aged.certificate, old.certificate) == switched.bundle
+        await until(is_shown_by_both)
+        # Two months later: nothing of the old authority is served any more.
+        late = certificates.new_certificate(aged, NAMES, now - timedelta(days=61))
+        await cluster.write(renewal.secret_data(Material(switched.bundle, aged, late)))
+        assert (aged.certificate,) == (await holds(lambda found: len(found.bundle) == 1)).bundle
+        await until(is_shown_by_both)
+        await asyncio.sleep(0.5)
+
+    assert [] == failures
+
+
+async def test_replicas_with_different_names_agree_on_one_certificate(cluster: Cluster) -> None:
+    """As while a Deployment rolls; the certificate names both, and nobody writes any more."""
+    await cluster.configure(port := a_port())
+    first = await cluster.start(port, ("127.0.0.1", "old.hami.svc"))
+    await until(first.is_ready)
+    second = await cluster.start(None, ("127.0.0.1", "new.hami.svc"))
+    await until(second.is_ready)
+
+    async def names() -> set[str]:
+        found = await cluster.secret()
+        assert found.serving is not None
+        return set(certificates.names_of(found.serving.certificate))
+
+    async def is_agreed() -> bool:
+        return {"127.0.0.1", "old.hami.svc", "new.hami.svc"} == await names()
+
+    await until(is_agreed)
+    version = (await cluster.api.get(SECRET))["metadata"]["resourceVersion"]
+    await asyncio.sleep(1)
+    assert version == (await cluster.api.get(SECRET))["metadata"]["resourceVersion"]
+
+
+async def test_what_changed_while_the_api_server_was_away_is_found(cluster: Cluster) -> None:
+    """A watch that was lost is asked for again, and rounds are made besides."""
+    replica, _ = await two_replicas(cluster)
+    await cluster.kill_apiserver()
+    await asyncio.sleep(1)
+    assert (200, "ok\n") == await replica.get("/readyz")
+    await cluster.start_apiserver()
+    await cluster.write({})
+
+    async def is_repaired() -> bool:
+        return len((await cluster.secret()).bundle) == 2
+
+    await until(is_repaired)
+
+
+async def test_expiry_and_writes_can_be_scraped(cluster: Cluster) -> None:
+    """An alert needs the time of the end, and to know when the Secret is fought over."""
+    await cluster.configure(port := a_port())
+    replica = await cluster.start(port)
+    await until(replica.is_ready)
+    await cluster.write({"tls.crt": "Z2FyYmFnZQ=="})
+    await replica.event("Secret holds what cannot be used")
+    await replica.event("Certificate renewed", times=2)
+
+    found = await cluster.secret()
+    assert found.serving is not None
+    assert found.authority is not None
+    _, text = await replica.get("/metrics")
+    metrics = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    end = found.serving.certificate.not_valid_after_utc.timestamp()
+    assert end == float(metrics["hami_webhook_certificate_expiry_timestamp_seconds"])
+    assert "1.0" == metrics["hami_webhook_certificate_faults_total"]
+    assert "2.0" == metrics['hami_webhook_certificate_writes_total{object="secret"}']
