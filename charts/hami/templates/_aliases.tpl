@@ -37,7 +37,7 @@ Every template begins with "hami.translate"; the first of them does it, for all 
     {{- else if has (toJson $new) (list (index $defaults $row.to | toJson) (toJson $value)) -}}
       {{- include "hami.put" (list $.Values $row.to $value) -}}
       {{- if not $found.isDefault }}{{ $notes = append $notes (printf "%s is %s here" $old $row.to) }}{{ end -}}
-    {{- else -}}
+    {{- else if not $found.isDefault -}}
       {{- fail (printf "%s=%s and %s=%s are one value, whose name is %s here: remove %s" $old (toJson $found.value) $row.to (toJson $new) $row.to $old) -}}
     {{- end -}}
   {{- end -}}
