@@ -1,0 +1,68 @@
+"""
+The cluster on the command line: build, up, status, down.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from controlplane import build
+from controlplane.cluster import ClusterError, ControlPlane
+from controlplane.debian import PackageError
+from hardware import TWO_NODES
+from processes import FolderInUseError
+
+FOLDER = Path("/var/tmp/hami-controlplane")  # the folder's owner is checked when it is claimed
+
+
+def main() -> int:
+    """Do what the arguments say; return 1 with one clear line when it cannot be done."""
+    args = _parser().parse_args()
+    try:
+        globals()[f"_{args.command}"](args)
+    except (ClusterError, PackageError, FolderInUseError, build.BuildError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="controlplane", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("build", "build the programs, or say where they are"),
+        ("up", "bring up what does not run"),
+        ("status", "say what runs"),
+        ("down", "leave nothing"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--folder", type=Path, default=FOLDER, help=f"where the cluster lives (default {FOLDER})")
+        command.add_argument("--kubernetes", choices=build.KUBERNETES, default=build.DEFAULT_KUBERNETES)
+    return parser
+
+
+def _build(args: argparse.Namespace) -> None:
+    print(build.binaries(args.kubernetes, _say))
+
+
+def _up(args: argparse.Namespace) -> None:
+    cluster = ControlPlane(args.folder, args.kubernetes, outlives_us=True)
+    cluster.up(TWO_NODES, _say)
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+
+
+def _status(args: argparse.Namespace) -> None:
+    for machine, part, pid, is_well in ControlPlane(args.folder, args.kubernetes).status():
+        print(f"{machine:12} {part:24} {pid or '-':>8}  {'runs' if is_well else 'ended'}")
+
+
+def _down(args: argparse.Namespace) -> None:
+    ControlPlane(args.folder, args.kubernetes).down()
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""
+The first process of a machine: `python -m controlplane.boot MACHINE.json OWNER`.
+
+A machine is namespaces of its own: of processes, mounts, network, host name, IPC and control groups. All of it lives
+and dies with this process: when it ends, however that comes about, the kernel kills everything in the machine, and
+its mounts, interfaces and rules go with the last process. It ends when OWNER (a pid) ends, until told (SIGUSR1) to
+live on. It runs the services that `services.json` beside MACHINE.json lists, starts the missing ones when told
+(SIGHUP), and restarts none by itself. Must never know what the services are.
+
+MACHINE.json is what `machine.Description` holds. Neighbours: `filetree` makes the machine's root, `machine` is the
+other side.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from controlplane import cgroups, filetree, linux
+from minicluster.kubelet.shim import start_ticks
+
+CHECK_OWNER_SECONDS = 0.5
+_SIGNALS = {signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1}
+
+
+def main(description: Path, owner: int) -> int:
+    """Make the namespaces, leave a first process in them and say in `init.json` which it is; return when it is up."""
+    machine = json.loads(description.read_text())
+    folder = description.parent
+    owner_handle = os.pidfd_open(owner)
+    sockets = _listen(machine["listen"])
+    cgroups.create(machine["cgroup"])
+    cgroups.enter(machine["cgroup"])
+    linux.unshare(
+        linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC | linux.CLONE_NEWCGROUP
+    )
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        First(machine, folder, owner_handle, sockets).run(writer)
+    os.close(writer)
+    if os.read(reader, 1) != b"+":
+        return 1
+    draft = folder / "init.json.new"
+    draft.write_text(json.dumps([pid, start_ticks(pid)]))
+    draft.rename(folder / "init.json")
+    return 0
+
+
+def _listen(addresses: dict[str, list[str | int]]) -> dict[str, socket.socket]:
+    """Return a listening socket of the network namespace we still are in for each name."""
+    return {name: socket.create_server((str(host), int(port))) for name, (host, port) in addresses.items()}
+
+
+class First:
+    """Process 1 of a machine."""
+
+    def __init__(self, machine: dict[str, object], folder: Path, owner: int, sockets: dict[str, socket.socket]) -> None:
+        self._machine = machine
+        self._folder = folder
+        self._owner: int | None = owner
+        self._sockets = sockets
+        self._running: dict[int, str] = {}
+
+    def run(self, ready: int) -> None:
+        """Boot, tell *ready*, and look after the machine until it ends; never returns."""
+        try:
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+            socket.sethostname(str(self._machine["name"]))
+            linux.unshare(linux.CLONE_NEWNS)
+            filetree.enter(self._machine, self._folder)
+            os.write(ready, b"+")
+            os.close(ready)
+            self._serve()
+        except BaseException as error:
+            print(f"boot of {self._machine['name']}: {error!r}", flush=True)
+            os._exit(1)
+        os._exit(0)
+
+    def _serve(self) -> None:
+        while self._owner is None or not select.select([self._owner], [], [], 0)[0]:
+            received = signal.sigtimedwait(_SIGNALS, CHECK_OWNER_SECONDS)
+            number = received.si_signo if received else None
+            if number == signal.SIGTERM:
+                return
+            if number == signal.SIGUSR1:
+                self._owner = None
+            if number == signal.SIGHUP:
+                self._start_missing()
+            self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._running:
+                print(f"{self._running.pop(pid)} ended: {os.waitstatus_to_exitcode(status)}", flush=True)
+
+    def _start_missing(self) -> None:
+        self._reap()
+        for service in json.loads((self._folder / "services.json").read_text()):
+            if service["name"] not in self._running.values():
+                self._running[self._spawn(**service)] = service["name"]
+
+    def _spawn(self, name: str, argv: list[str], environment: dict[str, str]) -> int:
+        """Start a service; a socket that bears its name is its standard input."""
+        log = self._folder / "logs" / f"{name}.log"
+        listening = self._sockets.get(name)
+        return os.posix_spawnp(
+            argv[0],
+            argv,
+            {**os.environ, **environment},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, listening.fileno(), 0)
+                if listening
+                else (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

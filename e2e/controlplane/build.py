@@ -1,0 +1,231 @@
+"""
+The programs of the cluster, built once from the Go module proxy and kept.
+
+Owns the cache `${XDG_CACHE_HOME:-~/.cache}/hami-e2e`: a folder for each product, named by a hash of all that it is
+built from, complete or not there. Needs Go and, the first time, the network. Must never run what it builds.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent
+KUBERNETES = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4"}
+"""The version built of each minor; its modules are in `kubernetes/versions/<minor>.mod`."""
+
+DEFAULT_KUBERNETES = "1.34"
+CONTAINERD = "v2.1.8"
+HELM = "v3.19.5"
+KWOK = "v0.7.0"
+KUBERNETES_PARTS = (
+    *("etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"),
+)
+FROM_ASSETS = ("etcd", "kube-apiserver", "kubectl")
+"""What is taken from the folder KUBEBUILDER_ASSETS, where that is set."""
+
+PROGRESS_SECONDS = 20.0
+
+
+class BuildError(Exception):
+    """Something could not be built; the message says what is missing or where the log is."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One run of Go that leaves programs in a folder."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """Of `go`; programs go to the folder in `{out}`."""
+    sources: tuple[Path, ...] = ()
+    """Files that decide what comes out, besides the arguments."""
+    folder: Path = SOURCES
+    takes: str = "a minute or two"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def cache() -> Path:
+    """Return the folder everything built is kept in."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-e2e"
+
+
+def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] = lambda _: None) -> Path:
+    """
+    Return a folder with every program of a cluster of the minor *kubernetes*, built if need be.
+
+    Raises: BuildError, also for a minor that is not in `KUBERNETES`.
+    """
+    products = [_kubernetes(kubernetes), _CONTAINERD, _PROGRAMS, _HELM, _KWOK]
+    programs: dict[str, Path] = {}
+    key = hashlib.sha256()
+    for product in products:
+        place = made(product, step)
+        key.update(place.name.encode())
+        programs |= {path.name: path for path in place.iterdir()}
+    programs |= dict.fromkeys(KUBERNETES_PARTS, programs["kubernetes"])
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets:
+        programs |= {part: Path(assets) / part for part in FROM_ASSETS}
+        key.update(assets.encode())
+    return _linked(cache() / f"bin-{kubernetes}-{key.hexdigest()[:12]}", programs)
+
+
+def made(product: Product, step: Callable[[str], None]) -> Path:
+    """Return the folder of what *product* makes; one run at a time builds, others wait for it. Raises: BuildError."""
+    place = cache() / f"{product.name}-{_key(product)}"
+    if place.exists():
+        return place
+    cache().mkdir(parents=True, exist_ok=True)
+    with _building(step):
+        if not place.exists():
+            _build(product, place, step)
+    return place
+
+
+def go_version() -> str:
+    """Return the version of this machine's Go. Raises: BuildError when there is none."""
+    try:
+        asked = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True, cwd="/")
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BuildError(f"Go 1.24 or newer is needed to build the cluster, and `go env` failed: {error}") from error
+    return asked.stdout.strip()
+
+
+def _kubernetes(minor: str) -> Product:
+    version = KUBERNETES.get(minor)
+    if version is None:
+        raise BuildError(f"Kubernetes {minor} is not one of {', '.join(KUBERNETES)}")
+    folder = SOURCES / "kubernetes"
+    modules = folder / "versions" / f"{minor}.mod"
+    major, number = minor.split(".")
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": number}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    flags = " ".join(["-s -w", *(f"-X {package}.{n}={v}" for package in packages for n, v in stamps.items())])
+    return Product(
+        f"kubernetes-{minor}",
+        ("build", "-v", "-trimpath", f"-modfile={modules}", f"-ldflags={flags}", "-o", "{out}/kubernetes", "."),
+        (folder / "main.go", modules, modules.with_suffix(".sum")),
+        folder,
+        "5 to 7 minutes on two cores",
+    )
+
+
+_CONTAINERD = Product(
+    "containerd",
+    (
+        *("build", "-v", "-trimpath"),
+        f"-ldflags=-s -w -X github.com/containerd/containerd/v2/version.Version={CONTAINERD}",
+        *("-o", "{out}/", "tool"),
+    ),
+    (SOURCES / "containerd/go.mod", SOURCES / "containerd/go.sum"),
+    SOURCES / "containerd",
+)
+_PROGRAMS = Product(
+    "programs",
+    ("build", "-v", "-trimpath", "-ldflags=-s -w", "-o", "{out}/", "./..."),
+    (*(SOURCES / "programs" / name for name in ("go.mod", "pause/main.go", "nvidia-container-runtime/main.go")),),
+    SOURCES / "programs",
+    "some seconds",
+)
+_HELM = Product(
+    "helm",
+    ("install", "-v", "-trimpath", "-ldflags=-s -w", f"helm.sh/helm/v3/cmd/helm@{HELM}"),
+    environment={"GOBIN": "{out}"},
+)
+_KWOK = Product(
+    "kwok",
+    ("install", "-v", "-trimpath", "-ldflags=-s -w", f"sigs.k8s.io/kwok/cmd/kwok@{KWOK}"),
+    environment={"GOBIN": "{out}"},
+)
+
+
+def _key(product: Product) -> str:
+    digest = hashlib.sha256(go_version().encode())
+    for argument in (*product.arguments, *product.environment.values()):
+        digest.update(argument.replace(str(SOURCES), "").encode() + b"\0")
+    for source in product.sources:
+        digest.update(source.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+@contextmanager
+def _building(step: Callable[[str], None]) -> Iterator[None]:
+    """Be the only one that builds, for the length of a block, and clear away what one that was killed left."""
+    with (cache() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            step("another run builds; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for draft in cache().glob("draft-*"):
+            shutil.rmtree(draft, ignore_errors=True)
+        yield
+
+
+def _build(product: Product, place: Path, step: Callable[[str], None]) -> None:
+    step(f"building {product.name}, {product.takes} the first time")
+    began = time.monotonic()
+    draft = Path(tempfile.mkdtemp(prefix="draft-", dir=cache()))
+    log = cache() / f"{product.name}.log"
+    arguments = [argument.replace("{out}", str(draft)) for argument in product.arguments]
+    environment = {name: value.replace("{out}", str(draft)) for name, value in product.environment.items()}
+    fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            ["go", *arguments], cwd=product.folder, env={**os.environ, **fixed, **environment}, stdout=said, stderr=said
+        )
+        try:
+            _watch(process, product.name, log, began, step)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode != 0:
+        raise BuildError(_explained(product.name, log))
+    draft.chmod(0o755)
+    draft.rename(place)
+    step(f"built {product.name} in {time.monotonic() - began:.0f} s")
+
+
+def _watch(process: subprocess.Popen[bytes], name: str, log: Path, began: float, step: Callable[[str], None]) -> None:
+    while True:
+        try:
+            process.wait(PROGRESS_SECONDS)
+        except subprocess.TimeoutExpired:
+            lines = log.read_bytes().count(b"\n")
+            step(f"building {name}: {lines} packages, {time.monotonic() - began:.0f} s")
+        else:
+            return
+
+
+def _explained(name: str, log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-8:]
+    hint = ""
+    if any("dial tcp" in line or "no such host" in line or "proxy" in line for line in lines):
+        hint = "; the Go module proxy (`go env GOPROXY`) must be reachable the first time"
+    return "\n".join([f"{name} could not be built, log {log}{hint}:", *lines])
+
+
+def _linked(place: Path, programs: Mapping[str, Path]) -> Path:
+    """Return *place* with a link for each of *programs*."""
+    missing: Sequence[str] = [str(path) for path in programs.values() if not path.exists()]
+    if missing:
+        raise BuildError(f"not there: {', '.join(missing)}")
+    if not place.exists():
+        draft = Path(tempfile.mkdtemp(prefix="links-", dir=cache()))
+        for name, path in programs.items():
+            (draft / name).symlink_to(path)
+        draft.chmod(0o755)
+        try:
+            draft.rename(place)
+        except OSError:
+            shutil.rmtree(draft)  # another run was first
+    return place

@@ -1,0 +1,102 @@
+"""
+Control groups of a cluster: a subtree for each machine, in every hierarchy there is, of version 1 and 2 alike.
+
+Owns where they are and how they go. Must never touch a group outside the subtree it is given.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+REMOVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """One mounted hierarchy of control groups."""
+
+    kind: str
+    """`cgroup` or `cgroup2`."""
+    options: str
+    """What it is mounted with, `rw,memory` for example."""
+    place: Path
+
+
+def hierarchies() -> list[Hierarchy]:
+    """Return the hierarchies this process sees, outermost first. Source: proc_pid_mountinfo(5)."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind in {"cgroup", "cgroup2"}:
+            found.append(Hierarchy(kind, options, Path(before.split()[4])))
+    return found
+
+
+def create(name: str) -> None:
+    """Make the group *name* (`a/b`) in every hierarchy, with all that its parents may hand down."""
+    for hierarchy in hierarchies():
+        group = hierarchy.place
+        for part in name.split("/"):
+            _hand_down(group)
+            parent, group = group, group / part
+            group.mkdir(exist_ok=True)
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                if (group / file).exists() and hierarchy.kind == "cgroup" and not (group / file).read_text().strip():
+                    (group / file).write_text((parent / file).read_text())
+
+
+def enter(name: str) -> None:
+    """Move this process into the group *name* of every hierarchy."""
+    for hierarchy in hierarchies():
+        (hierarchy.place / name / "cgroup.procs").write_text("0")
+
+
+def remove(name: str) -> None:
+    """
+    Remove the group *name* and all below it, once the processes in it have ended.
+
+    Raises: OSError (EBUSY) naming the group when one still lives after REMOVE_SECONDS.
+    """
+    for hierarchy in hierarchies():
+        for group in _deepest_first(hierarchy.place / name):
+            _remove_one(group)
+
+
+def remove_if_empty(name: str) -> None:
+    """Remove the group *name* unless others have groups in it."""
+    for hierarchy in hierarchies():
+        with contextlib.suppress(OSError):
+            (hierarchy.place / name).rmdir()
+
+
+def _hand_down(group: Path) -> None:
+    """Let the children of a version 2 *group* use every controller it has; version 1 has no such switch."""
+    if (group / "cgroup.controllers").exists():
+        for controller in (group / "cgroup.controllers").read_text().split():
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _deepest_first(group: Path) -> Iterator[Path]:
+    if group.is_dir():
+        for child in group.iterdir():
+            if child.is_dir():
+                yield from _deepest_first(child)
+        yield group
+
+
+def _remove_one(group: Path) -> None:
+    deadline = time.monotonic() + REMOVE_SECONDS
+    while True:
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return

@@ -1,0 +1,54 @@
+"""
+The system calls that Python has no name for, each raising OSError as those of `os` do.
+
+Owns the numbers of flags. Knows no machine and no cluster.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MS_SHARED = 1 << 20
+
+_MNT_DETACH = 2
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by *flags* for new ones; with CLONE_NEWPID only the next child does."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str | Path, target: str | Path, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount *source* at *target*; empty *kind* and *options* mean none."""
+    arguments = [os.fsencode(text) or None for text in (source, target, kind)]
+    _check(_libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), f"mount {kind or 'bind'}", target)
+
+
+def move_root(place: Path) -> None:
+    """
+    Make the mount at *place* the root of this mount namespace, and let go of the old root.
+
+    Source: pivot_root(2), "pivot_root(".", ".")".
+    """
+    os.chdir(place)
+    _check(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root", place)
+    _check(_libc.umount2(b".", _MNT_DETACH), "umount", "the old root")
+    os.chdir("/")
+
+
+def _check(result: int, call: str, path: str | Path = "") -> None:
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}", str(path) or None)

@@ -1,0 +1,121 @@
+"""
+A node of the cluster, as a test sees it: its files, its kubelet, its power, its containers.
+
+Owns what is done to one node. Neighbours: `machine` is the box, `parts` what runs in it, `cluster` owns all nodes.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from controlplane import oci
+from controlplane.machine import Machine, MachineError
+from controlplane.parts import CONTAINERD_SOCKET
+from hardware import FakeNode
+
+WAIT_SECONDS = 30.0
+_CTR = ("ctr", f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io")
+
+
+class Node:
+    """One node."""
+
+    def __init__(self, machine: Machine, hardware: FakeNode, index: int, boot: Callable[["Node"], None]) -> None:
+        self.machine = machine
+        self.hardware = hardware
+        self.index = index
+        self._boot = boot
+
+    @property
+    def name(self) -> str:
+        """Its name, as the cluster's."""
+        return self.machine.name
+
+    @property
+    def folder(self) -> Path:
+        """Where all that belongs to it is kept."""
+        return self.machine.folder
+
+    def path(self, path: str) -> Path:
+        """Return where this machine keeps the node's own file *path*. Raises: ValueError where it has none."""
+        return self.machine.path(path)
+
+    @property
+    def has_runtime(self) -> bool:
+        """Whether containerd answers."""
+        try:
+            self.machine.run([*_CTR, "version"])
+        except MachineError:
+            return False
+        return True
+
+    def kill_kubelet(self) -> None:
+        """Kill the kubelet as a crash would; containers run on, and it stays away until `start_kubelet`."""
+        pid = self.machine.services()["kubelet"]
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            self._until(lambda: self.machine.services()["kubelet"] is None, "the kubelet ends")
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet if it does not run."""
+        self.machine.serve_again()
+        self._until(lambda: self.machine.services()["kubelet"] is not None, "the kubelet starts")
+
+    def restart(self) -> None:
+        """Cut the power: kubelet, containerd and all containers die at once, /run and /tmp are lost; then boot."""
+        self.machine.kill()
+        self._boot(self)
+
+    def container_pid(self, container_id: str) -> int:
+        """
+        Return the first process of a running container, as this machine counts.
+
+        *container_id* is the bare id or as a Pod's status has it (`containerd://...`). Raises: MachineError.
+        """
+        bare = container_id.rpartition("/")[2]
+        file = self.path(f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{bare}/init.pid")
+        try:
+            inside = file.read_text().strip()
+        except FileNotFoundError:
+            raise MachineError(f"{self.name} runs no container {bare}") from None
+        for status in Path("/proc").glob("[0-9]*/status"):
+            pid = int(status.parent.name)
+            if self._is_ours(pid) and _pid_inside(status) == inside:
+                return pid
+        raise MachineError(f"{self.name}: container {bare} has ended")
+
+    def load(self, archive: Path) -> None:
+        """Import the images of an OCI archive that the node lacks, or has otherwise. Raises: MachineError."""
+        listed = self.machine.run([*_CTR, "images", "list"])
+        present = {tuple(line.split()[:3:2]) for line in listed.splitlines()[1:]}
+        if all((image.name, image.digest) in present for image in oci.images(archive)):
+            return
+        with archive.open("rb") as content:
+            self.machine.run([*_CTR, "images", "import", "--all-platforms", "-"], content)
+
+    def _is_ours(self, pid: int) -> bool:
+        try:
+            return f"/{self.machine.description.cgroup}/" in Path(f"/proc/{pid}/cgroup").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    f"{self.name}: {what}: not within {WAIT_SECONDS:g} s\n{self.machine.tail('kubelet')}"
+                )
+            time.sleep(0.02)
+
+
+def _pid_inside(status: Path) -> str | None:
+    """Return what a process is numbered in its node, None for one that is not in a node or has ended."""
+    try:
+        line = next(line for line in status.read_text().splitlines() if line.startswith("NSpid:"))
+    except (FileNotFoundError, ProcessLookupError, StopIteration):
+        return None
+    numbers = line.split()[1:]
+    return numbers[1] if len(numbers) > 1 else None

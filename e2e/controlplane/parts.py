@@ -1,0 +1,300 @@
+"""
+The programs of the cluster: their arguments and configuration files.
+
+Owns what each is told; writes files, starts nothing. Every setting that is not a default has its reason here.
+Sources: the reference pages of kube-apiserver, kube-controller-manager, kube-scheduler, etcd, KubeletConfiguration
+(kubelet.config.k8s.io/v1beta1), KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) and containerd's
+docs/cri/config.md.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from controlplane import network
+from controlplane.machine import PACKAGES, Machine, Service
+from controlplane.pki import AUTHORITY, Authority
+
+API_PORT = 6443
+INSIDE = f"https://{network.CONTROL_ADDRESS}:{API_PORT}"
+"""The API server as the machines of the cluster reach it."""
+
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+PAUSE_IMAGE = "localhost/pause:3"
+NODE_FOLDERS = (
+    "/usr/local/vgpu",
+    "/var/lib/cni",
+    "/var/lib/containerd",
+    "/var/lib/kubelet",
+    "/var/log/containers",
+    "/var/log/pods",
+)
+"""What a node has of its own and keeps when its power is cut."""
+
+_ETCD = "http://127.0.0.1:2379"
+_LIBRARIES = "/run/nvidia/driver"
+_HARDWARE = "/run/nvidia/hardware"
+_AUDIT_FILE_MIB = 2048
+"""The audit log is to stay one file: a reader follows it."""
+
+
+def issue_control(pki: Authority) -> None:
+    """Give every part of the control machine its identity, and the administrator."""
+    hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+    hosts += ["kubernetes.default.svc.cluster.local", "127.0.0.1", network.CONTROL_ADDRESS, network.API_SERVICE]
+    pki.issue("apiserver", "kube-apiserver", hosts=hosts)
+    pki.issue("apiserver-to-kubelet", "kube-apiserver-kubelet-client", ["system:masters"])
+    pki.issue("admin", "kubernetes-admin", ["system:masters"])
+    pki.issue("controller-manager", "system:kube-controller-manager")
+    pki.issue("scheduler", "system:kube-scheduler")
+    pki.issue("proxy", "system:kube-proxy")
+    pki.issue_key("service-accounts")
+
+
+def etcd(binaries: Path, machine: Machine) -> Service:
+    """Return the store. It forgoes fsync: a test's cluster need not outlive this machine's power."""
+    peer = "http://127.0.0.1:2380"
+    return Service(
+        "etcd",
+        (
+            *(str(binaries / "etcd"), "--name=control", f"--data-dir={machine.folder / 'etcd'}"),
+            *(f"--listen-client-urls={_ETCD}", f"--advertise-client-urls={_ETCD}"),
+            *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"),
+            *(f"--initial-cluster=control={peer}", "--unsafe-no-fsync", "--log-level=warn"),
+        ),
+    )
+
+
+def apiserver(binaries: Path, machine: Machine, pki: Authority, audit_log: Path) -> Service:
+    """Return the API server; it reaches Services by their endpoints, because no kube-proxy runs beside it."""
+    policy = machine.folder / "audit-policy.yaml"
+    _write(
+        policy,
+        yaml.safe_dump(
+            {
+                "apiVersion": "audit.k8s.io/v1",
+                "kind": "Policy",
+                "omitStages": ["RequestReceived"],
+                "rules": [{"level": "Metadata"}],
+            }
+        ),
+    )
+    return Service(
+        "kube-apiserver",
+        (
+            *(str(binaries / "kube-apiserver"), f"--advertise-address={network.CONTROL_ADDRESS}"),
+            *(f"--secure-port={API_PORT}", f"--etcd-servers={_ETCD}"),
+            *(f"--service-cluster-ip-range={network.SERVICE_RANGE}", "--enable-aggregator-routing=true"),
+            *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged"),
+            *(f"--client-ca-file={pki.certificate(AUTHORITY)}", f"--tls-cert-file={pki.certificate('apiserver')}"),
+            f"--tls-private-key-file={pki.key('apiserver')}",
+            f"--kubelet-certificate-authority={pki.certificate(AUTHORITY)}",
+            f"--kubelet-client-certificate={pki.certificate('apiserver-to-kubelet')}",
+            f"--kubelet-client-key={pki.key('apiserver-to-kubelet')}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={pki.folder / 'service-accounts.pub'}",
+            f"--service-account-signing-key-file={pki.key('service-accounts')}",
+            *(f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"),
+            f"--audit-log-maxsize={_AUDIT_FILE_MIB}",
+            # Many clients of a test at once are not to be told to wait.
+            *("--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000"),
+        ),
+    )
+
+
+def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Service, Service]:
+    """Return controller-manager and scheduler; each is the only one, so none is elected, and none is throttled."""
+    for part in ("controller-manager", "scheduler"):
+        pki.kubeconfig(part, INSIDE, machine.folder / f"{part}.kubeconfig")
+    manager = machine.folder / "controller-manager.kubeconfig"
+    scheduler = machine.folder / "scheduler.kubeconfig"
+    quick = ("--leader-elect=false", "--kube-api-qps=500", "--kube-api-burst=1000")
+    return (
+        Service(
+            "kube-controller-manager",
+            (
+                *(str(binaries / "kube-controller-manager"), f"--kubeconfig={manager}", *quick),
+                *(f"--authentication-kubeconfig={manager}", f"--authorization-kubeconfig={manager}"),
+                *(f"--root-ca-file={pki.certificate(AUTHORITY)}", "--use-service-account-credentials"),
+                f"--service-account-private-key-file={pki.key('service-accounts')}",
+                f"--cluster-signing-cert-file={pki.certificate(AUTHORITY)}",
+                f"--cluster-signing-key-file={pki.key(AUTHORITY)}",
+                *("--node-monitor-period=2s", "--node-monitor-grace-period=20s"),
+            ),
+        ),
+        Service(
+            "kube-scheduler",
+            (
+                *(str(binaries / "kube-scheduler"), f"--kubeconfig={scheduler}", *quick),
+                *(f"--authentication-kubeconfig={scheduler}", f"--authorization-kubeconfig={scheduler}"),
+            ),
+        ),
+    )
+
+
+def relay(environment: Mapping[str, str]) -> Service:
+    """Return the way from this machine to the API server."""
+    argv = (sys.executable, "-m", "controlplane.relay", f"127.0.0.1:{API_PORT}")
+    return Service("relay", argv, {"PYTHONPATH": str(PACKAGES), **environment})
+
+
+def containerd(binaries: Path, machine: Machine, index: int) -> Service:
+    """Return the container runtime of the node numbered *index*, with its network and its default, NVIDIA's."""
+    conflist = {
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": True,
+                "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": network.pod_range(index)}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+        ],
+    }
+    networks = machine.folder / "cni"
+    networks.mkdir(exist_ok=True)
+    _write(networks / "10-pods.conflist", json.dumps(conflist))
+    _write(machine.folder / "containerd.toml", _containerd_toml(binaries, networks))
+    return Service(
+        "containerd",
+        (str(binaries / "containerd"), f"--config={machine.folder / 'containerd.toml'}"),
+        {"PATH": f"{binaries}:/usr/sbin:/usr/bin:/sbin:/bin"},
+    )
+
+
+def _containerd_toml(binaries: Path, networks: Path) -> str:
+    return f"""\
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+
+[grpc]
+address = "{CONTAINERD_SOCKET}"
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = "{PAUSE_IMAGE}"
+
+[plugins.'io.containerd.cri.v1.runtime']
+# Lowering it takes CAP_SYS_RESOURCE, which root of a virtual machine may lack.
+restrict_oom_score_adj = true
+enable_cdi = true
+cdi_spec_dirs = ["/var/run/cdi"]
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["/usr/lib/cni"]
+conf_dir = "{networks}"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+default_runtime_name = "nvidia"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia.options]
+BinaryName = "{binaries / "nvidia-container-runtime"}"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+"""
+
+
+def install_driver(machine: Machine, driver: Path) -> Path:
+    """
+    Give the node its driver, a copy of the libraries in *driver*; return where its hardware is to be described.
+
+    Both lie on what a boot empties, so this comes after each.
+    """
+    shutil.copytree(driver, machine.path(_LIBRARIES), dirs_exist_ok=True)
+    hardware = machine.path(_HARDWARE)
+    hardware.mkdir(exist_ok=True)
+    # A process of any user keeps the driver's state there.
+    hardware.chmod(0o777)
+    configured = machine.path("/run/nvidia/container-runtime.json")
+    configured.write_text(json.dumps({"libraries": _LIBRARIES, "hardware": _HARDWARE}))
+    return hardware
+
+
+def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Service:
+    """Return the node's kubelet: quick to tell, slow to evict."""
+    name, address = machine.name, network.node_address(index)
+    pki.issue(name, f"system:node:{name}", ["system:nodes"], [name, address])
+    kubeconfig = pki.kubeconfig(name, INSIDE, machine.folder / "kubelet.kubeconfig")
+    config = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(pki.certificate(AUTHORITY))},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(pki.certificate(name)),
+        "tlsPrivateKeyFile": str(pki.key(name)),
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": False,
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "clusterDNS": [network.DNS_SERVICE],
+        "clusterDomain": "cluster.local",
+        "failSwapOn": False,
+        # Lowering it takes CAP_SYS_RESOURCE, which root of a virtual machine may lack.
+        "oomScoreAdj": 0,
+        "maxPods": 110,
+        "nodeStatusUpdateFrequency": "2s",
+        "nodeLeaseDurationSeconds": 10,
+        "syncFrequency": "10s",
+        "serializeImagePulls": False,
+        "registryPullQPS": 0,
+        "kubeAPIQPS": 200,
+        "kubeAPIBurst": 400,
+        "eventRecordQPS": 0,
+        # The disk and memory are this machine's, and how full they are is not the cluster's affair.
+        "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+    }
+    _write(machine.folder / "kubelet.yaml", yaml.safe_dump(config))
+    return Service(
+        "kubelet",
+        (
+            *(str(binaries / "kubelet"), f"--config={machine.folder / 'kubelet.yaml'}", f"--kubeconfig={kubeconfig}"),
+            *(f"--hostname-override={name}", f"--node-ip={address}", "--node-labels=gpu=on"),
+        ),
+    )
+
+
+def proxy(binaries: Path, machine: Machine, pki: Authority) -> Service:
+    """Return the node's kube-proxy, quick to follow a Service."""
+    kubeconfig = pki.kubeconfig("proxy", INSIDE, machine.folder / "proxy.kubeconfig")
+    config = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "mode": "iptables",
+        "clusterCIDR": network.POD_RANGE,
+        "hostnameOverride": machine.name,
+        # The table of connections is the whole machine's, not to be resized by a node.
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "iptables": {"minSyncPeriod": "100ms"},
+    }
+    _write(machine.folder / "proxy.yaml", yaml.safe_dump(config))
+    return Service("kube-proxy", (str(binaries / "kube-proxy"), f"--config={machine.folder / 'proxy.yaml'}"))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a configuration file in one step, and only if it says something new: kube-proxy ends when its changes."""
+    if path.exists() and path.read_text() == text:
+        return
+    draft = path.with_name(path.name + ".new")
+    draft.write_text(text)
+    draft.rename(path)

@@ -1,0 +1,3 @@
+module hami.io/e2e/programs
+
+go 1.24.0
