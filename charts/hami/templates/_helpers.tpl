@@ -212,3 +212,20 @@ seccompProfile: {type: RuntimeDefault}
   value: {{ . | quote }}
 {{- end }}
 {{- end -}}
+
+{{/* The port of each component's metrics that is always there. */}}
+{{- define "hami.metricsPorts" -}}
+webhook: 9395
+scheduler: 9395
+device-plugin: 9396
+monitor: 9394
+{{- end -}}
+
+{{/* The components that are enabled, a JSON list. */}}
+{{- define "hami.components" -}}
+{{- $components := list -}}
+{{- range list "webhook" "scheduler" "device-plugin" "monitor" -}}
+{{- if (index $.Values (camelcase . | untitle)).enabled }}{{ $components = append $components . }}{{ end -}}
+{{- end -}}
+{{- toJson $components -}}
+{{- end -}}
