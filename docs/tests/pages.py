@@ -18,7 +18,7 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PROGRAMS = frozenset({"helm", "kubectl", "make", "python", "docker", "hami-scheduler", "tox"})
+PROGRAMS = frozenset({"helm", "kubectl", "make", "pip", "python", "docker", "hami-scheduler", "tox"})
 _MARKDOWN = MarkdownIt().enable("table")
 _SLUG = re.compile(r"[^\w\- ]")
 
