@@ -50,6 +50,13 @@ def chart_values() -> frozenset[str]:
 
 
 @cache
+def alerts() -> frozenset[str]:
+    """Return the names of the chart's alerts."""
+    groups = yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"]
+    return frozenset(rule["alert"] for group in groups for rule in group["rules"])
+
+
+@cache
 def chart_text() -> str:
     """Return the chart's templates in one."""
     return "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))

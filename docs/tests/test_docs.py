@@ -90,8 +90,9 @@ def test_every_key_and_resource_is_one_of_the_contract(page: Page) -> None:
 
 @each_page
 def test_every_reason_is_given_by_a_service(page: Page) -> None:
-    """Reason codes and Events' reasons."""
-    nobody_knows([reason for reason in spans(page, REASON) if not sources.is_said(reason)])
+    """Reason codes, Events' reasons and alerts."""
+    known = sources.alerts()
+    nobody_knows([reason for reason in spans(page, REASON) if reason not in known and not sources.is_said(reason)])
 
 
 @each_page
@@ -219,11 +220,13 @@ def test_every_way_to_a_certificate_is_described() -> None:
     assert sorted(modes) == sorted(re.findall(r"^\| `([a-z-]+)`", section, re.MULTILINE))
 
 
-def test_every_reason_is_explained() -> None:
-    """Each code that can stand in an Event has its row."""
-    rows = re.findall(r"^\| `([^`]+)`", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+def test_every_reason_and_alert_is_explained() -> None:
+    """Each code that can stand in an Event has its row, and so has each alert of the chart."""
+    cells = re.findall(r"^\| (`[^|]+) \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    explained = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
-    assert set() == {reason.value for reason in Reason} - set(rows)
+    assert set() == {reason.value for reason in Reason} - explained
+    assert set() == sources.alerts() - explained
 
 
 def test_decoding_as_shown_works() -> None:
