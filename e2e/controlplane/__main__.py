@@ -52,8 +52,11 @@ def _up(args: argparse.Namespace) -> None:
 
 
 def _status(args: argparse.Namespace) -> None:
-    for machine, part, pid, is_well in ControlPlane(args.folder, args.kubernetes).status():
-        print(f"{machine:12} {part:24} {pid or '-':>8}  {'runs' if is_well else 'ended'}")
+    rows = ControlPlane(args.folder, args.kubernetes).status()
+    if not rows:
+        print(f"no cluster in {args.folder}")
+    for machine, part, pid, health in rows:
+        print(f"{machine:12} {part:24} {pid or '-':>8}  {health}")
 
 
 def _down(args: argparse.Namespace) -> None:

@@ -78,6 +78,11 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] =
     return _linked(cache() / f"bin-{kubernetes}-{key.hexdigest()[:12]}", programs)
 
 
+def helm(step: Callable[[str], None] = lambda _: None) -> Path:
+    """Return a folder with Helm alone, built if need be. Raises: BuildError."""
+    return made(_HELM, step)
+
+
 def made(product: Product, step: Callable[[str], None]) -> Path:
     """Return the folder of what *product* makes; one run at a time builds, others wait for it. Raises: BuildError."""
     place = cache() / f"{product.name}-{_key(product)}"

@@ -30,6 +30,12 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
+def join_network(pid: int) -> None:
+    """Move this thread, and what it starts from now on, into the network of process *pid*."""
+    with Path(f"/proc/{pid}/ns/net").open("rb") as network:
+        _check(_libc.setns(network.fileno(), CLONE_NEWNET), "setns")
+
+
 def mount(source: str | Path, target: str | Path, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Mount *source* at *target*; empty *kind* and *options* mean none."""
     arguments = [os.fsencode(text) or None for text in (source, target, kind)]

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from typing import Any
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 """Where an archive's index says what an image is called, the fullest first."""
+
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 @dataclass(frozen=True)
@@ -29,44 +33,19 @@ class Named:
     """Of what the index names, `sha256:...`."""
 
 
-def pack(archive: Path, name: str, files: Mapping[str, Path], entrypoint: Sequence[str]) -> None:
-    """Write the image *name* to *archive*: *files*, executable, by their path in the image, and what it runs."""
-    layer = archive.with_name(archive.name + ".layer")
-    draft = archive.with_name(archive.name + ".new")
-    try:
-        _write_layer(layer, files)
-        digest = "sha256:" + _sha256(layer)
-        architecture = ARCHITECTURES[os.uname().machine]
-        config = {
-            "architecture": architecture,
-            "os": "linux",
-            "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [digest]},
-        }
-        with tarfile.open(draft, "w", format=tarfile.GNU_FORMAT) as tar:
-            _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
-            manifest: dict[str, Any] = {
-                "schemaVersion": 2,
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "config": _blob(tar, "application/vnd.oci.image.config.v1+json", config),
-                "layers": [
-                    {
-                        "mediaType": "application/vnd.oci.image.layer.v1.tar",
-                        "digest": digest,
-                        "size": layer.stat().st_size,
-                    }
-                ],
-            }
-            tar.add(layer, _blob_path(digest), filter=_reproducible)
-            described = _blob(tar, manifest["mediaType"], manifest)
-            described["platform"] = {"architecture": architecture, "os": "linux"}
-            described["annotations"] = dict.fromkeys(NAME_ANNOTATIONS, name)
-            index = {"schemaVersion": 2, "manifests": [described]}
-            _add(tar, "index.json", json.dumps(index).encode())
-        draft.rename(archive)
-    finally:
-        layer.unlink(missing_ok=True)
-        draft.unlink(missing_ok=True)
+def packed(archive: Path, name: str, files: Mapping[str, Path], entrypoint: Sequence[str]) -> Path:
+    """
+    Return *archive*, and make it if it is not there: the image *name*.
+
+    It holds *files*, all executable, by their path in the image, and runs *entrypoint*.
+    """
+    if not archive.exists():
+        with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".pack-") as draft:
+            layer = Path(draft, "layer.tar")
+            _write_layer(layer, files)
+            _write_archive(Path(draft, "image.tar"), name, layer, entrypoint)
+            Path(draft, "image.tar").rename(archive)
+    return archive
 
 
 def images(archive: Path) -> list[Named]:
@@ -86,6 +65,28 @@ def images(archive: Path) -> list[Named]:
             raise ValueError(f"{archive}: image {manifest['digest']} has none of the annotations {NAME_ANNOTATIONS}")
         found.append(Named(name, manifest["digest"]))
     return found
+
+
+def _write_archive(archive: Path, name: str, layer: Path, entrypoint: Sequence[str]) -> None:
+    digest = "sha256:" + _sha256(layer)
+    platform = {"architecture": ARCHITECTURES[os.uname().machine], "os": "linux"}
+    config = {
+        **platform,
+        "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [digest]},
+    }
+    with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
+        _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
+        tar.add(layer, _blob_path(digest), filter=_reproducible)
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": _blob(tar, "application/vnd.oci.image.config.v1+json", config),
+            "layers": [{"mediaType": _LAYER, "digest": digest, "size": layer.stat().st_size}],
+        }
+        described = _blob(tar, _MANIFEST, manifest)
+        described |= {"platform": platform, "annotations": dict.fromkeys(NAME_ANNOTATIONS, name)}
+        _add(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": [described]}).encode())
 
 
 def _write_layer(path: Path, files: Mapping[str, Path]) -> None:

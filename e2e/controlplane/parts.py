@@ -10,14 +10,14 @@ docs/cri/config.md.
 import json
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
-from controlplane import network
+from controlplane import build, network
 from controlplane.machine import PACKAGES, Machine, Service
 from controlplane.pki import AUTHORITY, Authority
+from hardware import FakeNode
 
 API_PORT = 6443
 INSIDE = f"https://{network.CONTROL_ADDRESS}:{API_PORT}"
@@ -40,6 +40,11 @@ _LIBRARIES = "/run/nvidia/driver"
 _HARDWARE = "/run/nvidia/hardware"
 _AUDIT_FILE_MIB = 2048
 """The audit log is to stay one file: a reader follows it."""
+
+
+def scheduler_image(kubernetes: str) -> str:
+    """Return what kube-scheduler's image is called, for a chart that runs one."""
+    return f"localhost/kube-scheduler:{build.KUBERNETES[kubernetes]}"
 
 
 def issue_control(pki: Authority) -> None:
@@ -137,10 +142,10 @@ def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Servi
     )
 
 
-def relay(environment: Mapping[str, str]) -> Service:
+def relay() -> Service:
     """Return the way from this machine to the API server."""
     argv = (sys.executable, "-m", "controlplane.relay", f"127.0.0.1:{API_PORT}")
-    return Service("relay", argv, {"PYTHONPATH": str(PACKAGES), **environment})
+    return Service("relay", argv, {"PYTHONPATH": str(PACKAGES)})
 
 
 def containerd(binaries: Path, machine: Machine, index: int) -> Service:
@@ -209,20 +214,16 @@ runtime_type = "io.containerd.runc.v2"
 """
 
 
-def install_driver(machine: Machine, driver: Path) -> Path:
-    """
-    Give the node its driver, a copy of the libraries in *driver*; return where its hardware is to be described.
-
-    Both lie on what a boot empties, so this comes after each.
-    """
-    shutil.copytree(driver, machine.path(_LIBRARIES), dirs_exist_ok=True)
-    hardware = machine.path(_HARDWARE)
-    hardware.mkdir(exist_ok=True)
-    # A process of any user keeps the driver's state there.
-    hardware.chmod(0o777)
+def install_driver(machine: Machine, driver: Path, hardware: FakeNode) -> None:
+    """Give a node that has just booted its driver: a copy of the libraries in *driver*, and its *hardware*."""
     configured = machine.path("/run/nvidia/container-runtime.json")
-    configured.write_text(json.dumps({"libraries": _LIBRARIES, "hardware": _HARDWARE}))
-    return hardware
+    if configured.exists():
+        return
+    shutil.copytree(driver, machine.path(_LIBRARIES), dirs_exist_ok=True)
+    hardware.write_hardware(machine.path(_HARDWARE))
+    # A process of any user keeps the driver's state there.
+    machine.path(_HARDWARE).chmod(0o777)
+    _write(configured, json.dumps({"libraries": _LIBRARIES, "hardware": _HARDWARE}))
 
 
 def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Service:

@@ -1,0 +1,62 @@
+"""
+The API server, asked by the administrator, one blocking question at a time.
+
+Owns no state but where the kubeconfig is. Neighbour: `minicluster.client` speaks the protocol.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from minicluster.client import ApiError, Client, Object
+
+RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
+
+
+class Administrator:
+    """Who may do everything. Methods raise ApiError, and must not be called within an event loop."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+
+    def is_node_ready(self, name: str) -> bool:
+        """Return whether the Node's condition Ready is true."""
+        found = self.get(f"/api/v1/nodes/{name}") or {}
+        conditions = found.get("status", {}).get("conditions", ())
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def takes_pods(self) -> bool:
+        """Return whether there is the service account that every Pod of the default namespace bears."""
+        return self.get("/api/v1/namespaces/default/serviceaccounts/default") is not None
+
+    def ensure_runtime_class(self) -> None:
+        """Make the RuntimeClass `nvidia`, for Pods that name it."""
+        if self.get("/apis/node.k8s.io/v1/runtimeclasses/nvidia") is None:
+            self._call("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+
+    def delete_node(self, name: str) -> None:
+        """Delete the Node, if there is one."""
+        if self.get(f"/api/v1/nodes/{name}") is not None:
+            self._call("DELETE", f"/api/v1/nodes/{name}")
+
+    def get(self, path: str) -> Object | None:
+        """Return an object, None if there is none."""
+        try:
+            found: Object = self._call("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        async def send() -> Any:
+            async with Client.from_kubeconfig(self._kubeconfig, "controlplane") as client:
+                return await client.request(method, path, body)
+
+        return asyncio.run(send())
