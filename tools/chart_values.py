@@ -240,7 +240,8 @@ def _targets(aliases: Json) -> set[str]:
 
 
 def _load(name: str) -> Json:
-    return typing.cast(Json, yaml.safe_load((CHART / name).read_text(encoding="utf-8")))
+    # By way of JSON: what YAML's anchors repeat becomes a copy each, which may be changed.
+    return typing.cast(Json, json.loads(json.dumps(yaml.safe_load((CHART / name).read_text(encoding="utf-8")))))
 
 
 if __name__ == "__main__":

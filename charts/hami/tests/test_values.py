@@ -1,109 +1,149 @@
-"""The chart's values, its schema and the services say the same."""
+"""
+The values, their schema, their documentation and HAMi's names for them say the same.
+"""
 
-import json
-import re
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
-from hamicommon.config import load_device_config
+from hamicommon.config import NvidiaConfig, load_device_config
 
-CHART = Path(__file__).parents[1]
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-FLAG = re.compile(r"^\s+- (--[a-z_-]+)=", re.MULTILINE)
-ROOT = "values"
+from .chart import ALIASES, CHART, HAMI_VALUES, INSTALLATIONS, SCHEMA, VALUES, Json, at, leaves, nested
 
+sys.path.insert(0, str(CHART.parents[1] / "tools"))
+import chart_values
 
-def resolved(schema):
-    """Return *schema*, or the definition it refers to."""
-    return SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
+OLD_NAMES = {*ALIASES["renamed"], *ALIASES["ignored"], *ALIASES["refused"]}
 
 
-def keys_of_values(values, schema, path=ROOT):
-    """Yield the path of each key in *values*, as deep as *schema* names keys."""
-    properties = resolved(schema).get("properties")
-    if not isinstance(values, dict) or properties is None:
-        return
-    for key, value in values.items():
-        yield f"{path}.{key}"
-        yield from keys_of_values(value, properties.get(key, {}), f"{path}.{key}")
+def described(schema: Json, path: str = "") -> dict[str, Json]:
+    """Return the schema of each value, by its path; an object that lists its properties is only what they are."""
+    found = {}
+    for name, each in schema["properties"].items():
+        if "properties" in each and "default" not in each:
+            found |= described(each, f"{path}{name}.")
+        else:
+            found[f"{path}{name}"] = each
+    return found
 
 
-def keys_of_schema(schema, path=ROOT):
-    """Yield the path of each key that *schema* names."""
-    for key, value in resolved(schema).get("properties", {}).items():
-        yield f"{path}.{key}"
-        yield from keys_of_schema(value, f"{path}.{key}")
-
-
-def open_objects(schema, path=ROOT):
-    """Yield the path of each object in *schema* that names its keys and lets others pass."""
-    schema = resolved(schema)
-    if "properties" in schema and schema.get("additionalProperties", True) is not False:
-        yield path
-    for key, value in schema.get("properties", {}).items():
-        yield from open_objects(value, f"{path}.{key}")
-
-
-def test_schema_knows_every_value():
-    """No value is undocumented, in the defaults or in an example of an installation."""
-    known = set(keys_of_schema(SCHEMA))
-
-    for file in [CHART / "values.yaml", *(CHART / "ci").iterdir()]:
-        given = set(keys_of_values(yaml.safe_load(file.read_text()), SCHEMA))
-        assert set() == given - known, file.name
-
-
-def test_every_value_has_its_default_written_down():
-    """values.yaml is complete, so that it can be read in place of the templates."""
-    optional = {path for path in keys_of_schema(SCHEMA) if path.startswith(f"{ROOT}.global")}
-    optional |= {f"{ROOT}.devicePlugin.nodeConfig.nodeconfig"}
-    optional |= {path for path in keys_of_schema(SCHEMA) if path.endswith((".requests", ".limits"))}
-
-    assert set() == set(keys_of_schema(SCHEMA)) - optional - set(keys_of_values(VALUES, SCHEMA))
-
-
-def test_misspelt_key_is_refused_everywhere():
-    """Each object that names its keys lets no other pass."""
-    assert [] == list(open_objects(SCHEMA))
-
-
-def test_device_config_of_the_defaults_is_one_the_services_read():
-    """What the helper template renders, from the same values."""
-    names = {
-        "resourceCountName": VALUES["resourceName"],
-        "resourceMemoryName": VALUES["resourceMem"],
-        "resourceMemoryPercentageName": VALUES["resourceMemPercentage"],
-        "resourceCoreName": VALUES["resourceCores"],
-        "resourcePriorityName": VALUES["resourcePriority"],
+def named(schema: Json, path: str = "") -> set[str]:
+    """Return the path of each value and of each object of values."""
+    return {
+        found
+        for name, each in schema.get("properties", {}).items()
+        for found in ({f"{path}{name}"} | named(each, f"{path}{name}."))
     }
-    config = load_device_config(yaml.safe_dump({"nvidia": names | VALUES["deviceConfig"]["nvidia"]}))
 
-    assert ("nvidia.com/gpu", 10) == (config.nvidia.resource_count_name, config.nvidia.device_split_count)
+
+VALUES_OF_OURS = {
+    path: schema
+    for path, schema in described(SCHEMA).items()
+    if not any(path == old or path.startswith(f"{old}.") for old in OLD_NAMES)
+}
+
+
+@pytest.mark.parametrize("path", chart_values.generated(), ids=lambda path: path.name)
+def test_generated_file_is_what_its_sources_make_of_it(path: Path) -> None:
+    """`.venv/bin/python tools/chart_values.py` brings it up to date."""
+    assert chart_values.generated()[path] == path.read_text()
+
+
+def test_schema_is_one() -> None:
+    """It keeps to the rules of JSON Schema."""
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("file", [CHART / "values.yaml", *INSTALLATIONS], ids=lambda file: file.stem)
+def test_values_file_keeps_to_the_schema(file: Path) -> None:
+    """The defaults, and what is laid over them in each example."""
+    given = yaml.safe_load(file.read_text()) or {}
+
+    assert [] == [error.message for error in VALIDATOR.iter_errors(given)]
+
+
+def test_every_value_is_explained() -> None:
+    """A value has a meaning in whole sentences, and so has what HAMi calls it."""
+    assert [] == [path for path, each in described(SCHEMA).items() if not each.get("description", "").endswith(".")]
+
+
+def test_every_value_has_its_default_written_down() -> None:
+    """values.yaml is complete; limits that are not set have none."""
+    inner = (".requests", ".limits", ".claims", ".maxSurge", ".nodeconfig")
+    missing = [path for path in VALUES_OF_OURS if at(VALUES, path) is None and not path.endswith(inner)]
+
+    assert [] == missing
+
+
+def test_objects_take_no_other_keys() -> None:
+    """Each object that lists its properties refuses others, but `global`, which other charts share."""
+
+    def open_objects(schema: Json, path: str) -> list[str]:
+        here = [path] if "properties" in schema and schema["additionalProperties"] is not False else []
+        below = [*schema.get("properties", {}).items(), *([("[]", schema["items"])] if "items" in schema else [])]
+        return here + [found for name, each in below for found in open_objects(each, f"{path}.{name}")]
+
+    assert [".global"] == open_objects(SCHEMA, "")
+
+
+def test_device_config_has_the_defaults_of_those_who_read_it() -> None:
+    """What values.yaml says and what the services take an absent key for is one."""
+    name = {"resourceCountName": VALUES["resourceName"]}
+    config = load_device_config(yaml.safe_dump({"nvidia": name | VALUES["deviceConfig"]["nvidia"]}))
+
+    assert NvidiaConfig(resource_count_name="nvidia.com/gpu") == config.nvidia
     assert () == config.warnings
-    helper = (CHART / "templates/_helpers.tpl").read_text()
-    assert all(f"  {key}: {{{{" in helper for key in names)
+
+
+def test_every_value_of_hami_is_known() -> None:
+    """Under its own name here, or by a row of the table."""
+    known = named(SCHEMA)
+    unknown = [
+        path
+        for path in (".".join(names) for names, _ in leaves(HAMI_VALUES))
+        if not any(path == name or path.startswith(f"{name}.") for name in known)
+    ]
+
+    assert [] == unknown
+
+
+def test_old_names_stand_for_values_there_are() -> None:
+    """Neither the old name of a row nor the new one is made up."""
+    hami = {".".join(names) for names, _ in leaves(HAMI_VALUES)}
+    made_up = [
+        old
+        for old in [*OLD_NAMES, *ALIASES["replaced"]]
+        if not any(path == old or path.startswith(f"{old}.") for path in hami)
+    ]
+
+    assert ["scheduler.admissionWebhook.objectSelector.matchLabels"] == made_up
+    assert set() == {row["to"] for row in ALIASES["renamed"].values()} - named(SCHEMA)
 
 
 @pytest.mark.parametrize(
-    ("folder", "file", "program"),
+    ("path", "value", "message"),
     [
-        ("webhook", "deployment.yaml", "hami-webhook"),
-        ("scheduler", "deployment.yaml", "hami-scheduler"),
-        ("device-plugin", "daemonset.yaml", "hami-device-plugin"),
-        ("monitor", "daemonset.yaml", "hami-monitor"),
+        ("scheduler.replica", 2, "Additional properties are not allowed ('replica' was unexpected)"),
+        ("webhook.tls.mode", "auto", "'auto' is not one of ['self', 'cert-manager', 'given']"),
+        ("webhook.replicas", 0, "0 is less than the minimum of 1"),
+        ("legacyMetrics", "false", "'false' is not of type 'boolean'"),
+        ("scheduler.overwriteEnv", "no", "'no' is not one of [True, False, 'true', 'false', '', None]"),
+        ("devicePlugin.deviceSplitCount", 0, "0 is less than the minimum of 1"),
+        ("deviceConfig.nvidia.defaultCores", 101, "101 is greater than the maximum of 100"),
+        ("deviceConfig.nvidia.deviceSplitcount", 4, "('deviceSplitcount' was unexpected)"),
+        ("devicePlugin.nodeConfig.nodeconfig", [{"devicesplitcount": 4}], "'name' is a required property"),
+        ("hookPath", "usr/local/", "does not match"),
+        ("monitor.service.type", "NodePort", "('type' was unexpected)"),
+        ("wireVersion", "2.3", "does not match"),
     ],
 )
-def test_service_knows_every_flag_the_chart_passes(folder, file, program):
-    """A flag that was renamed in a service is noticed here, not on a cluster."""
-    passed = set(FLAG.findall((CHART / "templates" / folder / file).read_text())) - {"--config"}
-    shown = subprocess.run(
-        [Path(sys.executable).with_name(program), "--help"], capture_output=True, text=True, check=True
-    ).stdout
+def test_wrong_value_is_refused(path: str, value: Any, message: str) -> None:
+    """Before anything is rendered, and in words that name it."""
+    (error,) = VALIDATOR.iter_errors(nested(path, value))
 
-    assert passed
-    assert set() == passed - set(re.findall(r"--[a-z_-]+", shown))
+    assert message in error.message

@@ -47,7 +47,9 @@ class MigProfileRule:
     """Which MIG profiles may be cut from some models."""
 
     models: tuple[str, ...] = key("models", ())
+    """As the driver names them."""
     profiles: tuple[str, ...] = key("profiles", (), check=_mig_profile)
+    """As 1g.10gb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +66,31 @@ class NvidiaConfig:
     default_memory_mib: int = key("defaultMemory", 0, least=0, most=INT32_MAX)
     """What a request without memory gets; 0 is the whole device. `memory_factor` does not apply."""
     default_core_percent: int = key("defaultCores", 0, least=0, most=100)
+    """Percent for a request that says nothing of its time."""
     default_device_count: int = key("defaultGPUNum", 1, least=0, most=INT32_MAX)
     """Devices of a request that names only memory or cores; 0 leaves such a request unmanaged."""
     memory_factor: int = key("memoryFactor", 1, least=0, most=INT32_MAX)
     """MiB per unit of requested memory; 0 counts as 1."""
     disable_core_limit: bool = key("disableCoreLimit", False)
+    """Hold no limit on time, on any Node."""
     gpu_core_policy: str = key("gpuCorePolicy", "default", choices=("default", "force", "disable", ""))
+    """When the limit on time holds: `default` beside others, `force` always, `disable` never."""
     runtime_class_name: str = key("runtimeClassName", "")
+    """RuntimeClass of Pods with a share that name none."""
     mig_profile_allowlist: tuple[MigProfileRule, ...] = key("migProfileAllowlist", ())
+    """MIG profiles that may be cut, by model."""
     device_split_count: int = key("deviceSplitCount", 10, least=1, most=INT32_MAX)
+    """Containers that may share one device."""
     device_memory_scaling: float = key("deviceMemoryScaling", 1.0, least=1e-6, most=1000)
+    """How many times the memory a device has is offered."""
     device_core_scaling: float = key("deviceCoreScaling", 1.0, least=1e-6, most=1000)
+    """How many times the time a device has is offered."""
     pre_configured_device_memory_mib: int = key("preConfiguredDeviceMemory", 0, least=0, most=INT32_MAX)
     """Memory of a device whose driver cannot tell; 0: none known."""
     lib_cuda_log_level: int = key("libCudaLogLevel", 1, least=0, most=9, quoted_number=True)
+    """What the library prints: 0 errors only, 4 everything."""
     enable_numa_topology: bool = key("enableNumaTopology", False)
+    """Tell the kubelet the devices' NUMA nodes."""
 
 
 @dataclass(frozen=True, slots=True)

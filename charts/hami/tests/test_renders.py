@@ -1,0 +1,98 @@
+"""
+What the chart renders: reviewed as text for each example in `ci/`, and valid for each Kubernetes it supports.
+"""
+
+import functools
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+
+from .chart import CHART, INSTALLATIONS, KUBERNETES, Refused, needs_helm, objects, run, text
+
+pytestmark = needs_helm
+
+GOLDEN = Path(__file__).parent / "golden"
+MINORS = ["1.31", "1.32", "1.33", "1.34", "1.35", "1.36"]
+OTHERS = {
+    "cert-manager.io/v1": {
+        "Issuer": lambda spec: spec == {"selfSigned": {}},
+        "Certificate": lambda spec: {"secretName", "dnsNames", "issuerRef"} == set(spec),
+    },
+    "monitoring.coreos.com/v1": {
+        "PodMonitor": lambda spec: {"selector", "podMetricsEndpoints"} == set(spec),
+        "PrometheusRule": lambda spec: all(
+            {"alert", "expr", "labels", "annotations"} <= set(rule) for group in spec["groups"] for rule in group["rules"]
+        ),
+    },
+}
+"""Kinds that Kubernetes does not bring, and what must be true of their spec."""
+
+# The definitions are read anew for each object otherwise, which takes longer than validating against them.
+kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
+
+
+@pytest.fixture(params=INSTALLATIONS, ids=lambda file: file.name.removesuffix("-values.yaml"))
+def installation(request: pytest.FixtureRequest) -> Path:
+    """An example of a values file."""
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_lint_has_nothing_to_say(installation: Path) -> None:
+    """Warnings count."""
+    run("lint", "--strict", "--kube-version", KUBERNETES, "--values", str(installation), str(CHART))
+
+
+def test_render_is_the_reviewed_one(installation: Path, request: pytest.FixtureRequest) -> None:
+    """A change of a template shows what it does; `.venv/bin/pytest charts --write-golden` takes it over."""
+    golden = GOLDEN / installation.name.replace("-values", "")
+    rendered = text("--values", str(installation))
+    if request.config.getoption("--write-golden"):
+        golden.write_text(rendered)
+
+    assert golden.read_text() == rendered
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_every_object_is_one_that_kubernetes_knows(installation: Path, minor: str) -> None:
+    """No field is misspelt and none has gone, by the API's own schema."""
+    for each in objects("--values", str(installation), kubernetes=f"{minor}.0"):
+        checks = OTHERS.get(each["apiVersion"])
+        if checks is None:
+            kubernetes_validate.validate(each, minor, strict=True)
+        else:
+            assert checks[each["kind"]](each["spec"]), each
+
+
+def test_older_kubernetes_is_refused() -> None:
+    """1.30 has no kube-scheduler with /livez."""
+    with pytest.raises(Refused, match=r"requires kubeVersion: >=1\.31"):
+        text(kubernetes="1.30.0")
+
+
+def test_no_two_objects_are_one(installation: Path) -> None:
+    """What is rendered twice would be applied once."""
+    names = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects("--values", str(installation))]
+
+    assert sorted(set(names), key=str) == sorted(names, key=str)
+
+
+def test_every_template_reads_values_by_our_names() -> None:
+    """Each file begins by translating HAMi's names, for Helm promises no order."""
+    templates = [*CHART.rglob("templates/**/*.yaml"), CHART / "templates/NOTES.txt"]
+
+    assert [] == [t.name for t in templates if not t.read_text().startswith('{{- include "hami.translate" . }}\n')]
+
+
+def test_long_names_stay_within_what_kubernetes_takes() -> None:
+    """A Service's name is a DNS label, and those of workloads go on in their Pods'."""
+    rendered = [each for each in objects(release="r" * 53) if each["kind"] in {"Service", "Deployment", "DaemonSet"}]
+
+    assert max(len(each["metadata"]["name"]) for each in rendered) <= 63
+
+
+def test_release_of_another_name_says_what_it_is() -> None:
+    """As HAMi's chart names things: the release, and `hami` where it does not say so itself."""
+    deployments = [each["metadata"]["name"] for each in objects(release="gpu") if each["kind"] == "Deployment"]
+
+    assert ["gpu-hami-scheduler", "gpu-hami-webhook"] == sorted(deployments)
