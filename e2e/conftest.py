@@ -28,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Say which cluster the tests run on."""
     parser.addoption("--cluster", choices=("embedded", "real"), default="embedded", help="the Kubernetes to test on")
     parser.addoption("--kubernetes", help="minor version of the real one, such as 1.34")
+    parser.addoption("--keep", action="store_true", help="leave the real one up, for the next run to find")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,7 +57,8 @@ async def real_cluster(request: pytest.FixtureRequest) -> AsyncIterator["RealClu
         return
     import real  # what it takes to run a real cluster concerns only those who want one
 
-    async with real.running(request.config.getoption("--kubernetes"), TWO_NODES) as cluster:
+    minor, is_kept = request.config.getoption("--kubernetes"), request.config.getoption("--keep")
+    async with real.running(minor, TWO_NODES, is_kept=is_kept) as cluster:
         yield cluster
 
 

@@ -102,12 +102,7 @@ async def look(cluster: Cluster) -> View:
     nodes, _ = await cluster.api.list("/api/v1/nodes")
     pods, _ = await cluster.api.list("/api/v1/pods")
     events, _ = await cluster.api.list("/api/v1/events")
-    running = {
-        (pod["metadata"]["uid"], status["name"]): pod
-        for pod in pods
-        for status in pod["status"].get("containerStatuses", [])
-        if "running" in status.get("state", {})
-    }
+    running = running_containers(pods)
     return View(
         nodes,
         pods,
@@ -121,6 +116,16 @@ async def look(cluster: Cluster) -> View:
             for content in regions(cluster.hook_folder(pod["spec"]["nodeName"]), *key)
         },
     )
+
+
+def running_containers(pods: list[Object]) -> dict[tuple[str, str], Object]:
+    """Return the Pod of every running container, by Pod UID and container; init containers left out."""
+    return {
+        (pod["metadata"]["uid"], status["name"]): pod
+        for pod in pods
+        for status in pod["status"].get("containerStatuses", [])
+        if "running" in status.get("state", {})
+    }
 
 
 def regions(hook: Path, pod_uid: str, container: str) -> list[bytes]:
@@ -311,5 +316,6 @@ async def check(cluster: Cluster) -> None:
 
 
 async def environments_of(cluster: Cluster) -> dict[tuple[str, str], dict[str, str]]:
-    """Return what I6 compares: the environment of every running container, by Pod UID and container."""
-    return (await look(cluster)).environments
+    """Return what I6 compares: the environment of the namespace's running containers, by Pod UID and container."""
+    pods, _ = await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods")
+    return {key: cluster.environment(pod, key[1]) for key, pod in running_containers(pods).items()}

@@ -10,22 +10,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from controlplane.build import DEFAULT_MINOR
-from controlplane.cluster import ControlPlane
-
 from cluster import ROOT, Cluster, Requests, Settings, eventually
+from controlplane.build import DEFAULT_KUBERNETES
+from controlplane.cluster import ControlPlane
 from hardware import TWO_NODES, FakeNode
 from minicluster.client import ApiError, Client, Object
 from processes import environment
 
-__all__ = ["DEFAULT_MINOR", "RealCluster", "running"]
-
 FOLDER = Path("/var/tmp/hami-e2e")
 IMAGES = ROOT / "build/images"
+PREVIOUS_TAG = "previous"
+"""Of the images built from the commit before this one, in a folder of that name below `IMAGES`."""
 CHART = ROOT / "charts/hami"
 HAMI = "hami"
 """The release and its namespace."""
@@ -55,19 +54,14 @@ class RealCluster(Cluster):
 
     # --- the release -----------------------------------------------------------------------------------------------
 
-    async def deploy(self, settings: Settings | None = None, **values: str) -> None:
-        """
-        Install or upgrade the release, and wait until every Node offers devices.
-
-        *values* are further values of the chart, their dots written as two underscores.
-        """
+    async def deploy(self, settings: Settings | None = None, values: Mapping[str, str] | None = None) -> None:
+        """Install or upgrade the release with *values* of the chart, and wait until every Node offers devices."""
         settings = settings or Settings()
-        named = {name.replace("__", "."): value for name, value in values.items()}
         given = {
             **VALUES,
             "wireVersion": settings.wire_version,
             "devicePlugin.allocation": settings.allocation,
-            **named,
+            **(values or {}),
         }
         flags = [f"--set-string={name}={value}" for name, value in given.items()]
         await asyncio.to_thread(
@@ -77,6 +71,11 @@ class RealCluster(Cluster):
         )
         for node in self.nodes:
             await self.node_ready(node.name, DEPLOY_SECONDS)
+
+    async def roll(self, workload: str) -> None:
+        """Restart a workload (`deployment/hami-webhook`) Pod by Pod, and wait until that is done."""
+        for verb in ("restart", "status"):
+            await asyncio.to_thread(self.control_plane.kubectl, "rollout", verb, workload, f"--namespace={HAMI}")
 
     @asynccontextmanager
     async def reshaped(
@@ -108,7 +107,7 @@ class RealCluster(Cluster):
     async def kill(self, part: str) -> None:
         """End the processes of a part, in whichever containers they are."""
         if part == "apiserver":
-            self.control_plane.kill("kube-apiserver")
+            self.control_plane.control.kill_service("kube-apiserver")
         elif part.startswith("kubelet-"):
             self.control_plane.node(part.removeprefix("kubelet-")).kill_kubelet()
         else:
@@ -119,7 +118,7 @@ class RealCluster(Cluster):
     async def restart(self, part: str) -> None:
         """Start a process again; a container is started by its kubelet, and here only waited for."""
         if part == "apiserver":
-            await asyncio.to_thread(self.control_plane.start, "kube-apiserver")
+            await asyncio.to_thread(self.control_plane.control.serve_again)
             await eventually(lambda: self.api.get("/version"), "the API server answers", 60)
         elif part.startswith("kubelet-"):
             node = part.removeprefix("kubelet-")
@@ -168,7 +167,7 @@ class RealCluster(Cluster):
 
     def _pid(self, pod: Object, status: Object) -> int:
         node = self.control_plane.node(pod["spec"]["nodeName"])
-        return node.container_pid(status["containerID"].partition("://")[2])
+        return node.container_pid(status["containerID"])
 
     # --- what tests ask --------------------------------------------------------------------------------------------
 
@@ -239,16 +238,19 @@ def _entries(log: str) -> Iterator[Object]:
 
 
 @asynccontextmanager
-async def running(minor: str, nodes: tuple[FakeNode, ...] = TWO_NODES) -> AsyncIterator[RealCluster]:
-    """The cluster for the length of a block: brought up, images loaded, release installed; taken down afterwards."""
-    control_plane = ControlPlane(FOLDER, minor)
+async def running(
+    kubernetes: str | None = None, nodes: tuple[FakeNode, ...] = TWO_NODES, *, is_kept: bool = False
+) -> AsyncIterator[RealCluster]:
+    """The cluster for the length of a block: brought up, images loaded, release installed; down again unless kept."""
+    control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, outlives_us=is_kept)
     try:
         await asyncio.to_thread(control_plane.up, nodes, print)
-        for archive in sorted(IMAGES.glob("*.tar")):
+        for archive in sorted(IMAGES.glob("**/*.tar")):
             await asyncio.to_thread(control_plane.load_image, archive)
         cluster = RealCluster(control_plane, nodes)
         await cluster.deploy()
         yield cluster
         await cluster.api.close()
     finally:
-        await asyncio.to_thread(control_plane.down)
+        if not is_kept:
+            await asyncio.to_thread(control_plane.down)

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from cluster import Cluster, eventually
+from cluster import Cluster
 from invariants import environments_of
+from load import kept_running
 from manifests import a_pod
-from minicluster.client import ApiError
 
 SERVICES = (
     *("webhook", "scheduler", "plugin-node-a", "plugin-node-b", "monitor-node-a"),
@@ -17,30 +17,6 @@ SERVICES = (
 )
 PODS = 6
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
-
-
-async def kept_running(cluster: Cluster, name: str) -> None:
-    """
-    Do what a controller does: create the Pod, and replace it if its kubelet refused it, until it runs.
-
-    A kubelet whose device plugin is away refuses new Pods for good (`UnexpectedAdmissionError`); replacing them is the
-    controller's part.
-    """
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"
-
-    async def runs() -> bool:
-        try:
-            pod = await cluster.pod(name)
-        except ApiError as error:
-            if error.status == 404:
-                await cluster.create(a_pod(name, gpu=1, gpumem=1500, gpucores=10))
-            return False
-        if pod["status"]["phase"] == "Failed":
-            assert pod["status"].get("reason") == "UnexpectedAdmissionError", pod["status"]
-            await cluster.api.delete(path, 0)
-        return bool(pod["status"]["phase"] == "Running")
-
-    await eventually(runs, f"{name} runs", 30)
 
 
 @pytest.mark.parametrize("moment_seconds", MOMENTS_SECONDS)

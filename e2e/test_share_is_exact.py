@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster import ROOT, Cluster
+from cluster import ROOT, Cluster, eventually
 from hamicommon.model import Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from manifests import SLEEP, a_container, a_pod
@@ -41,6 +41,19 @@ async def test_container_sees_its_share_as_the_size_of_the_device(cluster: Clust
     line = await cluster.log_line("allocated", "p")
 
     assert "allocated 1000 MiB of 3000 MiB visible" == line
+
+
+async def test_container_loads_the_library_without_asking_for_it(cluster: Cluster) -> None:
+    """The linker's preload file names it, inside the container only."""
+    show = "cat /etc/ld.so.preload; grep -m 1 -o '[^ ]*libvgpu[^ ]*' /proc/self/maps; sleep infinity"
+    await cluster.create(a_pod("p", command=("sh", "-c", show), gpu=1, gpumem=3000))
+
+    named = await cluster.log_line("/libvgpu.so", "p")
+
+    async def mapped() -> bool:
+        return named in (await cluster.log("p")).splitlines()[1:]
+
+    await eventually(mapped, f"{named} is mapped")
 
 
 async def test_allocation_beyond_the_share_is_refused_and_the_neighbour_goes_on(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ machines' own: clusters of different folders live side by side.
 Neighbours: `parts` says what programs are told, `machine` runs them, `node` is what a test does to one.
 """
 
+import datetime
 import hashlib
 import os
 import shutil
@@ -166,6 +167,11 @@ class ControlPlane:
             self._remember(self._record.without(name))
             self._api.delete_node(name)
 
+    def heal(self) -> None:
+        """Start what has ended of any machine."""
+        for machine in self._machines():
+            machine.serve_again()
+
     def load_image(self, archive: Path, node: str | None = None) -> None:
         """Import an OCI archive into *node*, or all, unless its images are there already."""
         nodes = self._nodes.values() if node is None else [self._nodes[node]]
@@ -207,7 +213,7 @@ class ControlPlane:
 
     def _bring_up(self, step: Callable[[str], None]) -> None:
         """Start control machine and nodes at once, and each part as soon as what it needs is there."""
-        control, pki = self._control(), Authority(self.folder / "pki")
+        control, pki = self.control, Authority(self.folder / "pki")
         nodes = list(self._nodes.values())
         parts.issue_control(pki)
         pki.kubeconfig("admin", f"https://127.0.0.1:{self._record.port}", self.kubeconfig)
@@ -246,16 +252,17 @@ class ControlPlane:
         ]
 
     def _boot(self, node: Node) -> None:
-        """Start all of a node whose cluster is up, and wait until it is Ready."""
+        """Start all of a node whose cluster is up, and wait until it says it is Ready, now and not before."""
+        began = datetime.datetime.now(datetime.UTC)
         self._start_runtime(node)
         for archive in self._archives():
             node.load(archive)
         self._start_kubelet(node)
-        self._until_ready(node)
+        self._until_ready(node, began)
 
     def _start_runtime(self, node: Node) -> None:
         """Start the node's machine if it is off, join it to the network, and start containerd."""
-        machine, control = node.machine, self._control().pid
+        machine, control = node.machine, self.control.pid
         machine.start()
         assert machine.pid is not None
         assert control is not None
@@ -310,7 +317,9 @@ class ControlPlane:
             for name, member in record.nodes.items()
         }
 
-    def _control(self) -> Machine:
+    @property
+    def control(self) -> Machine:
+        """The machine of etcd, API server, controllers and scheduler."""
         return self._machine(CONTROL, listen={"relay": ("127.0.0.1", self._record.port)})
 
     def _machine(self, name: str, kept: tuple[str, ...] = (), listen: Mapping[str, Any] | None = None) -> Machine:
@@ -321,7 +330,7 @@ class ControlPlane:
         return Machine(folder, Description(name, cgroup, str(self._binaries), kept, visible, listen or {}))
 
     def _machines(self) -> list[Machine]:
-        return [self._control(), *(node.machine for node in self._nodes.values())]
+        return [self.control, *(node.machine for node in self._nodes.values())]
 
     def _machines_on_disk(self) -> list[Machine]:
         """Return every machine the folder tells of, whoever made it."""
@@ -330,8 +339,8 @@ class ControlPlane:
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    def _until_ready(self, node: Node) -> None:
-        self._until(partial(self._api.is_node_ready, node.name), f"{node.name} is Ready", node.machine)
+    def _until_ready(self, node: Node, *since: datetime.datetime) -> None:
+        self._until(partial(self._api.is_node_ready, node.name, *since), f"{node.name} is Ready", node.machine)
 
     def _is_api_ready(self) -> bool:
         try:

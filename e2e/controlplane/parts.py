@@ -259,6 +259,9 @@ def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Ser
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
         "eventRecordQPS": 0,
+        # What a test kills again and again is to come back as if it were the first time.
+        "featureGates": {"KubeletCrashLoopBackOffMax": True},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         # The disk and memory are this machine's, and how full they are is not the cluster's affair.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,

@@ -1,0 +1,168 @@
+"""
+What the pages tell people to do on a cluster does what they say, command by command, as it is written there.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster import ROOT, eventually
+from controlplane.build import binaries
+from documented import Document
+from hamicommon.wire import keys
+from manifests import a_pod
+from real import HAMI, RealCluster
+from residents import running, settle
+
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
+
+SERVICES = {"webhook": "webhook", "scheduler": "scheduler", "device-plugin": "devicePlugin", "monitor": "monitor"}
+"""What a page calls a service, and what the chart does."""
+PREDECESSOR = "kube-system"
+"""The namespace of the release that plays HAMi's part."""
+DOCUMENT_SECONDS = 240
+
+
+class Reader:
+    """Somebody with a checkout and the cluster, who does what a page says."""
+
+    def __init__(self, cluster: RealCluster, page: str, checkout: Path, **variables: str) -> None:
+        self.cluster = cluster
+        self._page = Document(ROOT / "docs" / page)
+        self._checkout = checkout
+        path = f"{binaries(cluster.control_plane.kubernetes)}:{os.environ['PATH']}"
+        self._environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path, "REGISTRY": "localhost", **variables}
+
+    async def does(self, name: str) -> str:
+        """Run the block *name* and return what it printed."""
+        run = self._page.run
+        return await asyncio.to_thread(run, name, self._environment, folder=self._checkout, seconds=DOCUMENT_SECONDS)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What a reader has at hand, without what the commands leave in it, and HAMi's values with a registry of here."""
+    for name in ("charts", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    values = yaml.safe_load((ROOT / "charts/hami/ci/hami-2.10-values.yaml").read_text())
+    values["scheduler"]["kubeScheduler"]["image"] |= {"registry": "localhost", "repository": "kube-scheduler"}
+    (tmp_path / "hami-values.yaml").write_text(yaml.safe_dump(values))
+    return tmp_path
+
+
+@asynccontextmanager
+async def without_release(cluster: RealCluster) -> AsyncIterator[None]:
+    """The cluster as a reader finds it, for the length of a block."""
+    helm = cluster.control_plane.helm
+    await asyncio.to_thread(helm, "uninstall", HAMI, f"--namespace={HAMI}", "--wait")
+    try:
+        yield
+    finally:
+        for release, namespace in ((HAMI, HAMI), ("vgpu", HAMI), (HAMI, PREDECESSOR)):
+            await asyncio.to_thread(
+                helm, "uninstall", release, f"--namespace={namespace}", "--wait", "--ignore-not-found"
+            )
+        await cluster.deploy()
+
+
+async def annotations(cluster: RealCluster) -> set[str]:
+    """Return the keys of ours that are left on any Node."""
+    nodes, _ = await cluster.api.list("/api/v1/nodes")
+    return {key for node in nodes for key in node["metadata"].get("annotations", {}) if key.startswith("hami.io/")}
+
+
+async def test_installation_works_as_documented_and_leaves_nothing(cluster: RealCluster, checkout: Path) -> None:
+    """Three commands, a look at what they made, and the way back."""
+    reader = Reader(cluster, "install.md", checkout, NODE=cluster.nodes[0].name)
+    async with without_release(cluster):
+        for step in ("label", "install", "try"):
+            await reader.does(step)
+
+        assert "identity" in await reader.does("see-node")
+        assert "/ 3000 MiB" in await reader.does("see-pod")
+        assert ",NVIDIA,3000,25:;" in await reader.does("see-grant")
+
+        await reader.does("uninstall")
+        configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+        assert ([], set()) == ((await cluster.api.list(configurations))[0], await annotations(cluster))
+
+
+@pytest.mark.parametrize(("version", "seed"), [("2.8", 1), ("2.10", 2)])
+async def test_migration_works_as_documented_in_any_order_and_back(
+    cluster: RealCluster, checkout: Path, version: str, seed: int
+) -> None:
+    """
+    Each service is exchanged by the page's own commands, and no running Pod notices.
+
+    HAMi's part is played by the chart itself, told to write what *version* writes and to allocate under the lock.
+    """
+    choice = random.Random(seed)
+    reader = Reader(cluster, "migrate.md", checkout, WORKLOADS=cluster.namespace, HAMI_VERSION=version)
+    async with without_release(cluster):
+        predecessor = await Predecessor.installed(cluster, version)
+        await settle(cluster)
+        await reader.does("before")
+        await reader.does("begin")
+        for service in choice.sample(list(SERVICES), len(SERVICES)):
+            await predecessor.switch(service, False)
+            await reader.does(f"{service}-on")
+            await reader.does(f"{service}-check")
+            await placed(cluster, f"after-{service}")
+            await reader.does("compare")
+        for service in choice.sample(list(SERVICES), len(SERVICES)):
+            await reader.does(f"{service}-off")
+            await predecessor.switch(service, True)
+            await placed(cluster, f"back-{service}")
+            await reader.does("compare")
+        await reader.does("leave")
+
+        assert keys.NODE_ALLOCATION not in await annotations(cluster)
+        await running(cluster)
+
+
+class Predecessor:
+    """The release that is there before."""
+
+    def __init__(self, cluster: RealCluster, version: str) -> None:
+        self._cluster = cluster
+        self._values = {"image.registry": "localhost", "wireVersion": version, "devicePlugin.allocation": "lock"}
+
+    @classmethod
+    async def installed(cls, cluster: RealCluster, version: str) -> "Predecessor":
+        """Install it, and wait until every Node offers devices."""
+        found = cls(cluster, version)
+        await found._upgrade()
+        for node in cluster.nodes:
+            await cluster.node_ready(node.name, DOCUMENT_SECONDS)
+        return found
+
+    async def switch(self, service: str, is_on: bool) -> None:
+        """Turn one of its services on or off."""
+        self._values[f"{SERVICES[service]}.enabled"] = str(is_on).lower()
+        await self._upgrade()
+
+    async def _upgrade(self) -> None:
+        given = [f"--set={name}={value}" for name, value in self._values.items() if name != "wireVersion"]
+        given.append(f"--set-string=wireVersion={self._values['wireVersion']}")
+        await asyncio.to_thread(
+            self._cluster.control_plane.helm,
+            *("upgrade", "--install", HAMI, str(ROOT / "charts/hami"), f"--namespace={PREDECESSOR}", "--wait", *given),
+        )
+
+
+async def placed(cluster: RealCluster, name: str) -> None:
+    """Let one more Pod run and end: whoever is in charge places it."""
+
+    async def created() -> bool:
+        await cluster.create(a_pod(name, gpu=1, gpumem=1000))
+        return True
+
+    await eventually(created, f"{name} is admitted")
+    await cluster.pod_in_phase(name, "Running", 60)
+    await cluster.delete_pod(name)

@@ -1,0 +1,135 @@
+"""
+What Kubernetes does to Pods of its own accord leaves every share right: eviction, preemption, taints, a power cut.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from cluster import Cluster, NotInTimeError, eventually
+from invariants import ALLOCATED, check
+from manifests import SLEEP, a_container, a_pod
+from minicluster.client import ApiError, Object
+from real import RealCluster
+
+pytestmark = pytest.mark.real_only
+
+ON_A = {"nvidia.com/use-gputype": "A100"}
+REBOOT_SECONDS = 90
+
+
+def a_pod_for_all_of_a(name: str) -> Object:
+    """Return a Pod beside which no other of its kind fits."""
+    return a_pod(name, annotations=ON_A, command=SLEEP, gpu=2, gpumem=40000, gpucores=60)
+
+
+async def gone(cluster: Cluster, name: str) -> None:
+    """Wait until a Pod is gone, or has failed where it is."""
+
+    async def probe() -> bool:
+        try:
+            return bool((await cluster.pod(name))["status"]["phase"] == "Failed")
+        except ApiError as error:
+            return error.status == 404
+
+    await eventually(probe, f"{name} is gone", 60)
+
+
+async def test_evicted_pod_leaves_its_room_to_the_one_that_waits(cluster: RealCluster) -> None:
+    """A drain asks for evictions; what the evicted Pod held is free once it has ended, and not before."""
+    await cluster.create(a_pod_for_all_of_a("resident"))
+    await cluster.pod_in_phase("resident", "Running")
+    await cluster.create(a_pod_for_all_of_a("waits"))
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "resident"}}
+
+    await cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/pods/resident/eviction", eviction)
+
+    await gone(cluster, "resident")
+    await cluster.pod_in_phase("waits", "Running")
+
+
+@asynccontextmanager
+async def priorities(cluster: Cluster) -> AsyncIterator[None]:
+    """Two priority classes, `low` and `high`, for the length of a block."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in (("low", 10), ("high", 1000)):
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        await cluster.api.create(path, {**kind, "metadata": {"name": name}, "value": value})
+    try:
+        yield
+    finally:
+        for name in ("low", "high"):
+            await cluster.api.delete(f"{path}/{name}")
+
+
+def a_pod_with_cpu(name: str, priority: str, milli_cpu: int) -> Object:
+    """Return a Pod that asks for a share and for processors."""
+    container = a_container(command=SLEEP, gpu=1, gpumem=1000)
+    container["resources"]["requests"] = {"cpu": f"{milli_cpu}m"}
+    return a_pod(name, containers=[container], annotations=ON_A, spec={"priorityClassName": priority})
+
+
+async def test_preempting_pod_gets_a_share_and_the_preempted_one_gives_its_back(cluster: RealCluster) -> None:
+    """kube-scheduler makes room on a Node whose processors are taken; the share moves with the Pod."""
+    node = await cluster.api.get("/api/v1/nodes/node-a")
+    most = int(node["status"]["allocatable"]["cpu"]) * 1000 - 700
+    async with priorities(cluster):
+        await cluster.create(a_pod_with_cpu("low", "low", most))
+        await cluster.pod_in_phase("low", "Running")
+
+        await cluster.create(a_pod_with_cpu("high", "high", most))
+
+        high = await cluster.pod_in_phase("high", "Running", timeout_seconds=60)
+        await gone(cluster, "low")
+        assert "node-a" == high["spec"]["nodeName"]
+        await check(cluster)
+        await cluster.delete_all_pods()
+
+
+async def test_pod_that_tolerates_no_taint_is_evicted_and_counted_no_longer(cluster: RealCluster) -> None:
+    """A Node is tainted NoExecute, as for maintenance: its Pod ends, and its share with it."""
+    await cluster.create(a_pod("p", annotations=ON_A, command=SLEEP, gpu=1, gpumem=1000))
+    await cluster.pod_in_phase("p", "Running")
+    taint = {"key": "test/maintenance", "effect": "NoExecute", "value": "now"}
+    await cluster.api.patch("/api/v1/nodes/node-a", {"spec": {"taints": [taint]}})
+    try:
+        await gone(cluster, "p")
+    finally:
+        await cluster.api.patch("/api/v1/nodes/node-a", {"spec": {"taints": None}})
+    await cluster.heal()
+    await cluster.node_ready("node-a", REBOOT_SECONDS)
+
+
+async def test_node_that_lost_its_power_comes_back_with_the_same_shares(cluster: RealCluster) -> None:
+    """Containers, sockets and CDI specs are gone; the Pods are bound, and each is started with what it was granted."""
+    for name, memory_mib in (("first", 1100), ("second", 2200)):
+        await cluster.create(a_pod(name, annotations=ON_A, gpu=1, gpumem=memory_mib))
+        await cluster.pod_in_phase(name, "Running")
+    before = {name: await cluster.pod(name) for name in ("first", "second")}
+
+    await asyncio.to_thread(cluster.control_plane.node("node-a").restart)
+
+    await cluster.node_ready("node-a", REBOOT_SECONDS)
+    for name, memory_mib in (("first", 1100), ("second", 2200)):
+        after = await started_again(cluster, before[name])
+        limit = cluster.environment(after)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+        granted = [pod["metadata"]["annotations"][ALLOCATED] for pod in (before[name], after)]
+        assert f"{memory_mib}m" == limit
+        assert granted[0] == granted[1]
+
+
+async def started_again(cluster: Cluster, before: Object) -> Object:
+    """Wait until a Pod that ran before a power cut runs in another container, and return it."""
+    name = before["metadata"]["name"]
+    first = before["status"]["containerStatuses"][0]["containerID"]
+
+    async def probe() -> Object | None:
+        pod = await cluster.pod_in_phase(name, "Running", timeout_seconds=REBOOT_SECONDS)
+        return pod if pod["status"]["containerStatuses"][0]["containerID"] != first else None
+
+    found = await eventually(probe, f"{name} was started again", REBOOT_SECONDS)
+    if found is None:
+        raise NotInTimeError(f"{name} still runs in {first}")
+    return found

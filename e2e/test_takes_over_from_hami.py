@@ -1,0 +1,37 @@
+"""
+On a cluster that HAMi's annotations describe, the services take over without touching a running Pod.
+"""
+
+import asyncio
+
+import pytest
+
+from cluster import Settings
+from hamicommon.wire import keys
+from manifests import a_pod
+from real import HAMI, RealCluster
+from residents import settle
+
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("version", ["2.8", "2.9", "2.10"])
+async def test_services_take_over_what_hami_left(cluster: RealCluster, version: str) -> None:
+    """
+    Pods placed under HAMi's lock in the forms of *version* go on; their shares are counted, and others fit beside them.
+
+    What HAMi would have written is written by the services here, told to speak as that version; then they are removed
+    and what HAMi does not have is taken off the Nodes.
+    """
+    await cluster.deploy(Settings(wire_version=version, allocation="lock"))
+    residents = await settle(cluster)
+    await asyncio.to_thread(cluster.control_plane.helm, "uninstall", HAMI, f"--namespace={HAMI}", "--wait")
+    for node in cluster.nodes:
+        foreign = {keys.NODE_ALLOCATION: None, "hami.io/node-handshake": "Requesting_2026-01-01 00:00:00"}
+        await cluster.api.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"annotations": foreign}})
+
+    await cluster.deploy()
+
+    await cluster.create(a_pod("beside", gpu=1, gpumem=3000))
+    await cluster.pod_in_phase("beside", "Running")
+    await residents.check_untouched(cluster)

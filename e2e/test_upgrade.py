@@ -1,0 +1,52 @@
+"""
+Any service can be exchanged at any time, forwards and backwards, while Pods come and go.
+"""
+
+import random
+
+import pytest
+
+from load import coming_and_going
+from real import PREVIOUS_TAG, RealCluster
+from residents import settle
+
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
+
+SERVICES = ("webhook", "scheduler", "devicePlugin", "monitor")
+WORKLOADS = ("deployment/hami-webhook", "deployment/hami-scheduler", "ds/hami-device-plugin", "ds/hami-monitor")
+
+
+async def test_rolling_restart_of_every_service_loses_no_pod_and_touches_none(cluster: RealCluster) -> None:
+    """One after the other, with Pods coming and going all the time."""
+    residents = await settle(cluster)
+
+    async with coming_and_going(cluster) as ran:
+        for workload in WORKLOADS:
+            await cluster.roll(workload)
+
+    assert len(ran) > len(WORKLOADS)
+    await residents.check_untouched(cluster)
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_services_are_exchanged_one_by_one_in_any_order_and_back(cluster: RealCluster, seed: int) -> None:
+    """From the previous commit's images to this one's and back again, each time in another order."""
+    choice = random.Random(seed)
+    tags = dict.fromkeys(SERVICES, PREVIOUS_TAG)
+    await cluster.deploy(values=image_tags(tags))
+    try:
+        residents = await settle(cluster)
+        for tag in ("", PREVIOUS_TAG):
+            async with coming_and_going(cluster) as ran:
+                for service in choice.sample(SERVICES, len(SERVICES)):
+                    tags[service] = tag
+                    await cluster.deploy(values=image_tags(tags))
+            assert len(ran) > len(SERVICES)
+            await residents.check_untouched(cluster)
+    finally:
+        await cluster.deploy()
+
+
+def image_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Return the chart's values that give each service its image's tag; empty for the chart's own."""
+    return {f"{service}.image.tag": tag for service, tag in tags.items()}
