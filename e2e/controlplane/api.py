@@ -5,6 +5,7 @@ Owns no state but where the kubeconfig is. Neighbour: `minicluster.client` speak
 """
 
 import asyncio
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ RUNTIME_CLASS = {
     "metadata": {"name": "nvidia"},
     "handler": "nvidia",
 }
+_LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 class Administrator:
@@ -24,11 +26,16 @@ class Administrator:
     def __init__(self, kubeconfig: Path) -> None:
         self._kubeconfig = kubeconfig
 
-    def is_node_ready(self, name: str) -> bool:
-        """Return whether the Node's condition Ready is true."""
+    def is_node_ready(self, name: str, since: datetime.datetime = _LONG_AGO) -> bool:
+        """Return whether the Node's condition Ready is true, and was confirmed at *since* (UTC) or later."""
         found = self.get(f"/api/v1/nodes/{name}") or {}
         conditions = found.get("status", {}).get("conditions", ())
-        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        return any(
+            each["type"] == "Ready"
+            and each["status"] == "True"
+            and datetime.datetime.fromisoformat(each["lastHeartbeatTime"]) >= since.replace(microsecond=0)
+            for each in conditions
+        )
 
     def takes_pods(self) -> bool:
         """Return whether there is the service account that every Pod of the default namespace bears."""

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -131,17 +131,22 @@ class Machine:
         self._signal(signal.SIGHUP)
 
     def serve_again(self) -> None:
-        """Have it start what it is to run and does not."""
+        """Have it start what it is to run and does not, and wait until that is started."""
         self._signal(signal.SIGHUP)
+        _wait(lambda: None not in self.services().values(), f"every service of {self.name} is started")
+
+    def kill_service(self, name: str) -> None:
+        """Kill a service as a crash would; it stays away until told to run again."""
+        pid = self.services()[name]
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            # Not only ended but reaped, or the first process would take it for running when told to start it.
+            _wait(lambda: not Path(f"/proc/{pid}").exists(), f"{name} of {self.name} ends")
 
     def kill(self) -> None:
         """Cut its power: every process in it is gone when this returns."""
         self._signal(signal.SIGKILL)
-        deadline = time.monotonic() + END_SECONDS
-        while self.pid is not None:
-            if time.monotonic() > deadline:
-                raise MachineError(f"{self.name}: process {self.pid} still lives {END_SECONDS:g} s after SIGKILL")
-            time.sleep(0.01)
+        _wait(lambda: self.pid is None, f"{self.name} ends")
         (self.folder / "init.json").unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -196,6 +201,14 @@ class Machine:
         draft = self.folder / f"{name}.new"
         draft.write_text(json.dumps(content))
         draft.rename(self.folder / name)
+
+
+def _wait(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise MachineError(f"{what}: not within {END_SECONDS:g} s")
+        time.sleep(0.01)
 
 
 def _read(path: str) -> bytes:

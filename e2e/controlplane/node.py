@@ -4,9 +4,6 @@ A node of the cluster, as a test sees it: its files, its kubelet, its power, its
 Owns what is done to one node. Neighbours: `machine` is the box, `parts` what runs in it, `cluster` owns all nodes.
 """
 
-import os
-import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +12,6 @@ from controlplane.machine import Machine, MachineError
 from controlplane.parts import CONTAINERD_SOCKET
 from hardware import FakeNode
 
-WAIT_SECONDS = 30.0
 _CTR = ("ctr", f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io")
 
 
@@ -53,15 +49,11 @@ class Node:
 
     def kill_kubelet(self) -> None:
         """Kill the kubelet as a crash would; containers run on, and it stays away until `start_kubelet`."""
-        pid = self.machine.services()["kubelet"]
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            self._until(lambda: self.machine.services()["kubelet"] is None, "the kubelet ends")
+        self.machine.kill_service("kubelet")
 
     def start_kubelet(self) -> None:
         """Start the kubelet if it does not run."""
         self.machine.serve_again()
-        self._until(lambda: self.machine.services()["kubelet"] is not None, "the kubelet starts")
 
     def restart(self) -> None:
         """Cut the power: kubelet, containerd and all containers die at once, /run and /tmp are lost; then boot."""
@@ -100,15 +92,6 @@ class Node:
             return f"/{self.machine.description.cgroup}/" in Path(f"/proc/{pid}/cgroup").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return False
-
-    def _until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not holds():
-            if time.monotonic() > deadline:
-                raise MachineError(
-                    f"{self.name}: {what}: not within {WAIT_SECONDS:g} s\n{self.machine.tail('kubelet')}"
-                )
-            time.sleep(0.02)
 
 
 def _pid_inside(status: Path) -> str | None:
