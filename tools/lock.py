@@ -1,26 +1,45 @@
 """
 Write `requirements/*.lock` anew from the .in files, every package pinned with its hashes.
+
+`dev.lock` comes first, and the others take its versions: what the tests ran with is what the images hold.
 """
 
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
-REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements"
+from bootstrap import PACKAGES, ROOT, to_the_end
+
+REQUIREMENTS = ROOT / "requirements"
+DEV = REQUIREMENTS / "dev.in"
+
+
+def our_names() -> list[str]:
+    """Return the names of the packages of this repository; no lock holds them, for no index does."""
+    return [tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]["name"] for package in PACKAGES]
+
+
+def write_lock(uv: str, source: Path, *more: str) -> None:
+    """Write the lock beside *source*."""
+    options = ["--generate-hashes", "--no-header", "--no-annotate", "--quiet", "--universal", "--python-version=3.11"]
+    # The same version on every Python that can have it, so that no check passes on one and fails on another.
+    options.append("--fork-strategy=fewest")
+    command = [uv, "pip", "compile", *options, *more, str(source), "-o", str(source.with_suffix(".lock"))]
+    subprocess.run(command, cwd=ROOT, check=True)
 
 
 def main() -> None:
     uv = shutil.which("uv")
     if uv is None:
         sys.exit("lock: uv is missing; install it: pip install uv")
-    options = ["--generate-hashes", "--no-header", "--no-annotate", "--quiet", "--universal", "--python-version=3.11"]
-    # The same version on every Python that can have it, so that no check passes on one and fails on another.
-    options.append("--fork-strategy=fewest")
+    write_lock(uv, DEV, "--upgrade")
+    ours = [option for name in our_names() for option in ("--no-emit-package", name)]
     for source in sorted(REQUIREMENTS.glob("*.in")):
-        lock = source.with_suffix(".lock")
-        subprocess.run([uv, "pip", "compile", *options, "--upgrade", str(source), "-o", str(lock)], check=True)
+        if source != DEV:
+            write_lock(uv, source, "--upgrade", "--constraint", str(DEV.with_suffix(".lock")), *ours)
 
 
 if __name__ == "__main__":
-    main()
+    to_the_end(main)

@@ -1,0 +1,86 @@
+"""
+Make the Python images that the Dockerfiles stand on, from Debian packages.
+
+Owns what `python:3.11-slim` is where no registry can be reached: Debian's essential packages and its Python, once bare
+for the images and once with venv for their build stages. They are kept in buildah's storage under a name that holds a
+digest of the recipe, and made anew when it changes.
+Source: https://manpages.debian.org/bookworm/mmdebstrap/mmdebstrap.1.en.html
+"""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from image.buildah import EPOCH, Buildah, BuildError
+
+SUITE = "bookworm"
+RUNTIME = ("python3", "python-is-python3", "libstdc++6", "usr-is-merged")
+"""What is in every image beside the essential packages; the last stands in for a package that needs Perl."""
+BUILD = (*RUNTIME, "python3-venv")
+"""What is in a build stage."""
+EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*", "/usr/share/doc/*")
+INCLUDED = ("/usr/share/doc/*/copyright",)
+HOOKS = (
+    'find "$1/usr/lib" "$1/usr/share" -name __pycache__ -prune -exec rm -r {} +',
+    'rm -rf "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/var/log/* "$1"/var/cache/ldconfig "$1"/var/cache/debconf/*-old',
+)
+"""What differs from one run to the next is taken out; byte code carries the time of its source."""
+DOCKERFILE = """\
+FROM scratch
+ADD root.tar /
+ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+CMD ["python"]
+"""
+
+
+def python_image(packages: tuple[str, ...]) -> str:
+    """Return the name of the image with *packages*; the recipe decides it."""
+    recipe = repr((os.uname().machine, EPOCH, DOCKERFILE, _bootstrap(packages)))
+    return f"localhost/hami/python:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+
+
+def make_python_image(buildah: Buildah, packages: tuple[str, ...], step: Callable[[str], None]) -> None:
+    """Put the image with *packages* into the storage, unless it is there. Raises: BuildError."""
+    reference = python_image(packages)
+    if buildah.has(reference):
+        return
+    step(f"making {reference} of Debian {SUITE}: {', '.join(packages)}")
+    with tempfile.TemporaryDirectory(dir=buildah.folder) as scratch:
+        folder = Path(scratch)
+        command = [*_bootstrap(packages), *_apt_options(folder), SUITE, str(folder / "root.tar"), *_mirrors()]
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": scratch}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BuildError(f"mmdebstrap failed with {done.returncode}:\n{done.stderr[-2000:]}")
+        (folder / "Dockerfile").write_text(DOCKERFILE)
+        buildah.build(folder / "Dockerfile", folder, reference)
+
+
+def _bootstrap(packages: tuple[str, ...]) -> list[str]:
+    return [
+        *("mmdebstrap", "--mode=root", "--variant=essential", "--format=tar", f"--include={','.join(packages)}"),
+        "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED),
+        *(f"--dpkgopt=path-include={pattern}" for pattern in INCLUDED),
+        *(f"--customize-hook={hook}" for hook in HOOKS),
+    ]
+
+
+def _apt_options(folder: Path) -> list[str]:
+    """Return the option by which apt in the new root reaches its mirrors as this machine's does."""
+    command = ["apt-config", "dump", "--no-empty", "Acquire::http", "Acquire::https"]
+    settings = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (folder / "apt.conf").write_text(settings)
+    return [f"--aptopt={folder / 'apt.conf'}"] if settings.strip() else []
+
+
+def _mirrors() -> list[str]:
+    """Return this machine's mirrors of Debian as lines of apt's; where it has none, mmdebstrap knows its own."""
+    command = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
+    known = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    suites = {"Debian": (SUITE, f"{SUITE}-updates"), "Debian-Security": (f"{SUITE}-security",)}
+    found = sorted({tuple(line.split(maxsplit=1)) for line in known if line.split(maxsplit=1)[0] in suites})
+    return [f"deb {uri} {suite} main" for label, uri in found for suite in suites[label]]

@@ -1,0 +1,66 @@
+"""
+Let pip in a build stage find packages as pip on this machine does.
+
+Owns the translation of this machine's settings of pip, whether they stand in files or in the environment, into what
+buildah mounts while it builds: nothing of it stays in an image, for an index may be named with a password.
+Source: https://pip.pypa.io/en/stable/topics/configuration/
+"""
+
+import ast
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+_SETTING = re.compile(r"^(?:global|install|:env:)\.([\w-]+)=(.*)$")
+_PASSED_ON = ("index-url", "extra-index-url", "trusted-host", "proxy", "default-timeout", "timeout", "retries")
+_CERTIFICATES = Path("/run/secrets/ca-certificates.crt")
+_WHEELS = Path("/srv")
+"""Every base has this folder, and it is empty, so that mounting wheels there leaves no trace."""
+
+
+def pip_options(scratch: Path) -> list[str]:
+    """
+    Return buildah's options that carry this machine's settings of pip.
+
+    scratch     a folder that stays as long as the build
+    """
+    settings = _settings()
+    said = {name: value for name, value in settings.items() if name in _PASSED_ON}
+    options = []
+    certificates = settings.get("cert") or os.environ.get("SSL_CERT_FILE")
+    if certificates and Path(certificates).is_file():
+        said["cert"] = str(_CERTIFICATES)
+        options.append(f"--secret=id={_CERTIFICATES.name},src={certificates}")
+    sources = settings.get("find-links", "").split()
+    wheels = scratch / "wheels"
+    wheels.mkdir()
+    for folder in filter(Path.is_dir, map(Path, sources)):
+        shutil.copytree(folder, wheels, dirs_exist_ok=True)
+    links = [source for source in sources if "://" in source]
+    if any(wheels.iterdir()):
+        options.append(f"--volume={wheels}:{_WHEELS}:ro")
+        links.append(str(_WHEELS))
+    if links:
+        said["find-links"] = "\n".join(links)
+    return [*options, f"--secret=id=pip.conf,src={_write(said, scratch / 'pip.conf')}"]
+
+
+def _settings() -> dict[str, str]:
+    """Return pip's settings by name; the environment's win, as they do for pip."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = [match for line in listed.splitlines() if (match := _SETTING.match(line))]
+    found.sort(key=lambda match: match[0].startswith(":env:"))
+    return {match[1]: str(ast.literal_eval(match[2])) for match in found}
+
+
+def _write(said: dict[str, str], path: Path) -> Path:
+    config = configparser.RawConfigParser()
+    config["global"] = said
+    with path.open("w") as file:
+        config.write(file)
+    return path
