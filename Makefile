@@ -5,10 +5,10 @@ KEEP ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo down test lock clean
+.PHONY: help setup native demo down test e2e-real lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv with the locked packages and tools
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt-get install python3 python3-venv" >&2; exit 1; }
@@ -25,6 +25,10 @@ down: setup ## end a demo that KEEP=1 left up
 
 test: native ## every check and test that needs no GPU, root or cluster
 	@$(VENV)/tox run -m test
+
+e2e-real: native ## the same promises on a real Kubernetes, where this machine can have one
+	@if why=$$(cd e2e && ../$(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real; \
+	else echo "e2e-real: skipped: $$why"; fi
 
 lock: setup ## write requirements/*.lock anew from the .in files
 	@$(VENV)/python tools/lock.py

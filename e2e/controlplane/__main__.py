@@ -1,12 +1,12 @@
 """
-The cluster on the command line: build, up, status, down.
+The cluster on the command line: check, build, up, status, down.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from controlplane import build
+from controlplane import build, prerequisites
 from controlplane.cluster import ClusterError, ControlPlane
 from controlplane.debian import PackageError
 from hardware import TWO_NODES
@@ -30,6 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="controlplane", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
+        ("check", "say why this machine cannot have a cluster, if it cannot"),
         ("build", "build the programs, or say where they are"),
         ("up", "bring up what does not run"),
         ("status", "say what runs"),
@@ -39,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--folder", type=Path, default=FOLDER, help=f"where the cluster lives (default {FOLDER})")
         command.add_argument("--kubernetes", choices=build.KUBERNETES, default=build.DEFAULT_KUBERNETES)
     return parser
+
+
+def _check(_: argparse.Namespace) -> None:
+    reason = prerequisites.missing()
+    if reason:
+        raise ClusterError(reason)
 
 
 def _build(args: argparse.Namespace) -> None:

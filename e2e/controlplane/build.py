@@ -63,7 +63,7 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] =
 
     Raises: BuildError, also for a minor that is not in `KUBERNETES`.
     """
-    products = [_kubernetes(kubernetes), _CONTAINERD, _PROGRAMS, _HELM, _KWOK]
+    products = [_kubernetes(kubernetes), _CONTAINERD, PROGRAMS, _HELM, _KWOK]
     programs: dict[str, Path] = {}
     key = hashlib.sha256()
     for product in products:
@@ -133,7 +133,7 @@ _CONTAINERD = Product(
     (SOURCES / "containerd/go.mod", SOURCES / "containerd/go.sum"),
     SOURCES / "containerd",
 )
-_PROGRAMS = Product(
+PROGRAMS = Product(
     "programs",
     ("build", "-v", "-trimpath", "-ldflags=-s -w", "-o", "{out}/", "./..."),
     (*(SOURCES / "programs" / name for name in ("go.mod", "pause/main.go", "nvidia-container-runtime/main.go")),),

@@ -35,8 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DRIVER = ROOT / "build/native/fake_driver"
 CONTROL = "control"
 CGROUP = "hami-controlplane"
-READY_SECONDS = 90.0
-ENDED_SECONDS = 2.0
+READY_SECONDS = 180.0
+ENDED_SECONDS = 5.0
 """How long a part may be missing before it counts as ended."""
 
 POLL_SECONDS = 0.05

@@ -26,15 +26,20 @@ class PackageError(Exception):
 
 def ensure(packages: Mapping[str, str], step: Callable[[str], None]) -> None:
     """Install those of *packages* (a file or command each, by name) that are missing. Raises: PackageError."""
-    missing = sorted(name for name, evidence in packages.items() if not _is_there(evidence))
-    if not missing:
+    lacking = missing(packages)
+    if not lacking:
         return
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *lacking]
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        raise PackageError(f"missing: {', '.join(missing)}; as root on Debian: {' '.join(command)}")
-    step(f"apt-get installs {', '.join(missing)}")
+        raise PackageError(f"missing: {', '.join(lacking)}; as root on Debian: {' '.join(command)}")
+    step(f"apt-get installs {', '.join(lacking)}")
     if not _install(command) and not (_install(["apt-get", "update"]) and _install(command)):
-        raise PackageError(f"apt-get could not install {', '.join(missing)}; see what it says: {' '.join(command)}")
+        raise PackageError(f"apt-get could not install {', '.join(lacking)}; see what it says: {' '.join(command)}")
+
+
+def missing(packages: Mapping[str, str]) -> list[str]:
+    """Return the names of those of *packages* that this machine lacks."""
+    return sorted(name for name, evidence in packages.items() if not _is_there(evidence))
 
 
 def commands(names: Iterable[str]) -> dict[str, str]:

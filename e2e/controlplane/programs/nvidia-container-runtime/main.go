@@ -18,8 +18,10 @@ import (
 )
 
 const (
-	configurationPath = "/run/nvidia/container-runtime.json"
-	hardwarePlace     = "/run/nvidia/hardware"
+	// configurationVariable names another configuration than the node's.
+	configurationVariable = "NVIDIA_CONTAINER_RUNTIME_CONFIG"
+	configurationPath     = "/run/nvidia/container-runtime.json"
+	hardwarePlace         = "/run/nvidia/hardware"
 )
 
 var multiarch = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
@@ -51,7 +53,11 @@ func main() {
 
 func run(arguments []string) error {
 	if bundle, ok := bundleToCreate(arguments); ok {
-		if err := prepare(filepath.Join(bundle, "config.json"), configurationPath); err != nil {
+		configured := os.Getenv(configurationVariable)
+		if configured == "" {
+			configured = configurationPath
+		}
+		if err := prepare(filepath.Join(bundle, "config.json"), configured); err != nil {
 			return err
 		}
 	}
