@@ -1,0 +1,58 @@
+"""
+What the chart tells the scheduler's two containers, to start them as plain processes.
+
+Owns the way from a rendered chart to command lines; every setting is the chart's, but for addresses, files and
+credentials, which are this machine's. Neighbours: `scale` starts what is described here.
+"""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts/hami"
+NAMESPACE = "hami"
+
+Object = dict[str, Any]
+
+
+class Chart:
+    """The chart with default values, rendered for a cluster of Kubernetes *version*."""
+
+    def __init__(self, helm: Path, version: str) -> None:
+        shown = ("scheduler/deployment.yaml", "scheduler/configmap.yaml", "device-config.yaml")
+        command = [str(helm), "template", "hami", str(CHART), "--namespace", NAMESPACE, "--kube-version", version]
+        command += ["--values", str(CHART / "ci/default-values.yaml")]
+        command += [part for template in shown for part in ("--show-only", f"templates/{template}")]
+        rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        objects = [found for found in yaml.safe_load_all(rendered) if found]
+        [deployment] = [found for found in objects if found["kind"] == "Deployment"]
+        self.namespace = NAMESPACE
+        self._data = {
+            key: text for found in objects if found["kind"] == "ConfigMap" for key, text in found["data"].items()
+        }
+        self._containers = {found["name"]: found for found in deployment["spec"]["template"]["spec"]["containers"]}
+
+    @property
+    def device_config(self) -> str:
+        """The device config, YAML."""
+        return str(self._data["device-config.yaml"])
+
+    def scheduler_arguments(self, **changed: str) -> list[str]:
+        """Return the scheduler's arguments, with other values for the flags *changed* (`http_bind`)."""
+        flags = dict(argument.split("=", 1) for argument in self._containers["scheduler"]["args"])
+        names = {flag.lstrip("-").replace("-", "_"): flag for flag in flags}
+        flags |= {names[name]: value for name, value in changed.items()}
+        return [f"{flag}={value}" for flag, value in flags.items()]
+
+    def kube_scheduler_config(self, kubeconfig: Path, extender: str | None) -> Object:
+        """Return kube-scheduler's configuration with the *extender* at this URL, or with none."""
+        config: Object = yaml.safe_load(self._data["config.yaml"])
+        config["clientConnection"]["kubeconfig"] = str(kubeconfig)
+        if extender is None:
+            del config["extenders"]
+        else:
+            config["extenders"][0]["urlPrefix"] = extender
+        return config

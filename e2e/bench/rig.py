@@ -1,0 +1,223 @@
+"""
+A real control plane with simulated Nodes, on which schedulers take turns at the same load.
+
+Owns what is started beside the control plane, and ends it; every Pod is gone when a run ends. Neighbours: `chart` says
+how the parts are started, `simulation` makes Nodes and Pods, `audit`, `usage` and `extender_clock` keep the records.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bench.audit import AuditLog
+from bench.chart import Chart
+from bench.extender_clock import ExtenderClock
+from bench.measurement import Case, Load, Records, Run, is_binding, run_of
+from bench.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
+from bench.usage import Usage
+from cluster import SCHEDULER_NAME, NotInTimeError, eventually
+from minicluster.client import ApiError, Client, Object
+from processes import Supervisor
+
+BIN = Path(sys.executable).parent
+TRIVIAL = Path(__file__).with_name("trivial_extender.py")
+EXTENDER_PORT = 18080
+METRICS_PORT = 19395
+KUBE_SCHEDULER_PORT = 18259
+KWOK = ("--manage-all-nodes", "--node-lease-duration-seconds=40", "--v=ERROR")
+"""Every Node renews a lease each 10 s, as a kubelet does."""
+READY_SECONDS = 60.0
+BOUND_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A control plane that is up, as it is reached from the network this process is in."""
+
+    kubeconfig: Path
+    audit_log: Path
+    programs: Path
+    """A folder with `kube-scheduler` and `kwok`."""
+    pids: Mapping[str, int]
+    """Its processes, by name."""
+
+
+class Rig:
+    """A control plane, and what takes turns on it; see `started`."""
+
+    def __init__(self, control: Control, client: Client, chart: Chart, folder: Path) -> None:
+        self.client = client
+        self._control = control
+        self._chart = chart
+        self._folder = folder
+        self._number = 0
+        """Of the run, in its Pods' names: what deletes the last one's may still be under way."""
+        self._supervisor = Supervisor(folder)
+        self._audit = AuditLog(control.audit_log)
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, control: Control, chart: Chart, folder: Path) -> "AsyncIterator[Rig]":
+        """Use *control* for the length of a block, with files in *folder*."""
+        async with Client.from_kubeconfig(control.kubeconfig, "load") as client:
+            rig = cls(control, client, chart, folder)
+            try:
+                rig._start("kwok", control.programs / "kwok", rig._kubeconfig, *KWOK)
+                for name in (NAMESPACE, chart.namespace):
+                    await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+                account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+                await eventually(lambda: client.get(account), f"{NAMESPACE} has a service account", READY_SECONDS)
+                yield rig
+            finally:
+                rig._supervisor.stop()
+
+    async def add_nodes(self, names: Sequence[str], devices: int, *, is_identity: bool = True) -> None:
+        """Add Nodes with that many devices each, and wait until they are ready."""
+        nodes = (a_node(name, devices, is_identity=is_identity) for name in names)
+        await all_of(self.client.create("/api/v1/nodes", node) for node in nodes)
+
+        async def are_ready() -> bool:
+            found, _ = await self.client.list("/api/v1/nodes", resourceVersion="0")
+            return {node["metadata"]["name"] for node in found if not node["spec"].get("taints")} >= set(names)
+
+        await eventually(are_ready, f"{len(names)} Nodes are ready", READY_SECONDS)
+
+    async def run(self, case: Case, load: Load, count: int) -> Run:
+        """Let *case* place *count* Pods, and return what it took."""
+        self._number += 1
+        names = [f"pod-{self._number}-{index:05}" for index in range(count)]
+        pods = [a_pod(name, SCHEDULER_NAME, case.limits) for name in names]
+        async with self.extender(case):
+            if load is Load.CREATION:
+                with self.kube_scheduler(case):
+                    await self.warm_up(case)
+                    self._audit.mark()
+                    records = await self._record(load, pods)
+            else:
+                self._audit.mark()
+                await self._create(pods)
+                with self.kube_scheduler(case):
+                    records = await self._record(load, pods)
+        await self.delete_pods()
+        return run_of(case, load, count, records)
+
+    @asynccontextmanager
+    async def extender(self, case: Case) -> AsyncIterator[None]:
+        """Run the extender of *case*, if it has one, for the length of a block that begins when it listens."""
+        if case.extender == "trivial":
+            self._start("extender", sys.executable, TRIVIAL, self._kubeconfig, f"--port={EXTENDER_PORT}")
+        elif case.extender == "hami":
+            config = self._folder / "device-config.yaml"
+            config.write_text(self._chart.device_config)
+            addresses = {
+                "http_bind": f"127.0.0.1:{EXTENDER_PORT}",
+                "metrics_bind_address": f"127.0.0.1:{METRICS_PORT}",
+                "device_config_file": str(config),
+            }
+            flags = self._chart.scheduler_arguments(**addresses)
+            self._start("extender", BIN / "hami-scheduler", self._kubeconfig, *flags)
+        try:
+            if case.extender:
+                await self._eventually(_listens, f"the extender of case {case.name} listens", READY_SECONDS)
+            yield
+        finally:
+            self._end("extender")
+
+    @contextmanager
+    def kube_scheduler(self, case: Case) -> Iterator[None]:
+        """Run kube-scheduler for *case*, with its extender if it has one, for the length of a block."""
+        url = f"http://127.0.0.1:{EXTENDER_PORT}" if case.extender else None
+        config = self._folder / "kube-scheduler.yaml"
+        config.write_text(yaml.safe_dump(self._chart.kube_scheduler_config(self._control.kubeconfig, url)))
+        addresses = ("--bind-address=127.0.0.1", f"--secure-port={KUBE_SCHEDULER_PORT}")
+        self._start("kube-scheduler", self._control.programs / "kube-scheduler", f"--config={config}", *addresses)
+        try:
+            yield
+        finally:
+            self._end("kube-scheduler")
+
+    async def warm_up(self, case: Case) -> None:
+        """Wait until a first Pod was placed: all parts are up, and one leads."""
+        name = f"pod-{self._number}-first"
+        await self._create([a_pod(name, SCHEDULER_NAME, case.limits)])
+        await self.until_bound(name)
+
+    async def until_bound(self, name: str) -> None:
+        """Wait until the Pod *name* has a Node."""
+
+        async def is_bound() -> bool:
+            return "nodeName" in (await self.client.get(f"{PODS}/{name}"))["spec"]
+
+        await self._eventually(is_bound, f"Pod {name} is bound", READY_SECONDS)
+
+    async def delete_pods(self) -> None:
+        """Delete every Pod, and wait until they are gone."""
+
+        async def are_gone() -> bool:
+            pods, _ = await self.client.list(PODS, resourceVersion="0")
+            await all_of(self._delete(pod) for pod in pods)
+            return not pods
+
+        await self._eventually(are_gone, "all Pods are gone", READY_SECONDS)
+
+    async def _delete(self, pod: Object) -> None:
+        with suppress(ApiError):  # gone by now
+            await self.client.delete(f"{PODS}/{pod['metadata']['name']}", grace_seconds=0)
+
+    async def _create(self, pods: Sequence[Object]) -> None:
+        await all_of(self.client.create(PODS, pod) for pod in pods)
+
+    async def _record(self, load: Load, pods: Sequence[Object]) -> Records:
+        """Bring *load* about, and return what was seen until all *pods* were bound."""
+        load_average = os.getloadavg()[0]
+        if load is Load.BACKLOG:
+            await self._until_count_bound(1)
+        with ExtenderClock(EXTENDER_PORT) as clock:
+            before = Usage.now(self._pids)
+            if load is Load.CREATION:
+                await self._create(pods)
+            await self._until_count_bound(len(pods))
+            after = Usage.now(self._pids)
+        return Records(self._audit.requests, clock.seconds, before, after, load_average)
+
+    async def _until_count_bound(self, count: int) -> None:
+        async def are_bound() -> bool:
+            return sum(map(is_binding, self._audit.read())) >= count
+
+        await self._eventually(are_bound, f"{count} Pods are bound", BOUND_SECONDS)
+
+    async def _eventually(self, probe: Callable[[], Awaitable[bool]], what: str, seconds: float) -> None:
+        """Wait for *probe*. Raises: NotInTimeError with the end of every log."""
+        try:
+            await eventually(probe, what, seconds)
+        except NotInTimeError as error:
+            logs = "\n".join(f"--- {found.name}\n{found.tail()}" for found in self._supervisor.processes.values())
+            raise NotInTimeError(f"{error}\n{logs}") from error
+
+    @property
+    def _kubeconfig(self) -> str:
+        return f"--kubeconfig={self._control.kubeconfig}"
+
+    @property
+    def _pids(self) -> dict[str, int]:
+        beside = {name: found.pid for name, found in self._supervisor.processes.items() if found.is_running}
+        return {**self._control.pids, **beside, "load": os.getpid()}
+
+    def _start(self, name: str, *argv: object) -> None:
+        self._supervisor.start(name, [str(part) for part in argv])
+
+    def _end(self, name: str) -> None:
+        if name in self._supervisor.processes:
+            self._supervisor.processes[name].terminate()
+
+
+async def _listens() -> bool:
+    _, writer = await asyncio.open_connection("127.0.0.1", EXTENDER_PORT)
+    writer.close()
+    return True

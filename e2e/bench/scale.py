@@ -1,0 +1,92 @@
+"""
+Measure how many Pods a second are placed on a real control plane with 500 simulated Nodes.
+
+`python e2e/bench/scale.py` lets kube-scheduler place the same Pods with our scheduler, with an extender that does the
+least an extender can do, and with none: by turns, in several rounds, under two kinds of load. It prints tables, or with
+`--json` every run; `--write FILE` replaces the tables of that page. Needs root, as the control plane does.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.chart import Chart
+from bench.measurement import Case, Load, Run
+from bench.rig import Control, Rig
+from bench.tables import page, replaced
+from controlplane import build, linux, parts
+from controlplane.cluster import CONTROL, ControlPlane
+from controlplane.pki import Authority
+
+FOLDER = Path("/var/tmp/hami-scale")
+SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 10}
+HAMI = Case("hami-scheduler", "hami", SHARE)
+TRIVIAL = Case("trivial extender", "trivial", SHARE)
+ALONE = Case("no extender", "", {"gpu": 1})
+CASES = (HAMI, TRIVIAL, ALONE)
+
+
+def main() -> None:
+    """Bring the control plane up, measure, print, and leave nothing."""
+    arguments = _arguments()
+    control = ControlPlane(FOLDER)
+    control.down()
+    try:
+        control.up([], _progress)
+        runs = asyncio.run(measure(_entered(control), arguments))
+    finally:
+        control.down()
+    print(json.dumps([asdict(run) for run in runs], indent=2) if arguments.json else page(runs))
+    if arguments.write:
+        arguments.write.write_text(replaced(arguments.write.read_text(), page(runs)))
+
+
+def _arguments() -> argparse.Namespace:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--nodes", type=int, default=500)
+    arguments.add_argument("--devices", type=int, default=8)
+    arguments.add_argument("--pods", type=int, default=2000)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--write", type=Path, metavar="FILE")
+    return arguments.parse_args()
+
+
+async def measure(control: Control, arguments: argparse.Namespace) -> list[Run]:
+    """Return every run: each case in turn, under each load, in each round."""
+    chart = Chart(control.programs / "helm", build.KUBERNETES[build.DEFAULT_KUBERNETES])
+    async with Rig.started(control, chart, FOLDER / "scale") as rig:
+        _progress(f"{arguments.nodes} Nodes")
+        await rig.add_nodes([f"node-{index:05}" for index in range(arguments.nodes)], arguments.devices)
+        runs: list[Run] = []
+        for number in range(1, arguments.rounds + 1):
+            for load in Load:
+                for case in CASES:
+                    runs.append(await rig.run(case, load, arguments.pods))
+                    _progress(f"round {number}, {load.value:8} {case.name:16} {runs[-1].pods_per_second:5.0f} Pods/s")
+        return runs
+
+
+def _entered(control: ControlPlane) -> Control:
+    """Enter the network of the control plane: what is measured must not pass its relay."""
+    [machine] = [pid for name, part, pid, _ in control.status() if (name, part) == (CONTROL, "machine")]
+    linux.join_network(machine or 0)
+    inside = Authority(control.folder / "pki").kubeconfig("admin", parts.INSIDE, control.folder / "inside.kubeconfig")
+    pids = {part: pid for name, part, pid, _ in control.status() if name == CONTROL and part != "machine" and pid}
+    pids["default kube-scheduler"] = pids.pop("kube-scheduler")
+    return Control(inside, control.audit_log, build.binaries(), pids)
+
+
+def _progress(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  load {os.getloadavg()[0]:4.1f}  {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

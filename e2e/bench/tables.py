@@ -1,0 +1,106 @@
+"""
+The figures of many runs as Markdown tables that line up as text, too.
+
+Owns which figure stands where; of a case's rounds each shows the median. Neighbours: `measurement` says what each
+figure is.
+"""
+
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.measurement import Load, Run
+
+BEGIN = "<!-- measured: e2e/bench/scale.py writes what follows -->"
+END = "<!-- end of what was measured -->"
+_PARTS = ("p50", "p95", "p99")
+_TITLES = {
+    Load.CREATION: "Pods are created, 32 requests at a time, while they are scheduled",
+    Load.BACKLOG: "All Pods are there before kube-scheduler starts",
+}
+
+Runs = Sequence[Run]
+Figures = Callable[[Run], Mapping[str, float]]
+
+
+def page(runs: Runs) -> str:
+    """Return all tables with their headings."""
+    sections = []
+    for load in Load:
+        cases = _by_case([run for run in runs if run.load == load.value])
+        sections += [f"### {_TITLES[load]}", _speeds(cases)]
+    created = _by_case([run for run in runs if run.load == Load.CREATION.value])
+    sections += ["### Requests to the API server, each Pod", _matrix(created, lambda run: run.requests_per_pod, 2)]
+    sections += ["### Processor time, ms each Pod", _matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
+    sections += ["### Memory, MiB", _matrix(created, lambda run: run.memory_mib, 0)]
+    return "\n\n".join([_circumstances(runs), *sections])
+
+
+def replaced(text: str, tables: str) -> str:
+    """Return *text* with *tables* between its marks. Raises: ValueError where a mark is missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the line {BEGIN!r} and, after it, the line {END!r}")
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+
+
+def _circumstances(runs: Runs) -> str:
+    others = statistics.median(run.cpu_ms_per_pod["others"] * run.pods_per_second / 1000 for run in runs)
+    rounds = len(runs) // len({(run.case, run.load) for run in runs})
+    return (
+        f"{runs[0].pods} Pods a run, {rounds} rounds, {os.cpu_count()} processors, of which {others:.1f} went to "
+        "processes that were no part of it. Medians of the rounds; the smallest and the largest rate in brackets."
+    )
+
+
+def _by_case(runs: Runs) -> dict[str, Runs]:
+    return {case: [run for run in runs if run.case == case] for case in dict.fromkeys(run.case for run in runs)}
+
+
+def _speeds(cases: Mapping[str, Runs]) -> str:
+    parts = " / ".join(_PARTS)
+    head = ["", "Pods/s", "wait s, p50 / p99", f"filter ms, {parts}", f"bind ms, {parts}"]
+    rows = []
+    for case, runs in cases.items():
+        rates = [run.pods_per_second for run in runs]
+        rows.append(
+            [
+                case,
+                f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})",
+                _percentiles(runs, lambda run: run.wait_seconds, ("p50", "p99")),
+                _percentiles(runs, lambda run: run.extender_ms.get("filter", {})),
+                _percentiles(runs, lambda run: run.extender_ms.get("bind", {})),
+            ]
+        )
+    return _table(head, rows)
+
+
+def _percentiles(runs: Runs, figures: Figures, parts: Sequence[str] = _PARTS) -> str:
+    return " / ".join(_median([figures(run).get(part) for run in runs], 1) for part in parts)
+
+
+def _matrix(cases: Mapping[str, Runs], figures: Figures, digits: int) -> str:
+    """Return one row for each key of *figures*, one column for each case."""
+    keys = sorted({key for runs in cases.values() for run in runs for key in figures(run)})
+    rows = [
+        [key, *(_median([figures(run).get(key) for run in runs], digits) for runs in cases.values())] for key in keys
+    ]
+    return _table(["", *cases], rows)
+
+
+def _median(values: Sequence[float | None], digits: int) -> str:
+    known = [value for value in values if value is not None]
+    return f"{statistics.median(known):.{digits}f}" if known else "-"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; the first column is to the left, all others are to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *rest = zip(cells, widths, strict=True)
+        return f"| {first[0]:<{first[1]}} | " + " | ".join(f"{cell:>{width}}" for cell, width in rest) + " |"
+
+    ruler = f"|{'-' * (widths[0] + 2)}|" + "".join(f"{'-' * (width + 1)}:|" for width in widths[1:])
+    return "\n".join([line(head), ruler, *map(line, rows)])

@@ -1,0 +1,53 @@
+"""
+What processes and the machine have used, from /proc.
+
+Source: proc(5)
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One look; the difference of two is what happened in between."""
+
+    cpu_seconds: Mapping[str, float]
+    """By name of the process."""
+    memory_mib: Mapping[str, int]
+    """Resident, shared pages included."""
+    busy_seconds: float
+    """Of all processors, by whoever runs on the machine."""
+
+    @classmethod
+    def now(cls, pids: Mapping[str, int]) -> "Usage":
+        """Look at the processes *pids*, by name, and at the machine."""
+        cpu = {name: _cpu_seconds(pid) for name, pid in pids.items()}
+        memory = {name: _memory_mib(pid) for name, pid in pids.items()}
+        return cls(cpu, memory, _busy_seconds())
+
+    def since(self, before: "Usage") -> dict[str, float]:
+        """Return the seconds of processor time since *before*, by name; `others` is all the machine's beyond those."""
+        used = {name: cpu - before.cpu_seconds[name] for name, cpu in self.cpu_seconds.items()}
+        return {**used, "others": max(0.0, self.busy_seconds - before.busy_seconds - sum(used.values()))}
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return user and system time of all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _memory_mib(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES // _MIB
+
+
+def _busy_seconds() -> float:
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq) / _TICKS
