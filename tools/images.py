@@ -20,6 +20,7 @@ import yaml
 from bootstrap import ROOT, fail, to_the_end
 from image.archive import read_archive
 from image.base import BUILD, RUNTIME, make_python_image, python_image
+from image.bill import write_bill
 from image.buildah import Buildah, BuildError
 from image.pip_settings import pip_options
 from image.recipe import Recipe
@@ -105,8 +106,10 @@ def build(wanted: Recipe, archive: Path, buildah: Buildah) -> Built:
             log=archive.with_suffix(".log"),
         )
     buildah.save(wanted.reference, archive)
-    buildah.remove(wanted.reference)
     made = read_archive(archive)
+    with buildah.root_of(wanted.reference) as root:
+        write_bill(root, made, archive.with_suffix(".cdx.json"))
+    buildah.remove(wanted.reference)
     sizes = [layer.size_bytes for layer in made.layers]
     seconds = round(time.monotonic() - began, 1)
     built = Built(key, made.reference, made.digest, sum(sizes), sum(sizes[1:]), made.size_bytes, seconds)

@@ -1,0 +1,98 @@
+"""
+Write an image's bill of materials, in CycloneDX's form, from what is installed in it.
+
+Owns the reading of Debian's package database and of Python's package metadata in a root file system. Must never run
+anything of the image. What it writes depends on the image alone.
+Source: https://cyclonedx.org/docs/1.6/json/
+"""
+
+import re
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+from cyclonedx.factory.license import LicenseFactory
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.contact import OrganizationalEntity
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+
+from image.archive import Archive
+from image.buildah import BuildError
+
+VERSION = SchemaVersion.V1_6
+
+
+def write_bill(root: Path, image: Archive, path: Path) -> None:
+    """
+    Write to *path* what is installed below *root*, the files of *image*.
+
+    Raises:
+        BuildError: the result is not what CycloneDX's schema asks for.
+    """
+    labels = image.config["config"]["Labels"]
+    name, _, version = image.reference.rpartition(":")
+    bill = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{name}@{image.digest}"))
+    bill.metadata.timestamp = datetime.fromisoformat(
+        labels.get("org.opencontainers.image.created") or image.config["created"]
+    )
+    bill.metadata.component = Component(
+        type=ComponentType.CONTAINER,
+        name=name,
+        version=version,
+        description=labels["org.opencontainers.image.description"],
+        licenses=_licenses(labels["org.opencontainers.image.licenses"]),
+        bom_ref=f"{name}@{image.digest}",
+    )
+    parts = [*_debian_packages(root), *_python_packages(root), *_libraries(root, version)]
+    bill.components.update(parts)
+    bill.register_dependency(bill.metadata.component, parts)
+    text = make_outputter(bill, OutputFormat.JSON, VERSION).output_as_string(indent=2)
+    error = JsonStrictValidator(VERSION).validate_str(text)
+    if error is not None:
+        raise BuildError(f"{path.name} is no valid bill of materials: {str(error).splitlines()[0]}")
+    path.write_text(text + "\n")
+
+
+def _debian_packages(root: Path) -> Iterator[Component]:
+    """Yield the packages of dpkg's database. Source: dpkg-query(1), deb-control(5)."""
+    for record in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
+        fields = dict(re.findall(r"^([\w-]+): (.*)$", record, re.MULTILINE))
+        if fields.get("Status", "").endswith(" installed"):
+            name, version = fields["Package"], fields["Version"]
+            purl = PackageURL("deb", "debian", name, version, {"arch": fields["Architecture"]})
+            supplier = OrganizationalEntity(name=fields["Maintainer"])
+            yield Component(name=name, version=version, purl=purl, bom_ref=str(purl), supplier=supplier)
+
+
+def _python_packages(root: Path) -> Iterator[Component]:
+    """Yield the packages of the image's own environment."""
+    (site,) = (root / "opt/hami/lib").glob("python3.*/site-packages")
+    for package in distributions(path=[str(site)]):
+        name = re.sub(r"[-_.]+", "-", package.name).lower()
+        purl = PackageURL("pypi", None, name, package.version)
+        licenses = _licenses(_license_of(package))
+        yield Component(name=name, version=package.version, purl=purl, bom_ref=str(purl), licenses=licenses)
+
+
+def _libraries(root: Path, version: str) -> Iterator[Component]:
+    """Yield our own library, if the image carries it; it is built along with the image."""
+    if (root / "opt/hami/lib/libvgpu.so").exists():
+        yield Component(name="libvgpu.so", version=version, bom_ref="libvgpu.so", licenses=_licenses("Apache-2.0"))
+
+
+def _license_of(package: Distribution) -> str:
+    """Return the licence a package states, an SPDX expression where it has one; empty where it states none."""
+    metadata = package.metadata.json
+    stated = str(metadata.get("license_expression") or metadata.get("license") or "")
+    return "" if "\n" in stated else stated
+
+
+def _licenses(stated: str) -> list[DisjunctiveLicense | LicenseExpression]:
+    return [LicenseFactory().make_from_string(stated)] if stated else []
