@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hami_scheduler.reasons import Reason
 from hamicommon.__main__ import FORMATS
@@ -218,6 +219,15 @@ def test_every_way_to_a_certificate_is_described() -> None:
     section = (DOCS / "install.md").read_text().split("## Certificates")[1].split("\n## ")[0]
 
     assert sorted(modes) == sorted(re.findall(r"^\| `([a-z-]+)`", section, re.MULTILINE))
+
+
+def test_oldest_kubernetes_is_the_charts() -> None:
+    """Where the pages say what must be there."""
+    chart = yaml.safe_load((sources.CHART / "Chart.yaml").read_text())
+    [oldest] = re.findall(r"^>=(1\.\d+)\.0-0$", chart["kubeVersion"])
+
+    assert f"| Kubernetes | {oldest} or newer |" in (DOCS / "install.md").read_text()
+    assert f"| up to 1.{int(oldest.split('.')[1]) - 1} | no |" in (DOCS / "support.md").read_text()
 
 
 def test_every_reason_and_alert_is_explained() -> None:
