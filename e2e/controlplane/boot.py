@@ -78,7 +78,7 @@ class First:
             os.close(ready)
             self._serve()
         except BaseException as error:
-            print(f"boot of {self._machine['name']}: {error!r}", flush=True)
+            print(f"boot of {self._machine['name']}: {type(error).__name__}: {error}", flush=True)
             os._exit(1)
         os._exit(0)
 

@@ -117,7 +117,7 @@ class ControlPlane:
         with claimed(self.folder):
             for machine in self._machines_on_disk():
                 machine.kill()
-            cgroups.remove(self._cgroup)
+            cgroups.remove(self.cgroup)
             cgroups.remove_if_empty(CGROUP)
             shutil.rmtree(self.folder)
         self._nodes = {}
@@ -146,6 +146,10 @@ class ControlPlane:
     def node(self, name: str) -> Node:
         """Return the node *name*. Raises: KeyError."""
         return self._nodes[name]
+
+    def machine(self, name: str) -> Machine:
+        """Return a node's machine, or the one that everything else runs on, `control`. Raises: KeyError."""
+        return self.control if name == CONTROL else self._nodes[name].machine
 
     def add_node(self, hardware: FakeNode) -> Node:
         """Add a node, wait until it is Ready, and return it."""
@@ -305,7 +309,8 @@ class ControlPlane:
     # --- what there is -----------------------------------------------------------------------------------------------
 
     @property
-    def _cgroup(self) -> str:
+    def cgroup(self) -> str:
+        """Its control group in every hierarchy."""
         return f"{CGROUP}/{hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]}"
 
     def _remember(self, record: Record) -> None:
@@ -326,7 +331,7 @@ class ControlPlane:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         visible = tuple(str(path) for path in (self.folder, ROOT, build.cache()))
-        cgroup = f"{self._cgroup}/{name}"
+        cgroup = f"{self.cgroup}/{name}"
         return Machine(folder, Description(name, cgroup, str(self._binaries), kept, visible, listen or {}))
 
     def _machines(self) -> list[Machine]:
@@ -335,7 +340,7 @@ class ControlPlane:
     def _machines_on_disk(self) -> list[Machine]:
         """Return every machine the folder tells of, whoever made it."""
         found = sorted(path.parent for path in self.folder.glob("*/machine.json"))
-        return [Machine(path, Description(path.name, f"{self._cgroup}/{path.name}", "")) for path in found]
+        return [Machine(path, Description(path.name, f"{self.cgroup}/{path.name}", "")) for path in found]
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,73 @@
+"""
+What the tests of the real cluster share: programs built once, a machine to try, one cluster for many tests.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane import build, oci, prerequisites
+from controlplane.cluster import DRIVER, ControlPlane
+from hardware import TWO_NODES
+
+PROBE_IMAGE = "localhost/probe:1"
+PROBE = build.Product(
+    "probe",
+    ("build", "-v", "-trimpath", "-ldflags=-s -w", "-o", "{out}/", "."),
+    tuple(Path(__file__).parent / "probe" / name for name in ("go.mod", "main.go")),
+    Path(__file__).parent / "probe",
+    "some seconds",
+)
+
+
+@pytest.fixture(scope="session")
+def able_machine() -> None:
+    """Skip where this machine cannot have a cluster, and say why."""
+    reason = prerequisites.missing()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def go() -> None:
+    """Skip where there is no Go to build a program with."""
+    try:
+        build.go_version()
+    except build.BuildError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def driver() -> None:
+    """Skip where the driver of the nodes has not been built."""
+    if not DRIVER.exists():
+        pytest.skip(f"no fake driver in {DRIVER}: make it with `tox -e native`")
+
+
+@pytest.fixture(scope="session")
+def programs(go: None) -> Path:
+    """Return the folder of our own small programs."""
+    return build.made(build.PROGRAMS, print)
+
+
+@pytest.fixture(scope="session")
+def probe_image(go: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the archive of the image every Pod of these tests runs."""
+    program = build.made(PROBE, print) / "probe"
+    archive = tmp_path_factory.mktemp("image") / "probe.tar"
+    return oci.packed(archive, PROBE_IMAGE, {"/usr/local/bin/probe": program}, ["/usr/local/bin/probe"])
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    able_machine: None, driver: None, probe_image: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """Yield a cluster of two nodes, with the image of the probe on both."""
+    running = ControlPlane(tmp_path_factory.mktemp("cluster"))
+    try:
+        running.up(TWO_NODES, print)
+        running.load_image(probe_image)
+        yield running
+    finally:
+        running.down()

@@ -1,0 +1,52 @@
+"""
+What a cluster could leave on this machine, and what tells that it left nothing.
+"""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane import cgroups
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """All of this machine that a cluster must leave as it was."""
+
+    mounts: tuple[str, ...]
+    links: tuple[str, ...]
+    rules: str
+    run: tuple[str, ...]
+    tuned: tuple[str, ...]
+
+    @classmethod
+    def now(cls) -> "Footprint":
+        """Return how this machine is."""
+        mounts = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+        rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+        settings = ("kernel/panic", "kernel/panic_on_oops", "vm/overcommit_memory", "net/ipv4/ip_forward")
+        return cls(
+            mounts=tuple(sorted(mounts)),
+            links=tuple(sorted(path.name for path in Path("/sys/class/net").iterdir())),
+            rules="\n".join(line for line in rules.splitlines() if not line.startswith("#")),
+            run=tuple(sorted(path.name for path in Path("/run").iterdir())),
+            tuned=tuple(Path("/proc/sys", setting).read_text() for setting in settings),
+        )
+
+
+def processes_below(folder: Path) -> list[str]:
+    """Return the command lines of all processes that name *folder* or something in it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def groups(cgroup: str) -> list[Path]:
+    """Return where there is a control group *cgroup*."""
+    return [each.place / cgroup for each in cgroups.hierarchies() if (each.place / cgroup).exists()]

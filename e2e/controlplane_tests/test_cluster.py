@@ -1,0 +1,258 @@
+"""
+A cluster that is up: what its users rely on, and that it stands what tests do to it.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cluster import ControlPlane
+from controlplane.machine import Machine, MachineError
+from controlplane_tests.conftest import PROBE_IMAGE
+from hardware import TWO_NODES, FakeNode
+
+pytestmark = pytest.mark.timeout(600)
+WAIT_SECONDS = 90.0
+
+
+def _until(holds: Callable[[], Any], what: str) -> Any:
+    """Return what *holds* answers once that is true; fail after WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (last := holds()):
+        assert time.monotonic() < deadline, f"{what}: not within {WAIT_SECONDS:g} s"
+        time.sleep(0.1)
+    return last
+
+
+def _create(cluster: ControlPlane, name: str, node: str, *arguments: str, **more: Any) -> None:
+    """Create a Pod of one container, the probe with *arguments*, on *node*; *more* goes into its container."""
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Always" if arguments[:1] == ("serve",) else "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": PROBE_IMAGE, "args": list(arguments), **more}],
+        },
+    }
+    cluster.kubectl("create", "-f", "-", content=yaml.safe_dump(manifest))
+
+
+def _pod(cluster: ControlPlane, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", "pod", name, "-o", "json"))
+    return found
+
+
+def _in_phase(cluster: ControlPlane, name: str, phase: str) -> dict[str, Any]:
+    def probe() -> dict[str, Any] | None:
+        found = _pod(cluster, name)
+        return found if found["status"]["phase"] == phase else None
+
+    found: dict[str, Any] = _until(probe, f"Pod {name} is {phase}")
+    return found
+
+
+def _output(cluster: ControlPlane, name: str) -> list[str]:
+    _in_phase(cluster, name, "Succeeded")
+    return cluster.kubectl("logs", name).splitlines()
+
+
+@pytest.fixture(scope="module")
+def server(cluster: ControlPlane) -> ControlPlane:
+    """Return the cluster, with a Pod `server` on node-b that answers at port 8080 and a Service before it."""
+    _create(cluster, "server", "node-b", "serve", "8080")
+    _in_phase(cluster, "server", "Running")
+    cluster.kubectl("expose", "pod", "server", "--port=80", "--target-port=8080")
+    return cluster
+
+
+def test_nodes_are_what_was_asked_for(cluster: ControlPlane) -> None:
+    """Names, label, version, and addresses of their own."""
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-l", "gpu=on", "-o", "json"))["items"]
+
+    assert [node.name for node in TWO_NODES] == [node["metadata"]["name"] for node in nodes]
+    assert {"v1.34.4"} == {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
+    addresses = [node["status"]["addresses"][0] for node in nodes]
+    assert [("InternalIP", "10.99.0.11"), ("InternalIP", "10.99.0.12")] == [
+        (address["type"], address["address"]) for address in addresses
+    ]
+
+
+def test_logs_and_exec_reach_a_container(server: ControlPlane) -> None:
+    """Through the API server and the kubelet's own certificate."""
+    assert "serving as server\n" == server.kubectl("logs", "server")
+    said = server.kubectl("exec", "server", "--", "/usr/local/bin/probe", "environment")
+    assert "HOSTNAME=server" in said.splitlines()
+
+
+def test_service_is_reached_from_another_node(server: ControlPlane) -> None:
+    """By its cluster address, which kube-proxy turns into the Pod's."""
+    address = server.kubectl("get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
+
+    _create(server, "client", "node-a", "ask", f"{address}:80")
+
+    assert ["server"] == _output(server, "client")
+
+
+def test_api_server_reaches_a_service(server: ControlPlane) -> None:
+    """As it does for a webhook, by the endpoints, with no kube-proxy beside it."""
+    assert "server" == server.kubectl("get", "--raw", "/api/v1/namespaces/default/services/server:80/proxy/")
+
+
+def test_container_that_asks_for_devices_finds_the_driver(cluster: ControlPlane) -> None:
+    """Libraries where its linker looks, the node's hardware, the variable that names it; nobody else has any of it."""
+    folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/run/nvidia/hardware")
+    wanted = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    _create(cluster, "with", "node-a", "list", *folders, **wanted)
+    _create(cluster, "with-environment", "node-a", "environment", **wanted)
+    _create(cluster, "without", "node-a", "list", *folders)
+
+    names = {Path(path).name for path in _output(cluster, "with")}
+    assert {"libcuda.so.1", "libnvidia-ml.so.1", "devices.csv"} == names
+    assert "FAKE_DRIVER_DIR=/run/nvidia/hardware" in _output(cluster, "with-environment")
+    assert [] == _output(cluster, "without")
+    assert TWO_NODES[0].gpus[0].uuid in cluster.node("node-a").path("/run/nvidia/hardware/devices.csv").read_text()
+
+
+def test_kubelet_is_a_node_and_nothing_more(cluster: ControlPlane) -> None:
+    """It may not so much as read another Node."""
+    kubeconfig = cluster.node("node-a").folder / "kubelet.kubeconfig"
+    asked = cluster.node("node-a").machine.run(
+        ["kubectl", f"--kubeconfig={kubeconfig}", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]
+    )
+
+    assert "system:node:node-a" == asked
+    with pytest.raises(MachineError, match="node 'node-a' cannot read 'node-b', only its own Node object"):
+        cluster.node("node-a").machine.run(["kubectl", f"--kubeconfig={kubeconfig}", "get", "node", "node-b"])
+
+
+def test_every_request_is_in_the_audit_log(server: ControlPlane) -> None:
+    """Who did what to which object."""
+
+    def found() -> bool:
+        entries = (json.loads(line) for line in server.audit_log.read_text().splitlines())
+        return any(
+            entry["verb"] == "create"
+            and entry["objectRef"].get("resource") == "pods"
+            and entry["objectRef"].get("name") == "server"
+            and entry["user"]["username"] == "kubernetes-admin"
+            for entry in entries
+            if "objectRef" in entry
+        )
+
+    _until(found, "the Pod's creation is in the audit log")
+
+
+def test_image_that_is_there_is_not_imported_again(
+    cluster: ControlPlane, probe_image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told by name and digest."""
+    commands: list[list[str]] = []
+    run = Machine.run
+
+    def watched(machine: Machine, argv: list[str], *more: Any) -> str:
+        commands.append(argv)
+        return run(machine, argv, *more)
+
+    monkeypatch.setattr(Machine, "run", watched)
+
+    cluster.load_image(probe_image)
+
+    assert ["list", "list"] == [argv[-1] for argv in commands]
+
+
+def test_up_again_changes_nothing(cluster: ControlPlane) -> None:
+    """Every part stays the process it was."""
+    before = cluster.status()
+
+    cluster.up(TWO_NODES)
+
+    assert before == cluster.status()
+    assert {"ready", "runs"} == {health for *_, health in before}
+
+
+@pytest.mark.parametrize(
+    ("machine", "part"), [("control", "etcd"), ("control", "kube-apiserver"), ("node-a", "containerd")]
+)
+def test_up_repairs_what_crashed(server: ControlPlane, machine: str, part: str) -> None:
+    """The part runs again, the others stay, and so do containers."""
+    container = _pod(server, "server")["status"]["containerStatuses"][0]["containerID"]
+    pid = server.node("node-b").container_pid(container)
+    before = {(row[0], row[1]): row[2] for row in server.status()}
+
+    server.machine(machine).kill_service(part)
+
+    server.up(TWO_NODES)
+
+    after = {(row[0], row[1]): row[2] for row in server.status()}
+    assert before.keys() == after.keys()
+    assert None not in after.values()
+    assert before[machine, part] != after[machine, part]
+    assert pid == server.node("node-b").container_pid(container)
+    _create(server, f"after-{part}", "node-a", "list")
+    assert [] == _output(server, f"after-{part}")
+
+
+def test_containers_outlive_the_kubelet(server: ControlPlane) -> None:
+    """It is killed, stays away, and takes them up again."""
+    node = server.node("node-b")
+    container = _pod(server, "server")["status"]["containerStatuses"][0]["containerID"]
+    pid = node.container_pid(container)
+
+    node.kill_kubelet()
+    assert node.machine.services()["kubelet"] is None
+    assert b"/usr/local/bin/probe\0serve\x008080\0" == Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    node.start_kubelet()
+    assert pid == node.container_pid(container)
+    _create(server, "after-kubelet", "node-b", "list")
+    assert [] == _output(server, "after-kubelet")
+
+
+def test_power_cut_of_a_node(server: ControlPlane) -> None:
+    """Containers and volatile files are gone, kept files are there, the node and its Pods come back."""
+    node = server.node("node-b")
+    container = _pod(server, "server")["status"]["containerStatuses"][0]["containerID"]
+    pid = node.container_pid(container)
+    node.path("/usr/local/vgpu/kept").touch()
+    node.path("/run/lost").touch()
+
+    node.restart()
+
+    assert node.path("/usr/local/vgpu/kept").exists()
+    assert not node.path("/run/lost").exists()
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(MachineError, match="node-b runs no container"):
+        node.container_pid(container)
+
+    def runs_again() -> bool:
+        status = _pod(server, "server")["status"]["containerStatuses"][0]
+        return bool(status["containerID"] != container and status["ready"])
+
+    _until(runs_again, "the server runs again")
+
+
+def test_node_comes_and_goes(server: ControlPlane, probe_image: Path) -> None:
+    """A third node reaches Pods of the others; without it the others stay."""
+    server.add_node(FakeNode.of("node-c", "Tesla T4", 16384, 1))
+    server.load_image(probe_image, "node-c")
+    address = _pod(server, "server")["status"]["podIP"]
+    _create(server, "visitor", "node-c", "ask", f"{address}:8080")
+    assert ["server"] == _output(server, "visitor")
+
+    server.remove_node("node-c")
+
+    assert "node/node-a\nnode/node-b\n" == server.kubectl("get", "nodes", "-o", "name")
+    assert not (server.folder / "node-c").exists()
+
+
+def test_helm_reaches_the_cluster(cluster: ControlPlane) -> None:
+    """The same way kubectl does."""
+    assert "NAME" in cluster.helm("list", "--all-namespaces")

@@ -1,0 +1,104 @@
+"""
+A cluster leaves nothing, whenever and however it ends.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from controlplane.cluster import ControlPlane
+from controlplane.machine import PACKAGES
+from controlplane_tests.machine_state import Footprint, groups, processes_below
+from hardware import TWO_NODES
+from processes import FolderInUseError, claimed
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("able_machine", "driver")]
+
+
+def _started(folder: Path) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "controlplane", "up", "--folder", str(folder)]
+    return subprocess.Popen(
+        argv,
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _read_until(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return
+    raise AssertionError(f"no {word!r} in {''.join(lines)}")
+
+
+def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "controlplane", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGES)}
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+
+def _left(folder: Path) -> Sequence[object]:
+    """Return what there is of a cluster in *folder*."""
+    cluster = ControlPlane(folder)
+    there = [folder] if folder.exists() else []
+    return [*there, *processes_below(folder), *groups(cluster.cgroup)]
+
+
+@pytest.mark.parametrize("word", ["etcd", "containerd", "controllers"])
+@pytest.mark.parametrize("seconds", [0.0, 0.4])
+def test_up_that_is_killed_leaves_no_process_and_down_the_rest(tmp_path: Path, word: str, seconds: float) -> None:
+    """At several moments; machines end by themselves, the folder and the groups go with `down`."""
+    folder, before = tmp_path / "cluster", Footprint.now()
+    with _started(folder) as process:
+        _read_until(process, word)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+
+    assert 0 == _command("down", "--folder", str(folder)).returncode
+
+    assert [] == _left(folder)
+    assert before == Footprint.now()
+
+
+def test_cluster_on_the_command_line_outlives_the_command(tmp_path: Path) -> None:
+    """Until `down`, also after a part has crashed."""
+    folder, before = tmp_path / "cluster", Footprint.now()
+    up = _command("up", "--folder", str(folder))
+    assert (0, f"export KUBECONFIG={folder}/kubeconfig") == (up.returncode, up.stdout.splitlines()[-1]), up.stderr
+    cluster = ControlPlane(folder).attach()
+    rows = _command("status", "--folder", str(folder)).stdout.splitlines()
+    assert "ready" == next(row for row in rows if row.startswith("node-a")).split()[-1]
+    cluster.kubectl("create", "deployment", "d", "--image=localhost/pause:3", "--replicas=4")
+    cluster.kubectl("rollout", "status", "deployment/d", "--timeout=120s")
+    cluster.machine("node-a").kill_service("containerd")
+
+    assert 0 == _command("down", "--folder", str(folder)).returncode
+
+    assert [] == _left(folder)
+    assert before == Footprint.now()
+
+
+def test_down_of_nothing_is_nothing(tmp_path: Path) -> None:
+    """No folder is made for it, and status says so."""
+    folder = tmp_path / "cluster"
+
+    assert 0 == _command("down", "--folder", str(folder)).returncode
+    assert f"no cluster in {folder}\n" == _command("status", "--folder", str(folder)).stdout
+    assert not folder.exists()
+
+
+def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    """The message says what to do."""
+    with claimed(tmp_path), pytest.raises(FolderInUseError, match="is in use"):
+        ControlPlane(tmp_path).up(TWO_NODES)

@@ -1,0 +1,186 @@
+"""
+A machine without a cluster: what it has of its own, and that it goes without a trace, whoever dies.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.machine import PACKAGES, Description, Machine, MachineError, Service
+from controlplane_tests.machine_state import Footprint, groups, processes_below
+
+pytestmark = pytest.mark.usefixtures("able_machine")
+
+
+def _machine(folder: Path) -> Machine:
+    group = f"hami-controlplane/test-{os.getpid()}"
+    folder.mkdir(exist_ok=True)
+    return Machine(folder, Description("one", f"{group}/one", "", ("/usr/local/own",), (str(folder.parent),)))
+
+
+def _within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """Yield a machine that is on, and remove it."""
+    found = _machine(tmp_path / "one")
+    found.start()
+    yield found
+    if found.folder.exists():
+        found.remove()
+
+
+def _sleep(name: str, seconds: int = 1000) -> Service:
+    return Service(name, ("sleep", str(seconds)))
+
+
+def test_machine_has_name_processes_and_network_of_its_own(machine: Machine) -> None:
+    """Its first process is number 1, nothing of this machine's network is there."""
+    assert "one\n" == machine.run(["hostname"])
+    assert "1" in machine.run(["sh", "-c", "cd /proc && echo [0-9]*"]).split()[0]
+    assert ["lo"] == machine.run(["ls", "/sys/class/net"]).split()
+
+
+def test_own_folders_are_the_machines_and_the_rest_is_this_machines(machine: Machine) -> None:
+    """A folder that this machine lacks is there too, and what is beside it is shown."""
+    machine.run(["sh", "-c", "echo hello > /usr/local/own/file; echo hello > /run/file"])
+
+    assert "hello\n" == machine.path("/usr/local/own/file").read_text()
+    assert "hello\n" == machine.path("/var/run/file").read_text()
+    assert not Path("/usr/local/own").exists()
+    assert not Path("/run/file").exists()
+    beside = {path.name for path in Path("/usr/local").iterdir()}
+    assert {"own", *beside} == set(machine.run(["ls", "-A", "/usr/local"]).split())
+
+
+def test_folder_below_one_of_the_machines_own_is_still_visible(machine: Machine) -> None:
+    """The machine's folder lies in /tmp here, which is the machine's own."""
+    machine.path("/tmp/file").write_text("its own")
+
+    assert "its own" == machine.run(["cat", "/tmp/file"])
+    assert "machine.json" in machine.run(["ls", str(machine.folder)])
+
+
+def test_path_that_is_not_the_machines_own_is_refused(machine: Machine) -> None:
+    """The error says what is."""
+    with pytest.raises(ValueError, match=r"one has no /etc/passwd of its own; its own are /run, /tmp, /usr/local/own"):
+        machine.path("/etc/passwd")
+
+
+def test_kernel_is_tuned_for_the_machine_only(machine: Machine) -> None:
+    """A kubelet sets these for its node; this machine's stay."""
+    before = Path("/proc/sys/kernel/panic").read_text()
+
+    machine.run(["sh", "-c", "echo 77 > /proc/sys/kernel/panic"])
+
+    assert "77\n" == machine.run(["cat", "/proc/sys/kernel/panic"])
+    assert before == Path("/proc/sys/kernel/panic").read_text()
+
+
+def test_services_are_started_once_and_started_again_when_told(machine: Machine) -> None:
+    """What runs is left alone; what was killed stays away until then."""
+    machine.serve([_sleep("a", 1001), _sleep("b", 1002)])
+    assert _within(5, lambda: None not in machine.services().values())
+    before = machine.services()
+
+    machine.kill_service("a")
+    assert {"a": None, "b": before["b"]} == machine.services()
+
+    machine.serve_again()
+    assert before["b"] == machine.services()["b"]
+    assert machine.services()["a"] not in {None, before["a"]}
+
+
+def test_power_cut_kills_all_and_loses_what_is_volatile(machine: Machine) -> None:
+    """Also a process that left its session, as daemons do."""
+    machine.run(
+        ["sh", "-c", "setsid sleep 4242 >/dev/null 2>&1 & echo kept > /usr/local/own/file; echo lost > /run/file"]
+    )
+    inside = {int(line) for line in (groups(machine.description.cgroup)[0] / "cgroup.procs").read_text().split()}
+
+    machine.kill()
+
+    assert machine.pid is None
+    assert not [pid for pid in inside if Path(f"/proc/{pid}").exists()]
+    machine.start()
+    assert "kept\n" == machine.run(["cat", "/usr/local/own/file"])
+    with pytest.raises(MachineError, match="/run/file"):
+        machine.run(["cat", "/run/file"])
+
+
+def test_removed_machine_leaves_nothing(tmp_path: Path) -> None:
+    """No mount, interface, rule, group, folder or process."""
+    before = Footprint.now()
+    machine = _machine(tmp_path / "one")
+    machine.start()
+    machine.serve([_sleep("a")])
+
+    machine.remove()
+
+    assert before == Footprint.now()
+    assert [] == groups(machine.description.cgroup)
+    assert [] == processes_below(tmp_path)
+    assert not machine.folder.exists()
+
+
+_OWNER = """
+import os, sys, time
+from pathlib import Path
+from controlplane_tests.test_machine import _machine
+machine = _machine(Path(sys.argv[1]))
+machine.start()
+if sys.argv[2] == "let live":
+    machine.let_live()
+print(os.getpid(), flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("wish", ["end with it", "let live"])
+def test_machine_ends_with_its_owner_unless_told_otherwise(tmp_path: Path, wish: str) -> None:
+    """The owner is killed, so it had no chance to clear up."""
+    folder = tmp_path / "one"
+    argv = [sys.executable, "-c", _OWNER, str(folder), wish]
+    with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(PACKAGES)}, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        group = f"hami-controlplane/test-{owner.pid}/one"
+        machine = Machine(folder, Description("one", group, ""))
+        assert machine.pid is not None
+        owner.send_signal(signal.SIGKILL)
+
+    if wish == "let live":
+        assert not _within(1.5, lambda: machine.pid is None)
+    else:
+        assert _within(10, lambda: machine.pid is None)
+    machine.remove()
+
+
+def test_command_that_fails_says_what_it_said(machine: Machine) -> None:
+    """Machine, command, status and words."""
+    with pytest.raises(MachineError, match=r"one: ls /missing ended with 2: .*No such file"):
+        machine.run(["ls", "/missing"])
+
+
+def test_machine_that_cannot_boot_says_why(tmp_path: Path) -> None:
+    """The end of its log is in the message."""
+    machine = Machine(
+        tmp_path, Description("one", f"hami-controlplane/test-{os.getpid()}/one", "", visible=("/missing",))
+    )
+
+    with pytest.raises(MachineError, match=r"(?s)one did not boot.*'/missing'"):
+        machine.start()
+    machine.remove()

@@ -1,0 +1,143 @@
+"""
+The stand-in for NVIDIA's container runtime: what it changes in a bundle, and that it changes nothing else.
+"""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SPEC: dict[str, Any] = {
+    "ociVersion": "1.2.0",
+    "process": {"args": ["sh", "-c", "a && b"], "env": ["PATH=/bin"], "rlimits": [{"type": "x", "hard": 2**64 - 1}]},
+    "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+    "linux": {"resources": {"memory": {"limit": 9223372036854771712}}},
+}
+
+
+class Runtime:
+    """The runtime beside a runc that only tells its arguments, on a node with a driver of two libraries."""
+
+    def __init__(self, program: Path, folder: Path) -> None:
+        self.bundle = folder / "bundle"
+        self.bundle.mkdir()
+        self.libraries = folder / "driver"
+        self.libraries.mkdir()
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            (self.libraries / name).touch()
+        self.hardware = folder / "hardware"
+        self.configured = folder / "container-runtime.json"
+        self.configured.write_text(json.dumps({"libraries": str(self.libraries), "hardware": str(self.hardware)}))
+        runc = folder / "bin/runc"
+        runc.parent.mkdir()
+        runc.write_text('#!/bin/sh\necho "$@"\n')
+        runc.chmod(0o755)
+        self._program = program
+        self._environment = {"PATH": f"{runc.parent}:{os.environ['PATH']}"}
+
+    def create(self, *environment: str, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the container's description after `create`, for a container with *environment* besides its PATH."""
+        process = {**SPEC["process"], "env": [*SPEC["process"]["env"], *environment]}
+        (self.bundle / "config.json").write_text(json.dumps({**SPEC, "process": process}))
+        self.run(*(arguments or ("--root", "/run/runc", "create", "--bundle", str(self.bundle), "c1")))
+        changed: dict[str, Any] = json.loads((self.bundle / "config.json").read_text())
+        return changed
+
+    def run(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run the runtime with its configuration in the place of the node's."""
+        argv = [str(self._program), *arguments]
+        environment = {**self._environment, "NVIDIA_CONTAINER_RUNTIME_CONFIG": str(self.configured)}
+        return subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def runtime(programs: Path, tmp_path: Path) -> Runtime:
+    """Return a runtime on a node of its own."""
+    return Runtime(programs / "nvidia-container-runtime", tmp_path)
+
+
+@pytest.mark.parametrize("wanted", ["all", "GPU-1,GPU-2", "0"])
+def test_container_that_asks_for_devices_gets_the_driver(runtime: Runtime, wanted: str) -> None:
+    """The libraries are where a linker looks, read-only; the hardware is writable, and the variable names it."""
+    changed = runtime.create(f"NVIDIA_VISIBLE_DEVICES={wanted}")
+
+    added = {mount["destination"]: mount for mount in changed["mounts"][1:]}
+    folder = f"/usr/lib/{os.uname().machine}-linux-gnu"
+    assert {f"{folder}/libcuda.so.1", f"{folder}/libnvidia-ml.so.1", "/run/nvidia/hardware"} == set(added)
+    assert str(runtime.libraries / "libcuda.so.1") == added[f"{folder}/libcuda.so.1"]["source"]
+    assert "ro" in added[f"{folder}/libcuda.so.1"]["options"]
+    assert "rw" in added["/run/nvidia/hardware"]["options"]
+    assert str(runtime.hardware) == added["/run/nvidia/hardware"]["source"]
+    expected = ["PATH=/bin", f"NVIDIA_VISIBLE_DEVICES={wanted}", "FAKE_DRIVER_DIR=/run/nvidia/hardware"]
+    assert expected == changed["process"]["env"]
+
+
+def test_nothing_else_of_the_description_changes(runtime: Runtime) -> None:
+    """Also numbers beyond a double's precision and characters special in HTML stay as they were."""
+    changed = runtime.create("NVIDIA_VISIBLE_DEVICES=all")
+
+    changed["process"]["env"] = SPEC["process"]["env"]
+    changed["mounts"] = changed["mounts"][:1]
+    assert SPEC == changed
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param((), id="unset"),
+        pytest.param(("NVIDIA_VISIBLE_DEVICES=",), id="empty"),
+        pytest.param(("NVIDIA_VISIBLE_DEVICES=void",), id="void"),
+        pytest.param(("NVIDIA_VISIBLE_DEVICES=none",), id="none"),
+        pytest.param(("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=none"), id="the last setting counts"),
+    ],
+)
+def test_container_that_asks_for_none_is_left_alone(runtime: Runtime, environment: tuple[str, ...]) -> None:
+    """Its description stays as it was, and a node without a driver can start it."""
+    runtime.configured.unlink()
+
+    changed = runtime.create(*environment)
+
+    assert {**SPEC, "process": {**SPEC["process"], "env": ["PATH=/bin", *environment]}} == changed
+
+
+@pytest.mark.parametrize("form", ["--bundle={}", "-b={}"])
+def test_bundle_may_be_named_in_one_argument(runtime: Runtime, form: str) -> None:
+    """The forms runc's own command line takes."""
+    changed = runtime.create(
+        "NVIDIA_VISIBLE_DEVICES=all", arguments=("create", form.format(runtime.bundle), "--pid-file", "p", "c1")
+    )
+
+    assert 4 == len(changed["mounts"])
+
+
+def test_runc_takes_over_with_the_same_arguments(runtime: Runtime) -> None:
+    """Whatever the command, and no file of the bundle is needed for others than create."""
+    done = runtime.run("--root", "/r", "delete", "--force", "c1")
+
+    assert (0, "--root /r delete --force c1\n") == (done.returncode, done.stdout)
+
+
+def test_unreadable_description_is_an_error_that_names_it(runtime: Runtime) -> None:
+    """Containerd shows the message; runc is not started."""
+    (runtime.bundle / "config.json").write_text("{")
+
+    done = runtime.run("create", "--bundle", str(runtime.bundle), "c1")
+
+    assert 1 == done.returncode
+    assert f"{runtime.bundle / 'config.json'}: unexpected end of JSON input" in done.stderr
+    assert "" == done.stdout
+
+
+def test_it_costs_a_container_next_to_nothing(runtime: Runtime) -> None:
+    """The fastest of several runs is below 20 ms, runc's stand-in and the start of both processes included."""
+    fastest = 1.0
+    for _ in range(20):
+        began = time.perf_counter()
+        runtime.run("state", "c1")
+        fastest = min(fastest, time.perf_counter() - began)
+
+    assert fastest < 0.02
