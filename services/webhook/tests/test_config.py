@@ -62,6 +62,45 @@ def test_every_contradiction_is_reported_at_once() -> None:
     ) == raised.value.problems
 
 
+OWN = ("--tls-secret=hami/tls", "--tls-names=hami-webhook.hami.svc,10.0.0.1,,::1", "--webhook-configuration=hami")
+
+
+def test_a_certificate_of_its_own_needs_three_flags() -> None:
+    """Where it is kept, what it is for, and where it is published."""
+    config = read_config(["--device-config-file=/d", *OWN])
+
+    assert ("hami/tls", ("hami-webhook.hami.svc", "10.0.0.1", "::1"), "hami") == (
+        config.tls_secret,
+        config.tls_names,
+        config.webhook_configuration,
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (OWN[:2], "--tls-secret, --tls-names and --webhook-configuration: give all three, or none"),
+        (OWN[2:], "--tls-secret, --tls-names and --webhook-configuration: give all three, or none"),
+        (
+            (*OWN, "--cert_file=/c", "--key_file=/k"),
+            "--tls-secret: is for a certificate of our own; give it, or --cert_file and --key_file, not both",
+        ),
+        (("--tls-secret=tls", *OWN[1:]), "--tls-secret: must be NAMESPACE/NAME, not 'tls'"),
+        (("--tls-secret=a/b/c", *OWN[1:]), "--tls-secret: must be NAMESPACE/NAME, not 'a/b/c'"),
+        (
+            (OWN[0], "--tls-names=a_b", OWN[2]),
+            "--tls-names: must be DNS names or IP addresses, comma-separated, not 'a_b'",
+        ),
+    ],
+)
+def test_a_contradiction_about_the_certificate_names_its_flags(flags: tuple[str, ...], problem: str) -> None:
+    """And what would be right."""
+    with pytest.raises(ConfigError) as raised:
+        read_config(["--device-config-file=/d", *flags])
+
+    assert (problem,) == raised.value.problems
+
+
 @pytest.mark.parametrize("name", [*SCHEDULER_FLAGS, *VENDOR_FLAGS, *KLOG_FLAGS])
 def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
     """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""

@@ -5,7 +5,6 @@ The webhook's own certificate, as processes on an API server: made once, publish
 import asyncio
 import base64
 import json
-import signal
 import socket
 import ssl
 import sys
@@ -21,71 +20,63 @@ import pytest
 from hami_webhook import certificates, renewal
 from hami_webhook.renewal import Material
 from minicluster.client import ApiError, Client, Object
+from processes import Process, Supervisor
 
 BIN = Path(sys.executable).parent
-ROOT = Path(__file__).parents[3]
 SECRET = "/api/v1/namespaces/default/secrets/hami-webhook-tls"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hami-webhook"
 PODS = "/api/v1/namespaces/default/pods"
 NAMES = ("hami-webhook.hami.svc", "127.0.0.1")
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(240)
 
 
 class Cluster:
-    """An API server as a process, and replicas of the webhook."""
+    """An API server as a process, and replicas of the webhook; they end with us."""
 
     def __init__(self, folder: Path, device_config_file: str) -> None:
         self.api: Client
-        self._folder = folder
+        self._kubeconfig = folder / "kubeconfig"
         self._device_config_file = device_config_file
-        self._port = a_port()
-        self._apiserver: asyncio.subprocess.Process | None = None
-        self._replicas: list[Replica] = []
+        self._supervisor = Supervisor(folder)
+        self._apiserver = [
+            *(str(BIN / "python"), "-m", "minicluster", "apiserver", f"--listen=127.0.0.1:{a_port()}"),
+            *(f"--kubeconfig={self._kubeconfig}", f"--data={folder / 'data'}"),
+        ]
 
     async def start_apiserver(self) -> None:
         """Start it, with the objects it had."""
-        kubeconfig = self._folder / "kubeconfig"
-        kubeconfig.unlink(missing_ok=True)
-        self._apiserver = await asyncio.create_subprocess_exec(
-            *(BIN / "python", "-m", "minicluster", "apiserver", f"--listen=127.0.0.1:{self._port}"),
-            *(f"--kubeconfig={kubeconfig}", f"--data={self._folder / 'data'}"),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            cwd=ROOT / "e2e",
-        )
-        while not kubeconfig.exists():  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.02)
+        self._kubeconfig.unlink(missing_ok=True)
+        self._supervisor.start("apiserver", self._apiserver)
+
+        async def is_up() -> bool:
+            return self._kubeconfig.exists()
+
+        await until(is_up)
         if not hasattr(self, "api"):
-            self.api = Client.from_kubeconfig(kubeconfig, "test")
+            self.api = Client.from_kubeconfig(self._kubeconfig, "test")
 
-    async def kill_apiserver(self) -> None:
+    def kill_apiserver(self) -> None:
         """End it at once."""
-        assert self._apiserver is not None
-        self._apiserver.kill()
-        await self._apiserver.wait()
+        self._supervisor.processes["apiserver"].kill()
 
-    async def start(self, port: int | None = None, names: tuple[str, ...] = NAMES, **environment: str) -> "Replica":
+    async def start(self, port: int | None = None, names: tuple[str, ...] = NAMES) -> "Replica":
         """Start a replica that serves at *port*."""
-        process = await asyncio.create_subprocess_exec(
-            *(BIN / "hami-webhook", f"--http_bind=127.0.0.1:{port or a_port()}", "--metrics-bind-address=127.0.0.1:0"),
-            *(f"--device-config-file={self._device_config_file}", "--scheduler-name=hami-scheduler"),
+        ports = port or a_port(), a_port()
+        arguments = [
+            *(str(BIN / "hami-webhook"), f"--device-config-file={self._device_config_file}"),
+            *(f"--http_bind=127.0.0.1:{ports[0]}", f"--metrics-bind-address=127.0.0.1:{ports[1]}"),
             *("--tls-secret=default/hami-webhook-tls", "--webhook-configuration=hami-webhook"),
-            *(f"--tls-names={','.join(names)}", f"--kubeconfig={self._folder / 'kubeconfig'}"),
-            stderr=asyncio.subprocess.PIPE,
-            env={"HOME": "/nonexistent", "PATH": "", **environment},
-        )
-        replica = Replica(process)
-        self._replicas.append(replica)
+            *(f"--tls-names={','.join(names)}", f"--kubeconfig={self._kubeconfig}", "--scheduler-name=hami-scheduler"),
+        ]
+        replica = Replica(self._supervisor.start(f"webhook-{len(self._supervisor.processes)}", arguments), *ports)
         await replica.event("Serving metrics")
         return replica
 
     async def stop(self) -> None:
         """End all."""
-        for replica in self._replicas:
-            await replica.stop()
         await self.api.close()
-        await self.kill_apiserver()
+        self._supervisor.stop()
 
     async def secret(self) -> Material:
         """Return what can be read of the Secret."""
@@ -105,6 +96,14 @@ class Cluster:
         collection, name = CONFIGURATION.rsplit("/", 1)
         await self.api.create(collection, a_configuration(name, *ports))
 
+    async def fault(self, **fault: Any) -> None:
+        """Have the API server misbehave."""
+        await self.api.create("/minicluster/faults", fault)
+
+    async def is_faulted(self) -> bool:
+        """Return whether every fault has been met."""
+        return not await self.api.get("/minicluster/faults")
+
     async def admitted(self, name: str) -> bool:
         """Create a Pod that asks for a device and return whether every webhook was asked."""
         container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
@@ -116,37 +115,28 @@ class Cluster:
 class Replica:
     """A running `hami-webhook` and what it logs."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Process, port: int, metrics_port: int) -> None:
         self.process = process
-        self.log: list[dict[str, Any]] = []
-        self._grown = asyncio.Condition()
-        self._reader = asyncio.create_task(self._read())
+        self.port = port
+        self.metrics_port = metrics_port
 
-    async def _read(self) -> None:
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            async with self._grown:
-                self.log.append(json.loads(line))
-                self._grown.notify_all()
+    async def event(self, text: str, times: int = 1) -> None:
+        """Wait until *text* was logged *times* times."""
 
-    async def event(self, text: str, times: int = 1) -> dict[str, Any]:
-        """Wait until *text* was logged *times* times and return that line."""
-        async with asyncio.timeout(20), self._grown:
-            await self._grown.wait_for(lambda: len(self.events(text)) >= times)
-        return self.events(text)[times - 1]
+        async def is_logged() -> bool:
+            assert self.process.is_running, self.process.tail()
+            return self.count(text) >= times
 
-    def events(self, text: str) -> list[dict[str, Any]]:
-        """Return the lines of *text* so far."""
-        return [line for line in self.log if line["event"] == text]
+        await until(is_logged)
 
-    @property
-    def port(self) -> int:
-        """Where it serves TLS."""
-        return int(self.events("Serving")[0]["port"])
+    def count(self, text: str) -> int:
+        """Return how often *text* was logged so far."""
+        lines = self.process.log.read_text().splitlines(keepends=True)
+        return sum(json.loads(line)["event"] == text for line in lines if line.endswith("\n"))
 
     async def get(self, path: str) -> tuple[int, str]:
         """Ask its metrics address."""
-        url = f"http://127.0.0.1:{self.events('Serving metrics')[0]['port']}{path}"
+        url = f"http://127.0.0.1:{self.metrics_port}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status, await response.text()
 
@@ -166,19 +156,6 @@ class Replica:
         found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
         return ssl.DER_cert_to_PEM_cert(found).encode()
-
-    async def kill(self) -> None:
-        """End it at once."""
-        self.process.kill()
-        await self._reader
-        await self.process.wait()
-
-    async def stop(self) -> None:
-        """End it with SIGTERM; it must leave with 0."""
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGTERM)
-            await self._reader
-            assert 0 == await self.process.wait(), self.log
 
 
 def a_port() -> int:
@@ -226,7 +203,7 @@ async def cluster(tmp_path: Path, device_config_file: str) -> AsyncIterator[Clus
 
 async def until(probe: Callable[[], Awaitable[bool]]) -> None:
     """Wait until *probe* holds; an API server that is away counts as not yet."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 if await probe():
@@ -280,7 +257,7 @@ async def test_two_replicas_that_start_at_once_serve_of_one_authority(cluster: C
     for replica in (first, second):
         assert found.serving.certificate_pem == await replica.shown(certificates.bundle_pem(found.bundle))
     assert await cluster.admitted("p")
-    assert 1 == sum(len(replica.events("Certificate renewed")) for replica in (first, second))
+    assert 1 == first.count("Certificate renewed") + second.count("Certificate renewed")
 
 
 async def test_a_replica_without_its_objects_lives_and_says_what_is_missing(cluster: Cluster) -> None:
@@ -302,7 +279,7 @@ async def test_a_replica_without_its_objects_lives_and_says_what_is_missing(clus
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster: Cluster) -> None:
     """Alive, not ready, then ready."""
     await cluster.configure(port := a_port())
-    await cluster.kill_apiserver()
+    cluster.kill_apiserver()
     replica = await cluster.start(port)
     await replica.event("Certificate not kept, trying again")
     assert (503, 200) == ((await replica.get("/readyz"))[0], (await replica.get("/livez"))[0])
@@ -358,17 +335,21 @@ async def test_a_lost_secret_costs_no_call_while_a_replica_runs(cluster: Cluster
 
 
 async def test_a_lost_secret_is_made_anew_by_replicas_that_start(cluster: Cluster) -> None:
-    """Nobody is left who knows the old authority."""
+    """Nobody is left who has what was served; who trusted the old authority goes on doing so for now."""
     first, second = await two_replicas(cluster)
     before = await cluster.secret()
     for replica in (first, second):
-        await replica.kill()
+        replica.process.kill()
     await cluster.write({})
     replicas = [await cluster.start(replica.port) for replica in (first, second)]
 
     for replica in replicas:
         await until(replica.is_ready)
-    assert before.bundle[0] not in (await cluster.secret()).bundle
+    after = await cluster.secret()
+    assert before.bundle == after.bundle[1:]
+    assert before.serving is not None
+    assert after.serving is not None
+    assert before.serving.certificate != after.serving.certificate
     assert await cluster.admitted("p")
 
 
@@ -427,8 +408,8 @@ async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failin
         )
         assert (aged.certificate, old.certificate) == switched.bundle
         await until(is_shown_by_both)
-        # Two months later: nothing of the old authority is served any more.
-        late = certificates.new_certificate(aged, NAMES, now - timedelta(days=61))
+        # Two more hours later: nothing of the old authority is served any more.
+        late = certificates.new_certificate(aged, NAMES, now - timedelta(hours=2))
         await cluster.write(renewal.secret_data(Material(switched.bundle, aged, late)))
         assert (aged.certificate,) == (await holds(lambda found: len(found.bundle) == 1)).bundle
         await until(is_shown_by_both)
@@ -459,10 +440,76 @@ async def test_replicas_with_different_names_agree_on_one_certificate(cluster: C
     assert version == (await cluster.api.get(SECRET))["metadata"]["resourceVersion"]
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH"])
+async def test_a_replica_killed_at_any_request_leaves_what_the_next_one_completes(
+    cluster: Cluster, method: str
+) -> None:
+    """Killed before the Secret is read, while it is written, and between it and the bundle."""
+    await cluster.configure(port := a_port())
+    await cluster.fault(method=method, path=f"{SECRET}$|{CONFIGURATION}$", delay_seconds=0.5)
+    replica = await cluster.start(port)
+    await until(cluster.is_faulted)
+    replica.process.kill()
+    again = await cluster.start(port)
+
+    await until(again.is_ready)
+    assert await cluster.admitted("p")
+    assert 1 == len((await cluster.secret()).bundle)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param({"disconnect": "before"}, id="not-asked"),
+        pytest.param({"disconnect": "after"}, id="answer-lost"),
+        pytest.param({"status": 403, "reason": "Forbidden"}, id="forbidden"),
+        pytest.param({"status": 500, "reason": "InternalError"}, id="broken"),
+    ],
+)
+async def test_requests_that_fail_are_made_good(cluster: Cluster, failure: dict[str, Any]) -> None:
+    """Reads and writes, whether they happened or not; one authority comes of it."""
+    await cluster.configure(port := a_port())
+    for method in ("GET", "PUT", "PATCH"):
+        await cluster.fault(method=method, path=f"{SECRET}$|{CONFIGURATION}$", **failure)
+    replica = await cluster.start(port)
+
+    await until(replica.is_ready)
+    assert await cluster.is_faulted()
+    assert await cluster.admitted("p")
+    assert 1 == len((await cluster.secret()).bundle)
+
+
+async def test_a_replica_that_may_not_publish_serves_nothing_and_says_so(cluster: Cluster) -> None:
+    """What nobody vouches for is not shown; the log and the probe have the server's reason."""
+    await cluster.configure(port := a_port())
+    message = "cannot patch resource mutatingwebhookconfigurations"
+    await cluster.fault(method="PATCH", times=0, status=403, reason="Forbidden", message=message)
+    replica = await cluster.start(port)
+    await replica.event("Certificate not kept, trying again")
+
+    assert message in (await replica.get("/readyz"))[1]
+    assert None is await replica.shown(certificates.bundle_pem((await cluster.secret()).bundle))
+
+
+async def test_a_watch_that_is_lost_is_asked_for_again(cluster: Cluster) -> None:
+    """In whichever way; what happens afterwards is seen as before."""
+    await cluster.configure(port := a_port())
+    await until((await cluster.start(port)).is_ready)
+    for authorities, how in enumerate(("close", "abort", "gone"), start=2):
+        await cluster.api.create("/minicluster/watches/drop", {"path": "hami-webhook", "how": how})
+        await asyncio.sleep(1)
+        await cluster.write({})
+
+        async def is_repaired(authorities: int = authorities) -> bool:
+            return len((await cluster.secret()).bundle) == authorities
+
+        await until(is_repaired)
+
+
 async def test_what_changed_while_the_api_server_was_away_is_found(cluster: Cluster) -> None:
     """A watch that was lost is asked for again, and rounds are made besides."""
     replica, _ = await two_replicas(cluster)
-    await cluster.kill_apiserver()
+    cluster.kill_apiserver()
     await asyncio.sleep(1)
     assert (200, "ok\n") == await replica.get("/readyz")
     await cluster.start_apiserver()

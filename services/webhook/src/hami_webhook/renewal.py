@@ -9,7 +9,7 @@ Knows no clock, no API and no log. Neighbours: `certificates` makes and checks, 
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +18,9 @@ from hami_webhook import certificates
 from hami_webhook.certificates import Bundle, CertificateError, Names, Pair
 
 OVERLAP = timedelta(hours=1)
-"""How long a new authority is published before it signs what replaces a certificate that is still good."""
+"""How long a new authority is published before it signs, and an old one after nothing it signed is served any more."""
+AUTHORITIES_MAX = 8
+"""Replicas that undo each other's work, say by wrong clocks, must not fill the Secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +100,19 @@ def renew(found: Material, held: Material, published: Bundle, names: Names, now:
     reason = _authority_is_wanting(found.authority, now)
     if reason is None:
         assert found.authority is not None
-        reason = _certificate_is_wanting(found, found.authority, published, names, now)
+        authority = found.authority
+        reason = _certificate_is_wanting(found, authority, published, names, now)
         if reason is None:
-            return None
-        renewed = _sign(found, held, found.authority, names, now)
-        if certificates.objection(renewed.bundle, _shown(renewed), names, now) is None:
-            return Renewal(renewed, reason)
+            return _without_idle(found, authority, now)
+        certificate = certificates.new_certificate(authority, _names(found, names, now), now)
+        bundle = _bundle(authority, (found, held), published, now)
+        if certificates.objection((authority.certificate,), certificate.certificate, names, now) is None:
+            return Renewal(Material(bundle, authority, certificate), reason)
         reason = "what the authority signs is not valid"
-    return Renewal(_replace_authority(found, held, names, now), reason)
+    authority = certificates.new_authority(now)
+    good = next((material for material in (found, held) if _vouchers(material, now)), None)
+    serving = good.serving if good else certificates.new_certificate(authority, names, now)
+    return Renewal(Material(_bundle(authority, (found, held), published, now), authority, serving), reason)
 
 
 def is_servable(material: Material, published: Bundle, now: datetime) -> bool:
@@ -142,30 +149,34 @@ def _certificate_is_wanting(
     return None
 
 
-def _sign(found: Material, held: Material, authority: Pair, names: Names, now: datetime) -> Material:
-    """
-    Return *found* with a certificate of *authority*.
+def _without_idle(found: Material, authority: Pair, now: datetime) -> Renewal | None:
+    """Return *found* without the authorities that nothing served needs, once every replica had time to notice."""
+    needed = _bundle(authority, (found,), (), now)
+    settled = _shown(found).not_valid_before_utc + certificates.BACKDATING + OVERLAP
+    if now < settled or set(needed) == set(found.bundle):
+        return None
+    return Renewal(Material(needed, authority, found.serving), "nothing served needs the other authorities")
 
-    Names that are missing are added to those the certificate has: replicas that were given different names would
-    replace each other's certificate for ever otherwise. Names nobody needs go when the certificate's time is over.
+
+def _names(found: Material, names: Names, now: datetime) -> Names:
+    """
+    Return *names* and the good ones that the certificate has, unless its time is over.
+
+    Replicas that were given different names would replace each other's certificate for ever otherwise.
     """
     signers = _vouchers(found, now)
-    if signers and not certificates.is_two_thirds_over(_shown(found), now):
-        present = certificates.names_of(_shown(found))
-        good = (name for name in present if certificates.objection(signers, _shown(found), (name,), now) is None)
-        names = tuple(dict.fromkeys((*names, *good)))
-    in_use = signers or _vouchers(held, now)
-    bundle = tuple(dict.fromkeys((authority.certificate, *in_use)))
-    return Material(bundle, authority, certificates.new_certificate(authority, names, now))
+    if not signers or certificates.is_two_thirds_over(_shown(found), now):
+        return names
+    present = certificates.names_of(_shown(found))
+    good = (name for name in present if certificates.objection(signers, _shown(found), (name,), now) is None)
+    return tuple(dict.fromkeys((*names, *good)))
 
 
-def _replace_authority(found: Material, held: Material, names: Names, now: datetime) -> Material:
-    """Return a new authority beside those that vouch for what is served, which goes on being served."""
-    authority = certificates.new_authority(now)
-    for material in (found, held):
-        if signers := _vouchers(material, now):
-            return Material((authority.certificate, *signers), authority, material.serving)
-    return Material((authority.certificate,), authority, certificates.new_certificate(authority, names, now))
+def _bundle(authority: Pair, materials: Iterable[Material], published: Bundle, now: datetime) -> Bundle:
+    """Return *authority*, those that vouch for what *materials* serve, and those *published* that are in time."""
+    vouchers = [voucher for material in materials for voucher in _vouchers(material, now)]
+    in_time = (other for other in published if other.not_valid_before_utc <= now < other.not_valid_after_utc)
+    return tuple(dict.fromkeys((authority.certificate, *vouchers, *in_time)))[:AUTHORITIES_MAX]
 
 
 def _vouchers(material: Material, now: datetime) -> Bundle:
