@@ -84,11 +84,15 @@ def chart_version(source: Path) -> str:
 
 def known(wanted: Recipe, archive: Path) -> Built | None:
     """Return what was told of *archive* if it is what *wanted* would become, else None."""
-    told = archive.with_suffix(".json")
-    if not (archive.exists() and told.exists()):
+    if not (archive.exists() and archive.with_suffix(".json").exists()):
         return None
-    built = Built(**json.loads(told.read_text()))
+    built = told(archive)
     return built if built.key == wanted.key() else None
+
+
+def told(archive: Path) -> Built:
+    """Return what was told of *archive* when it was built."""
+    return Built(**json.loads(archive.with_suffix(".json").read_text()))
 
 
 def build(wanted: Recipe, archive: Path, buildah: Buildah) -> Built:
@@ -126,10 +130,13 @@ def build_missing(wanted: list[Recipe], output: Path, step: Step) -> None:
         fail(f"{missing[0].name} changed and must be built, which takes root: sudo .venv/bin/python tools/images.py")
     ensure(commands(["buildah", "mmdebstrap"]), step)
     buildah = Buildah(cache_folder())
-    with buildah.alone():
+    with buildah.alone(step):
+        buildah.clean()
         for packages in (RUNTIME, BUILD):
             make_python_image(buildah, packages, step)
         for each in missing:
+            if known(each, archive_of(each, output)) is not None:  # whoever was waited for has built it
+                continue
             step(f"building {each.reference}")
             built = build(each, archive_of(each, output), buildah)
             step(f"built {each.reference} in {built.seconds:.0f} s")
@@ -173,7 +180,7 @@ def main() -> None:
         build_missing(wanted, output, Step())
     except (BuildError, PackageError) as error:
         fail(str(error))
-    show([built for each in wanted if (built := known(each, archive_of(each, output))) is not None])
+    show([told(archive_of(each, output)) for each in wanted])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ Source: https://github.com/containers/buildah/tree/v1.28.2/docs
 import fcntl
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,11 +34,15 @@ class Buildah:
         self._temporary = folder / "tmp"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Let one process at a time use the storage."""
+    def alone(self, step: Callable[[str], None] = lambda sentence: None) -> Iterator[None]:
+        """Let one process at a time use the storage; the others say so by *step* and wait."""
         self._temporary.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                step("waiting for another one that uses the storage")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def has(self, reference: str) -> bool:
@@ -69,8 +73,10 @@ class Buildah:
 
     def save(self, reference: str, archive: Path) -> None:
         """Write the image *reference* to *archive*, in OCI's layout, under its own name. Raises: BuildError."""
-        archive.unlink(missing_ok=True)
-        self.run("push", "--quiet", reference, f"oci-archive:{archive}:{reference}")
+        part = archive.with_suffix(".part")
+        part.unlink(missing_ok=True)
+        self.run("push", "--quiet", reference, f"oci-archive:{part}:{reference}")
+        part.replace(archive)
 
     @contextmanager
     def root_of(self, image: str) -> Iterator[Path]:
@@ -84,6 +90,10 @@ class Buildah:
             yield Path(self.run("mount", container).strip())
         finally:
             self.run("rm", container)
+
+    def clean(self) -> None:
+        """Remove what interrupted builds left."""
+        self.run("rm", "--all")
 
     def remove(self, *references: str) -> None:
         """Remove images from the storage; those that are not there are left out."""

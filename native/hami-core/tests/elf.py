@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHT_DYNAMIC, SHT_DYNSYM = 6, 11
+SHT_GNU_VERNEED = 0x6FFFFFFE
 DT_NEEDED = 1
 STB_LOCAL = SHN_UNDEF = 0
 
@@ -48,6 +49,26 @@ def needed(path: Path) -> list[str]:
         for tag, value in struct.iter_unpack("<qQ", image[section.offset : section.offset + section.size])
         if tag == DT_NEEDED
     ]
+
+
+def needed_versions(path: Path) -> set[str]:
+    """
+    Return the versions of other libraries' symbols that it needs, e.g. `GLIBC_2.14`.
+
+    Source: https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
+    """
+    found = set()
+    for image, section, names in _sections(path, SHT_GNU_VERNEED):
+        library = section.offset
+        for _ in range(section.detail):
+            _, count, _, first, following = struct.unpack_from("<HHIII", image, library)
+            version = library + first
+            for _ in range(count):
+                _, _, _, name, step = struct.unpack_from("<IHHII", image, version)
+                found.add(_text(image, names.offset + name))
+                version += step
+            library += following
+    return found
 
 
 def _sections(path: Path, kind: int) -> Iterator[tuple[bytes, Section, Section]]:

@@ -1,0 +1,60 @@
+"""
+Fixtures: each image as it would run, from the archive that `tools/images.py` wrote.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "native/hami-core/tests")]
+
+from image.archive import read_archive  # noqa: E402
+from image.buildah import Buildah  # noqa: E402
+from images import DOCKERFILES, cache_folder  # noqa: E402
+from images_tests.unpacked import Image  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def buildah() -> Iterator[Buildah]:
+    """The storage that the images were built in, for as long as the tests run."""
+    if os.geteuid() != 0 or shutil.which("buildah") is None:
+        pytest.skip("unpacking an image takes root and buildah: tox -e images")
+    storage = Buildah(cache_folder())
+    with storage.alone():
+        yield storage
+
+
+@pytest.fixture(scope="session")
+def image_of(buildah: Buildah) -> Iterator[Callable[[str], Image]]:
+    """Give the image of a name; each is unpacked once."""
+    with ExitStack() as unpacked:
+        images: dict[str, Image] = {}
+
+        def image(name: str) -> Image:
+            if name not in images:
+                path = ROOT / f"build/images/{name}.tar"
+                root = unpacked.enter_context(buildah.root_of(f"oci-archive:{path}"))
+                bill = json.loads(path.with_suffix(".cdx.json").read_text())
+                images[name] = Image(name, root, read_archive(path), bill)
+            return images[name]
+
+        yield image
+
+
+@pytest.fixture(params=DOCKERFILES)
+def image(request: pytest.FixtureRequest, image_of: Callable[[str], Image]) -> Image:
+    """Each image in turn."""
+    return image_of(request.param)
+
+
+@pytest.fixture(params=["webhook", "scheduler", "device-plugin", "monitor"])
+def service(request: pytest.FixtureRequest, image_of: Callable[[str], Image]) -> Image:
+    """Each service's image in turn."""
+    return image_of(request.param)

@@ -1,0 +1,158 @@
+"""
+What every image holds, and how it starts: checked in the images' own files, with a root that cannot be written to.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bootstrap import ROOT
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from elf import needed_versions
+from images import chart_version, recipe
+from images_tests.unpacked import Image
+
+MB = 10**6
+LARGEST_MB = 200
+USERS = {"webhook": "65532:65532", "scheduler": "65532:65532", "device-plugin": "0:0", "monitor": "0:0"}
+BUILD_TOOL = re.compile(r"cc|gcc.*|g\+\+.*|clang.*|ld|as|make|cmake|ninja|zig|pip[\d.]*|easy_install|uv|apt-get")
+OLDEST_GLIBC = (2, 17)
+UNCHECKED_HASH = 0b01
+"""The flags of byte code that is never compared with its source. Source: PEP 552."""
+
+
+def test_image_weighs_little_more_than_its_base(image: Image) -> None:
+    """What is pulled for a service on a node that knows the base stays small."""
+    sizes = [layer.size_bytes for layer in image.archive.layers]
+
+    print(f"{image.name}: {sum(sizes) / MB:.0f} MB, {sum(sizes[1:]) / MB:.0f} MB above its base")
+
+    assert sum(sizes[1:]) <= LARGEST_MB * MB
+
+
+def test_image_holds_nothing_that_builds(image: Image) -> None:
+    """No compiler, header, installer, wheel or cache is left for an intruder, or for a node's disk."""
+    files = [path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink()]
+
+    tools = [path for path in files if path.parent.name in ("bin", "sbin") and BUILD_TOOL.fullmatch(path.name)]
+    leftovers = [path for path in files if path.suffix in (".h", ".whl", ".a") or ".cache" in path.parts]
+    installers = list(image.root.glob("**/site-packages/pip")) + list(image.root.glob("**/ensurepip"))
+
+    assert [] == tools + leftovers + installers
+
+
+def test_service_runs_as_nobody_unless_the_node_is_root_s(service: Image) -> None:
+    """Only what works on a node's own files is root."""
+    assert USERS[service.name] == service.user
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_service_answers_with_a_read_only_root(service: Image, flag: str) -> None:
+    """The program is whole: every module it imports is there, for the user it runs as."""
+    done = service.run(*service.config["Entrypoint"], flag)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert f"hami-{service.name}" in done.stdout
+
+
+def test_service_starts_from_byte_code_alone(service: Image) -> None:
+    """With a root that is read-only nothing can be compiled later, so what a start imports is compiled already."""
+    script = (
+        "import runpy, sys; sys.argv[1:] = ['--version']\n"
+        "try: runpy.run_path(sys.argv[0])\n"
+        "except SystemExit: pass\n"
+        "print(*{m.__cached__ for m in list(sys.modules.values()) if getattr(m, '__cached__', None)}, sep='\\n')"
+    )
+    (program,) = service.config["Entrypoint"]
+    script = script.replace("sys.argv[0]", repr(program))
+
+    listed = service.run("/opt/hami/bin/python", "-c", script).stdout.splitlines()
+    cached = [service.root / line.lstrip("/") for line in listed if line.endswith(".pyc")]
+
+    assert len(cached) > 100
+    assert [] == [path for path in cached if not path.exists()]
+
+
+def test_byte_code_holds_no_time(image: Image) -> None:
+    """Byte code that held its source's time would differ from build to build."""
+    compiled = list((image.root / "opt/hami").rglob("*.pyc"))
+
+    assert compiled
+    assert [] == [path for path in compiled if path.read_bytes()[4] != UNCHECKED_HASH]
+
+
+def test_labels_say_what_the_image_is(service: Image) -> None:
+    """A registry and a node show them."""
+    project = tomllib.loads((ROOT / f"services/{service.name}/pyproject.toml").read_text())["project"]
+    made_of = recipe(service.name, ROOT, chart_version(ROOT)).arguments()
+    expected = {
+        "title": project["name"],
+        "description": project["description"],
+        "licenses": project["license"],
+        "version": project["version"],
+        "revision": made_of["REVISION"],
+        "created": made_of["CREATED"],
+    }
+
+    labels = service.config["Labels"]
+
+    assert expected == {name: labels[f"org.opencontainers.image.{name}"] for name in expected}
+
+
+def test_library_loads_with_a_glibc_of_2_17(image_of: Callable[[str], Image]) -> None:
+    """The containers that load it are older than the image that carries it."""
+    wanted = needed_versions(image_of("device-plugin").root / "opt/hami/lib/libvgpu.so")
+
+    versions = [tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in wanted]
+
+    assert versions
+    assert max(versions) <= OLDEST_GLIBC
+
+
+def test_bill_of_materials_follows_the_schema(image: Image) -> None:
+    """Scanners can read it."""
+    text = (ROOT / f"build/images/{image.name}.cdx.json").read_text()
+
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+
+
+def test_bill_of_materials_names_what_the_lock_names(service: Image) -> None:
+    """Nothing is installed that no lock pins, but our own two packages."""
+    listed = {(part["name"], part["version"]) for part in service.bill["components"] if "pypi" in part.get("purl", "")}
+
+    ours = {pair for pair in listed if pair[0] in ("hamicommon", f"hami-{service.name}")}
+
+    assert len(ours) == 2
+    assert listed - ours <= locked(service.name)
+
+
+def test_bill_of_materials_names_the_base_s_packages(image: Image) -> None:
+    """Most of what is found to be vulnerable lies in the base."""
+    named = {part["name"] for part in image.bill["components"] if part.get("purl", "").startswith("pkg:deb/")}
+
+    assert named >= {"libc6", "libssl3", "python3.11-minimal"}
+
+
+@pytest.mark.parametrize("command", ["gpu-hold --help", "python3 -c 'import pynvml'", "sleep 0", "sh -c true"])
+def test_workloads_have_the_commands_of_the_tests(image_of: Callable[[str], Image], command: str) -> None:
+    """Manifests of the tests name commands, which the image's PATH finds."""
+    done = image_of("workloads").run("sh", "-c", command)
+
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_gpu_table_without_a_driver_says_so(image_of: Callable[[str], Image]) -> None:
+    """NVML comes from the node, not from the image."""
+    done = image_of("workloads").run("gpu-table")
+
+    assert 1 == done.returncode
+    assert done.stderr.startswith("gpu_table: ")
+
+
+def locked(name: str) -> set[tuple[str, str]]:
+    """Return the names and versions of a lock."""
+    text = Path(ROOT / f"requirements/{name}.lock").read_text()
+    return set(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))

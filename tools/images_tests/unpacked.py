@@ -1,0 +1,42 @@
+"""
+An image, unpacked, and what runs in it.
+"""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from image.archive import Archive
+
+READ_ONLY_CHROOT = """
+root=$1 user=$2; shift 2
+mount --bind "$root" "$root" && mount -o remount,bind,ro "$root" && exec chroot --userspec="$user" "$root" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image, unpacked."""
+
+    name: str
+    root: Path
+    archive: Archive
+    bill: dict[str, Any]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """How a runtime starts it."""
+        config: dict[str, Any] = self.archive.config["config"]
+        return config
+
+    @property
+    def user(self) -> str:
+        """Who it runs as, `uid:gid`."""
+        return self.config.get("User") or "0:0"
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run *command* in its files, none of which can be changed, as its user and with its environment."""
+        isolated = ["unshare", "--mount", "sh", "-c", READ_ONLY_CHROOT, "sh", str(self.root), self.user, *command]
+        environment = dict(line.split("=", 1) for line in self.config["Env"])
+        return subprocess.run(isolated, env=environment, capture_output=True, text=True, timeout=60, check=False)
