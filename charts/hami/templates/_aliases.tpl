@@ -21,11 +21,11 @@ Every template begins with "hami.translate"; the first of them does it, for all 
     {{- $notes = append $notes (printf "%s has no effect: %s" $old $reason) -}}
   {{- end -}}
 {{- end -}}
-{{- range $old, $row := $table.replaced -}}
-  {{- $found := include "hami.found" (list $given $theirs $old) | fromJson -}}
-  {{- if and $found.isGiven $found.isDefault -}}
+{{- range $old, $reason := $table.replaced -}}
+  {{- $value := include "hami.at" (list $given $old) -}}
+  {{- if eq $value (include "hami.at" (list $theirs $old)) -}}
     {{- include "hami.put" (list $.Values $old (index $defaults $old)) -}}
-    {{- $notes = append $notes (printf "%s has no effect: %s" $old $row) -}}
+    {{- $notes = append $notes (printf "%s has no effect: %s" $old $reason) -}}
   {{- end -}}
 {{- end -}}
 {{- range $old, $row := $table.renamed -}}
@@ -92,7 +92,7 @@ and an empty one says nothing. Argument: (list values theirs "a.b.c"). */}}
   {{- $value = default list $value -}}
 {{- else if eq (toString $as) "names" -}}
   {{- $names := list -}}
-  {{- range $value }}{{ $names = append $names (kindIs "map" . | ternary .name .) }}{{ end -}}
+  {{- range $value }}{{ if kindIs "map" . }}{{ $names = append $names .name }}{{ else }}{{ $names = append $names . }}{{ end }}{{ end -}}
   {{- $value = $names -}}
 {{- else if eq (toString $as) "arguments" -}}
   {{- $arguments := list -}}

@@ -39,20 +39,14 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* Metadata of an object of a namespace. Argument: (list $ "component" "name after the release's" [labels] [annotations]). */}}
-{{- define "hami.metadata" -}}
-namespace: {{ include "hami.namespace" (index . 0) }}
-{{ include "hami.clusterMetadata" . }}
-{{- end -}}
-
-{{/* Metadata of an object of the whole cluster. Arguments as above. */}}
-{{- define "hami.clusterMetadata" -}}
+{{/* Name, labels and annotations of an object. Argument: (list $ "component" "name" [labels] [annotations]). */}}
+{{- define "hami.named" -}}
 {{- $root := index . 0 -}}
 {{- $labels := dict -}}
 {{- $annotations := dict -}}
 {{- if gt (len .) 3 }}{{ $labels = index . 3 }}{{ end -}}
 {{- if gt (len .) 4 }}{{ $annotations = index . 4 }}{{ end -}}
-name: {{ include "hami.fullname" $root }}-{{ index . 2 }}
+name: {{ index . 2 }}
 labels:
   {{- include "hami.labels" (list $root (index . 1)) | nindent 2 }}
   {{- with $labels }}
@@ -62,6 +56,18 @@ labels:
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* Metadata of an object of the whole cluster. Argument: as above, but with the name after the release's. */}}
+{{- define "hami.clusterMetadata" -}}
+{{- $name := printf "%s-%s" (include "hami.fullname" (index . 0)) (index . 2) -}}
+{{- include "hami.named" (concat (slice . 0 2) (list $name) (slice . 3)) -}}
+{{- end -}}
+
+{{/* Metadata of an object of a namespace. Argument: as above. */}}
+{{- define "hami.metadata" -}}
+namespace: {{ include "hami.namespace" (index . 0) }}
+{{ include "hami.clusterMetadata" . }}
 {{- end -}}
 
 {{/* Metadata of a component's Pods: admission of our own must not wait for our own webhook. A changed checksum restarts

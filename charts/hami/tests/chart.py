@@ -9,6 +9,7 @@ import functools
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,15 @@ def helm() -> Path | None:
 needs_helm = pytest.mark.skipif(helm() is None, reason="neither Helm nor Go, which builds it, is in PATH")
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Helm refused the values; the message is what it prints."""
 
 
 def run(*arguments: str) -> str:
-    """Return what Helm prints. Raises: Refused."""
+    """Return what Helm prints. Raises: RefusedError."""
     done = subprocess.run([str(helm()), *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Refused(done.stderr)
+        raise RefusedError(done.stderr)
     return done.stdout
 
 
@@ -62,9 +63,11 @@ def text(*arguments: str, release: str = "hami", kubernetes: str = KUBERNETES, c
     return run("template", release, str(chart), *place, *arguments)
 
 
-def objects(*arguments: str, **options: str) -> list[Json]:
+@functools.cache
+def objects(*arguments: str, **options: str) -> tuple[Json, ...]:
     """Return the objects of an installation."""
-    return [each for each in yaml.safe_load_all(text(*arguments, **options)) if each]
+    loaded = yaml.load_all(text(*arguments, **options), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return tuple(each for each in loaded if each)
 
 
 def one(kind: str, name: str, *arguments: str, **options: str) -> Json:
@@ -113,15 +116,27 @@ def pod_spec(workload: Json) -> Json:
     return workload["spec"]["template"]["spec"]  # type: ignore[no-any-return]
 
 
-def notes(tmp_path: Path, *arguments: str) -> str:
-    """Return what is printed after an installation, which `helm template` leaves out."""
-    copy = tmp_path / "chart"
-    shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("tests"))
-    body = (copy / "templates/NOTES.txt").read_text()
-    (copy / "templates/notes.yaml").write_text(
-        f'{{{{- define "notes" }}}}{body}{{{{ end }}}}\nkind: Notes\ntext: {{{{ include "notes" . | toJson }}}}\n'
-    )
-    rendered = run(
-        "template", "hami", str(copy), "--kube-version", KUBERNETES, "-s", "templates/notes.yaml", *arguments
-    )
-    return str(yaml.safe_load(rendered)["text"])
+@functools.cache
+def _answer(expression: str, *arguments: str) -> Any:
+    """Return what a template expression gives in the chart, which `helm template` does not tell of notes and values."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "chart"
+        shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("tests"))
+        defined = f'{{{{- define "notes" }}}}{(copy / "templates/NOTES.txt").read_text()}{{{{ end }}}}'
+        answer = f'{{{{- include "hami.translate" . }}}}\nkind: Answer\nanswer: {{{{ {expression} | toJson }}}}\n'
+        (copy / "templates/answer.yaml").write_text(defined + answer)
+        options = ("--kube-version", KUBERNETES, "--show-only", "templates/answer.yaml")
+        return yaml.safe_load(run("template", "hami", str(copy), *options, *arguments))["answer"]
+
+
+def notes(*arguments: str) -> str:
+    """Return what is printed after an installation."""
+    return str(_answer('include "notes" .', *arguments))
+
+
+def effective_values(values: Json) -> Json:
+    """Return what templates find in .Values where *values* are given."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(values, file)
+        file.flush()
+        return _answer(".Values", "--values", file.name)  # type: ignore[no-any-return]

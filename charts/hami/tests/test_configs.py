@@ -1,0 +1,250 @@
+"""
+What programs are told: their arguments, the device config, kube-scheduler's configuration, what Nodes do differently.
+"""
+
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hamicommon.config import load_device_config
+from hamicommon.node_overrides import load_node_overrides
+
+from .chart import CHART, Json, RefusedError, given, needs_helm, objects, one, pod_spec, text
+
+pytestmark = needs_helm
+
+TUNED = ("--values", str(CHART / "ci/hami-tuned-values.yaml"))
+CONTENT = """
+nvidia:
+  resourceCountName: team.example/device
+  resourceMemoryName: team.example/memory
+cambricon:
+  resourceCountName: cambricon.com/vmlu
+"""
+
+
+def device_config(*arguments: str) -> str:
+    """Return device-config.yaml."""
+    return str(one("ConfigMap", "hami-scheduler-device", *arguments)["data"]["device-config.yaml"])
+
+
+def kube_scheduler_config(*arguments: str) -> Json:
+    """Return what kube-scheduler is told."""
+    return yaml.safe_load(one("ConfigMap", "hami-scheduler", *arguments)["data"]["config.yaml"])  # type: ignore[no-any-return]
+
+
+@functools.cache
+def flags(program: str) -> set[str]:
+    """Return the flags that *program* knows."""
+    command = [Path(sys.executable).with_name(program), "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"--[a-z_-]+", shown))
+
+
+def webhook(*arguments: str) -> Json:
+    """Return the one webhook that is registered."""
+    (found,) = one("MutatingWebhookConfiguration", "hami-webhook", *arguments)["webhooks"]
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("tls", ["self", "given"])
+@pytest.mark.parametrize(
+    ("kind", "name", "program"),
+    [
+        ("Deployment", "hami-webhook", "hami-webhook"),
+        ("Deployment", "hami-scheduler", "hami-scheduler"),
+        ("DaemonSet", "hami-device-plugin", "hami-device-plugin"),
+        ("DaemonSet", "hami-monitor", "hami-monitor"),
+    ],
+)
+def test_program_knows_every_flag_it_is_given(kind: str, name: str, program: str, tls: str) -> None:
+    """A flag that was renamed in a service is noticed here, not on a cluster."""
+    values = ("--set", f"webhook.tls.mode={tls},webhook.tls.caBundle={'YQ==' if tls == 'given' else ''}")
+    more = ("--set", "devicePlugin.nvidiaDriverRoot=/driver,scheduler.nodeLabelSelector.a=b")
+    passed = {word.split("=")[0] for word in pod_spec(one(kind, name, *values, *more))["containers"][-1]["args"]}
+    assert set() == passed - flags(program)
+
+
+def test_device_config_is_one_that_all_read() -> None:
+    """The values of a HAMi user, as the services take them."""
+    config = load_device_config(device_config(*TUNED))
+
+    assert () == config.warnings
+    assert ("nvidia.com/gpu", 4, 1.5, True, "nvidia") == (
+        config.nvidia.resource_count_name,
+        config.nvidia.device_split_count,
+        config.nvidia.device_memory_scaling,
+        config.nvidia.overwrite_env,
+        config.nvidia.runtime_class_name,
+    )
+
+
+def test_device_config_says_every_key() -> None:
+    """A program of HAMi's that reads it, too, takes an absent number for 0."""
+    keys = set(yaml.safe_load(device_config())["nvidia"])
+
+    assert {"deviceSplitCount", "deviceMemoryScaling", "memoryFactor", "resourcePriorityName"} <= keys
+
+
+def test_content_is_the_whole_device_config() -> None:
+    """And its names are those that kube-scheduler and the webhook are told."""
+    content = given({"deviceConfig": {"content": CONTENT}})
+    names = [each["name"] for each in kube_scheduler_config(*content)["extenders"][0]["managedResources"]]
+    condition = webhook(*content)["matchConditions"][0]["expression"]
+
+    assert CONTENT.strip() == device_config(*content).strip()
+    assert ["team.example/device", "team.example/memory"] == names
+    assert '["cambricon.com/vmlu","team.example/device","team.example/memory"]' in condition
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("nvidia: [", "deviceConfig.content is not YAML"),
+        (
+            "cambricon: {resourceCountName: cambricon.com/vmlu}",
+            "names no nvidia.resourceCountName",
+        ),
+    ],
+)
+def test_content_that_cannot_be_used_is_refused(content: str, message: str) -> None:
+    """Before a program starts with it."""
+    with pytest.raises(RefusedError, match=message):
+        text(*given({"deviceConfig": {"content": content}}))
+
+
+def test_node_config_is_one_that_the_plugin_reads() -> None:
+    """In HAMi's JSON, also where it was given as HAMi's text."""
+    config = one("ConfigMap", "hami-device-plugin", *TUNED)["data"]["config.json"]
+    overrides = load_node_overrides(config)
+
+    assert () == overrides.warnings
+    assert 2 == overrides.apply(load_device_config(device_config()).nvidia, "gpu-1").nvidia.device_split_count
+
+
+def test_node_config_can_be_anothers() -> None:
+    """Then none is made."""
+    arguments = ("--set", "devicePlugin.nodeConfigMap=theirs")
+    volumes = {v["name"]: v for v in pod_spec(one("DaemonSet", "hami-device-plugin", *arguments))["volumes"]}
+
+    assert "theirs" == volumes["node-config"]["configMap"]["name"]
+    assert "hami-device-plugin" not in {o["metadata"]["name"] for o in objects(*arguments) if o["kind"] == "ConfigMap"}
+
+
+def test_kube_scheduler_asks_about_every_node_and_never_waits_for_itself() -> None:
+    """What its own defaults would hide, throttle or delay."""
+    config = kube_scheduler_config()
+
+    assert (100, 2) == (config["percentageOfNodesToScore"], config["podMaxBackoffSeconds"])
+    assert {"qps": 1000, "burst": 2000} == config["clientConnection"]
+    assert "parallelism" not in config
+
+
+def test_kube_scheduler_calls_the_extender_beside_it() -> None:
+    """In the Pod, unseen from outside, with names only, and for our resources alone."""
+    (extender,) = kube_scheduler_config()["extenders"]
+    arguments = pod_spec(one("Deployment", "hami-scheduler"))["containers"][1]["args"]
+
+    assert f"--http_bind={extender['urlPrefix'].removeprefix('http://')}" in arguments
+    assert ("filter", "bind", True) == tuple(extender[key] for key in ("filterVerb", "bindVerb", "nodeCacheCapable"))
+    assert all(each["ignoredByScheduler"] for each in extender["managedResources"])
+
+
+def test_one_lease_is_the_schedulers_and_the_extenders() -> None:
+    """The extender follows the Lease that its kube-scheduler holds, by the name Pods know."""
+    name = ("--set", "schedulerName=other")
+    arguments = pod_spec(one("Deployment", "hami-scheduler", *name))["containers"][1]["args"]
+    rules = one("Role", "hami-scheduler", *name)["rules"]
+
+    assert "other" == kube_scheduler_config(*name)["leaderElection"]["resourceName"]
+    assert {"--leader-elect-resource-name=other", "--leader-elect-resource-namespace=hami"} <= set(arguments)
+    assert ["other"] == rules[1]["resourceNames"]
+
+
+def test_webhook_is_asked_only_about_pods_that_ask() -> None:
+    """So that failing closed stops nobody else."""
+    found = webhook()
+
+    assert ("Fail", 5) == (found["failurePolicy"], found["timeoutSeconds"])
+    assert '"nvidia.com/gpumem"' in found["matchConditions"][0]["expression"]
+
+
+def test_webhook_makes_its_own_certificate() -> None:
+    """In a Secret the chart makes empty, so that an upgrade changes nothing in it, nor in the configuration."""
+    arguments = pod_spec(one("Deployment", "hami-webhook"))["containers"][0]["args"]
+
+    assert {
+        "--tls-secret=hami/hami-webhook-tls",
+        "--tls-names=hami-webhook.hami.svc",
+        "--webhook-configuration=hami-webhook",
+    } <= set(arguments)
+    assert {"data", "stringData"}.isdisjoint(one("Secret", "hami-webhook-tls"))
+    assert "caBundle" not in webhook()["clientConfig"]
+
+
+def test_certificate_of_cert_manager_is_trusted_and_mounted() -> None:
+    """By an Issuer made for it, or one of the user's."""
+    arguments = ("--set", "webhook.tls.mode=cert-manager")
+    certificate = one("Certificate", "hami-webhook", *arguments)
+    configuration = one("MutatingWebhookConfiguration", "hami-webhook", *arguments)
+    theirs = (*arguments, "--set", "webhook.tls.issuerRef.name=theirs")
+
+    assert "hami/hami-webhook" == configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    assert certificate["spec"]["secretName"] == mounted_secret(*arguments)
+    assert ["hami-webhook.hami.svc"] == certificate["spec"]["dnsNames"]
+    assert "hami-webhook" == one("Issuer", "hami-webhook", *arguments)["metadata"]["name"]
+    assert {"name": "theirs"} == one("Certificate", "hami-webhook", *theirs)["spec"]["issuerRef"]
+    assert "Issuer" not in {o["kind"] for o in objects(*theirs)}
+
+
+def test_certificate_that_is_given_is_mounted_and_its_authority_trusted() -> None:
+    """Then the webhook may write nothing."""
+    arguments = ("--set", "webhook.tls.mode=given,webhook.tls.caBundle=YQ==,webhook.tls.secretName=theirs")
+
+    assert "theirs" == mounted_secret(*arguments)
+    assert "YQ==" == webhook(*arguments)["clientConfig"]["caBundle"]
+    assert ["list", "watch"] == one("ClusterRole", "hami-webhook", *arguments)["rules"][0]["verbs"]
+    assert 1 == len(one("ClusterRole", "hami-webhook", *arguments)["rules"])
+    assert "hami-webhook" not in {o["metadata"]["name"] for o in objects(*arguments) if o["kind"] == "Role"}
+
+
+def mounted_secret(*arguments: str) -> str:
+    """Return the name of the Secret that the webhook reads its certificate from."""
+    volumes = {v["name"]: v for v in pod_spec(one("Deployment", "hami-webhook", *arguments))["volumes"]}
+    return str(volumes["tls"]["secret"]["secretName"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            "webhook.tls.mode=given",
+            "caBundle is empty: set it to the base64 .* or set webhook.tls.mode=self",
+        ),
+        ("webhook.tls.caBundle=YQ==", "set webhook.tls.mode=given, or remove caBundle"),
+        ("webhook.tls.issuerRef.name=a", "set webhook.tls.mode=cert-manager, or remove issuerRef"),
+        ("devicePlugin.createRuntimeClass=true", "needs a name: set devicePlugin.runtimeClassName=nvidia"),
+        ("scheduler.replica=2", "additional properties 'replica' not allowed"),
+        ("webhook.tls.mode=auto", "value must be one of 'self', 'cert-manager', 'given'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_the_fix(values: str, message: str) -> None:
+    """As Helm prints it."""
+    with pytest.raises(RefusedError, match=message):
+        text("--set", values)
+
+
+def test_namespaces_can_be_left_alone() -> None:
+    """By name, by label, and by a platform that writes the selector itself."""
+    found = webhook("--set", "webhook.ignoredNamespaces={kube-system,ci},webhook.namespaceSelector.matchLabels.a=b")
+
+    assert {"a": "b"} == found["namespaceSelector"]["matchLabels"]
+    assert {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "ci"]} in found[
+        "namespaceSelector"
+    ]["matchExpressions"]
+    assert "namespaceSelector" not in webhook("--set", "webhook.manageNamespaceSelector=false")

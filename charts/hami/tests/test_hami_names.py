@@ -1,0 +1,193 @@
+"""
+A values file of HAMi 2.10 has the effect it had, by the table in aliases.yaml, and what cannot be kept is said.
+"""
+
+import re
+from typing import Any
+
+import pytest
+
+from .chart import (
+    ALIASES,
+    CHART,
+    HAMI_VALUES,
+    SCHEMA,
+    VALUES,
+    Json,
+    RefusedError,
+    at,
+    effective_values,
+    given,
+    leaves,
+    needs_helm,
+    nested,
+    notes,
+    text,
+)
+
+pytestmark = needs_helm
+
+CHANGED_ON_THE_WAY: dict[str, tuple[Any, Any]] = {
+    "boolean": ("true", True),
+    "certManager": (True, "cert-manager"),
+    "parent": ("/srv/kubelet/device-plugins", "/srv/kubelet"),
+    "json": ('{"nodeconfig": [{"name": "gpu-1"}]}', {"nodeconfig": [{"name": "gpu-1"}]}),
+    "list": ([{"name": "LANG", "value": "C"}], [{"name": "LANG", "value": "C"}]),
+    "names": (["login", {"name": "mirror"}], ["login", "mirror"]),
+    "arguments": (["--config=/config/config.yaml", "--v=2"], ["--v=2"]),
+}
+"""A value as HAMi's chart takes it, and as ours does."""
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Return map *above* laid over map *below*; anything else replaces it."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return below | {key: merged(below.get(key), value) for key, value in above.items()}
+
+
+def schema_at(path: str) -> Json:
+    """Return the schema of the value at *path*."""
+    schema = SCHEMA
+    for name in path.split("."):
+        schema = schema["properties"][name]
+    return schema
+
+
+def another(path: str) -> Any:
+    """Return a value that may be at *path* and is not the default."""
+    if path == "deviceConfig.content":
+        return "nvidia: {resourceCountName: nvidia.com/gpu}"
+    schema, default = schema_at(path), at(VALUES, path)
+    if "enum" in schema:
+        return next(choice for choice in schema["enum"] if choice not in {default, ""})
+    by_type = {
+        "boolean": not default,
+        "integer": (default if isinstance(default, int) else 0) + 1,
+        "number": 1.5,
+        "array": ["one"],
+        "object": {"limits": {"cpu": "1"}} if "limits" in schema.get("properties", {}) else {"key": "one"},
+        "string": next(text for text in ("7m", "/srv", "mutex") if re.match(schema.get("pattern", ""), text)),
+    }
+    if "operator" in str(schema.get("items")):
+        return [{"key": "team", "operator": "Exists"}]
+    return by_type[schema["type"] if isinstance(schema["type"], str) else schema["type"][0]]
+
+
+def examples() -> dict[str, tuple[Any, Any]]:
+    """Return for each old name a value, and what the new name must then have."""
+    found = {}
+    for old, row in ALIASES["renamed"].items():
+        theirs, ours = CHANGED_ON_THE_WAY[row["as"]] if "as" in row else (another(row["to"]),) * 2
+        found[old] = (theirs, ours if "as" in row else merged(at(HAMI_VALUES, old), ours))
+    return found
+
+
+EXAMPLES = examples()
+
+
+@pytest.fixture(scope="module")
+def translated() -> Json:
+    """What the chart makes of all examples at once."""
+    values: Json = {}
+    for old, (theirs, _) in EXAMPLES.items():
+        values = merged(values, nested(old, theirs))
+    return effective_values(values)
+
+
+@pytest.mark.parametrize("old", ALIASES["renamed"])
+def test_value_under_an_old_name_is_the_new_ones(old: str, translated: Json) -> None:
+    """Row by row."""
+    assert EXAMPLES[old][1] == at(translated, ALIASES["renamed"][old]["to"])
+
+
+def test_hami_defaults_are_our_own() -> None:
+    """All of HAMi's values install what no values do, but where two defaults are no one's mistake."""
+    theirs = effective_values(HAMI_VALUES)
+    differing = {
+        ".".join(path)
+        for path, value in leaves(VALUES)
+        if value != {} and value != (at(theirs, ".".join(path)) or type(value)())
+    }
+
+    assert differing == {
+        "scheduler.kubeScheduler.image.registry",
+        "scheduler.kubeScheduler.image.repository",
+        "webhook.failurePolicy",
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "theirs", "new", "ours"),
+    [
+        ("devicePlugin.deviceSplitCount", 4, "deviceConfig.nvidia.deviceSplitCount", 5),
+        ("global.imageRegistry", "old.example", "image.registry", "new.example"),
+        ("scheduler.certManager.enabled", True, "webhook.tls.mode", "given"),
+    ],
+)
+def test_two_names_that_differ_are_refused_with_the_fix(old: str, theirs: Any, new: str, ours: Any) -> None:
+    """Neither is guessed to be the one that was meant."""
+    with pytest.raises(RefusedError, match=rf"are one value, whose name is {new} here: remove {old}"):
+        text(*given(merged(nested(old, theirs), nested(new, ours))))
+
+
+def test_two_names_that_agree_are_one() -> None:
+    """As happens while a file is being rewritten."""
+    both = given({"devicePlugin": {"deviceSplitCount": 4}, "deviceConfig": {"nvidia": {"deviceSplitCount": 4}}})
+
+    assert text(*both) == text(*given({"deviceConfig": {"nvidia": {"deviceSplitCount": 4}}}))
+
+
+def test_copied_default_of_hami_gives_way_to_our_name() -> None:
+    """Who copied HAMi's whole file, and then sets a value under its name here, means the latter."""
+    both = given({"devicePlugin": {"deviceSplitCount": 10}, "deviceConfig": {"nvidia": {"deviceSplitCount": 4}}})
+
+    assert text(*both) == text(*given({"deviceConfig": {"nvidia": {"deviceSplitCount": 4}}}))
+
+
+@pytest.mark.parametrize("old", ALIASES["refused"])
+def test_what_cannot_be_kept_stops_the_installation(old: str) -> None:
+    """Saying what to do instead."""
+    default = at(HAMI_VALUES, old)
+    value = {True: False, False: True, "": "node-1", "none": "mixed"}[default]
+
+    with pytest.raises(RefusedError) as refused:
+        text(*given(nested(old, value)))
+
+    assert f"{old}={str(value).lower()} cannot be kept: {ALIASES['refused'][old]}" in str(refused.value)
+
+
+def test_what_has_no_effect_is_named_and_changes_nothing() -> None:
+    """Each of them, once."""
+    values: Json = {}
+    for old in ALIASES["ignored"]:
+        values = merged(values, nested(old, {"key": "one"} if isinstance(at(HAMI_VALUES, old), dict) else "one"))
+    arguments = given(values)
+    told = notes(*arguments).splitlines()
+
+    assert {f"- {old} has no effect: {why}" for old, why in ALIASES["ignored"].items()} <= set(told)
+    assert text() == text(*arguments)
+
+
+def test_defaults_of_hami_are_not_told_of() -> None:
+    """Only where one name is in both charts, a value that is not taken is named, whoever wrote it."""
+    told = notes("--values", str(CHART / "ci/hami-2.10-values.yaml")).split("Values under HAMi's names:\n")[1]
+
+    assert set(ALIASES["replaced"]) == {line.removeprefix("- ").split(" ")[0] for line in told.splitlines()}
+
+
+def test_renamed_values_are_told_of() -> None:
+    """So that a file can be rewritten by what was printed."""
+    assert "- devicePlugin.deviceSplitCount is deviceConfig.nvidia.deviceSplitCount here" in notes(
+        *given({"devicePlugin": {"deviceSplitCount": 4}})
+    )
+
+
+def test_registry_for_all_images_wins_over_kube_schedulers_own() -> None:
+    """As in HAMi's chart."""
+    values = {
+        "global": {"imageRegistry": "registry.example"},
+        "scheduler": {"kubeScheduler": {"image": {"registry": "other.example"}}},
+    }
+
+    assert "image: registry.example/kube-scheduler:v" in text(*given(values))

@@ -1,0 +1,91 @@
+"""
+Dashboards and alerts ask for metrics that the services export, and the network lets Prometheus in where they are.
+"""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from .chart import CHART, needs_helm, objects, one, pod_spec
+
+SERVICES = ("webhook", "scheduler", "device-plugin", "monitor")
+ALERTS = yaml.safe_load((CHART / "alerts.yaml").read_text())
+DASHBOARDS = {file.name: json.loads(file.read_text()) for file in sorted(CHART.glob("dashboards/*.json"))}
+OF_A_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
+EVERYTHING = ("--values", str(CHART / "ci/monitored-values.yaml"))
+
+
+def exported() -> set[str]:
+    """Return the metrics in the services' READMEs, which their own tests hold against what is scraped."""
+    readmes = [(CHART.parents[1] / "services" / name / "README.md").read_text() for name in SERVICES]
+    return {name for readme in readmes for name in re.findall(r"`(hami_[a-z_]+)[`{]", readme)}
+
+
+def asked(expression: str) -> set[str]:
+    """Return the metrics in a query."""
+    found = set(re.findall(r"\bhami_[a-z_]+", expression))
+    return {OF_A_HISTOGRAM.sub("", name) if name not in exported() else name for name in found}
+
+
+QUERIES = {
+    **{rule["alert"]: rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]},
+    **{
+        f"{name}: {panel['title']} {target['refId']}": target["expr"]
+        for name, board in DASHBOARDS.items()
+        for panel in board["panels"]
+        for target in panel["targets"]
+    },
+}
+
+
+@pytest.mark.parametrize("where", QUERIES)
+def test_query_asks_for_metrics_there_are(where: str) -> None:
+    """A renamed metric would leave a panel empty and an alert silent."""
+    assert asked(QUERIES[where])
+    assert set() == asked(QUERIES[where]) - exported()
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboard_fits_any_grafana(name: str) -> None:
+    """It names no data source, no id of somebody else's, and shows no panel twice."""
+    board = DASHBOARDS[name]
+
+    assert {"id", "uid"}.isdisjoint(board)
+    assert {"$datasource"} == {panel["datasource"]["uid"] for panel in board["panels"]}
+    assert len(board["panels"]) == len({panel["id"] for panel in board["panels"]})
+
+
+def test_alert_says_what_is_wrong_and_how_bad() -> None:
+    """For whoever is woken by it."""
+    for rule in (rule for group in ALERTS["groups"] for rule in group["rules"]):
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert {"summary", "description"} == set(rule["annotations"])
+
+
+@needs_helm
+def test_files_reach_the_cluster_as_they_are() -> None:
+    """Helm leaves what Prometheus and Grafana put in braces alone."""
+    dashboards = one("ConfigMap", "hami-dashboards", *EVERYTHING)["data"]
+
+    assert ALERTS == one("PrometheusRule", "hami-alerts", *EVERYTHING)["spec"]
+    assert DASHBOARDS == {name: json.loads(text) for name, text in dashboards.items()}
+
+
+@needs_helm
+@pytest.mark.parametrize("service", SERVICES)
+def test_metrics_are_scraped_and_let_through_at_their_port(service: str) -> None:
+    """One port, three places: container, PodMonitor, NetworkPolicy."""
+    workload = next(
+        o
+        for o in objects(*EVERYTHING)
+        if o["kind"] in {"Deployment", "DaemonSet"} and o["metadata"]["name"] == f"hami-{service}"
+    )
+    ports = {port["name"]: port["containerPort"] for port in pod_spec(workload)["containers"][-1]["ports"]}
+    monitor = one("PodMonitor", f"hami-{service}", *EVERYTHING)["spec"]
+    policy = one("NetworkPolicy", f"hami-{service}", *EVERYTHING)["spec"]
+
+    assert "metrics" == monitor["podMetricsEndpoints"][0]["port"]
+    assert ports["metrics"] == policy["ingress"][0]["ports"][0]["port"]
+    assert monitor["selector"] == policy["podSelector"] == workload["spec"]["selector"]

@@ -1,0 +1,252 @@
+"""
+What runs in the cluster: which images, with which rights, watched how, restarted when.
+"""
+
+import pytest
+
+from .chart import CHART, Json, given, needs_helm, objects, one, pod_spec, text
+
+pytestmark = needs_helm
+
+WORKLOADS = {
+    "webhook": ("Deployment", "hami-webhook"),
+    "scheduler": ("Deployment", "hami-scheduler"),
+    "devicePlugin": ("DaemonSet", "hami-device-plugin"),
+    "monitor": ("DaemonSet", "hami-monitor"),
+}
+COMPONENTS = pytest.mark.parametrize("component", WORKLOADS)
+EVERYTHING = ("--values", str(CHART / "ci/monitored-values.yaml"))
+
+
+def workload(component: str, values: Json | None = None) -> Json:
+    """Return the Deployment or DaemonSet of a component."""
+    return one(*WORKLOADS[component], *given(values or {}))
+
+
+def container(component: str, values: Json | None = None) -> Json:
+    """Return the container of a component."""
+    return pod_spec(workload(component, values))["containers"][-1]  # type: ignore[no-any-return]
+
+
+def test_images_are_ours_and_kube_scheduler() -> None:
+    """All from one registry; nothing is pulled that nobody asked for."""
+    images = {
+        each["image"]
+        for kind, name in WORKLOADS.values()
+        for each in pod_spec(one(kind, name, "--set", "image.registry=localhost,image.tag=e2e"))["containers"]
+    }
+
+    assert {
+        *(f"localhost/hami/{name}:e2e" for name in ("webhook", "scheduler", "device-plugin", "monitor")),
+        "localhost/kube-scheduler:v1.34.4",
+    } == images
+
+
+def test_kube_scheduler_is_the_clusters_own_version() -> None:
+    """Without what distributions append to it, for no image is named so."""
+    deployment = one("Deployment", "hami-scheduler", kubernetes="1.33.5+k3s1")
+
+    assert "kube-scheduler:v1.33.5" == pod_spec(deployment)["containers"][0]["image"]
+
+
+@COMPONENTS
+def test_component_can_be_left_to_hami(component: str) -> None:
+    """Without it, nothing of it is left, and the others do not change."""
+    _, label = WORKLOADS[component]
+    kept = {(o["kind"], o["metadata"]["name"]): o for o in objects(*given({component: {"enabled": False}}))}
+    of_all = {(o["kind"], o["metadata"]["name"]): o for o in objects()}
+
+    gone = {key for key, o in of_all.items() if o["metadata"]["labels"]["app.kubernetes.io/component"] == label}
+    assert set(of_all) - set(kept) == gone - {("ConfigMap", "hami-scheduler-device")}
+    assert kept == {key: of_all[key] for key in kept}
+
+
+@COMPONENTS
+def test_every_container_is_watched(component: str) -> None:
+    """Both probes, at the paths every program here has, and kube-scheduler since 1.31."""
+    for each in pod_spec(workload(component))["containers"]:
+        assert "/readyz" == each["readinessProbe"]["httpGet"]["path"]
+        assert "/livez" == each["livenessProbe"]["httpGet"]["path"]
+        assert each["livenessProbe"]["httpGet"]["port"] in {port["name"] for port in each["ports"]}
+
+
+@COMPONENTS
+def test_no_container_may_more_than_it_needs(component: str) -> None:
+    """Never privileged, and nothing in the image can be changed; on Nodes files belong to any user."""
+    needed = ["DAC_OVERRIDE"] if WORKLOADS[component][0] == "DaemonSet" else []
+    spec = pod_spec(workload(component))
+
+    assert not any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
+    for each in spec["containers"]:
+        context = spec.get("securityContext", {}) | each["securityContext"]
+        assert "privileged" not in context
+        assert (False, True) == (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"])
+        assert ({"drop": ["ALL"]} | ({"add": needed} if needed else {})) == context["capabilities"]
+        assert {"type": "RuntimeDefault"} == context["seccompProfile"]
+        assert context.get("runAsNonRoot", False) is not bool(needed)
+
+
+def test_security_context_of_the_user_is_the_whole_of_it() -> None:
+    """Nothing of the default is mixed in, which Kubernetes would refuse with `privileged`."""
+    context = {"privileged": True}
+
+    assert context == container("devicePlugin", {"devicePlugin": {"securityContext": context}})["securityContext"]
+
+
+@COMPONENTS
+def test_every_mounted_config_restarts_its_pods(component: str) -> None:
+    """A ConfigMap mounted as one file never changes in a running Pod."""
+    mounted = [v for v in pod_spec(workload(component))["volumes"] if "configMap" in v]
+    annotations = workload(component)["spec"]["template"]["metadata"].get("annotations", {})
+
+    assert {f"checksum/{volume['name']}" for volume in mounted} == set(annotations)
+
+
+@pytest.mark.parametrize(
+    ("component", "change", "checksum"),
+    [
+        ("webhook", {"deviceConfig": {"nvidia": {"defaultCores": 1}}}, "checksum/device-config"),
+        ("scheduler", {"schedulerName": "other"}, "checksum/kube-scheduler"),
+        ("devicePlugin", {"devicePlugin": {"nodeConfig": {"nodeconfig": [{"name": "a"}]}}}, "checksum/node-config"),
+    ],
+)
+def test_changed_config_changes_its_checksum(component: str, change: Json, checksum: str) -> None:
+    """The other Pods stay."""
+    before = workload(component)["spec"]["template"]["metadata"]["annotations"]
+    after = workload(component, change)["spec"]["template"]["metadata"]["annotations"]
+
+    assert {checksum} == {name for name in before if before[name] != after[name]}
+
+
+CHOSEN: Json = {
+    "resources": {"limits": {"memory": "2Gi"}},
+    "extraEnv": [{"name": "LANG", "value": "C"}],
+    "extraArgs": ["--v=4"],
+    "nodeSelector": {"pool": "one"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "high",
+    "podLabels": {"team": "one"},
+    "podAnnotations": {"note": "two"},
+    "serviceAccount": {"create": False, "name": "theirs"},
+}
+"""What a user chooses for each component."""
+CHOSEN_FOR_ALL = dict.fromkeys(WORKLOADS, CHOSEN)
+
+
+@COMPONENTS
+def test_container_takes_what_the_user_adds(component: str) -> None:
+    """Beside what the chart says itself."""
+    made = container(component, CHOSEN_FOR_ALL)
+
+    assert ["--v=4"] == made["args"][-1:]
+    assert [{"name": "LANG", "value": "C"}] == made["env"][-1:]
+    assert {"memory": "2Gi"} == made["resources"]["limits"]
+
+
+@COMPONENTS
+def test_pods_stand_where_the_user_says(component: str) -> None:
+    """In Kubernetes' own words."""
+    spec = pod_spec(workload(component, CHOSEN_FOR_ALL))
+
+    assert "one" == spec["nodeSelector"]["pool"]
+    assert {"nodeAffinity": {}} == spec["affinity"]
+    assert ([{"operator": "Exists"}], "high") == (spec["tolerations"], spec["priorityClassName"])
+
+
+@COMPONENTS
+def test_pods_are_marked_as_the_user_says(component: str) -> None:
+    """And stay unseen by the webhook, whatever that is."""
+    metadata = workload(component, CHOSEN_FOR_ALL)["spec"]["template"]["metadata"]
+
+    assert ("ignore", "one") == (metadata["labels"]["hami.io/webhook"], metadata["labels"]["team"])
+    assert "two" == metadata["annotations"]["note"]
+
+
+@COMPONENTS
+def test_service_account_can_be_anothers(component: str) -> None:
+    """Then it is not made, and is bound all the same."""
+    made = objects(*given(CHOSEN_FOR_ALL))
+
+    assert "theirs" == pod_spec(workload(component, CHOSEN_FOR_ALL))["serviceAccountName"]
+    assert [] == [o for o in made if o["kind"] == "ServiceAccount"]
+    assert {"theirs"} == {s["name"] for o in made if o["kind"].endswith("RoleBinding") for s in o["subjects"]}
+
+
+@pytest.mark.parametrize(("follower", "leader"), [("webhook", "scheduler"), ("monitor", "devicePlugin")])
+def test_neighbours_stand_together_unless_told_otherwise(follower: str, leader: str) -> None:
+    """HAMi has one Pod where there are two here, so that one place is said for both."""
+    place = {"nodeSelector": {"pool": "one"}, "tolerations": [{"operator": "Exists"}]}
+    spec = pod_spec(workload(follower, {leader: place}))
+
+    assert place["nodeSelector"].items() <= spec["nodeSelector"].items()
+    assert place["tolerations"] == spec["tolerations"]
+
+
+def test_nothing_is_open_to_the_outside() -> None:
+    """No NodePort, no hook, no Job, no host network; and nothing outside the release's namespace."""
+    made = objects(*EVERYTHING)
+
+    assert {"ClusterIP"} == {o["spec"].get("type", "ClusterIP") for o in made if o["kind"] == "Service"}
+    assert [] == [o["kind"] for o in made if o["kind"] == "Job" or "helm.sh/hook" in str(o["metadata"])]
+    assert {"hami", None} == {o["metadata"].get("namespace") for o in made}
+
+
+def test_one_node_is_enough() -> None:
+    """Replicas prefer Nodes of their own, and do not insist."""
+    for component in ("webhook", "scheduler"):
+        assert ["preferredDuringSchedulingIgnoredDuringExecution"] == list(
+            pod_spec(workload(component))["affinity"]["podAntiAffinity"]
+        )
+
+
+def test_budget_never_stops_a_drain() -> None:
+    """One replica has none; several give up one at a time."""
+    assert {"hami-webhook": 1} == budgets()
+    assert {"hami-webhook": 1, "hami-scheduler": 1} == budgets({"scheduler": {"replicas": 2}})
+    assert {} == budgets({"webhook": {"replicas": 1}})
+
+
+def budgets(values: Json | None = None) -> dict[str, int]:
+    """Return how many Pods each PodDisruptionBudget gives up."""
+    made = objects(*given(values or {}))
+    return {o["metadata"]["name"]: o["spec"]["maxUnavailable"] for o in made if o["kind"] == "PodDisruptionBudget"}
+
+
+def test_driver_is_asked_for_in_the_runtimes_way() -> None:
+    """By what the NVIDIA runtime reads, without which neither program finds the driver's library."""
+    for component in ("devicePlugin", "monitor"):
+        env = {each["name"]: each.get("value") for each in container(component)["env"]}
+        assert ("all", "utility") == (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"])
+
+
+def test_runtime_class_is_the_nodes_and_the_workloads() -> None:
+    """Where NVIDIA's runtime is not the default one, Pods with a share need it as the plugin does."""
+    values = {"devicePlugin": {"runtimeClassName": "nvidia", "createRuntimeClass": True}}
+
+    assert ["nvidia"] * 2 == [
+        pod_spec(workload(component, values))["runtimeClassName"] for component in ("devicePlugin", "monitor")
+    ]
+    assert (
+        "runtimeClassName: nvidia"
+        in one("ConfigMap", "hami-scheduler-device", *given(values))["data"]["device-config.yaml"]
+    )
+    assert "nvidia" == one("RuntimeClass", "nvidia", *given(values))["handler"]
+
+
+def test_labels_of_all_are_on_all() -> None:
+    """As are annotations."""
+    made = objects(*given({"commonLabels": {"team": "one"}, "commonAnnotations": {"note": "two"}}))
+
+    assert {"one"} == {o["metadata"]["labels"]["team"] for o in made}
+    assert [] == [
+        (o["kind"], o["metadata"]["name"]) for o in made if "note" not in o["metadata"].get("annotations", {})
+    ]
+
+
+def test_namespace_can_be_another() -> None:
+    """In every object that has one, and in every argument that names it."""
+    made = objects("--set", "namespaceOverride=other")
+
+    assert {"other", None} == {o["metadata"].get("namespace") for o in made}
+    assert "=hami/" not in text("--set", "namespaceOverride=other")

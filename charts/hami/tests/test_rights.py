@@ -1,0 +1,78 @@
+"""
+What each ServiceAccount may do: one reviewed file, and no service calls the API in a way that is not in it.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .chart import CHART, Json, needs_helm, objects
+
+GOLDEN = Path(__file__).parent / "golden/rights.txt"
+SERVICES = CHART.parents[1] / "services"
+VERBS = {
+    "get": "get",
+    "create": "create",
+    "merge_patch": "patch",
+    "replace": "update",
+    "delete": "delete",
+    "items": "list",
+    "pages": "list",
+    "watch_lines": "watch",
+}
+"""Methods of `hamicommon.runtime.kube.Kube`, and the verb the API server checks for each."""
+
+
+def rights(made: tuple[Json, ...]) -> list[str]:
+    """Return a line for each rule bound to each ServiceAccount: who, where, what, on what, on which by name."""
+    named = {(o["kind"], o["metadata"]["name"]): o for o in made}
+    lines = []
+    for binding in (o for o in made if o["kind"].endswith("RoleBinding")):
+        role = binding["roleRef"]
+        where = "in " + binding["metadata"]["namespace"] if binding["kind"] == "RoleBinding" else "everywhere"
+        for subject in binding["subjects"]:
+            who = f"{subject['name']} {where}:"
+            found = named.get((role["kind"], role["name"]))
+            if found is None:
+                lines.append(f"{who} all of {role['kind']} {role['name']}")
+                continue
+            for rule in found["rules"]:
+                groups = [group or "core" for group in rule["apiGroups"]]
+                only = f", only {', '.join(rule['resourceNames'])}" if "resourceNames" in rule else ""
+                what = f"{', '.join(rule['verbs'])} {', '.join(rule['resources'])} ({', '.join(groups)}){only}"
+                lines.append(f"{who} {what}")
+    return sorted(lines)
+
+
+@needs_helm
+def test_rights_are_the_reviewed_ones(request: pytest.FixtureRequest) -> None:
+    """`.venv/bin/pytest charts --write-golden` takes a change over, for somebody to look at."""
+    written = "".join(f"{line}\n" for line in rights(objects("--set", "image.registry=localhost")))
+    if request.config.getoption("--write-golden"):
+        GOLDEN.write_text(written)
+
+    assert GOLDEN.read_text() == written
+
+
+def test_no_right_is_a_wildcard() -> None:
+    """Neither of verbs, nor of resources, nor on Secrets but one."""
+    lines = GOLDEN.read_text().splitlines()
+
+    assert [] == [line for line in lines if "*" in line]
+    assert ["only hami-webhook-tls"] == [line.rpartition(", ")[2] for line in lines if "secrets" in line]
+
+
+@pytest.mark.parametrize("service", ["webhook", "scheduler", "device-plugin", "monitor"])
+def test_service_calls_the_api_only_as_it_may(service: str) -> None:
+    """Each method of the API client that its source names is a verb of one of its rules."""
+    source = "\n".join(file.read_text() for file in sorted((SERVICES / service / "src").rglob("kube.py")))
+    source += "\n".join(file.read_text() for file in sorted((SERVICES / service / "src").rglob("upkeep.py")))
+    called = {VERBS[method] for method in re.findall(rf"kube\.({'|'.join(VERBS)})\(", source)}
+    if "Reflector(" in source:
+        called |= {"list", "watch"}
+    mine = [line for line in GOLDEN.read_text().splitlines() if line.startswith(f"hami-{service} ")]
+    allowed = {verb for line in mine for verb in re.findall(r"\b(get|list|watch|create|update|patch|delete)\b", line)}
+
+    assert called
+    assert set() == called - allowed
