@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.objects import Api
 from minicluster.apiserver.main import Server, write_kubeconfig
-from minicluster_tests.apiserver_peers import Api
 
 
 @pytest.fixture

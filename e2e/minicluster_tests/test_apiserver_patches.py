@@ -122,7 +122,8 @@ def test_json_patch_agrees_with_rfc_6902(target: Any, patch: Any, expected: Any)
     "operation",
     [
         {"op": "remove", "path": "/b"},
-        {"op": "replace", "path": "/b", "value": 1},
+        {"op": "replace", "path": "/b/c", "value": 1},
+        {"op": "replace", "path": "/l/2", "value": 1},
         {"op": "add", "path": "/b/c", "value": 1},
         {"op": "add", "path": "/l/3", "value": 1},
         {"op": "add", "path": "/l/01", "value": 1},

@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from conformance.objects import a_node, a_pod, eventually
 from minicluster.client import Client
-from minicluster_tests.apiserver_peers import Api, a_node, a_pod, eventually
 
 E2E = Path(__file__).parent.parent
 
@@ -69,77 +69,6 @@ spec: {containers: [{name: main, image: busybox, env: [{name: X, value: "1"}]}]}
 def labelled(text: str) -> str:
     """Return the manifest with a label."""
     return MANIFEST.replace("LABEL", text)
-
-
-@needs_kubectl
-async def test_kubectl_applies_changes_and_deletes(kubeconfig: Path) -> None:
-    """
-    The whole life of a manifest, with validation left to the server.
-    """
-    said = [await kubectl(kubeconfig, "apply", "-f", "-", stdin=labelled(text)) for text in ("one", "one", "two")]
-    said.append(await kubectl(kubeconfig, "get", "pod", "p", "-o", "jsonpath={.metadata.labels.a}"))
-    said.append(await kubectl(kubeconfig, "label", "pod", "p", "b=c"))
-    said.append(await kubectl(kubeconfig, "annotate", "pod", "p", "b=c"))
-    said.append(await kubectl(kubeconfig, "patch", "pod", "p", "-p", '{"metadata":{"labels":{"d":"e"}}}'))
-    said.append(await kubectl(kubeconfig, "delete", "pod", "p"))
-
-    changes = ["pod/p created\n", "pod/p unchanged\n", "pod/p configured\n", "two"]
-    assert [*changes, "pod/p labeled\n", "pod/p annotated\n", "pod/p patched\n", 'pod "p" deleted\n'] == said
-
-
-@needs_kubectl
-async def test_kubectl_prints_the_columns_people_know(api: Api, kubeconfig: Path) -> None:
-    """
-    Tables come from the server, wide ones with the Node.
-    """
-    await api.create_node()
-    await api.create_pod()
-    await api.bind("p")
-
-    rows = [line.split() for line in (await kubectl(kubeconfig, "get", "pods,nodes", "-o", "wide")).splitlines()]
-
-    assert ["pod/p", "0/1", "Pending", "0"] == rows[1][:4]
-    assert ["<none>", "n1", "<none>", "<none>"] == rows[1][5:]
-    assert ["node/n1", "Ready", "<none>"] == rows[4][:3]
-
-
-@needs_kubectl
-async def test_kubectl_describe_shows_events_of_the_pod(api: Api, kubeconfig: Path) -> None:
-    """
-    Events are found by field selector.
-    """
-    pod = await api.create_pod()
-    about = {"kind": "Pod", "namespace": "default", "name": "p", "uid": pod["metadata"]["uid"]}
-    for name, told in (("mine", about), ("other", {**about, "uid": "x"})):
-        event = {
-            "metadata": {"name": name},
-            "involvedObject": told,
-            "type": "Normal",
-            "reason": name,
-            "message": "hello",
-        }
-        await api.create("/api/v1/namespaces/default/events", event)
-
-    described = await kubectl(kubeconfig, "describe", "pod", "p")
-
-    assert ("mine" in described, "other" in described) == (True, False)
-
-
-@needs_kubectl
-async def test_kubectl_watches(api: Api, kubeconfig: Path) -> None:
-    """
-    `get -w` shows a line for each change.
-    """
-    await api.create_pod()
-    watching = asyncio.create_task(kubectl(kubeconfig, "get", "pods", "-w", "--request-timeout=2"))
-
-    async def is_watched() -> bool:
-        return any(row["verb"] == "WATCH" for row in await api.get("/minicluster/requests"))
-
-    assert await eventually(is_watched, 10)
-    await api.delete(f"{api.pods}/p")
-
-    assert ["NAME", "p", "p"] == [line.split()[0] for line in (await watching).splitlines()[:3]]
 
 
 @needs_kubectl
@@ -217,24 +146,3 @@ async def test_sigterm_ends_the_server_at_once(tmp_path: Path) -> None:
         await asyncio.gather(waiting, return_exceptions=True)
 
     assert 0 == code
-
-
-@needs_kubectl
-async def test_commands_that_send_protobuf_work_too(api: Api, kubeconfig: Path) -> None:
-    """
-    kubectl's typed `create` commands speak nothing else.
-    """
-    said = [
-        await kubectl(kubeconfig, "create", "namespace", "team"),
-        await kubectl(kubeconfig, "create", "-n", "team", "configmap", "c", "--from-literal=key=value"),
-        await kubectl(kubeconfig, "create", "-n", "team", "secret", "generic", "s", "--from-literal=key=value"),
-        await kubectl(kubeconfig, "create", "-n", "team", "quota", "q", "--hard=pods=2,requests.nvidia.com/gpu=4"),
-        await kubectl(kubeconfig, "auth", "can-i", "delete", "pods"),
-    ]
-    found = "/api/v1/namespaces/team"
-
-    made = ["namespace/team created\n", "configmap/c created\n", "secret/s created\n", "resourcequota/q created\n"]
-    assert [*made, "yes\n"] == said
-    assert {"key": "value"} == (await api.get(f"{found}/configmaps/c"))["data"]
-    assert {"key": "dmFsdWU="} == (await api.get(f"{found}/secrets/s"))["data"]
-    assert {"pods": "2", "requests.nvidia.com/gpu": "4"} == (await api.get(f"{found}/resourcequotas/q"))["spec"]["hard"]

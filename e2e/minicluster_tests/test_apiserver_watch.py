@@ -1,13 +1,13 @@
 """
-Watches miss nothing, repeat nothing and say when they cannot go on.
+What tests do to an API server's watches and requests, and how a client of it lives through that.
 """
 
 import asyncio
 import functools
 from typing import Any
 
+from conformance.objects import Api, error_of, eventually
 from minicluster.client import Mirror
-from minicluster_tests.apiserver_peers import Api, a_pod, error_of, eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -21,74 +21,6 @@ async def events(api: Api, path: str, version: str, count: int, **query: str) ->
             if len(found) == count:
                 break
     return found
-
-
-async def test_watch_from_a_version_sees_every_change_after_it(api: Api) -> None:
-    """
-    In order, and none before it.
-    """
-    await api.create(CONFIG_MAPS, {"metadata": {"name": "before"}})
-    _, version = await api.list(CONFIG_MAPS)
-    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
-    await api.patch(f"{CONFIG_MAPS}/before", {"data": {"k": "v"}})
-    await api.delete(f"{CONFIG_MAPS}/a")
-
-    assert [("ADDED", "a"), ("MODIFIED", "before"), ("DELETED", "a")] == await events(api, CONFIG_MAPS, version, 3)
-
-
-async def test_deleted_event_has_the_version_of_the_deletion(api: Api) -> None:
-    """
-    A watch resumed from it starts after the deletion.
-    """
-    made = await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
-    await api.delete(f"{CONFIG_MAPS}/a")
-
-    async for _, item in api.watch(CONFIG_MAPS, made["metadata"]["resourceVersion"]):
-        deleted = item
-        break
-
-    assert int(made["metadata"]["resourceVersion"]) + 1 == int(deleted["metadata"]["resourceVersion"])
-
-
-async def test_object_that_starts_or_stops_matching_is_added_or_deleted(api: Api) -> None:
-    """
-    A kubelet that watches its own Pods sees a bound Pod appear.
-    """
-    _, version = await api.list(api.pods)
-    await api.create_pod("p")
-    await api.create(api.pods, a_pod("other"))
-    await api.bind("p", "n1")
-    await api.patch(f"{api.pods}/p", {"metadata": {"labels": {"a": "b"}}})
-    await api.patch(f"{api.pods}/p/status", {"status": {"phase": "Failed"}})
-
-    query = {"fieldSelector": "spec.nodeName=n1,status.phase!=Failed"}
-    expected = [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
-    assert expected == await events(api, api.pods, version, 3, **query)
-
-
-async def test_watch_without_version_begins_with_what_is_there(api: Api) -> None:
-    """
-    As the real server does for clients that did not list.
-    """
-    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
-
-    assert [("ADDED", "a")] == await events(api, CONFIG_MAPS, "", 1)
-
-
-async def test_watch_list_ends_its_initial_events_with_a_marked_bookmark(api: Api) -> None:
-    """
-    `sendInitialEvents` replaces a list.
-    """
-    await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
-    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-    found: list[Any] = []
-
-    async for kind, item in api.watch(CONFIG_MAPS, "", **query):
-        found.append((kind, item["metadata"].get("annotations")))
-        if kind == "BOOKMARK":
-            break
-
-    assert [("ADDED", None), ("BOOKMARK", {"k8s.io/initial-events-end": "true"})] == found
 
 
 async def test_expired_watch_ends_with_a_bookmark_at_the_newest_version(api: Api) -> None:
@@ -124,16 +56,6 @@ async def test_forgotten_version_is_gone_for_lists_and_watches(api: Api) -> None
     assert 410 == listed.status
 
 
-async def test_version_of_the_future_is_refused(api: Api) -> None:
-    """
-    A client of a server that lost data must not wait for ever.
-    """
-    error = await error_of(events(api, CONFIG_MAPS, "999999", 1))
-
-    assert (504, "Timeout") == (error.status, error.reason)
-    assert error.message.startswith("Too large resource version: 999999, current: ")
-
-
 async def test_mirror_follows_through_every_kind_of_outage(api: Api) -> None:
     """
     Ended, broken and expired watches cost nothing but a moment: additions and removals all arrive, once.
@@ -144,7 +66,7 @@ async def test_mirror_follows_through_every_kind_of_outage(api: Api) -> None:
         item = new or old
         seen.append(f"{'+' if old is None else '-' if new is None else '~'}{item['metadata']['name']}")
 
-    async def has_seen(count: int) -> bool:
+    def has_seen(count: int) -> bool:
         return len(seen) >= count
 
     mirror = Mirror(api, CONFIG_MAPS, changed)

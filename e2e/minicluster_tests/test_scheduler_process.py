@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
+from conformance.objects import Api, eventually
 from minicluster.kubescheduler.config import LeaderElection
 from minicluster.kubescheduler.http import Poster, PostError
 from minicluster.kubescheduler.lease import LeadershipLostError, Lease
-from minicluster_tests.apiserver_peers import Api, eventually
 from minicluster_tests.scheduler_peers import configured
 
 E2E = Path(__file__).parent.parent

@@ -49,6 +49,11 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
+def plain(message: str) -> StatusError:
+    """An error that the server tells in words only."""
+    return StatusError(500, "", message)
+
+
 def not_found(plural: str, name: str) -> StatusError:
     """No such object."""
     return StatusError(404, "NotFound", f'{plural} "{name}" not found', {"name": name, "kind": plural})
@@ -139,7 +144,7 @@ CONTINUE_EXPIRED = (
 def too_large_version(wanted: int, current: int) -> StatusError:
     """A resourceVersion that does not exist yet."""
     details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
-    message = f"Too large resource version: {wanted}, current: {current}"
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     return StatusError(504, "Timeout", message, {**details, "retryAfterSeconds": 1})
 
 

@@ -107,7 +107,7 @@ class Handler:
             if found is not None:
                 return _json(found)
         if method == "POST" and path.startswith("/api/v1/namespaces/") and path.endswith("/bindings"):
-            body = body_of(await request.read(), _content_type(request))
+            body = body_of(await request.read(), _content_type(request), "Binding")
             path = f"{path.removesuffix('/bindings')}/pods/{(body.get('metadata') or {}).get('name')}/binding"
         target = target_of(path)
         self._count(request, target)
@@ -141,7 +141,7 @@ class Handler:
             case "PATCH" if target.name:
                 kind, patch = patch_of(await request.read(), _content_type(request))
                 dry_run = is_dry_run(request.query)
-                entry = await self._verbs.update(target, lambda found: patched(found, kind, patch), dry_run)
+                entry = await self._verbs.update(target, lambda found: patched(found, kind, patch), dry_run, True)
                 return _shown(request, target, entry)
             case "DELETE" if target.name and not target.subresource:
                 return await self._delete(request, target)
@@ -229,10 +229,10 @@ class Handler:
             case "GET", "log":
                 return await self._subresources.log(request, target)
             case "POST", "binding":
-                body = body_of(await request.read(), _content_type(request))
+                body = body_of(await request.read(), _content_type(request), "Binding")
                 return _json(self._subresources.bind(target, body, is_dry_run(request.query)), 201)
             case "POST", "eviction":
-                body = body_of(await request.read(), _content_type(request))
+                body = body_of(await request.read(), _content_type(request), "Eviction")
                 one = Target(PODS, target.namespace, target.name, "")
                 return _json(await self._subresources.evict(one, body, is_dry_run(request.query)), 201)
         raise errors.method_not_allowed()
@@ -256,7 +256,7 @@ def _content_type(request: web.BaseRequest) -> str:
 
 
 async def _delete_options(request: web.BaseRequest) -> Object:
-    options = body_of(await request.read(), _content_type(request))
+    options = body_of(await request.read(), _content_type(request), "DeleteOptions")
     if "gracePeriodSeconds" in request.query:
         options["gracePeriodSeconds"] = number_of(request.query, "gracePeriodSeconds")
     return options

@@ -108,8 +108,6 @@ def watch_of(storage: Storage, target: Target, query: Query, render: Render | No
         ).entries
         watch.start_with_state(entries, storage.version, sends_state and is_true(query, "allowWatchBookmarks"))
         return watch
-    if version > storage.version:
-        raise errors.too_large_version(version, storage.version)
     try:
         watch.start_after(version)
     except CompactedError as error:

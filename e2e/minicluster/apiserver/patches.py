@@ -166,8 +166,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
     if name == "remove":
         return _remove(document, path)
     if name == "replace":
-        _get(document, path)
-        return _add(_remove(document, path), path, copy.deepcopy(operation["value"])) if path else operation["value"]
+        return _replace(document, path, copy.deepcopy(operation["value"]))
     if name in {"move", "copy"}:
         source = _pointer(str(operation.get("from", "")))
         value = copy.deepcopy(_get(document, source))
@@ -237,6 +236,12 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     else:
         raise PatchError(f"path {'/' + '/'.join(path)!r} leads into a plain value")
     return document
+
+
+def _replace(document: Any, path: list[str], value: Any) -> Any:
+    """As the real server does it: of an object, a member that is not there is added."""
+    parent = _get(document, path[:-1]) if path else None
+    return _add(_remove(document, path) if isinstance(parent, list) else document, path, value)
 
 
 def _remove(document: Any, path: list[str]) -> Any:

@@ -49,6 +49,8 @@ FIXED_SPEC = (
 class PodStrategy(Strategy):
     """Pods."""
 
+    is_graceful = True
+
     def default(self, found: Object) -> None:
         """Fill in what v1 defaults."""
         spec = found.setdefault("spec", {})
@@ -61,6 +63,8 @@ class PodStrategy(Strategy):
         for volume in spec.get("volumes") or ():
             if len(volume) == 1:
                 volume["emptyDir"] = {}
+            if isinstance(volume.get("hostPath"), dict):
+                volume["hostPath"].setdefault("type", "")
             for source in ("configMap", "secret", "downwardAPI", "projected"):
                 if isinstance(volume.get(source), dict):
                     volume[source].setdefault("defaultMode", 0o644)

@@ -138,9 +138,9 @@ def selection_of(target: Target, query: Query) -> Selects | None:
     return selects
 
 
-def body_of(content: bytes, content_type: str) -> Object:
+def body_of(content: bytes, content_type: str, kind: str) -> Object:
     """
-    Return the object in a request body; no body is an empty object.
+    Return the object of *kind* in a request body; no body is an empty object.
 
     Raises: StatusError 415 for a content type this server does not read, 400 for a body that is no object.
     """
@@ -157,7 +157,10 @@ def body_of(content: bytes, content_type: str) -> Object:
     except (ValueError, TypeError, yaml.YAMLError) as error:
         raise errors.bad_request(f"error decoding the body: {error}") from error
     if not isinstance(found, dict):
-        raise errors.bad_request(f"the body must be an object, found {type(found).__name__}")
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+            f"expected an object, found {type(found).__name__}"
+        )
     return found
 
 
@@ -167,8 +170,8 @@ def object_of(content: bytes, content_type: str, target: Target) -> Object:
 
     Raises: StatusError as `body_of`, and 400 when kind, version, name or namespace are not those of the path.
     """
-    found = body_of(content, content_type)
     resource = target.resource
+    found = body_of(content, content_type, resource.kind)
     kind, version = found.get("kind") or resource.kind, found.get("apiVersion") or resource.api_version
     if version != resource.api_version:
         raise errors.bad_request(

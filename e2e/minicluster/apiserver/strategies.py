@@ -82,6 +82,9 @@ class Strategy:
         """Return what *new* may not change of *old*."""
         return []
 
+    is_graceful = False
+    """Whether a deletion is marked in the object before the object goes, however short it waits."""
+
     def grace_seconds(self, found: Object, asked: int | None) -> int:
         """Return how long a deletion of *found* waits for somebody to finish it."""
         return 0
@@ -243,6 +246,13 @@ def _is_key(key: str) -> bool:
     if slash and not _is_subdomain(prefix):
         return False
     return len(name) <= 63 and QUALIFIED_NAME.fullmatch(name) is not None
+
+
+def drop_empty(found: Object) -> None:
+    """Leave out what metadata shows only where there is some."""
+    for field in ("annotations", "labels", "finalizers", "ownerReferences"):
+        if not found["metadata"].get(field, True):
+            del found["metadata"][field]
 
 
 def keep_metadata(new: Object, old: Object) -> None:

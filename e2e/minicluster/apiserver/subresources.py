@@ -43,13 +43,12 @@ class Subresources:
         if metadata.get("name") not in {None, "", target.name}:
             raise errors.bad_request("name in URL does not match name in Binding object")
         node = (binding.get("target") or {}).get("name") or ""
-        _check_binding(target, binding, node)
+        _check_binding(binding, node)
         found = self._verbs.read(target).load()
         self._check_bindable(target, found, metadata)
         found["spec"]["nodeName"] = node
         if metadata.get("annotations"):
             found["metadata"]["annotations"] = (found["metadata"].get("annotations") or {}) | metadata["annotations"]
-        found["metadata"]["generation"] = found["metadata"].get("generation", 0) + 1
         _set_scheduled(found.setdefault("status", {}))
         if not is_dry_run:
             self._storage.put(PODS, target.key, found)
@@ -83,10 +82,13 @@ class Subresources:
         """
         Pass a container's log through from its kubelet.
 
-        Raises: StatusError 400 for a Pod without Node or an ambiguous container, 500 when the kubelet does not answer.
+        A Pod without Node has an empty one. Raises: StatusError 400 for a container that is not there or not named, 500
+        when the kubelet does not answer.
         """
         pod = self._verbs.read(target)
         url = self._log_url(pod, request.query.get("container", ""))
+        if url is None:
+            return web.Response()
         query = {key: value for key, value in request.query.items() if key != "container"}
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, connect=5))
@@ -104,7 +106,7 @@ class Subresources:
         except aiohttp.ClientError as error:
             raise errors.internal(f'Get "{url}": {error}') from error
 
-    def _log_url(self, entry: Entry, container: str) -> str:
+    def _log_url(self, entry: Entry, container: str) -> str | None:
         pod = entry.load()
         name, namespace, spec = pod["metadata"]["name"], pod["metadata"]["namespace"], pod["spec"]
         names = [found["name"] for found in (spec.get("initContainers") or []) + spec["containers"]]
@@ -117,7 +119,7 @@ class Subresources:
         if container not in names:
             raise errors.bad_request(f"container {container} is not valid for pod {name}")
         if not spec.get("nodeName"):
-            raise errors.bad_request(f"pod {name} does not have a host assigned")
+            return None
         node = self._storage.get(NODES, spec["nodeName"])
         if node is None:
             raise errors.not_found("nodes", spec["nodeName"])
@@ -129,15 +131,12 @@ class Subresources:
         return f"http://127.0.0.1:{port}/containerLogs/{namespace}/{name}/{container}"
 
 
-def _check_binding(target: Target, binding: Object, node: str) -> None:
+def _check_binding(binding: Object, node: str) -> None:
     kind = (binding.get("target") or {}).get("kind") or "Node"
-    problems = []
     if kind != "Node":
-        problems.append(("target.kind", f'Unsupported value: "{kind}": supported values: "Node", "<empty>"'))
+        raise errors.plain(f'target.kind: Unsupported value: "{kind}": supported values: "Node", "<empty>"')
     if not node:
-        problems.append(("target.name", "Required value"))
-    if problems:
-        raise errors.invalid("Binding", target.name, problems)
+        raise errors.plain("target.name: Required value")
 
 
 def _set_scheduled(status: Object) -> None:

@@ -24,6 +24,7 @@ from minicluster.apiserver.requests import Target
 from minicluster.apiserver.resources import Resource
 from minicluster.apiserver.storage import Entry, Object, Storage
 from minicluster.apiserver.strategies import (
+    IMMUTABLE,
     ImmutableFields,
     KeepsStatus,
     NamespaceStrategy,
@@ -31,6 +32,7 @@ from minicluster.apiserver.strategies import (
     SecretStrategy,
     Strategy,
     WebhookStrategy,
+    drop_empty,
     keep_metadata,
     metadata_problems,
 )
@@ -112,7 +114,7 @@ class Verbs:
         """
         metadata, resource = found["metadata"], target.resource
         if metadata.get("resourceVersion"):
-            raise errors.bad_request(VERSION_ON_CREATE)
+            raise errors.plain(VERSION_ON_CREATE)
         for field in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
             metadata.pop(field, None)
         metadata["creationTimestamp"] = None
@@ -128,6 +130,7 @@ class Verbs:
             strategy.default(found)
         now = stamp()
         finish(resource, found, now)
+        drop_empty(found)
         with _shaped(resource):
             strategy.prepare_create(found, now)
             self._check(resource, found, strategy.validate(found))
@@ -151,13 +154,15 @@ class Verbs:
             kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
             raise errors.invalid(kind, name, problems)
 
-    async def update(self, target: Target, change: Callable[[Object], Object], is_dry_run: bool = False) -> Entry:
+    async def update(
+        self, target: Target, change: Callable[[Object], Object], is_dry_run: bool = False, is_patch: bool = False
+    ) -> Entry:
         """
         Store what *change* makes of the present object (a fresh copy, which it may alter); a change of nothing writes
         nothing.
 
-        A resourceVersion that *change* leaves in the object is a precondition, and so is a uid. Without one, *change*
-        is called again when another write came in between.
+        A resourceVersion that *change* leaves in the object is a precondition, and so is a uid, which in a patch counts
+        as an attempt to change it. Without one, *change* is called again when another write came in between.
 
         Raises: StatusError 404, 409, 422, and others from admission.
         """
@@ -166,8 +171,9 @@ class Verbs:
             entry = self.read(target)
             old = entry.load()
             new = change(entry.load())
-            self._check_preconditions(target, new, old)
+            self._check_preconditions(target, new, old, is_patch)
             keep_metadata(new, old)
+            drop_empty(new)
             with _shaped(resource):
                 strategy.default(new)
                 prepare = strategy.prepare_status if target.subresource == "status" else strategy.prepare_update
@@ -186,13 +192,16 @@ class Verbs:
             _count_generation(resource, new, old)
             return _unsaved(new) if is_dry_run else self._store(resource, target.key, new)
 
-    def _check_preconditions(self, target: Target, new: Object, old: Object) -> None:
+    def _check_preconditions(self, target: Target, new: Object, old: Object, is_patch: bool) -> None:
         resource, wanted, found = target.resource, new["metadata"], old["metadata"]
         if wanted.get("name", target.name) != target.name:
             raise errors.bad_request(
                 f"the name of the object ({wanted['name']}) does not match the name on the URL ({target.name})"
             )
         if wanted.get("uid") and wanted["uid"] != found["uid"]:
+            if is_patch:
+                problem = f'Invalid value: "{wanted["uid"]}": {IMMUTABLE}'
+                raise errors.invalid(resource.kind, target.name, [("metadata.uid", problem)])
             why = errors.uid_mismatch(wanted["uid"], found["uid"])
             raise errors.conflict(resource.qualified, target.name, why)
         if wanted.get("resourceVersion"):
@@ -228,7 +237,11 @@ class Verbs:
         grace = strategy_of(resource).grace_seconds(found, asked)
         holders = found["metadata"].get("finalizers") or (found.get("spec") or {}).get("finalizers")
         if not grace and not holders:
-            return (entry if is_dry_run else self._storage.remove(resource, target.key)), True
+            if is_dry_run:
+                return entry, True
+            if strategy_of(resource).is_graceful and _mark_deleted(resource, found, 0):
+                self._storage.put(resource, target.key, found)
+            return self._storage.remove(resource, target.key), True
         if not _mark_deleted(resource, found, grace):
             return entry, False
         if resource is known.NAMESPACES:

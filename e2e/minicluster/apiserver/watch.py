@@ -38,7 +38,7 @@ class Watch:
 
     def start_after(self, version: int) -> None:
         """
-        Begin with the changes after *version*.
+        Begin with the changes after *version*, which may be yet to come.
 
         Raises: storage.CompactedError when they are no longer all known.
         """
@@ -88,6 +88,8 @@ class Watch:
         return event_line(kind, self._render(data) if self._render else data)
 
     def _take(self, change: Change) -> None:
+        if change.version <= self.version:
+            return
         self.version = change.version
         kind = self._kind(change)
         if kind is None:

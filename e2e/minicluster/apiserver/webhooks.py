@@ -9,6 +9,7 @@ k8s.io/api/admission/v1.
 """
 
 import base64
+import errno
 import ssl
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,7 @@ USER = {"username": "kubernetes-admin", "groups": ["system:masters", "system:aut
 """Who every request is from: this server asks nobody who they are."""
 
 DENIED = 'admission webhook "{name}" denied the request'
-CALL_FAILED = 'failed calling webhook "{name}": failed to call webhook: {why}'
+CALL_FAILED = 'failed calling webhook "{name}": {why}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,17 @@ class Attempt:
 
 
 class CallError(Exception):
-    """A webhook could not be asked, or answered nonsense."""
+    """A webhook could not be asked."""
+
+    def __str__(self) -> str:
+        return f"failed to call webhook: {super().__str__()}"
+
+
+class AnswerError(CallError):
+    """A webhook answered nonsense."""
+
+    def __str__(self) -> str:
+        return f"received invalid webhook response: {Exception.__str__(self)}"
 
 
 class Webhooks:
@@ -91,7 +102,7 @@ class Webhooks:
             if not answer.get("patch"):
                 return found
             if answer.get("patchType") != "JSONPatch":
-                raise CallError(f"unsupported patch type {answer.get('patchType')!r}")
+                raise AnswerError(f"unsupported patch type {answer.get('patchType')!r}")
             found = patches.json_patch(found, orjson.loads(base64.b64decode(answer["patch"])))
             default(found)
             return found
@@ -121,7 +132,7 @@ class Webhooks:
         except TimeoutError as error:
             raise CallError(f'Post "{url}?timeout={limit}s": context deadline exceeded') from error
         except (aiohttp.ClientError, OSError) as error:
-            raise CallError(f'Post "{url}?timeout={limit}s": {error}') from error
+            raise CallError(f'Post "{url}?timeout={limit}s": {_described(error)}') from error
         if response.status != 200:
             raise CallError(f"the server returned {response.status}: {content[:200].decode('utf-8', 'replace')}")
         return _checked_review(content, review)
@@ -180,6 +191,13 @@ class Webhooks:
         return selection.label_selector_object(selector)(labels)
 
 
+def _described(error: Exception) -> str:
+    """Return why a connection failed, a closed port in Go's words."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED:
+        return f"dial tcp {error.host}:{error.port}: connect: connection refused"
+    return str(error)
+
+
 def _rule_matches(rule: Object, attempt: Attempt) -> bool:
     resource = attempt.resource
     path = f"{resource.plural}/{attempt.subresource}" if attempt.subresource else resource.plural
@@ -228,10 +246,10 @@ def _checked_review(content: bytes, sent: Object) -> Object:
         raise CallError(f"the answer is no AdmissionReview with a response: {error}") from error
     if sent["apiVersion"].endswith("/v1"):
         if uid != sent["request"]["uid"]:
-            raise CallError(f"expected response.uid={sent['request']['uid']!r}, got {uid!r}")
+            raise AnswerError(f'expected response.uid="{sent["request"]["uid"]}", got "{uid}"')
         found = (review.get("apiVersion"), review.get("kind"))
         if found != (sent["apiVersion"], "AdmissionReview"):
-            raise CallError(f"expected webhook response of {sent['apiVersion']}, Kind=AdmissionReview, got {found}")
+            raise AnswerError(f"expected webhook response of {sent['apiVersion']}, Kind=AdmissionReview, got {found}")
     elif answer.get("patch"):
         answer.setdefault("patchType", "JSONPatch")
     return review

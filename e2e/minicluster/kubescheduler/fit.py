@@ -19,7 +19,7 @@ Object = dict[str, Any]
 NodeMatcher = Callable[["NodeState"], bool]
 
 UNSCHEDULABLE = "node(s) were unschedulable"
-UNTOLERATED = "node(s) had untolerated taint {{{key}: {value}}}"
+UNTOLERATED = "node(s) had untolerated taint(s)"
 NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
 INSUFFICIENT = "Insufficient {resource}"
 TOO_MANY_PODS = "Too many pods"
@@ -151,8 +151,7 @@ def misfit(pod: PodFacts, node: NodeState) -> Misfit | None:
         return Misfit(PLUGIN_UNSCHEDULABLE, (UNSCHEDULABLE,))
     for taint in node.taints:
         if not _is_tolerated(taint, pod.tolerations):
-            text = UNTOLERATED.format(key=taint["key"], value=taint.get("value", ""))
-            return Misfit(PLUGIN_TAINTS, (text,))
+            return Misfit(PLUGIN_TAINTS, (UNTOLERATED,))
     if pod.selects is not None and not pod.selects(node):
         return Misfit(PLUGIN_AFFINITY, (NOT_SELECTED,))
     return _resource_misfit(pod, node)

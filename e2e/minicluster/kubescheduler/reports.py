@@ -21,6 +21,7 @@ SCHEDULER_ERROR = "SchedulerError"
 
 NONE_AVAILABLE = "0/{nodes} nodes are available:"
 NO_NODES = "no nodes available to schedule pods"
+NO_CLAIMS = "no new claims to deallocate"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 SCHEDULED = "Successfully assigned {namespace}/{name} to {node}"
@@ -39,7 +40,7 @@ def refusal_text(nodes: int, misfits: dict[str, Misfit]) -> str:
         head += f" {_histogram(reasons)}."
     resolvable = sum(1 for misfit in misfits.values() if misfit.is_resolvable)
     preemption = Counter({NO_VICTIMS: resolvable, NOT_HELPFUL: nodes - resolvable})
-    return f"{head} preemption: {NONE_AVAILABLE.format(nodes=nodes)} {_histogram(+preemption)}."
+    return f"{head} {NO_CLAIMS}, preemption: {NONE_AVAILABLE.format(nodes=nodes)} {_histogram(+preemption)}."
 
 
 def _histogram(reasons: Counter[str]) -> str:
@@ -51,8 +52,11 @@ class Reports:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._said: dict[str, str] = {}
-        """Pod uid to its last FailedScheduling text; the real recorder folds repetitions into a series too."""
+        self._said: dict[str, tuple[str, str]] = {}
+        """
+        Pod uid to the version and text of its last FailedScheduling; the real recorder folds repetitions about the same
+        version into one series too.
+        """
 
     async def scheduled(self, pod: Object, node: str) -> None:
         """Record that *pod* has been given *node*."""
@@ -64,8 +68,9 @@ class Reports:
     async def failed(self, pod: Object, reason: str, text: str) -> None:
         """Record a failed attempt: an event once for each text, the condition when it changes."""
         uid = pod["metadata"]["uid"]
-        if self._said.get(uid) != text:
-            self._said[uid] = text
+        said = (pod["metadata"]["resourceVersion"], text)
+        if self._said.get(uid) != said:
+            self._said[uid] = said
             await self._event(pod, "Warning", "FailedScheduling", "Scheduling", text)
         conditions = (pod.get("status") or {}).get("conditions") or ()
         known: Object = next((found for found in conditions if found["type"] == "PodScheduled"), {})

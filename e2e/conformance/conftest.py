@@ -1,0 +1,76 @@
+"""
+One cluster of the chosen kind for the whole run, one namespace for each test, and a record of what held.
+
+    pytest e2e/conformance --cluster embedded|real
+"""
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from conformance.objects import Api
+from conformance.peers import EmbeddedPeer, Peer, RealPeer
+from minicluster.client import ApiError
+
+RESULTS = Path(__file__).resolve().parents[2] / "build/conformance"
+KINDS: dict[str, Callable[[Path], Peer]] = {"embedded": EmbeddedPeer, "real": RealPeer}
+
+_outcomes: dict[str, bool] = {}
+"""Whether a behaviour held, in all its cases, by module and function."""
+_version = pytest.StashKey[str]()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note whether a test's body, and all around it, passed."""
+    module, _, case = report.nodeid.rpartition("/")[2].partition("::")
+    behaviour = f"{module.removesuffix('.py')}::{case.partition('[')[0]}"
+    _outcomes[behaviour] = _outcomes.get(behaviour, True) and report.passed
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write what held to `build/conformance/<kind>.json`."""
+    if _version in session.config.stash:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        found = {"version": session.config.stash[_version], "held": _outcomes}
+        path = RESULTS / f"{session.config.getoption('--cluster')}.json"
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def peer(pytestconfig: pytest.Config) -> Iterator[Peer]:
+    """The cluster that is tested."""
+    # A short path, because a Unix socket's path may have 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="hami-conformance-"))
+    peer = KINDS[pytestconfig.getoption("--cluster")](folder)
+    try:
+        peer.up()
+        pytestconfig.stash[_version] = peer.version
+        yield peer
+    finally:
+        peer.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def api(peer: Peer) -> AsyncIterator[Api]:
+    """Yield a client in a namespace of the test's own; afterwards its Pods are gone."""
+    async with Api.from_kubeconfig(peer.kubeconfig, "conformance") as api:
+        await api.enter_new_namespace()
+        yield api
+        await api.remove_namespace()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cleanup(api: Api) -> AsyncIterator[list[str]]:
+    """Yield a list of paths of cluster-wide objects that are deleted after the test."""
+    paths: list[str] = []
+    yield paths
+    for path in reversed(paths):
+        with contextlib.suppress(ApiError):
+            await api.delete(path, grace_seconds=0)

@@ -1,0 +1,102 @@
+"""
+A mutating webhook that remembers what it was asked, and the configuration that makes an API server ask it.
+"""
+
+import base64
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from certificates import issue
+from conformance.objects import Api, Object, a_pod, eventually
+from conformance.peers import Peer
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+SENTINEL = "sentinel.hami.io"
+"""A webhook before all others: once it is asked, so are they."""
+
+
+@dataclass
+class Webhook:
+    """A webhook that answers what it is told to."""
+
+    url: str
+    bundle: str
+    """What its certificate is believed by, as a configuration has it."""
+    mute: str = ""
+    """A URL where nobody answers, although connections are taken."""
+    reviews: list[Object] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    announced: int = 0
+    """How often the sentinel was asked."""
+    answer: Callable[[Object], Object] = lambda request: {"allowed": True}
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Answer one AdmissionReview in the version it came in."""
+        review = orjson.loads(await request.read())
+        if request.path == "/sentinel":
+            self.announced += 1
+            answer: Object = {"allowed": True}
+        else:
+            self.reviews.append(review)
+            self.queries.append(request.query_string)
+            answer = self.answer(review["request"])
+        response = {"uid": review["request"]["uid"], **answer}
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response})
+
+    def described(self, api: Api, name: str = "a.hami.io", path: str = "/mutate", **fields: Any) -> Object:
+        """Return a webhook for new Pods of the test's namespace, as a configuration has it."""
+        return {
+            "name": name,
+            "clientConfig": {"url": self.url + path, "caBundle": self.bundle},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": api.namespace}},
+            **fields,
+        }
+
+    async def install(self, api: Api, cleanup: list[str], *webhooks: Object) -> Object:
+        """Create a configuration of *webhooks*, the one described if none is given; wait until it is obeyed."""
+        name = f"c-{api.namespace}"
+        cleanup.append(f"{CONFIGURATIONS}/{name}")
+        first = self.described(api, SENTINEL, "/sentinel")
+        body = {"metadata": {"name": name}, "webhooks": [first, *(webhooks or [self.described(api)])]}
+        made: Object = await api.create(CONFIGURATIONS, body)
+
+        async def is_asked() -> bool:
+            # What the others answer to the probe does not matter.
+            await api.attempt(api.create(api.pods, a_pod("probe"), dryRun="All"))
+            return self.announced > 0
+
+        await eventually(is_asked)
+        self.reviews.clear()
+        self.queries.clear()
+        return made
+
+
+@asynccontextmanager
+async def webhook(peer: Peer, folder: Path) -> AsyncIterator[Webhook]:
+    """Yield a webhook that listens where the API server reaches it; *folder* takes its certificate."""
+    authority = issue(folder)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    socket, mute = peer.listen(), peer.listen()
+    url, mute_url = (f"https://127.0.0.1:{each.getsockname()[1]}" for each in (socket, mute))
+    found = Webhook(url, base64.b64encode(authority).decode(), mute_url)
+    application = web.Application()
+    application.router.add_post("/{path}", found.handle)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.SockSite(runner, socket, ssl_context=context).start()
+    try:
+        yield found
+    finally:
+        await runner.cleanup()
+        mute.close()
