@@ -324,7 +324,7 @@ class PodWorker:
                 await self.node.client.patch(f"{self.path}/status", {"metadata": {"uid": self.uid}, "status": status})
                 self._written = status
             except ApiError as error:
-                if error.status in {404, 409}:
+                if error.status in {404, 422}:
                     return  # the Pod is gone, or another has its name
                 self._dirty.set()
                 await asyncio.sleep(WRITE_RETRY_SECONDS)
