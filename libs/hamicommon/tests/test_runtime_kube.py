@@ -6,8 +6,11 @@ import asyncio
 import base64
 import datetime
 import ipaddress
+import os
 import ssl
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -242,32 +245,120 @@ async def test_an_exec_plugin_provides_the_token(tmp_path: Path) -> None:
     assert ["Bearer made"] == seen
 
 
+@asynccontextmanager
+async def a_service_account(
+    handler: Handler, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[[str], None]]:
+    """Have this process be a Pod's, of an API server that answers with *handler*; yield what writes the token."""
+    key, certificate = an_identity("127.0.0.1")
+    (folder / "ca.crt").write_bytes(certificate)
+    (folder / "tls.crt").write_bytes(certificate)
+    (folder / "tls.key").write_bytes(key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+
+    def write_token(token: str) -> None:
+        # As the kubelet changes a mounted token: a new file takes the place of the old one.
+        (folder / "token.new").write_text(token)
+        (folder / "token.new").rename(folder / "token")
+
+    async with serving(handler, context) as port:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(folder / "token"))
+        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(folder / "ca.crt"))
+        yield write_token
+
+
 async def test_inside_a_cluster_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no kubeconfig anywhere the mounted token and authority are the credentials."""
-    key, certificate = an_identity("127.0.0.1")
     seen: list[str] = []
 
     async def handle(request: web.Request) -> web.StreamResponse:
         seen.append(request.headers["Authorization"])
         return web.json_response({})
 
-    (tmp_path / "token").write_text("mounted\n")
-    (tmp_path / "ca.crt").write_bytes(certificate)
-    (tmp_path / "tls.crt").write_bytes(certificate)
-    (tmp_path / "tls.key").write_bytes(key)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    async with serving(handle, context) as port:
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-        monkeypatch.delenv("KUBECONFIG", raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    async with a_service_account(handle, tmp_path, monkeypatch) as write_token:
+        write_token("mounted\n")
         async with await Kube.connect(None, "t") as kube:
             await kube.get("/api")
 
     assert ["bearer mounted"] == seen
+
+
+async def test_a_mounted_token_that_changed_is_used_before_the_old_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet changes it long before it ends, and the file is looked at every minute."""
+    seen: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"])
+        return web.json_response({})
+
+    async with a_service_account(handle, tmp_path, monkeypatch) as write_token:
+        write_token("first")
+        async with await Kube.connect(None, "t") as kube:
+            await kube.get("/api")
+            write_token("second")
+            await kube.get("/api")
+            kube._credentials_read -= 61
+            await kube.get("/api")
+
+    assert ["bearer first", "bearer first", "bearer second"] == seen
+
+
+async def test_a_mounted_token_that_is_refused_is_read_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For requests and for watches; the caller notices nothing."""
+    good = "first"
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        is_good = request.headers["Authorization"] == f"bearer {good}"
+        return web.json_response({"is_good": is_good}, status=200 if is_good else 401)
+
+    async with a_service_account(handle, tmp_path, monkeypatch) as write_token:
+        write_token("first")
+        async with await Kube.connect(None, "t") as kube:
+            await kube.get("/api")
+            for good in ("second", "third"):
+                write_token(good)
+                kube._credentials_read -= 2
+                if good == "second":
+                    assert {"is_good": True} == await kube.get("/api")
+                else:
+                    with pytest.raises(Unreachable, match="CutShort"):
+                        [_ async for _ in kube.watch_lines("/api/v1/pods", 1)]
+
+
+async def test_a_new_authority_of_the_api_server_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that rotates its own authority needs no restart of its services."""
+    async with a_service_account(answering(200, {}), tmp_path, monkeypatch) as write_token:
+        write_token("t")
+        async with await Kube.connect(None, "t") as kube:
+            await kube.get("/api")
+
+            async with a_service_account(answering(200, {"is": "new"}), tmp_path, monkeypatch):
+                kube._client.configuration.host = f"https://127.0.0.1:{os.environ['KUBERNETES_SERVICE_PORT']}"
+                with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+                    await kube.get("/api")
+                kube._credentials_read -= 61
+                assert {"is": "new"} == await kube.get("/api")
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--user", "--map-user=65532", "true"], check=False, capture_output=True).returncode != 0,
+    reason="needs a user namespace",
+)
+def test_a_uid_without_passwd_entry_and_home_can_be_a_service() -> None:
+    """As in an image that says no more of its user than a number."""
+    code = "import os, hamicommon.runtime.kube; print(os.getuid(), os.environ['HOME'])"
+    command = ["unshare", "--user", "--map-user=65532", "env", "-i", sys.executable, "-c", code]
+
+    assert "65532 /\n" == subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 async def test_a_client_certificate_from_the_kubeconfig_is_shown(tmp_path: Path) -> None:
@@ -366,7 +457,8 @@ def test_an_event_about_a_node_lives_in_the_default_namespace() -> None:
 def an_identity(name: str) -> tuple[bytes, bytes]:
     """Return the PEM key and self-signed certificate of *name*."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    # OpenSSL finds an authority by its name, so no two may have the same.
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(x509.random_serial_number()))])
     alternative: x509.GeneralName = x509.DNSName(name)
     if name[0].isdigit():
         alternative = x509.IPAddress(ipaddress.ip_address(name))

@@ -10,6 +10,7 @@ Neighbours: `api_errors` names the failures, `reflector` keeps a copy of a colle
 import asyncio
 import os
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -22,9 +23,6 @@ from typing import Any, Self
 import aiohttp
 import orjson
 import structlog
-from kubernetes.aio import config as client_config
-from kubernetes.aio.client.api_client import ApiClient
-from kubernetes.aio.client.configuration import Configuration
 
 from hamicommon.runtime.api_errors import (
     Conflict,
@@ -36,6 +34,16 @@ from hamicommon.runtime.api_errors import (
     error_from_status,
 )
 from hamicommon.runtime.reflector import Reflector
+
+try:
+    Path.home()
+except RuntimeError:
+    # A uid without a passwd entry has no home, and without one the client library cannot be imported. runc says / too.
+    os.environ["HOME"] = "/"
+
+from kubernetes.aio import config as client_config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
 
 __all__ = ["Conflict", "Gone", "Kube", "KubeConfigError", "KubeError", "NotFound", "Object", "Reflector", "Unreachable"]
 
@@ -233,7 +241,7 @@ class Kube:
         return response
 
     async def _refresh_credentials(self, older_than_seconds: float) -> None:
-        """Read credentials again if they are old: tokens expire, and so do client certificates."""
+        """Read credentials again if they are old: tokens expire, and so do certificates of clients and authorities."""
         if time.monotonic() - self._credentials_read < older_than_seconds:
             return
         async with self._credentials_lock:
@@ -242,10 +250,7 @@ class Kube:
             self._credentials_read = time.monotonic()
             try:
                 fresh = await _read_credentials(self._kubeconfig)
-                if fresh.cert_file:
-                    await asyncio.to_thread(
-                        self._client.rest_client.ssl_context.load_cert_chain, fresh.cert_file, fresh.key_file
-                    )
+                await asyncio.to_thread(_load_certificates, self._client.rest_client.ssl_context, fresh)
             except (KubeConfigError, OSError) as error:
                 logger.warning("Credentials not refreshed, the old ones stay in use", error=str(error))
                 return
@@ -324,6 +329,14 @@ async def _read_credentials(kubeconfig: str | None) -> Configuration:
         reason = " ".join(str(error).split())
         raise KubeConfigError(f"kubeconfig {kubeconfig}: {type(error).__name__}: {reason}") from error
     return configuration
+
+
+def _load_certificates(context: ssl.SSLContext, fresh: Configuration) -> None:
+    """Show and trust what *fresh* names, beside what *context* trusts already."""
+    if fresh.cert_file:
+        context.load_cert_chain(fresh.cert_file, fresh.key_file)
+    if fresh.ssl_ca_cert:
+        context.load_verify_locations(fresh.ssl_ca_cert)
 
 
 def _exists(kubeconfig: str) -> bool:
