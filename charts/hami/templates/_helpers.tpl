@@ -165,9 +165,11 @@ topologySpreadConstraints:
 readinessProbe:
   httpGet: {path: /readyz, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
   periodSeconds: 5
+  timeoutSeconds: 5
 livenessProbe:
   httpGet: {path: /livez, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
   periodSeconds: 20
+  timeoutSeconds: 5
 {{- end -}}
 
 {{/* The securityContext of Pods that need nothing of their Node. */}}
