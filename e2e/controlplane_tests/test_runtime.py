@@ -114,6 +114,29 @@ def test_bundle_may_be_named_in_one_argument(runtime: Runtime, form: str) -> Non
     assert 4 == len(changed["mounts"])
 
 
+def test_process_that_joins_finds_the_hardware_too(runtime: Runtime) -> None:
+    """`exec` describes a process of its own, with the container's environment as it was before `create` changed it."""
+    process = runtime.bundle / "process.json"
+    process.write_text(json.dumps({**SPEC["process"], "env": ["NVIDIA_VISIBLE_DEVICES=0"]}))
+
+    runtime.run("exec", "--process", str(process), "c1")
+
+    expected = {**SPEC["process"], "env": ["NVIDIA_VISIBLE_DEVICES=0", "FAKE_DRIVER_DIR=/run/nvidia/hardware"]}
+    assert expected == json.loads(process.read_text())
+
+
+def test_process_that_joins_a_container_without_devices_is_left_alone(runtime: Runtime) -> None:
+    """Also one that is described by arguments instead of a file."""
+    process = runtime.bundle / "process.json"
+    process.write_text(json.dumps(SPEC["process"]))
+
+    runtime.run("exec", f"-p={process}", "c1")
+    done = runtime.run("exec", "c1", "true")
+
+    assert SPEC["process"] == json.loads(process.read_text())
+    assert "exec c1 true\n" == done.stdout
+
+
 def test_runc_takes_over_with_the_same_arguments(runtime: Runtime) -> None:
     """Whatever the command, and no file of the bundle is needed for others than create."""
     done = runtime.run("--root", "/r", "delete", "--force", "c1")

@@ -2,17 +2,20 @@
 //
 // As the real one in its legacy mode, it is runc with one change: at `create`, the bundle's config.json of a container
 // whose NVIDIA_VISIBLE_DEVICES asks for devices gets the driver, then runc takes over with the same arguments. Which
-// devices those are is left to the driver, which reads the same variable. Must never decide anything else.
+// devices those are is left to the driver, which reads the same variable. The fake driver is told by another variable
+// where its hardware is, so `exec` adds that to its process too. Must never decide anything else.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -52,14 +55,8 @@ func main() {
 }
 
 func run(arguments []string) error {
-	if bundle, ok := bundleToCreate(arguments); ok {
-		configured := os.Getenv(configurationVariable)
-		if configured == "" {
-			configured = configurationPath
-		}
-		if err := prepare(filepath.Join(bundle, "config.json"), configured); err != nil {
-			return err
-		}
+	if err := change(arguments); err != nil {
+		return err
 	}
 	runc, err := exec.LookPath("runc")
 	if err != nil {
@@ -68,45 +65,47 @@ func run(arguments []string) error {
 	return syscall.Exec(runc, append([]string{"runc"}, arguments...), os.Environ())
 }
 
-// bundleToCreate returns the bundle if the arguments are those of `create`; its default is the working directory.
-func bundleToCreate(arguments []string) (bundle string, ok bool) {
-	bundle = "."
+// change changes what the arguments will make runc read, if they are those of `create` or `exec`.
+func change(arguments []string) error {
+	switch {
+	case slices.Contains(arguments, "create"):
+		configured := cmp.Or(os.Getenv(configurationVariable), configurationPath)
+		return prepare(filepath.Join(option(arguments, "--bundle", "-b"), "config.json"), configured)
+	case slices.Contains(arguments, "exec"):
+		if path := option(arguments, "--process", "-p"); path != "" {
+			return follow(path)
+		}
+	}
+	return nil
+}
+
+// option returns the value of an option by either of its names, "" if it is not given.
+func option(arguments []string, long, short string) string {
 	for index, argument := range arguments {
 		name, value, isOne := strings.Cut(argument, "=")
 		switch {
-		case argument == "create":
-			ok = true
-		case name != "--bundle" && name != "-b":
+		case name != long && name != short:
 		case isOne:
-			bundle = value
+			return value
 		case index+1 < len(arguments):
-			bundle = arguments[index+1]
+			return arguments[index+1]
 		}
 	}
-	return bundle, ok
+	return ""
 }
 
 // prepare adds the driver to the container described at path if its environment asks for devices.
 func prepare(path, configured string) error {
-	content, err := os.ReadFile(path)
+	spec, err := read(path)
 	if err != nil {
 		return err
 	}
-	var spec, process members
-	var environment []string
-	if err := decode(path, content, &spec); err != nil {
-		return err
-	}
+	var process members
 	if err := decode(path+": process", spec["process"], &process); err != nil {
 		return err
 	}
-	if process["env"] != nil {
-		if err := decode(path+": process.env", process["env"], &environment); err != nil {
-			return err
-		}
-	}
-	if !asksForDevices(environment) {
-		return nil
+	if asks, err := addVariable(path, process); err != nil || !asks {
+		return err
 	}
 	driver, err := readConfiguration(configured)
 	if err != nil {
@@ -116,10 +115,31 @@ func prepare(path, configured string) error {
 	if err != nil {
 		return err
 	}
-	if err := add(spec, process, append(environment, "FAKE_DRIVER_DIR="+hardwarePlace), mounts); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	spec["process"] = encode(process)
+	if err := addMounts(path, spec, mounts); err != nil {
+		return err
 	}
 	return replace(path, spec)
+}
+
+// follow tells the process described at path where the hardware is, if its container has the driver.
+func follow(path string) error {
+	process, err := read(path)
+	if err != nil {
+		return err
+	}
+	if asks, err := addVariable(path, process); err != nil || !asks {
+		return err
+	}
+	return replace(path, process)
+}
+
+func read(path string) (found members, err error) {
+	content, err := os.ReadFile(path)
+	if err == nil {
+		err = decode(path, content, &found)
+	}
+	return found, err
 }
 
 func decode(what string, content []byte, into any) error {
@@ -127,6 +147,21 @@ func decode(what string, content []byte, into any) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// addVariable adds the fake driver's variable to the process's environment if that asks for devices.
+func addVariable(path string, process members) (asks bool, err error) {
+	var environment []string
+	if process["env"] != nil {
+		if err := decode(path+": env", process["env"], &environment); err != nil {
+			return false, err
+		}
+	}
+	if !asksForDevices(environment) {
+		return false, nil
+	}
+	process["env"] = encode(append(environment, "FAKE_DRIVER_DIR="+hardwarePlace))
+	return true, nil
 }
 
 // asksForDevices follows NVIDIA's rule: unset, empty, "void" and "none" want no device. The last setting counts.
@@ -166,19 +201,16 @@ func (driver configuration) mounts() ([]mount, error) {
 	return mounts, nil
 }
 
-// add puts environment and further mounts into spec, whose process is given.
-func add(spec, process members, environment []string, further []mount) error {
+func addMounts(path string, spec members, further []mount) error {
 	var mounts []json.RawMessage
 	if spec["mounts"] != nil {
-		if err := decode("mounts", spec["mounts"], &mounts); err != nil {
+		if err := decode(path+": mounts", spec["mounts"], &mounts); err != nil {
 			return err
 		}
 	}
 	for _, one := range further {
 		mounts = append(mounts, encode(one))
 	}
-	process["env"] = encode(environment)
-	spec["process"] = encode(process)
 	spec["mounts"] = encode(mounts)
 	return nil
 }
