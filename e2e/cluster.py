@@ -116,8 +116,8 @@ class Cluster(ABC):
         """
 
     @abstractmethod
-    def hook_folder(self, node: str) -> Path:
-        """Return the folder that plays `/usr/local` of a Node's host: `vgpu/containers` holds the region files."""
+    def vgpu_folder(self, node: str) -> Path:
+        """Return the folder that plays `/usr/local/vgpu` of a Node's host: `containers` in it holds the region files."""
 
     @abstractmethod
     def cdi_folder(self, node: str) -> Path:

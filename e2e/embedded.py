@@ -151,9 +151,9 @@ class EmbeddedCluster(Cluster):
         pid = int((self.folder / node / "pods" / uid / container / "pid").read_text())
         return environment(pid)
 
-    def hook_folder(self, node: str) -> Path:
+    def vgpu_folder(self, node: str) -> Path:
         """Return the folder below the Node's."""
-        return self.folder / node / "hook"
+        return self.folder / node / "hook/vgpu"
 
     def cdi_folder(self, node: str) -> Path:
         """Return the folder below the Node's."""

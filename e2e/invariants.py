@@ -113,7 +113,7 @@ async def look(cluster: Cluster) -> View:
         {
             key: decode_region(content)
             for key, pod in running.items()
-            for content in regions(cluster.hook_folder(pod["spec"]["nodeName"]), *key)
+            for content in regions(cluster.vgpu_folder(pod["spec"]["nodeName"]), *key)
         },
     )
 
@@ -128,9 +128,9 @@ def running_containers(pods: list[Object]) -> dict[tuple[str, str], Object]:
     }
 
 
-def regions(hook: Path, pod_uid: str, container: str) -> list[bytes]:
+def regions(vgpu: Path, pod_uid: str, container: str) -> list[bytes]:
     """Return the region a container has begun, none before its first CUDA call."""
-    files = (hook / "vgpu/containers" / f"{pod_uid}_{container}").glob("*.cache")
+    files = (vgpu / "containers" / f"{pod_uid}_{container}").glob("*.cache")
     return [content for content in (path.read_bytes() for path in files) if any(content[:4])]
 
 

@@ -214,12 +214,12 @@ class RealCluster(Cluster):
         [status] = [found for found in pod["status"]["containerStatuses"] if found["name"] == container]
         return environment(self._pid(pod, status))
 
-    def hook_folder(self, node: str) -> Path:
-        """Return the Node's `/usr/local`."""
-        return self.control_plane.node(node).path("/usr/local")
+    def vgpu_folder(self, node: str) -> Path:
+        """Return the Node's own."""
+        return self.control_plane.node(node).path("/usr/local/vgpu")
 
     def cdi_folder(self, node: str) -> Path:
-        """Return the Node's `/var/run/cdi`."""
+        """Return the Node's own."""
         return self.control_plane.node(node).path("/var/run/cdi")
 
     async def use_namespace(self, name: str) -> None:
