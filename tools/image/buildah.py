@@ -66,7 +66,7 @@ class Buildah:
             BuildError: a step failed.
         """
         given = [option for name, value in (arguments or {}).items() for option in ("--build-arg", f"{name}={value}")]
-        fixed = ["--isolation=chroot", "--pull-never", "--format=oci", f"--timestamp={EPOCH}"]
+        fixed = ["--isolation=chroot", "--pull-never", "--format=oci", "--identity-label=false", f"--timestamp={EPOCH}"]
         self.run(
             "build", *fixed, *given, *options, "--file", str(dockerfile), "--tag", reference, str(context), log=log
         )
