@@ -15,11 +15,11 @@
 
 #define PRIVATE_STATE_NAME "fake-driver-state"
 
-enum { HW_SEGMENTS = 2048, HW_MAGIC = 0x46414b47 };
+enum { HW_SEGMENTS = 2048, HW_MAGIC = 0x46414b48 };
 
 struct hw_process {
+    uint64_t serial;
     pid_t pid;
-    uint64_t start_ticks;
     struct {
         uint64_t small_bytes, large_bytes;
         unsigned int contexts;
@@ -28,7 +28,7 @@ struct hw_process {
 
 struct hw_segment {
     uint64_t start_ns, end_ns;
-    pid_t pid;
+    uint64_t serial;
 };
 
 struct hw_timeline {
@@ -40,6 +40,7 @@ struct hw_timeline {
 struct hw_state {
     uint32_t magic;
     pthread_mutex_t mutex;
+    uint64_t serials;
     struct hw_process processes[HW_PROCESSES_MAX];
     struct hw_timeline timelines[HW_DEVICES_MAX];
 };
@@ -47,6 +48,7 @@ struct hw_state {
 static struct hw_device devices[HW_DEVICES_MAX];
 static int device_count;
 static struct hw_state *state;
+static int state_file = -1;
 static struct hw_process *self;
 static uint64_t context_bytes;
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
@@ -57,30 +59,6 @@ uint64_t hw_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static uint64_t start_ticks(pid_t pid)
-{
-    char path[32], text[512];
-    int file;
-    ssize_t length;
-    char *field;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return 0;
-    length = read(file, text, sizeof(text) - 1);
-    close(file);
-    if (length <= 0)
-        return 0;
-    text[length] = '\0';
-    field = strrchr(text, ')');
-    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
-        return 0;
-    for (int index = 2; index < 22 && field; index++)
-        field = strchr(field + 1, ' ');
-    return field ? strtoull(field + 1, NULL, 10) : 0;
 }
 
 static void lock_state(void)
@@ -94,14 +72,30 @@ static void unlock_state(void)
     pthread_mutex_unlock(&state->mutex);
 }
 
+/*
+ * A process holds a lock on the byte of the state file that has its position, so that its end is seen by all, also from
+ * containers whose processes have other numbers. An open file description's lock belongs to this copy of the library and
+ * not to the process: libcuda's is not lost when libnvidia-ml closes the file.
+ */
+static bool lock_position(int position, int command, struct flock *lock)
+{
+    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = position, .l_len = 1};
+    return fcntl(state_file, command, lock) == 0;
+}
+
+static bool is_dead(const struct hw_process *process)
+{
+    struct flock lock;
+
+    return process->pid && process != self && lock_position((int)(process - state->processes), F_OFD_GETLK, &lock) &&
+           lock.l_type == F_UNLCK;
+}
+
 static void reap_dead(void)
 {
-    for (int index = 0; index < HW_PROCESSES_MAX; index++) {
-        struct hw_process *process = &state->processes[index];
-
-        if (process->pid && process != self && start_ticks(process->pid) != process->start_ticks)
-            memset(process, 0, sizeof(*process));
-    }
+    for (int index = 0; index < HW_PROCESSES_MAX; index++)
+        if (is_dead(&state->processes[index]))
+            memset(&state->processes[index], 0, sizeof(state->processes[index]));
 }
 
 static struct hw_process *claim_process(void)
@@ -109,12 +103,13 @@ static struct hw_process *claim_process(void)
     for (int pass = 0; pass < 2; pass++) {
         for (int index = 0; index < HW_PROCESSES_MAX; index++) {
             struct hw_process *process = &state->processes[index];
+            struct flock lock;
 
-            if (process->pid)
+            if (process->pid || !lock_position(index, F_OFD_SETLK, &lock))
                 continue;
             memset(process, 0, sizeof(*process));
             process->pid = getpid();
-            process->start_ticks = start_ticks(process->pid);
+            process->serial = ++state->serials;
             return process;
         }
         reap_dead();
@@ -130,9 +125,22 @@ static struct hw_process *this_process(void)
     return self;
 }
 
+/* Open the file anew, because a descriptor that was inherited or duplicated shares its locks. */
+static int reopened(int file)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
 static void forget_parent(void)
 {
+    int inherited = state_file;
+
     self = NULL;
+    state_file = reopened(inherited);
+    close(inherited);
 }
 
 static bool parse_device(char *row, struct hw_device *device)
@@ -251,7 +259,7 @@ static int open_private_state(void)
             continue;
         target[length] = '\0';
         if (strstr(target, PRIVATE_STATE_NAME))
-            return dup(number);
+            return reopened(number);
     }
     file = (int)syscall(SYS_memfd_create, PRIVATE_STATE_NAME, 1u);
     return file >= 0 && initialise(file) ? file : -1;
@@ -262,7 +270,6 @@ static void open_hardware(void)
     const char *folder = getenv("FAKE_DRIVER_DIR");
     const char *context = getenv("FAKE_DRIVER_CONTEXT_MIB");
     bool is_shared = folder && folder[0];
-    int file;
 
     context_bytes = (context ? strtoull(context, NULL, 10) : 128) * HW_MIB;
     if (is_shared) {
@@ -271,14 +278,12 @@ static void open_hardware(void)
     } else {
         default_device();
     }
-    file = is_shared ? open_shared_state(folder) : open_private_state();
-    if (file < 0) {
+    state_file = is_shared ? open_shared_state(folder) : open_private_state();
+    if (state_file < 0) {
         fprintf(stderr, "fake driver: cannot open the state of %s: %s\n", is_shared ? folder : "this process", strerror(errno));
         return;
     }
-    state = mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (is_shared)
-        close(file);
+    state = mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_SHARED, state_file, 0);
     if (state == MAP_FAILED || state->magic != HW_MAGIC) {
         fprintf(stderr, "fake driver: the state file is not one of this driver's\n");
         state = NULL;
@@ -410,8 +415,8 @@ int hw_processes(int device, struct hw_process_use *processes, int room)
         if (!process->pid || !process->device[device].contexts)
             continue;
         if (count < room)
-            processes[count] =
-                (struct hw_process_use){process->pid, process_used(process, device), process->device[device].contexts};
+            processes[count] = (struct hw_process_use){process->serial, process->pid, process_used(process, device),
+                                                       process->device[device].contexts};
         count++;
     }
     unlock_state();
@@ -421,20 +426,23 @@ int hw_processes(int device, struct hw_process_use *processes, int room)
 uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_ns)
 {
     struct hw_timeline *timeline = &state->timelines[device];
+    const struct hw_process *process;
     struct hw_segment *last;
     uint64_t now = hw_now_ns();
-    uint64_t start, end;
+    uint64_t start, end, serial;
 
     lock_state();
+    process = this_process();
+    serial = process ? process->serial : 0;
     start = earliest_ns > now ? earliest_ns : now;
     if (timeline->busy_until_ns > start)
         start = timeline->busy_until_ns;
     end = start + duration_ns;
     last = &timeline->ring[(timeline->appended + HW_SEGMENTS - 1) % HW_SEGMENTS];
-    if (timeline->appended && last->pid == getpid() && last->end_ns == start) {
+    if (timeline->appended && last->serial == serial && last->end_ns == start) {
         last->end_ns = end;
     } else {
-        timeline->ring[timeline->appended % HW_SEGMENTS] = (struct hw_segment){start, end, getpid()};
+        timeline->ring[timeline->appended % HW_SEGMENTS] = (struct hw_segment){start, end, serial};
         timeline->appended++;
     }
     timeline->busy_until_ns = end;
@@ -442,7 +450,7 @@ uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_
     return end;
 }
 
-uint64_t hw_busy_ns(int device, pid_t pid, uint64_t from_ns, uint64_t to_ns)
+uint64_t hw_busy_ns(int device, uint64_t serial, uint64_t from_ns, uint64_t to_ns)
 {
     const struct hw_timeline *timeline = &state->timelines[device];
     uint64_t busy = 0;
@@ -455,7 +463,7 @@ uint64_t hw_busy_ns(int device, pid_t pid, uint64_t from_ns, uint64_t to_ns)
 
         if (segment->end_ns <= from_ns)
             break;
-        if (end > start && (pid == 0 || segment->pid == pid))
+        if (end > start && (serial == 0 || segment->serial == serial))
             busy += end - start;
     }
     unlock_state();

@@ -9,6 +9,8 @@
  * Device indices are physical: NVIDIA_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES are filters above (visible.h).
  * Locks: the state has one robust mutex, recovered by the kernel when its owner dies. Functions take it themselves.
  * Fork: a child is a new process to the hardware; it owns none of its parent's memory.
+ * Processes: known by a serial number above 0, never re-used, because pids of two containers may be equal. A pid is what the process
+ * itself takes for its own.
  */
 #ifndef FAKE_HARDWARE_H
 #define FAKE_HARDWARE_H
@@ -34,6 +36,7 @@ struct hw_device {
 };
 
 struct hw_process_use {
+    uint64_t serial;
     pid_t pid;
     uint64_t used_bytes;
     unsigned int contexts;
@@ -67,8 +70,8 @@ int hw_processes(int device, struct hw_process_use *processes, int room);
 /* Queue `duration_ns` of work that may start at `earliest_ns`; returns when it will end on the device's FIFO timeline. */
 uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_ns);
 
-/* Nanoseconds the device was busy within [from_ns, to_ns); for one process, or for all with pid 0. */
-uint64_t hw_busy_ns(int device, pid_t pid, uint64_t from_ns, uint64_t to_ns);
+/* Nanoseconds the device was busy within [from_ns, to_ns); for one process, or for all with serial 0. */
+uint64_t hw_busy_ns(int device, uint64_t serial, uint64_t from_ns, uint64_t to_ns);
 
 /* Read the next injected fault at or after *offset in the `xid` file; advances *offset. Returns false when there is none. */
 bool hw_next_fault(long *offset, int *device, unsigned int *xid);

@@ -523,11 +523,11 @@ API(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned in
     return no_processes(device, count);
 }
 
-static unsigned int percent_busy(int device, pid_t pid, uint64_t now)
+static unsigned int percent_busy(int device, uint64_t serial, uint64_t now)
 {
     uint64_t from = now > WINDOW_NS ? now - WINDOW_NS : 0;
 
-    return (unsigned int)((hw_busy_ns(device, pid, from, now) * 100 + WINDOW_NS / 2) / WINDOW_NS);
+    return (unsigned int)((hw_busy_ns(device, serial, from, now) * 100 + WINDOW_NS / 2) / WINDOW_NS);
 }
 
 API(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *utilization)
@@ -560,7 +560,7 @@ API(nvmlDeviceGetProcessUtilization, nvmlDevice_t device, nvmlProcessUtilization
     room = samples ? *count : 0;
     processes = (unsigned int)hw_processes(device->physical, use, HW_PROCESSES_MAX);
     for (unsigned int index = 0; index < processes && stamp > last_seen; index++) {
-        unsigned int percent = percent_busy(device->physical, use[index].pid, now);
+        unsigned int percent = percent_busy(device->physical, use[index].serial, now);
 
         if (!percent)
             continue;

@@ -4,6 +4,7 @@ The fake driver is a fair stand-in: what the other tests take for granted of it.
 
 import json
 
+import pytest
 from containers import GPU_B, GPU_C, Container
 
 
@@ -155,3 +156,39 @@ say([Cuda().started, [n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(i)) for i
 
     assert [0, [GPU_B, GPU_C]] == container.run(program, preload=False, NVIDIA_VISIBLE_DEVICES=f"{GPU_C},{GPU_B}")
     assert [100, []] == container.run(program, preload=False, NVIDIA_VISIBLE_DEVICES="void")
+
+
+def test_processes_of_equal_number_in_two_containers_keep_their_memory(container: Container) -> None:
+    """
+    Each is number 1 of its own namespace and cannot see the other; what one asks, or its end, must not cost the other.
+    """
+    holder = """
+import os
+if ctypes.CDLL(None).unshare(0x10000000 | 0x20000000):
+    say(None)
+    raise SystemExit
+if os.fork():
+    os.wait()
+    raise SystemExit
+cuda = Cuda()
+cuda.allocate(100 * MIB)
+say(os.getpid())
+wait()
+"""
+    looker = """
+import pynvml as n
+n.nvmlInit()
+device = n.nvmlDeviceGetHandleByIndex(0)
+say([n.nvmlDeviceGetMemoryInfo(device).used // MIB, [p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(device)]])
+"""
+    holders = [container.start(holder, preload=False) for _ in range(2)]
+    numbers = [json.loads(process.stdout.readline()) for process in holders if process.stdout is not None]
+    if None in numbers:
+        pytest.skip("this user may not make namespaces")
+
+    assert [1, 1] == numbers
+    assert [2 * (100 + 128), [1, 1]] == container.run(looker, preload=False)
+    holders[0].communicate("\n", timeout=20)
+    assert [100 + 128, [1]] == container.run(looker, preload=False)
+    holders[1].communicate("\n", timeout=20)
+    assert [0, []] == container.run(looker, preload=False)
