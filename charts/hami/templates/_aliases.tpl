@@ -4,45 +4,67 @@ Every template begins with "hami.translate"; the first of them does it, for all 
 
 {{- define "hami.translate" -}}
 {{- if not (hasKey .Values "hamiNotes") -}}
-{{- $table := .Files.Get "aliases.yaml" | fromYaml -}}
-{{- $theirs := .Files.Get "ci/hami-2.10-values.yaml" | fromYaml -}}
-{{- $defaults := .Files.Get "alias-defaults.json" | fromJson -}}
-{{- $given := deepCopy .Values -}}
+{{- $source := dict
+  "values" .Values
+  "given" (deepCopy .Values)
+  "theirs" (.Files.Get "ci/hami-2.10-values.yaml" | fromYaml)
+  "defaults" (.Files.Get "alias-defaults.json" | fromJson)
+  "table" (.Files.Get "aliases.yaml" | fromYaml) -}}
+{{- include "hami.refuse" $source -}}
 {{- $notes := list -}}
-{{- range $old, $reason := $table.refused -}}
-  {{- $found := include "hami.found" (list $given $theirs $old) | fromJson -}}
+{{- range list "hami.ignore" "hami.replace" "hami.rename" -}}
+  {{- $notes = concat $notes (include . $source | trim | splitList "\n" | compact) -}}
+{{- end -}}
+{{- $_ := set .Values "hamiNotes" $notes -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Each of the four takes what translating needs, as above, and prints a line for each value that users should hear of. */}}
+
+{{- define "hami.refuse" -}}
+{{- range $old, $reason := .table.refused -}}
+  {{- $found := include "hami.found" (list $ $old) | fromJson -}}
   {{- if and $found.isGiven (not $found.isDefault) -}}
     {{- fail (printf "%s=%v cannot be kept: %s" $old $found.value $reason) -}}
   {{- end -}}
 {{- end -}}
-{{- range $old, $reason := $table.ignored -}}
-  {{- $found := include "hami.found" (list $given $theirs $old) | fromJson -}}
-  {{- if and $found.isGiven (not $found.isDefault) -}}
-    {{- $notes = append $notes (printf "%s has no effect: %s" $old $reason) -}}
+{{- end -}}
+
+{{- define "hami.ignore" -}}
+{{- range $old, $reason := .table.ignored -}}
+  {{- $found := include "hami.found" (list $ $old) | fromJson -}}
+  {{- if and $found.isGiven (not $found.isDefault) }}
+{{ $old }} has no effect: {{ $reason }}
   {{- end -}}
 {{- end -}}
-{{- range $old, $reason := $table.replaced -}}
-  {{- $value := include "hami.at" (list $given $old) -}}
-  {{- if eq $value (include "hami.at" (list $theirs $old)) -}}
-    {{- include "hami.put" (list $.Values $old (index $defaults $old)) -}}
-    {{- $notes = append $notes (printf "%s has no effect: %s" $old $reason) -}}
+{{- end -}}
+
+{{- define "hami.replace" -}}
+{{- range $old, $reason := .table.replaced -}}
+  {{- if eq (include "hami.at" (list $.given $old)) (include "hami.at" (list $.theirs $old)) -}}
+    {{- include "hami.put" (list $.values $old (index $.defaults $old)) }}
+{{ $old }} has no effect: {{ $reason }}
   {{- end -}}
 {{- end -}}
-{{- range $old, $row := $table.renamed -}}
-  {{- $found := include "hami.found" (list $given $theirs $old) | fromJson -}}
-  {{- if and $found.isGiven (not (and $found.isDefault $row.unlessDefault)) -}}
+{{- end -}}
+
+{{- define "hami.rename" -}}
+{{- range $old, $row := .table.renamed -}}
+  {{- $found := include "hami.found" (list $ $old) | fromJson -}}
+  {{- if $found.isGiven -}}
     {{- $value := (include "hami.as" (list $old $row.as $found.value) | fromJson).value -}}
-    {{- $new := (include "hami.at" (list $.Values $row.to) | fromJson).value -}}
-    {{- if kindIs "invalid" $value -}}
-    {{- else if has (toJson $new) (list (index $defaults $row.to | toJson) (toJson $value)) -}}
-      {{- include "hami.put" (list $.Values $row.to $value) -}}
-      {{- if not $found.isDefault }}{{ $notes = append $notes (printf "%s is %s here" $old $row.to) }}{{ end -}}
-    {{- else if not $found.isDefault -}}
+    {{- $new := (include "hami.at" (list $.values $row.to) | fromJson).value -}}
+    {{- $isFree := has (toJson $new) (list (index $.defaults $row.to | toJson) (toJson $value)) -}}
+    {{- if or (kindIs "invalid" $value) (and $found.isDefault (or $row.unlessDefault (not $isFree))) -}}
+    {{- else if not $isFree -}}
       {{- fail (printf "%s=%s and %s=%s are one value, whose name is %s here: remove %s" $old (toJson $found.value) $row.to (toJson $new) $row.to $old) -}}
+    {{- else -}}
+      {{- include "hami.put" (list $.values $row.to $value) -}}
+      {{- if not $found.isDefault }}
+{{ $old }} is {{ $row.to }} here
+      {{- end -}}
     {{- end -}}
   {{- end -}}
-{{- end -}}
-{{- $_ := set .Values "hamiNotes" $notes -}}
 {{- end -}}
 {{- end -}}
 
@@ -67,10 +89,10 @@ Every template begins with "hami.translate"; the first of them does it, for all 
 {{- end -}}
 
 {{/* The value of an old name: {"isGiven", "isDefault", "value"}. A map is laid over HAMi's default, as HAMi's chart has it,
-and an empty one says nothing. Argument: (list values theirs "a.b.c"). */}}
+and an empty one says nothing. Argument: (list source "a.b.c"). */}}
 {{- define "hami.found" -}}
-{{- $value := (include "hami.at" (list (index . 0) (index . 2)) | fromJson).value -}}
-{{- $theirs := (include "hami.at" (list (index . 1) (index . 2)) | fromJson).value -}}
+{{- $value := (include "hami.at" (list (index . 0).given (index . 1)) | fromJson).value -}}
+{{- $theirs := (include "hami.at" (list (index . 0).theirs (index . 1)) | fromJson).value -}}
 {{- $isGiven := not (or (kindIs "invalid" $value) (and (kindIs "map" $value) (empty $value))) -}}
 {{- if and (kindIs "map" $value) (kindIs "map" $theirs) -}}
   {{- $value = mergeOverwrite (deepCopy $theirs) $value -}}
