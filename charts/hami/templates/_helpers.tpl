@@ -160,8 +160,14 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Whether a container may serve, and whether it turns at all. Argument: (list port scheme). */}}
+{{/* Whether a container has begun, may serve, and turns at all. On a Node with no time left all three are slow: being
+restarted for that would take more of it. Argument: (list port scheme). */}}
 {{- define "hami.probes" -}}
+startupProbe:
+  httpGet: {path: /livez, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
+  periodSeconds: 2
+  failureThreshold: 150
+  timeoutSeconds: 5
 readinessProbe:
   httpGet: {path: /readyz, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
   periodSeconds: 5
@@ -169,7 +175,8 @@ readinessProbe:
 livenessProbe:
   httpGet: {path: /livez, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
   periodSeconds: 20
-  timeoutSeconds: 5
+  failureThreshold: 6
+  timeoutSeconds: 10
 {{- end -}}
 
 {{/* The securityContext of Pods that need nothing of their Node. */}}

@@ -63,8 +63,9 @@ def test_component_can_be_left_to_hami(component: str) -> None:
 
 @COMPONENTS
 def test_every_container_is_watched(component: str) -> None:
-    """Both probes, at the paths every program here has, and kube-scheduler since 1.31."""
+    """By three probes, at the paths every program here has, and kube-scheduler since 1.31."""
     for each in pod_spec(workload(component))["containers"]:
+        assert "/livez" == each["startupProbe"]["httpGet"]["path"]
         assert "/readyz" == each["readinessProbe"]["httpGet"]["path"]
         assert "/livez" == each["livenessProbe"]["httpGet"]["path"]
         assert each["livenessProbe"]["httpGet"]["port"] in {port["name"] for port in each["ports"]}
