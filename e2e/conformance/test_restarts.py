@@ -1,0 +1,152 @@
+"""
+kubelet, restarts: what is found again after a kubelet was killed.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from conformance.objects import Api, eventually
+from conformance.peers import NODE, Peer
+from conformance.plugins import SECONDS, Host, Plugin, host
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def node(peer: Peer, api: Api) -> AsyncIterator[Host]:
+    """Yield the Node."""
+    async with host(peer, api) as found:
+        yield found
+
+
+async def restart(node: Host) -> None:
+    """Kill the kubelet and start it again, until it answers."""
+    node.peer.kill_kubelet()
+    (node.peer.pod_resources / "kubelet.sock").unlink(missing_ok=True)
+    node.peer.start_kubelet()
+    await answers(node)
+
+
+async def answers(node: Host) -> None:
+    """Wait until the kubelet serves plugins and those who ask about Pods."""
+
+    async def does() -> bool:
+        await node.owners()
+        return (node.peer.device_plugins / "kubelet.sock").exists()
+
+    await eventually(does, SECONDS)
+
+
+async def has(node: Host, plugin: Plugin, count: int) -> None:
+    """Register *plugin* again, which lost its socket, and wait until the kubelet has its devices."""
+    await plugin.stop()
+    await node.plugin(count)
+
+
+async def test_running_containers(node: Host) -> None:
+    """After a restart of the kubelet containers run on as they were: no restart counted, the same ids, no call."""
+    plugin = await node.plugin()
+    sidecar = node.container("side", devices=1, restartPolicy="Always")
+    inits = [node.container("init", "true", devices=1), sidecar]
+    await node.create("p", node.container(devices=2), initContainers=inits)
+    before = await node.phase("p", "Running")
+    owned = await node.owners()
+
+    await restart(node)
+    await plugin.stop()
+    successor = await node.plugin()
+
+    async def is_shown() -> bool:
+        return bool(owned == await node.owners())
+
+    await eventually(is_shown, SECONDS)
+    after = (await node.phase("p", "Running"))["status"]
+    assert [] == successor.calls
+    for field in ("containerID", "restartCount", "state", "ready"):
+        kept = [[status[field] for status in found["containerStatuses"]] for found in (before["status"], after)]
+        assert kept[0] == kept[1]
+    assert before["status"]["startTime"] == after["startTime"]
+
+
+async def test_sockets_are_deleted(node: Host) -> None:
+    """A kubelet that starts deletes the plugins' sockets and counts no devices until a plugin registers again."""
+    plugin = await node.plugin()
+    await node.amounts_are("8", "8")
+    await restart(node)
+
+    assert not (node.peer.device_plugins / plugin.socket).exists()
+    await node.amounts_are("0", "0")
+    await plugin.stop()
+
+    await node.plugin()
+    await node.amounts_are("8", "8")
+
+
+async def test_ids_are_not_given_away(node: Host) -> None:
+    """After a restart the ids of a running Pod are still its own."""
+    plugin = await node.plugin(2)
+    await node.create("old", node.container(devices=1))
+    await node.phase("old", "Running")
+    (old,) = await node.owners()
+    await restart(node)
+    await plugin.stop()
+    await node.plugin(2)
+
+    await node.create("new", node.container(devices=1))
+
+    await node.phase("new", "Running")
+    owners = {pod: ids for pod, _, ids in await node.owners()}
+    assert {"old": old[2], "new": sorted({"dev-000", "dev-001"} - set(old[2]))} == owners
+
+
+async def test_container_that_ended_meanwhile(node: Host) -> None:
+    """A container that ended while the kubelet was away is reported with its exit code and started again."""
+    await node.create("p", node.container(script="sleep 1; exit 5"))
+    await node.until("p", lambda status: "running" in status["containerStatuses"][0]["state"])
+    node.peer.kill_kubelet()
+    seen = (await node.api.pod("p"))["status"]["containerStatuses"][0]["restartCount"]
+
+    node.peer.start_kubelet()
+
+    pod = await node.until("p", lambda status: status["containerStatuses"][0]["restartCount"] > seen)
+    assert 5 == pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"]
+    await answers(node)
+
+
+async def test_pod_deleted_meanwhile(node: Host) -> None:
+    """A Pod that was deleted while the kubelet was away goes when it is back."""
+    await node.create("p")
+    await node.phase("p", "Running")
+    node.peer.kill_kubelet()
+    await node.api.delete(f"{node.api.pods}/p", grace_seconds=1)
+
+    node.peer.start_kubelet()
+
+    await node.gone("p")
+    await answers(node)
+
+
+async def test_pod_bound_meanwhile(node: Host) -> None:
+    """A Pod bound while the kubelet was away fails where its plugin could not register again in time."""
+    plugin = await node.plugin()
+    await node.amounts_are("8", "8")
+    node.peer.kill_kubelet()
+    await node.create("p", node.container(devices=1))
+
+    node.peer.start_kubelet()
+
+    status = (await node.phase("p", "Failed"))["status"]
+    assert f"no healthy devices present; cannot allocate unhealthy devices {node.resource}" in status["message"]
+    await plugin.stop()
+    await answers(node)
+
+
+async def test_damaged_checkpoint(node: Host) -> None:
+    """A kubelet with a damaged checkpoint starts all the same."""
+    await node.plugin()
+    node.peer.kill_kubelet()
+    (node.peer.device_plugins / "kubelet_internal_checkpoint").write_text("{}")
+
+    node.peer.start_kubelet()
+
+    await answers(node)
+    assert NODE == (await node.api.get(f"/api/v1/nodes/{NODE}"))["metadata"]["name"]
