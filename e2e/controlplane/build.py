@@ -179,6 +179,16 @@ def _build(product: Product, place: Path, step: Callable[[str], None]) -> None:
     step(f"building {product.name}, {product.takes} the first time")
     began = time.monotonic()
     draft = Path(tempfile.mkdtemp(prefix="draft-", dir=cache()))
+    try:
+        _run_go(product, draft, began, step)
+        draft.chmod(0o755)
+        draft.rename(place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    step(f"built {product.name} in {time.monotonic() - began:.0f} s")
+
+
+def _run_go(product: Product, draft: Path, began: float, step: Callable[[str], None]) -> None:
     log = cache() / f"{product.name}.log"
     arguments = [argument.replace("{out}", str(draft)) for argument in product.arguments]
     environment = {name: value.replace("{out}", str(draft)) for name, value in product.environment.items()}
@@ -195,9 +205,6 @@ def _build(product: Product, place: Path, step: Callable[[str], None]) -> None:
             raise
     if process.returncode != 0:
         raise BuildError(_explained(product.name, log))
-    draft.chmod(0o755)
-    draft.rename(place)
-    step(f"built {product.name} in {time.monotonic() - began:.0f} s")
 
 
 def _watch(process: subprocess.Popen[bytes], name: str, log: Path, began: float, step: Callable[[str], None]) -> None:
@@ -225,6 +232,7 @@ def _linked(place: Path, programs: Mapping[str, Path]) -> Path:
     if missing:
         raise BuildError(f"not there: {', '.join(missing)}")
     if not place.exists():
+        cache().mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix="links-", dir=cache()))
         for name, path in programs.items():
             (draft / name).symlink_to(path)

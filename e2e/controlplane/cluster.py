@@ -289,17 +289,14 @@ class ControlPlane:
         )
 
     def _archives(self) -> list[Path]:
-        """Return the archives of the images that every node has."""
+        """Return the archives of the images that every node has, packed once for the programs that are in them."""
         names = {"pause": parts.PAUSE_IMAGE, "kube-scheduler": parts.scheduler_image(self.kubernetes)}
-        return [
-            oci.packed(
-                self._binaries / f"{program}.tar",
-                name,
-                {f"/usr/local/bin/{program}": self._binaries / program},
-                [f"/usr/local/bin/{program}"],
-            )
-            for program, name in names.items()
-        ]
+        archives = []
+        for program, name in names.items():
+            place, source = f"/usr/local/bin/{program}", (self._binaries / program).resolve()
+            archive = build.cache() / f"{source.parent.name}-{program}.tar"
+            archives.append(oci.packed(archive, name, {place: source}, [place]))
+        return archives
 
     def _let_live(self, machines: Iterable[Machine]) -> None:
         if self._outlives_us:

@@ -1,0 +1,219 @@
+"""
+The cache of programs: built once, by one run at a time, whole or not there, and anew when a source of it changes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controlplane import build, modules
+from controlplane.machine import PACKAGES
+
+GO = """#!/bin/sh
+[ "$1" = env ] && { echo go1.99.0; exit; }
+echo "$@" >> "$COMMANDS"
+sleep "${SECONDS_TO_BUILD:-0}"
+[ -n "$FAILS" ] && { echo "$FAILS" >&2; exit 1; }
+echo program > "$2/program"
+"""
+"""Go, as far as the cache can tell: it counts its builds and leaves one program."""
+
+
+class Bench:
+    """A cache of its own, and a Go that builds quickly."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = folder / "source"
+        self.source.write_text("one")
+        self.product = build.Product("thing", ("build", "{out}"), (self.source,), folder)
+        self.commands = folder / "commands"
+        self.said: list[str] = []
+
+    def make(self) -> Path:
+        """Return the folder of the product."""
+        return build.made(self.product, self.said.append)
+
+    @property
+    def builds(self) -> int:
+        """How often Go was told to build."""
+        return len(self.commands.read_text().splitlines()) if self.commands.exists() else 0
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Return a cache that is empty."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/go").write_text(GO)
+    (tmp_path / "bin/go").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COMMANDS", str(tmp_path / "commands"))
+    return Bench(tmp_path)
+
+
+def test_product_is_built_once(bench: Bench) -> None:
+    """And found from then on, without a word."""
+    first = bench.make()
+    words = list(bench.said)
+
+    assert first == bench.make()
+    assert "program\n" == (first / "program").read_text()
+    assert 1 == bench.builds
+    assert words == bench.said
+    assert "building thing, a minute or two the first time" == words[0]
+
+
+@pytest.mark.parametrize("changed", ["source", "argument", "Go"])
+def test_product_is_built_anew_when_what_it_comes_from_changes(bench: Bench, tmp_path: Path, changed: str) -> None:
+    """The older one is kept, for the run that still uses it."""
+    first = bench.make()
+
+    if changed == "source":
+        bench.source.write_text("two")
+    elif changed == "argument":
+        bench.product = replace(bench.product, arguments=("build", "{out}", "-more"))
+    else:
+        (tmp_path / "bin/go").write_text(GO.replace("1.99.0", "1.99.1"))
+
+    assert first != bench.make()
+    assert first.exists()
+    assert 2 == bench.builds
+
+
+def test_failed_build_leaves_nothing_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last words, where the log is, and what the network has to do with it."""
+    monkeypatch.setenv("FAILS", "dial tcp: lookup proxy: no such host")
+
+    with pytest.raises(build.BuildError) as caught:
+        bench.make()
+
+    assert "thing could not be built, log " in str(caught.value)
+    assert "the Go module proxy (`go env GOPROXY`) must be reachable" in str(caught.value)
+    assert "dial tcp: lookup proxy: no such host" in str(caught.value)
+    assert ["lock", "thing.log"] == sorted(path.name for path in build.cache().iterdir())
+
+
+def test_two_runs_build_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second says that it waits."""
+    monkeypatch.setenv("SECONDS_TO_BUILD", "0.5")
+    first = threading.Thread(target=lambda: build.made(bench.product, lambda _: None))
+    first.start()
+    while not bench.builds:
+        time.sleep(0.01)
+
+    bench.make()
+    first.join()
+
+    assert 1 == bench.builds
+    assert "another run builds; waiting for it" == bench.said[0]
+
+
+def test_build_that_was_killed_is_cleared_away(bench: Bench, tmp_path: Path) -> None:
+    """What it left is no product, and does not stay."""
+    program = (
+        "import sys; from pathlib import Path; from controlplane import build; folder = Path(sys.argv[1]);"
+        "build.made(build.Product('thing', ('build', '{out}'), (folder / 'source',), folder), print)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGES), "SECONDS_TO_BUILD": "1"}
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], env=environment) as run:
+        while not bench.builds:
+            time.sleep(0.01)
+        run.send_signal(signal.SIGKILL)
+    assert list(build.cache().glob("draft-*"))
+
+    place = bench.make()
+
+    assert "program\n" == (place / "program").read_text()
+    assert [] == list(build.cache().glob("draft-*"))
+
+
+def test_machine_without_go_is_told_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by a traceback."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    with pytest.raises(build.BuildError, match=r"Go 1\.24 or newer is needed"):
+        bench.make()
+
+
+def test_unknown_minor_is_refused(bench: Bench) -> None:
+    """With those there are."""
+    with pytest.raises(build.BuildError, match=r"Kubernetes 1\.20 is not one of 1\.33, 1\.34, 1\.35"):
+        build.binaries("1.20")
+
+
+def test_programs_of_kubebuilder_are_taken_where_they_are_given(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of them; the others come from the cache, and the folder is another than without."""
+    monkeypatch.setattr(build, "made", lambda product, _: _folder(tmp_path / "made" / product.name))
+    without = build.binaries()
+    assets = _folder(tmp_path / "assets", *build.FROM_ASSETS)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+
+    found = build.binaries()
+
+    assert found != without
+    links = {path.name: path.resolve().parent for path in found.iterdir()}
+    assert set(build.FROM_ASSETS) == {name for name, folder in links.items() if folder == assets}
+    assert {"kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager"} <= set(links)
+
+
+def _folder(path: Path, *names: str) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    for name in names or (path.name.partition("-")[0],):
+        (path / name).touch()
+    return path
+
+
+@pytest.mark.parametrize("minor", build.KUBERNETES)
+def test_modules_on_disk_are_those_of_the_version(minor: str) -> None:
+    """Each minor's file names the version that is built of it, and has its checksums."""
+    text = (modules.FOLDER / "versions" / f"{minor}.mod").read_text()
+    sums = (modules.FOLDER / "versions" / f"{minor}.sum").read_text()
+
+    version = build.KUBERNETES[minor]
+    assert f"\tk8s.io/kubernetes {version}\n" in text
+    assert f"k8s.io/kubernetes {version} h1:" in sums
+    assert f"\tk8s.io/apiserver => k8s.io/apiserver {version.replace('v1.', 'v0.', 1)}\n" in text
+
+
+def test_containerd_on_disk_is_the_version_that_is_stamped() -> None:
+    """One of them would otherwise lie."""
+    assert (
+        f"github.com/containerd/containerd/v2 {build.CONTAINERD} " in (build.SOURCES / "containerd/go.mod").read_text()
+    )
+
+
+def test_module_file_replaces_what_kubernetes_takes_from_its_tree() -> None:
+    """Every staging module by its published number, and etcd's server by the version of its client."""
+    upstream = """module k8s.io/kubernetes
+
+go 1.25.0
+
+require (
+\tgithub.com/spf13/cobra v1.10.0
+\tgo.etcd.io/etcd/client/v3 v3.6.5
+)
+
+replace (
+\tk8s.io/api => ./staging/src/k8s.io/api
+\tk8s.io/kubectl => ./staging/src/k8s.io/kubectl
+)
+"""
+    written = modules.module_file("1.35", upstream).splitlines()
+
+    assert "go 1.25.0" in written
+    staged = build.KUBERNETES["1.35"].replace("v1.", "v0.", 1)
+    assert [f"\tk8s.io/api => k8s.io/api {staged}", f"\tk8s.io/kubectl => k8s.io/kubectl {staged}"] == [
+        line for line in written if "=>" in line
+    ]
+    assert "\tgo.etcd.io/etcd/server/v3 v3.6.5" in written
+    with pytest.raises(ValueError, match="cobra"):
+        modules.module_file("1.35", "go 1.25.0\n")
