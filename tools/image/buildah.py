@@ -32,11 +32,11 @@ class Buildah:
         self.folder = folder
         """Where all of it lives; made when missing."""
         self._temporary = folder / "tmp"
+        self._temporary.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def alone(self, step: Callable[[str], None] = lambda sentence: None) -> Iterator[None]:
         """Let one process at a time use the storage; the others say so by *step* and wait."""
-        self._temporary.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,18 +18,17 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "native/hami-core/tests")]
 
 from image.archive import read_archive  # noqa: E402
 from image.buildah import Buildah  # noqa: E402
-from images import DOCKERFILES, cache_folder  # noqa: E402
+from images import DOCKERFILES  # noqa: E402
 from images_tests.unpacked import Image  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def buildah() -> Iterator[Buildah]:
-    """The storage that the images were built in, for as long as the tests run."""
+    """A storage of the tests' own, so that images can be built meanwhile."""
     if os.geteuid() != 0 or shutil.which("buildah") is None:
         pytest.skip("unpacking an image takes root and buildah: tox -e images")
-    storage = Buildah(cache_folder())
-    with storage.alone():
-        yield storage
+    with tempfile.TemporaryDirectory(prefix="hami-images-") as folder:
+        yield Buildah(Path(folder))
 
 
 @pytest.fixture(scope="session")
