@@ -78,6 +78,12 @@ class Cluster:
         await self.api.close()
         self._supervisor.stop()
 
+    async def create_secret(self) -> None:
+        """Make the Secret as the chart does, empty."""
+        collection, name = SECRET.rsplit("/", 1)
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque"}
+        await self.api.create(collection, secret)
+
     async def secret(self) -> Material:
         """Return what can be read of the Secret."""
         return renewal.read_material((await self.api.get(SECRET)).get("data") or {})[0]
@@ -193,8 +199,7 @@ async def cluster(tmp_path: Path, device_config_file: str) -> AsyncIterator[Clus
     """An API server with an empty Secret."""
     found = Cluster(tmp_path, device_config_file)
     await found.start_apiserver()
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hami-webhook-tls"}, "type": "Opaque"}
-    await found.api.create(SECRET.rsplit("/", 1)[0], secret)
+    await found.create_secret()
     try:
         yield found
     finally:
@@ -351,6 +356,24 @@ async def test_a_lost_secret_is_made_anew_by_replicas_that_start(cluster: Cluste
     assert after.serving is not None
     assert before.serving.certificate != after.serving.certificate
     assert await cluster.admitted("p")
+
+
+async def test_a_deleted_secret_is_missed_but_not_needed_for_serving(cluster: Cluster) -> None:
+    """It cannot be made by the service; made again, empty, it is filled with what is served."""
+    first, _ = await two_replicas(cluster)
+    before = await cluster.secret()
+    await cluster.api.delete(SECRET)
+    await first.event("Certificate not kept, trying again")
+    assert await first.is_ready()
+    assert await cluster.admitted("p")
+
+    await cluster.create_secret()
+
+    async def is_filled() -> bool:
+        return before.bundle[0] in (await cluster.secret()).bundle
+
+    await until(is_filled)
+    assert await cluster.admitted("q")
 
 
 async def test_a_certificate_that_nears_its_end_is_renewed_without_a_failing_call(cluster: Cluster) -> None:

@@ -174,8 +174,16 @@ def bundle_pem(bundle: Bundle) -> bytes:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, end: datetime
 ) -> x509.CertificateBuilder:
-    builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), now - BACKDATING, end)
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    return (
+        x509.CertificateBuilder()
+        .issuer_name(issuer)
+        .subject_name(subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATING)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:

@@ -26,9 +26,10 @@ from hamicommon.runtime.kube import Conflict, Kube, KubeError, Object, Reflector
 from hamicommon.runtime.reflector import Backoff
 from hamicommon.runtime.tls import Certificate
 
-CHECK_SECONDS = 60.0
+CHECK_SECONDS = 15.0
 """How often a round is made when nothing seems to change: for the clock, and for a watch that lost something."""
 BACKOFF_SECONDS = (0.25, 5.0)
+"""First and longest pause after a round that wrote or failed, so that two who undo each other's work do it slowly."""
 
 logger = structlog.get_logger()
 
@@ -123,7 +124,7 @@ class Upkeep:
         )
 
     async def _keep(self) -> None:
-        """Make rounds; after one that wrote or failed wait longer and longer, until one finds all in order."""
+        """Make rounds; after one that wrote or failed wait, longer and longer until nothing happens for a while."""
         backoff = Backoff(*BACKOFF_SECONDS)
         while True:
             self._changed.clear()
