@@ -483,6 +483,17 @@ async def test_nothing_is_decided_before_everything_is_known(
         assert 200 == (await scheduler.get(scheduler.url + "/readyz"))[0]
 
 
+async def test_replica_that_waits_for_the_lease_is_ready(api: ApiServer, tmp_path: Path) -> None:
+    """A rolling update ends the replica that holds it only when the next one is ready."""
+    api.put("leases", {"metadata": {"name": "hami", "namespace": "kube-system"}, "spec": {"holderIdentity": "other_1"}})
+    settings = {"must_lead": True, "lease_name": "hami", "lease_namespace": "kube-system", "hostname": "here"}
+    async with running(api, tmp_path, is_synced=False, **settings) as scheduler:
+        await until(lambda: scheduler.service._unsynced() is None)
+
+        assert 200 == (await scheduler.get(scheduler.url + "/readyz"))[0]
+        assert "does not hold the lease" in str(scheduler.service._blocked())
+
+
 async def test_only_the_leader_decides(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another host's kube-scheduler holds the Lease, this one refuses; it takes over with the Lease."""
     monkeypatch.setattr(extender, "READY_SECONDS", 0.1)

@@ -100,14 +100,14 @@ class Service:
         """Listen, and return the ports of the extender and the metrics; both drain when *stack* closes."""
         config = self._config
         app = application(
-            NAME, __version__, ready=self._blocked, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
+            NAME, __version__, ready=self._unsynced, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
         )
         add_routes(app, self._extender, Verbs(self._registry).observe)
         tls = FileCertificate(config.cert_file, config.key_file) if config.cert_file else None
         server = await serve(app, config.http_bind, tls, flag="--http_bind")
         stack.push_async_callback(server.close)
         logger.info("Serving kube-scheduler", address=config.http_bind, port=server.port)
-        metrics_app = application(NAME, __version__, ready=self._blocked, registry=self._registry)
+        metrics_app = application(NAME, __version__, ready=self._unsynced, registry=self._registry)
         metrics = await serve(metrics_app, config.metrics_bind_address, flag="--metrics-bind-address")
         stack.push_async_callback(metrics.close)
         logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
@@ -168,11 +168,20 @@ class Service:
     def _put_lease(self, lease: Object) -> None:
         self._leadership.put(lease, time.monotonic())
 
+    def _unsynced(self) -> str | None:
+        """
+        Return why this replica could not decide even if it led, None if it could.
+
+        That is what ready means: a rolling update ends the replica with the Lease only when the next one is ready.
+        """
+        waiting = [name for name, reflector in self._reflectors.items() if not reflector.synced.is_set()]
+        return f"the first list of {', '.join(waiting)} has not arrived from the API server" if waiting else None
+
     def _blocked(self) -> str | None:
         """Return why nothing can be decided now, None when all is known and it is ours to decide."""
-        waiting = [name for name, reflector in self._reflectors.items() if not reflector.synced.is_set()]
-        if waiting:
-            return f"the first list of {', '.join(waiting)} has not arrived from the API server"
+        unsynced = self._unsynced()
+        if unsynced:
+            return unsynced
         if self._config.must_lead and not self._leadership.is_leader(time.monotonic()):
             return f"the kube-scheduler on {self._config.hostname} does not hold the lease {self._config.lease_name}"
         return None
