@@ -100,6 +100,29 @@ async def test_objects_travel_as_plain_json_with_token_and_user_agent(tmp_path: 
     assert "/api/v1/nodes/n1?resourceVersion=0" == seen["path"]
 
 
+async def test_proxy_of_the_environment_is_used_except_where_it_says_not_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy is asked with the whole address; `no_proxy` names who is reached directly."""
+    seen: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.append(request.raw_path if request.raw_path.startswith("/") else str(request.url.host))
+        return web.json_response({})
+
+    async with serving(handle) as port:
+        for name in ("HTTP_PROXY", "NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        async with await Kube.connect(a_kubeconfig(tmp_path, "http://api.example"), "t") as kube:
+            await kube.get("/version")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}"), "t") as kube:
+            await kube.get("/version")
+
+    assert ["api.example", "/version"] == seen
+
+
 async def test_each_verb_is_the_http_method_it_names(tmp_path: Path) -> None:
     """A merge patch says that it is one, which decides what the server does with lists and nulls."""
     seen: list[tuple[str, str, str]] = []

@@ -19,6 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -52,6 +54,8 @@ Object = dict[str, Any]
 
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
+CONNECTIONS = 32
+"""At once, watches included; what else is asked waits for one. A burst would open many more, each with a handshake."""
 PAGE_SIZE = 500
 """Objects a list request asks for at once; what client-go's pager uses."""
 WATCH_LINE_BYTES = 32 * 1024 * 1024
@@ -104,6 +108,10 @@ class Kube:
         """
         found = _kubeconfig_path(kubeconfig)
         configuration = await _read_credentials(found)
+        configuration.connection_pool_maxsize = CONNECTIONS
+        # Left to aiohttp, proxies and a netrc would be looked for at every request, in another thread.
+        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
         try:
             client = ApiClient(configuration)
         except (OSError, ValueError) as error:
@@ -291,6 +299,12 @@ def event(
         "lastTimestamp": stamp,
         "count": 1,
     }
+
+
+def _proxy_of(server: str) -> str | None:
+    """Return the proxy that the environment names for the URL *server*, None where it is reached without."""
+    parts = urlsplit(server)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def _kubeconfig_path(argument: str | None) -> str | None:
