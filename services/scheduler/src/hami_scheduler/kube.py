@@ -19,7 +19,8 @@ from hami_scheduler.locking import LockReading
 from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
 from hamicommon.wire import keys
 
-_EVENT_QUEUE_LIMIT = 1000
+_EVENT_QUEUE_LIMIT = 10_000
+"""They are written one at a time, behind everything else: a burst of Pods is placed first, and told of afterwards."""
 _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Ended Pods hold nothing; the watch reports one that ends as deleted."""
 _UNCERTAIN_STATUS = 500
