@@ -24,7 +24,8 @@ from processes import environment
 FOLDER = Path("/var/tmp/hami-e2e")
 IMAGES = ROOT / "build/images"
 PREVIOUS_TAG = "previous"
-"""Of the images built from the commit before this one, in a folder of that name below `IMAGES`."""
+"""Of the images built from the commit before this one."""
+PREVIOUS_IMAGES = IMAGES / PREVIOUS_TAG
 CHART = ROOT / "charts/hami"
 HAMI = "hami"
 """The release and its namespace."""
@@ -245,7 +246,7 @@ async def running(
     control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, outlives_us=is_kept)
     try:
         await asyncio.to_thread(control_plane.up, nodes, print)
-        for archive in sorted(IMAGES.glob("**/*.tar")):
+        for archive in sorted([*IMAGES.glob("*.tar"), *PREVIOUS_IMAGES.glob("*.tar")]):
             await asyncio.to_thread(control_plane.load_image, archive)
         cluster = RealCluster(control_plane, nodes)
         await cluster.deploy()

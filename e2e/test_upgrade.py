@@ -7,7 +7,7 @@ import random
 import pytest
 
 from load import coming_and_going
-from real import PREVIOUS_TAG, RealCluster
+from real import PREVIOUS_IMAGES, PREVIOUS_TAG, RealCluster
 from residents import settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
@@ -28,6 +28,7 @@ async def test_rolling_restart_of_every_service_loses_no_pod_and_touches_none(cl
     await residents.check_untouched(cluster)
 
 
+@pytest.mark.skipif(not any(PREVIOUS_IMAGES.glob("*.tar")), reason="no images of the previous commit were built")
 @pytest.mark.parametrize("seed", [1])
 async def test_services_are_exchanged_one_by_one_in_any_order_and_back(cluster: RealCluster, seed: int) -> None:
     """From the previous commit's images to this one's and back again, each time in another order."""

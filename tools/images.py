@@ -1,7 +1,7 @@
 """
 Build the images of the services and of the tests' workloads into `build/images`; needs no engine and no registry.
 
-    tools/images.py [--tag TAG] [--source CHECKOUT] [--output FOLDER] [NAME...]
+    tools/images.py [--tag TAG] [--source CHECKOUT | --commit COMMIT] [--output FOLDER] [NAME...]
 
 What has not changed since its archive was written is not built again. Owns the list of images, their order and what is
 told of them; a Dockerfile says what is in one. Needs root to build, for buildah's storage and Debian's packages.
@@ -10,9 +10,12 @@ told of them; a Dockerfile says what is in one. Needs root to build, for buildah
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -167,20 +170,41 @@ def main() -> None:
     )
     parser.add_argument("--tag", help="the services' tag; the chart's appVersion if it is not given")
     parser.add_argument("--source", type=Path, default=ROOT, help="the checkout to build, this one if it is not given")
+    parser.add_argument("--commit", help="build this commit of the checkout, such as HEAD^, in place of its files")
     parser.add_argument("--output", type=Path, default=ROOT / "build/images", help="where the archives go")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(DOCKERFILES))
     if unknown:
         fail(f"there is no image {', '.join(unknown)}; there are {', '.join(DOCKERFILES)}")
-    source, output = options.source.resolve(), options.output.resolve()
+    output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    tag = options.tag or chart_version(source)
-    wanted = [recipe(name, source, tag) for name in options.names or DOCKERFILES]
-    try:
-        build_missing(wanted, output, Step())
-    except (BuildError, PackageError) as error:
-        fail(str(error))
-    show([told(archive_of(each, output)) for each in wanted])
+    with ExitStack() as stack:
+        source = options.source.resolve()
+        if options.commit:
+            source = stack.enter_context(checked_out(source, options.commit))
+        tag = options.tag or chart_version(source)
+        wanted = [recipe(name, source, tag) for name in options.names or DOCKERFILES]
+        try:
+            build_missing(wanted, output, Step())
+        except (BuildError, PackageError) as error:
+            fail(str(error))
+        show([told(archive_of(each, output)) for each in wanted])
+
+
+@contextmanager
+def checked_out(repository: Path, commit: str) -> Iterator[Path]:
+    """A checkout of *commit* for the length of a block."""
+    git = ["git", "-C", str(repository), "worktree"]
+    with tempfile.TemporaryDirectory(prefix="hami-commit-") as folder:
+        made = subprocess.run(
+            [*git, "add", "--quiet", "--detach", folder, commit], capture_output=True, text=True, check=False
+        )
+        if made.returncode:
+            fail(f"{repository} has no commit {commit}: {made.stderr.strip()}")
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run([*git, "remove", "--force", folder], check=True)
 
 
 if __name__ == "__main__":
