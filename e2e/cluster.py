@@ -117,7 +117,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def vgpu_folder(self, node: str) -> Path:
-        """Return the folder that plays `/usr/local/vgpu` of a Node's host: `containers` in it holds the region files."""
+        """Return what is a Node's `/usr/local/vgpu`; its folder `containers` holds the region files."""
 
     @abstractmethod
     def cdi_folder(self, node: str) -> Path:
