@@ -11,7 +11,7 @@ Neighbours: `renewal` decides, `hamicommon.runtime.tls` serves.
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -75,7 +75,6 @@ class Upkeep:
         secret: str,
         configuration: str,
         names: Names,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Serve *names* from *secret* (`namespace/name`), published in *configuration*, once `run` is awaited."""
         namespace, name = secret.split("/")
@@ -87,7 +86,6 @@ class Upkeep:
         self._certificate = certificate
         self._metrics = metrics
         self._names = names
-        self._clock = clock
         self._changed = asyncio.Event()
         self._held = Material()
         self._is_published = False
@@ -99,7 +97,7 @@ class Upkeep:
         if not self._certificate.chain:
             return f"no certificate is served yet: {self._problem}"
         end = certificates.read_bundle(self._certificate.chain)[0].not_valid_after_utc
-        if self._clock() >= end:
+        if datetime.now(UTC) >= end:
             return f"the certificate served ended {end:%Y-%m-%dT%H:%M:%SZ}: {self._problem}"
         if not self._is_published:
             return f"{self._configuration.name} does not vouch for the certificate served: {self._problem}"
@@ -153,7 +151,7 @@ class Upkeep:
         """Bring Secret, bundle and server to where they should be, in this order; return whether that took a write."""
         secret = await self._kube.get(self._secret.path)
         configuration = await self._kube.get(self._configuration.path)
-        now = self._clock()
+        now = datetime.now(UTC)
         published = _published(configuration)
         self._is_published = renewal.is_servable(self._held, published, now)
         found = self._read(secret)
