@@ -4,21 +4,22 @@ One cluster of the chosen kind for the whole run, one namespace for each test, a
     pytest e2e/conformance --cluster embedded|real
 """
 
+import asyncio
 import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from conformance.objects import Api
+from conformance.page import RESULTS
 from conformance.peers import EmbeddedPeer, Peer, RealPeer
 from minicluster.client import ApiError
 
-RESULTS = Path(__file__).resolve().parents[2] / "build/conformance"
 KINDS: dict[str, Callable[[Path], Peer]] = {"embedded": EmbeddedPeer, "real": RealPeer}
 
 _outcomes: dict[str, bool] = {}
@@ -42,18 +43,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-@pytest.fixture(scope="session")
-def peer(pytestconfig: pytest.Config) -> Iterator[Peer]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def peer(pytestconfig: pytest.Config) -> AsyncIterator[Peer]:
     """The cluster that is tested."""
     # A short path, because a Unix socket's path may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="hami-conformance-"))
     peer = KINDS[pytestconfig.getoption("--cluster")](folder)
     try:
-        peer.up()
+        await asyncio.to_thread(peer.up)
         pytestconfig.stash[_version] = peer.version
         yield peer
     finally:
-        peer.down()
+        await asyncio.to_thread(peer.down)
         shutil.rmtree(folder, ignore_errors=True)
 
 

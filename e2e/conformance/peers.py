@@ -154,6 +154,8 @@ class RealPeer(Peer):
         self.device_plugins = node.path("/var/lib/kubelet/device-plugins")
         self.pod_resources = node.path("/var/lib/kubelet/pod-resources")
         self.cdi = node.path("/var/run/cdi")
+        machines = {machine: pid for machine, part, pid, _ in self._plane.status() if part == "machine"}
+        self._control_pid = machines["control"]
 
     def down(self) -> None:
         """End all of it."""
@@ -161,9 +163,8 @@ class RealPeer(Peer):
 
     def listen(self) -> socket.socket:
         """Return a socket of the API server's network namespace, which a thread enters to make it."""
-        machines = {machine: pid for machine, part, pid, _ in self._plane.status() if part == "machine"}
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_listen_beside, machines["control"]).result()
+            return thread.submit(_listen_beside, self._control_pid).result()
 
     async def forget_changes(self) -> None:
         """Nothing is to be done: what was before the API server started, it never kept."""

@@ -26,7 +26,7 @@ from minicluster.kubelet.pluginclients import PluginError
 from minicluster.kubelet.podresources import PodResourcesServer
 from minicluster.kubelet.pods import DEFAULT_GRACE_SECONDS, Node, PodWorker
 from minicluster.podrequests import pod_amounts
-from minicluster.quantity import parse, show
+from minicluster.quantity import parse
 
 LONGEST_SOCKET_PATH = 107
 """The kernel's limit for the path of a Unix socket, in bytes."""
@@ -263,7 +263,10 @@ def _shortage(pod: Object, others: list[Object], capacity: Mapping[str, str]) ->
         )
         used, available = sum(used_by_others, Fraction()), parse(capacity[resource])
         if wanted and used + wanted > available:
-            amounts = f"requested: {show(wanted)}, used: {show(used)}, capacity: {show(available)}"
+            # As the kubelet counts: cpu in thousandths, memory in bytes.
+            unit = 1000 if resource == "cpu" else 1
+            shown = [int(amount * unit) for amount in (wanted, used, available)]
+            amounts = "requested: {}, used: {}, capacity: {}".format(*shown)
             return f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {amounts}"
     if len(others) + 1 > int(capacity["pods"]):
         amounts = f"requested: 1, used: {len(others)}, capacity: {capacity['pods']}"

@@ -84,7 +84,16 @@ def pod_status(pod: Object, pod_uid: str, state: PodState, now: float) -> Object
 
 def is_initialized(state: PodState) -> bool:
     """Return whether all init containers are done and all sidecars have started."""
-    return all(one.attempt is not None if one.is_sidecar else one.has_succeeded for one in state.inits)
+    return not _incomplete(state)
+
+
+def _incomplete(state: PodState) -> list[str]:
+    """Return the init containers that are not done, and the sidecars that have not started."""
+    return [
+        one.spec["name"]
+        for one in state.inits
+        if not (one.attempt is not None if one.is_sidecar else one.has_succeeded)
+    ]
 
 
 def as_time(seconds: float) -> str:
@@ -119,10 +128,13 @@ def _conditions(pod: Object, state: PodState, phase: str, now: float) -> list[Ob
     why = {} if ready else {"reason": reason}
     if unready and phase in {"Pending", "Running"}:
         why["message"] = f"containers with unready status: [{' '.join(unready)}]"
-    uninitialized = {} if initialized else {"reason": "ContainersNotInitialized"}
+    uninitialized = {
+        "reason": "ContainersNotInitialized",
+        "message": f"containers with incomplete status: [{' '.join(_incomplete(state))}]",
+    }
     wanted: list[Object] = [
         {"type": "PodReadyToStartContainers", "status": str(not state.is_finished)},
-        {"type": "Initialized", "status": str(initialized), **uninitialized},
+        {"type": "Initialized", "status": str(initialized), **({} if initialized else uninitialized)},
         {"type": "Ready", "status": str(ready), **why},
         {"type": "ContainersReady", "status": str(ready), **why},
         {"type": "PodScheduled", "status": "True"},

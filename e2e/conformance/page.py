@@ -1,0 +1,111 @@
+"""
+The page that tells which behaviours both clusters have.
+
+Owns the page's form, and what a behaviour is: the first sentence of a test's docstring. What held in a run is read,
+never decided here. Neighbour: `conftest` writes what held.
+"""
+
+import ast
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/conformance.md"
+RESULTS = ROOT / "build/conformance"
+KINDS = ("embedded", "real")
+MODULES = (
+    *("test_objects", "test_patches", "test_watches", "test_pods", "test_admission", "test_kubectl"),
+    *("test_scheduler", "test_kubelet", "test_devices", "test_cdi", "test_restarts"),
+)
+"""In the order of the page."""
+HEAD = """# What the embedded cluster is held to
+
+Most tests run on the embedded cluster, `e2e/minicluster`. Each sentence below is a test that was run, unchanged, on it
+and on a real Kubernetes (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, containerd), so what
+is tested on the one may be believed of the other. What the embedded cluster leaves out is in
+[decision 12](decisions/0012-embedded-cluster.md).
+
+This page is written by a command, from what the two runs found:
+
+    pytest e2e/conformance --cluster embedded
+    pytest e2e/conformance --cluster real
+    PYTHONPATH=e2e python -m conformance
+"""
+
+
+class IncompleteError(Exception):
+    """The page cannot be written: a run is missing, or a behaviour was not seen to hold; the message says which."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One module of tests: its title and its behaviours, by function."""
+
+    module: str
+    title: str
+    behaviours: dict[str, str]
+
+
+def sections() -> list[Section]:
+    """Return what is claimed, in the order of the page. Raises: IncompleteError for a module that is not in it."""
+    folder = Path(__file__).parent
+    unknown = {path.stem for path in folder.glob("test_*.py")}.symmetric_difference(MODULES)
+    if unknown:
+        raise IncompleteError(f"page.MODULES and e2e/conformance disagree about {', '.join(sorted(unknown))}")
+    return [_section(folder / f"{module}.py") for module in MODULES]
+
+
+def _section(path: Path) -> Section:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return Section(path.stem, _first_sentence(tree).rstrip("."), dict(_behaviours(tree)))
+
+
+def _behaviours(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.name, _first_sentence(node)
+
+
+def _first_sentence(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    text = " ".join((ast.get_docstring(node) or "").split())
+    sentence, stop, _ = text.partition(". ")
+    return sentence + stop.strip()
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """
+    Return the page for what was *found* by each kind of cluster: `{"version", "held": {"module::function": bool}}`.
+
+    Raises: IncompleteError naming what was not seen to hold.
+    """
+    claimed = sections()
+    lacking = [
+        f"{kind}: {section.module}::{name}"
+        for kind in KINDS
+        for section in claimed
+        for name in section.behaviours
+        if not found[kind]["held"].get(f"{section.module}::{name}")
+    ]
+    if lacking:
+        raise IncompleteError("not seen to hold:\n" + "\n".join(lacking))
+    lines = [HEAD]
+    for section in claimed:
+        lines += [f"## {section.title}", "", f"[{section.module}.py](../e2e/conformance/{section.module}.py)", ""]
+        lines += [f"| behaviour | embedded | Kubernetes {found['real']['version']} |", "|---|---|---|"]
+        lines += [f"| {sentence.replace('|', chr(92) + '|')} | ✓ | ✓ |" for sentence in section.behaviours.values()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def results() -> dict[str, Any]:
+    """Return what the last runs found. Raises: IncompleteError naming the command of a run that is missing."""
+    found = {}
+    for kind in KINDS:
+        path = RESULTS / f"{kind}.json"
+        if not path.exists():
+            raise IncompleteError(f"{path.relative_to(ROOT)} is missing: run pytest e2e/conformance --cluster {kind}")
+        found[kind] = json.loads(path.read_text(encoding="utf-8"))
+    return found
