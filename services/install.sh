@@ -25,4 +25,5 @@ find "$site" -type f \( -name '*.[ah]' -o -name '*.px[di]' -o -name '*.pyi' -o -
 
 # An image's root is read-only, so byte code is made here, and Python need never compare it with its source. Not for the
 # Kubernetes client's 2600 generated modules: no service loads one, and their byte code would weigh 60 MB.
-/opt/hami/bin/python -m compileall -q --invalidation-mode unchecked-hash -x '/kubernetes/.*client/(api|models)/[^_]' "$site"
+/opt/hami/bin/python -m compileall -q -f --invalidation-mode unchecked-hash \
+    -x '/kubernetes/.*client/(api|models)/[^_]' "$site"

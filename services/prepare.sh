@@ -5,4 +5,4 @@ set -eu
 library=$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
 rm -rf "$library/ensurepip" "$library/site-packages" /usr/local/bin/pip* /usr/local/include
 find "$library" -name __pycache__ -exec rm -r {} +
-python -m compileall -q --invalidation-mode unchecked-hash "$library"
+python -m compileall -q -f --invalidation-mode unchecked-hash "$library"
