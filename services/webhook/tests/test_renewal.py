@@ -271,6 +271,15 @@ def test_nothing_is_servable_that_is_not_published_or_over() -> None:
     assert not is_servable(NOTHING, material.bundle, NOW)
 
 
+def test_a_certificate_without_a_name_or_an_authority_is_refused() -> None:
+    """An authority's own certificate names no server, and an empty bundle vouches for nobody."""
+    authority = new_authority(NOW)
+
+    assert () == certificates.names_of(authority.certificate)
+    assert "it names no server" == certificates.objection((authority.certificate,), authority.certificate, (), NOW)
+    assert "no authority vouches for it" == certificates.objection((), served(a_material()), NAMES, NOW)
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, the other implementation")
 def test_openssl_accepts_what_is_signed(tmp_path: Path) -> None:
     """Strictly, for each kind of name, through a bundle that holds another authority first."""
