@@ -32,11 +32,14 @@ def main(description: Path, owner: int) -> int:
     folder = description.parent
     owner_handle = os.pidfd_open(owner)
     sockets = _listen(machine["listen"])
+    # What an earlier boot left of it, empty by now, hands controllers down, so no process could enter.
+    cgroups.remove(machine["cgroup"])
     cgroups.create(machine["cgroup"])
     cgroups.enter(machine["cgroup"])
     linux.unshare(
         linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC | linux.CLONE_NEWCGROUP
     )
+    cgroups.step_aside(machine["cgroup"])
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

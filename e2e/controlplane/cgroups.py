@@ -54,6 +54,20 @@ def enter(name: str) -> None:
         (hierarchy.place / name / "cgroup.procs").write_text("0")
 
 
+def step_aside(name: str) -> None:
+    """
+    Leave the group *name* for `init` in it, where it is of version 2.
+
+    There a group hands controllers down only while no process is in it, and who enters the group wants to do that.
+    """
+    for hierarchy in hierarchies():
+        group = hierarchy.place / name
+        if hierarchy.kind == "cgroup2":
+            (group / "init").mkdir(exist_ok=True)
+            (group / "init/cgroup.procs").write_text("0")
+            _hand_down(group)
+
+
 def remove(name: str) -> None:
     """
     Remove the group *name* and all below it, once the processes in it have ended.

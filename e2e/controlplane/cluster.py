@@ -327,7 +327,8 @@ class ControlPlane:
     def _machine(self, name: str, kept: tuple[str, ...] = (), listen: Mapping[str, Any] | None = None) -> Machine:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        visible = tuple(str(path) for path in (self.folder, ROOT, build.cache()))
+        programs = {path.resolve().parent for path in self._binaries.iterdir()}
+        visible = tuple(str(path) for path in (self.folder, ROOT, self._binaries, *sorted(programs)))
         cgroup = f"{self.cgroup}/{name}"
         return Machine(folder, Description(name, cgroup, str(self._binaries), kept, visible, listen or {}))
 

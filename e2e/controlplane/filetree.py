@@ -103,10 +103,6 @@ def _mount_cgroups(hierarchies: list[cgroups.Hierarchy]) -> None:
     for hierarchy in hierarchies:
         hierarchy.place.mkdir(exist_ok=True)
         linux.mount(hierarchy.kind, hierarchy.place, hierarchy.kind, options=_own_options(hierarchy))
-    if hierarchies[0].kind == "cgroup2":
-        # A group of version 2 hands controllers down only while no process is in it.
-        cgroups.create("init")
-        cgroups.enter("init")
 
 
 def _own_options(hierarchy: cgroups.Hierarchy) -> str:

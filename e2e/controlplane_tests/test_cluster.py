@@ -15,6 +15,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.machine import Machine, MachineError
 from controlplane_tests.conftest import PROBE_IMAGE
 from hardware import TWO_NODES, FakeNode
+from minicluster.kubelet.shim import start_ticks
 
 pytestmark = pytest.mark.timeout(600)
 WAIT_SECONDS = 90.0
@@ -228,7 +229,7 @@ def test_power_cut_of_a_node(server: ControlPlane) -> None:
 
     assert node.path("/usr/local/vgpu/kept").exists()
     assert not node.path("/run/lost").exists()
-    assert not Path(f"/proc/{pid}").exists()
+    assert start_ticks(pid) is None
     with pytest.raises(MachineError, match="node-b runs no container"):
         node.container_pid(container)
 
