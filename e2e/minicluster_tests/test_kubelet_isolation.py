@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from conformance.objects import eventually
 from minicluster.kubelet import isolation
 from minicluster.kubelet.cdi import CdiCache
 from minicluster.kubelet.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
 from minicluster.kubelet.isolation import Mount
-from minicluster_tests.kubelet_peers import eventually
 
 KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, False) is None]
 EVERY_KIND = [*KINDS, isolation.MAPPING]

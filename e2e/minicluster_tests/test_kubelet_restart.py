@@ -7,19 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.objects import Object, eventually
 from minicluster.kubelet.checkpoint import FILE_NAME
-from minicluster_tests.kubelet_peers import (
-    NODE,
-    RESOURCE,
-    Cluster,
-    Object,
-    a_cluster,
-    a_container,
-    a_pod,
-    eventually,
-    owners,
-    processes,
-)
+from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, a_container, a_pod, processes
 
 
 @pytest.fixture
@@ -51,42 +41,16 @@ async def test_running_containers_are_found_again(cluster: Cluster, how: signal.
     inits = [a_container("init", "true", devices=1), sidecar]
     await cluster.create(a_pod("stays", a_container(devices=2), initContainers=inits))
     pod = await cluster.phase("stays", "Running")
-    pid, owned = pid_of(cluster, pod), await owners(cluster.root)
+    pid, owned = pid_of(cluster, pod), await cluster.host.owners()
 
     await restart(cluster, how)
     await plugin.stop()
     successor = await cluster.plugin()
 
     after = await cluster.pod("stays")
-    assert (pid, owned, []) == (pid_of(cluster, pod), await owners(cluster.root), successor.calls)
+    assert (pid, owned, []) == (pid_of(cluster, pod), await cluster.host.owners(), successor.calls)
     assert pod["status"]["containerStatuses"] == after["status"]["containerStatuses"]
     assert pod["status"]["startTime"] == after["status"]["startTime"]
-
-
-async def test_allocatable_is_zero_until_the_plugin_registers_again(cluster: Cluster) -> None:
-    """And its socket is deleted, which is how a plugin can tell."""
-    plugin = await cluster.plugin()
-    await restart(cluster)
-    await cluster.allocatable_is("0")
-    assert ["kubelet.sock"] == [path.name for path in (cluster.root / "device-plugins").glob("*.sock")]
-    await plugin.stop()
-
-    await cluster.plugin()
-
-
-async def test_ids_of_running_pods_are_not_given_away_after_a_restart(cluster: Cluster) -> None:
-    """A new Pod gets others."""
-    plugin = await cluster.plugin(2)
-    await cluster.create(a_pod("old", a_container(devices=1)))
-    await cluster.phase("old", "Running")
-    await restart(cluster)
-    await plugin.stop()
-    await cluster.plugin(2)
-
-    await cluster.create(a_pod("new", a_container(devices=1)))
-
-    await cluster.phase("new", "Running")
-    assert [("new", "main", ["dev-001"]), ("old", "main", ["dev-000"])] == sorted(await owners(cluster.root))
 
 
 async def test_container_that_ended_meanwhile_is_reported_and_restarted(cluster: Cluster) -> None:
@@ -131,18 +95,6 @@ async def test_pods_bound_meanwhile_are_admitted_by_age(cluster: Cluster) -> Non
 
     await cluster.phase("z-older", "Running")
     assert "OutOfcpu" == (await cluster.phase("a-younger", "Failed"))["status"]["reason"]
-
-
-async def test_pod_bound_while_the_kubelet_was_away_needs_its_plugin_first(cluster: Cluster) -> None:
-    """The kubelet sees it before the plugin can register again, and fails it."""
-    await cluster.plugin()
-    cluster.kubelet.end(signal.SIGKILL)
-    await cluster.create(a_pod("early", a_container(devices=1)))
-
-    cluster.kubelet.start()
-
-    status = (await cluster.phase("early", "Failed"))["status"]
-    assert f"no healthy devices present; cannot allocate unhealthy devices {RESOURCE}" in status["message"]
 
 
 async def test_pod_that_was_being_created_needs_its_plugin_first(cluster: Cluster) -> None:

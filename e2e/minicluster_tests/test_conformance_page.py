@@ -1,0 +1,43 @@
+"""
+The page of what the embedded cluster is held to says what the tests say.
+"""
+
+import re
+
+import pytest
+
+from conformance.page import KINDS, PAGE, IncompleteError, page, sections
+
+
+def test_page_lists_exactly_the_behaviours_that_are_tested() -> None:
+    """
+    It is written by a command after both runs, and out of date once a test is added, taken away or says something else.
+    """
+    listed = re.findall(r"^\| (.*) \| ✓ \| ✓ \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+    expected = [sentence.replace("|", r"\|") for section in sections() for sentence in section.behaviours.values()]
+    assert expected == listed
+
+
+def test_every_behaviour_is_a_sentence_of_its_own() -> None:
+    """
+    Two tests that say the same would be one behaviour too many.
+    """
+    sentences = [sentence for section in sections() for sentence in section.behaviours.values()]
+
+    assert sorted(set(sentences)) == sorted(sentences)
+    assert [] == [sentence for sentence in sentences if not sentence.endswith(".") or sentence[0].islower()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_page_is_not_written_while_a_behaviour_is_lacking(kind: str) -> None:
+    """
+    The message names the run and the test.
+    """
+    held = {f"{section.module}::{name}": True for section in sections() for name in section.behaviours}
+    found = {each: {"version": "v1", "held": dict(held)} for each in KINDS}
+    assert "| Kubernetes v1 |" in page(found)
+    found[kind]["held"] = {**held, "test_objects::test_events": False}
+
+    with pytest.raises(IncompleteError, match=f"not seen to hold:\n{kind}: test_objects::test_events"):
+        page(found)
