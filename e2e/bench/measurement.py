@@ -95,6 +95,6 @@ def percentiles(seconds: Sequence[float], scale: int) -> dict[str, float]:
     """Return p50, p95, p99 and the largest of *seconds*, times *scale*; empty for fewer than two."""
     if len(seconds) < 2:
         return {}
-    cuts = statistics.quantiles(seconds, n=100)
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
     named = {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(seconds)}
     return {name: round(value * scale, 2) for name, value in named.items()}

@@ -22,6 +22,7 @@ from bench.measurement import Case, Load, Records, Run, is_binding, run_of
 from bench.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
 from bench.usage import Usage
 from cluster import SCHEDULER_NAME, NotInTimeError, eventually
+from hamicommon.wire import keys
 from minicluster.client import ApiError, Client, Object
 from processes import Supervisor
 
@@ -32,7 +33,8 @@ METRICS_PORT = 19395
 KUBE_SCHEDULER_PORT = 18259
 KWOK = ("--manage-all-nodes", "--node-lease-duration-seconds=40", "--v=ERROR")
 """Every Node renews a lease each 10 s, as a kubelet does."""
-READY_SECONDS = 60.0
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+READY_SECONDS = 90.0
 BOUND_SECONDS = 240.0
 
 
@@ -59,7 +61,7 @@ class Rig:
         self._number = 0
         """Of the run, in its Pods' names: what deletes the last one's may still be under way."""
         self._supervisor = Supervisor(folder)
-        self._audit = AuditLog(control.audit_log)
+        self.audit = AuditLog(control.audit_log)
 
     @classmethod
     @asynccontextmanager
@@ -77,16 +79,23 @@ class Rig:
             finally:
                 rig._supervisor.stop()
 
-    async def add_nodes(self, names: Sequence[str], devices: int, *, is_identity: bool = True) -> None:
+    async def add_nodes(self, names: Sequence[str], devices: int) -> None:
         """Add Nodes with that many devices each, and wait until they are ready."""
-        nodes = (a_node(name, devices, is_identity=is_identity) for name in names)
-        await all_of(self.client.create("/api/v1/nodes", node) for node in nodes)
+        await all_of(self.client.create("/api/v1/nodes", a_node(name, devices)) for name in names)
 
         async def are_ready() -> bool:
-            found, _ = await self.client.list("/api/v1/nodes", resourceVersion="0")
-            return {node["metadata"]["name"] for node in found if not node["spec"].get("taints")} >= set(names)
+            nodes, _ = await self.client.list("/api/v1/nodes", resourceVersion="0")
+            leases, _ = await self.client.list(LEASES, resourceVersion="0")
+            ready = {node["metadata"]["name"] for node in nodes if not node["spec"].get("taints")}
+            return ready & {lease["metadata"]["name"] for lease in leases} >= set(names)
 
         await eventually(are_ready, f"{len(names)} Nodes are ready", READY_SECONDS)
+
+    async def take_identity(self) -> None:
+        """Let every Node be one whose device plugin needs the node lock."""
+        change = {"metadata": {"annotations": {keys.NODE_ALLOCATION: None}}}
+        nodes, _ = await self.client.list("/api/v1/nodes")
+        await all_of(self.client.patch(f"/api/v1/nodes/{node['metadata']['name']}", change) for node in nodes)
 
     async def run(self, case: Case, load: Load, count: int) -> Run:
         """Let *case* place *count* Pods, and return what it took."""
@@ -97,11 +106,11 @@ class Rig:
             if load is Load.CREATION:
                 with self.kube_scheduler(case):
                     await self.warm_up(case)
-                    self._audit.mark()
+                    self.audit.mark()
                     records = await self._record(load, pods)
             else:
-                self._audit.mark()
-                await self._create(pods)
+                self.audit.mark()
+                await self.create(pods)
                 with self.kube_scheduler(case):
                     records = await self._record(load, pods)
         await self.delete_pods()
@@ -145,7 +154,7 @@ class Rig:
     async def warm_up(self, case: Case) -> None:
         """Wait until a first Pod was placed: all parts are up, and one leads."""
         name = f"pod-{self._number}-first"
-        await self._create([a_pod(name, SCHEDULER_NAME, case.limits)])
+        await self.create([a_pod(name, SCHEDULER_NAME, case.limits)])
         await self.until_bound(name)
 
     async def until_bound(self, name: str) -> None:
@@ -170,7 +179,8 @@ class Rig:
         with suppress(ApiError):  # gone by now
             await self.client.delete(f"{PODS}/{pod['metadata']['name']}", grace_seconds=0)
 
-    async def _create(self, pods: Sequence[Object]) -> None:
+    async def create(self, pods: Sequence[Object]) -> None:
+        """Create *pods*."""
         await all_of(self.client.create(PODS, pod) for pod in pods)
 
     async def _record(self, load: Load, pods: Sequence[Object]) -> Records:
@@ -181,14 +191,14 @@ class Rig:
         with ExtenderClock(EXTENDER_PORT) as clock:
             before = Usage.now(self._pids)
             if load is Load.CREATION:
-                await self._create(pods)
+                await self.create(pods)
             await self._until_count_bound(len(pods))
             after = Usage.now(self._pids)
-        return Records(self._audit.requests, clock.seconds, before, after, load_average)
+        return Records(self.audit.requests, clock.seconds, before, after, load_average)
 
     async def _until_count_bound(self, count: int) -> None:
         async def are_bound() -> bool:
-            return sum(map(is_binding, self._audit.read())) >= count
+            return sum(map(is_binding, self.audit.read())) >= count
 
         await self._eventually(are_bound, f"{count} Pods are bound", BOUND_SECONDS)
 

@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.chart import Chart
 from bench.measurement import Case, Load, Run
 from bench.rig import Control, Rig
+from bench.room import RoomFound, find_room
+from bench.simulation import give_locks_back
 from bench.tables import page, replaced
 from controlplane import build, linux, parts
 from controlplane.cluster import CONTROL, ControlPlane
@@ -31,6 +33,7 @@ HAMI = Case("hami-scheduler", "hami", SHARE)
 TRIVIAL = Case("trivial extender", "trivial", SHARE)
 ALONE = Case("no extender", "", {"gpu": 1})
 CASES = (HAMI, TRIVIAL, ALONE)
+LOCKED = Case("hami-scheduler, node locks", "hami", SHARE)
 
 
 def main() -> None:
@@ -40,12 +43,12 @@ def main() -> None:
     control.down()
     try:
         control.up([], _progress)
-        runs = asyncio.run(measure(_entered(control), arguments))
+        runs, room = asyncio.run(measure(_entered(control), arguments))
     finally:
         control.down()
-    print(json.dumps([asdict(run) for run in runs], indent=2) if arguments.json else page(runs))
+    print(json.dumps({"runs": [*map(asdict, runs)], "room": asdict(room)}) if arguments.json else page(runs, room))
     if arguments.write:
-        arguments.write.write_text(replaced(arguments.write.read_text(), page(runs)))
+        arguments.write.write_text(replaced(arguments.write.read_text(), page(runs, room)))
 
 
 def _arguments() -> argparse.Namespace:
@@ -54,24 +57,43 @@ def _arguments() -> argparse.Namespace:
     arguments.add_argument("--devices", type=int, default=8)
     arguments.add_argument("--pods", type=int, default=2000)
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--locked-pods", type=int, default=200, help="placed on Nodes that need the node lock")
+    arguments.add_argument("--room-rounds", type=int, default=50, help="Pods that wait for another's room")
     arguments.add_argument("--json", action="store_true")
     arguments.add_argument("--write", type=Path, metavar="FILE")
     return arguments.parse_args()
 
 
-async def measure(control: Control, arguments: argparse.Namespace) -> list[Run]:
-    """Return every run: each case in turn, under each load, in each round."""
+async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list[Run], RoomFound]:
+    """Let each case in turn place Pods, under each load, in each round; then what is asked of our scheduler alone."""
     chart = Chart(control.programs / "helm", build.KUBERNETES[build.DEFAULT_KUBERNETES])
     async with Rig.started(control, chart, FOLDER / "scale") as rig:
         _progress(f"{arguments.nodes} Nodes")
         await rig.add_nodes([f"node-{index:05}" for index in range(arguments.nodes)], arguments.devices)
         runs: list[Run] = []
-        for number in range(1, arguments.rounds + 1):
+        for number in range(arguments.rounds):
+            first = number % len(CASES)
             for load in Load:
-                for case in CASES:
+                for case in CASES[first:] + CASES[:first]:
                     runs.append(await rig.run(case, load, arguments.pods))
-                    _progress(f"round {number}, {load.value:8} {case.name:16} {runs[-1].pods_per_second:5.0f} Pods/s")
-        return runs
+                    _progress(
+                        f"round {number + 1}, {load.value:8} {case.name:16} {runs[-1].pods_per_second:5.0f} Pods/s"
+                    )
+        room = await find_room(rig, HAMI, arguments.room_rounds)
+        _progress(f"{room.rounds} Pods waited for room, {room.ms.get('p50')} ms")
+        runs.append(await _locked(rig, arguments.locked_pods))
+        _progress(f"with node locks {runs[-1].pods_per_second:5.0f} Pods/s")
+        return runs, room
+
+
+async def _locked(rig: Rig, pods: int) -> Run:
+    """Return what it costs where every Node needs HAMi's lock; Nodes stay like that."""
+    await rig.take_identity()
+    async with asyncio.TaskGroup() as group:
+        plugins = group.create_task(give_locks_back(rig.client))
+        run = await rig.run(LOCKED, Load.CREATION, pods)
+        plugins.cancel()
+    return run
 
 
 def _entered(control: ControlPlane) -> Control:

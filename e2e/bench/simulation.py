@@ -17,22 +17,24 @@ from minicluster.client import Client, Mirror, Object
 
 NAMESPACE = "scale"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+DEVICE_MIB = 81559
 REPLICAS = 10
 """Containers that may share one device: `deviceSplitCount` of the chart."""
 IN_FLIGHT = 32
 """Requests at once while Pods are created."""
 
 
-def a_node(name: str, device_count: int, *, is_identity: bool = True) -> Object:
-    """Return a Node as its kubelet and its device plugin leave it; *is_identity* says that it needs no node lock."""
-    gpus = FakeNode.of(name, "NVIDIA H100 80GB HBM3", 81559, device_count).gpus
+def a_node(name: str, device_count: int) -> Object:
+    """Return a Node as its kubelet and its device plugin leave it; it needs no node lock."""
+    gpus = FakeNode.of(name, "NVIDIA H100 80GB HBM3", DEVICE_MIB, device_count).gpus
     devices = [
         Device(gpu.uuid, REPLICAS, gpu.memory_mib, 100, gpu.name, index, index // 4, "hami-core")
         for index, gpu in enumerate(gpus)
     ]
-    annotations = {"hami.io/node-nvidia-register": encode_node_devices(devices)}
-    if is_identity:
-        annotations[keys.NODE_ALLOCATION] = keys.NODE_ALLOCATION_IDENTITY
+    annotations = {
+        "hami.io/node-nvidia-register": encode_node_devices(devices),
+        keys.NODE_ALLOCATION: keys.NODE_ALLOCATION_IDENTITY,
+    }
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(REPLICAS * device_count)}
     return {
         "apiVersion": "v1",
@@ -68,32 +70,23 @@ async def all_of(requests: Iterable[Awaitable[Any]]) -> None:
             group.create_task(worker())
 
 
-class LockPlugins:
+async def give_locks_back(client: Client) -> None:
     """
-    The device plugins of Nodes without identity, as far as others see them.
+    Do for ever what device plugins do on Nodes without identity, as far as others see it.
 
-    Each Pod that is bound gets its phase, and its Node the lock removed, at once: no kubelet takes its time in between.
+    Each Pod that is bound gets its phase, and its Node the lock removed: at once, no kubelet takes its time in between.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._mirror = Mirror(client, PODS, self._changed)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._seen: set[str] = set()
-
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        await self._mirror.run()
-
-    def _changed(self, _old: Object | None, pod: Object | None) -> None:
-        if pod is None or not pod["spec"].get("nodeName") or pod["metadata"]["uid"] in self._seen:
-            return
-        self._seen.add(pod["metadata"]["uid"])
-        task = asyncio.create_task(self._allocate(pod["metadata"]["name"], pod["spec"]["nodeName"]))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _allocate(self, pod: str, node: str) -> None:
+    async def allocate(pod: str, node: str) -> None:
         phase = {"metadata": {"annotations": {keys.BIND_PHASE: keys.BIND_PHASE_SUCCESS}}}
-        await self._client.patch(f"{PODS}/{pod}", phase)
-        await self._client.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {keys.NODE_LOCK: None}}})
+        await client.patch(f"{PODS}/{pod}", phase)
+        await client.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {keys.NODE_LOCK: None}}})
+
+    async with asyncio.TaskGroup() as group:
+
+        def changed(old: Object | None, pod: Object | None) -> None:
+            was_bound = old is not None and old["spec"].get("nodeName")
+            if pod is not None and pod["spec"].get("nodeName") and not was_bound:
+                group.create_task(allocate(pod["metadata"]["name"], pod["spec"]["nodeName"]))
+
+        await Mirror(client, PODS, changed).run()

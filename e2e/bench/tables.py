@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from bench.measurement import Load, Run
+from bench.room import RoomFound
 
 BEGIN = "<!-- measured: e2e/bench/scale.py writes what follows -->"
 END = "<!-- end of what was measured -->"
@@ -23,7 +24,7 @@ Runs = Sequence[Run]
 Figures = Callable[[Run], Mapping[str, float]]
 
 
-def page(runs: Runs) -> str:
+def page(runs: Runs, room: RoomFound) -> str:
     """Return all tables with their headings."""
     sections = []
     for load in Load:
@@ -33,6 +34,7 @@ def page(runs: Runs) -> str:
     sections += ["### Requests to the API server, each Pod", _matrix(created, lambda run: run.requests_per_pod, 2)]
     sections += ["### Processor time, ms each Pod", _matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
     sections += ["### Memory, MiB", _matrix(created, lambda run: run.memory_mib, 0)]
+    sections += ["### A Pod waits for another's room", _room(room)]
     return "\n\n".join([_circumstances(runs), *sections])
 
 
@@ -47,11 +49,17 @@ def replaced(text: str, tables: str) -> str:
 
 def _circumstances(runs: Runs) -> str:
     others = statistics.median(run.cpu_ms_per_pod["others"] * run.pods_per_second / 1000 for run in runs)
-    rounds = len(runs) // len({(run.case, run.load) for run in runs})
+    rounds = sum((run.case, run.load) == (runs[0].case, runs[0].load) for run in runs)
     return (
         f"{runs[0].pods} Pods a run, {rounds} rounds, {os.cpu_count()} processors, of which {others:.1f} went to "
         "processes that were no part of it. Medians of the rounds; the smallest and the largest rate in brackets."
     )
+
+
+def _room(room: RoomFound) -> str:
+    head = ["rounds", "asked too early", "woken", "ms until bound, p50 / p99 / max"]
+    times = " / ".join(f"{room.ms.get(part, 0):.0f}" for part in ("p50", "p99", "max"))
+    return _table(head, [[str(room.rounds), str(room.overlooked), str(room.woken), times]])
 
 
 def _by_case(runs: Runs) -> dict[str, Runs]:

@@ -1,0 +1,90 @@
+"""
+How soon a waiting Pod gets the room that another leaves, and whether kube-scheduler alone would have seen it.
+
+kube-scheduler asks the extender again within milliseconds of a Pod's end. It may ask before the extender's own watch
+has brought that end: then it refuses once more, and nobody asks again until the scheduler wakes the Pod. Owns the
+rounds that count this. Neighbours: `rig` runs the parts, `measurement` has the percentiles.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from bench.measurement import Case, percentiles
+from bench.rig import METRICS_PORT, READY_SECONDS, Rig
+from bench.simulation import DEVICE_MIB, PODS, a_pod
+from cluster import SCHEDULER_NAME, eventually
+from minicluster.client import Object
+
+NODE = "full"
+QUIET_SECONDS = 0.3
+"""Its refusal, written into its status, makes kube-scheduler ask about a Pod once more."""
+_REFUSED = re.compile(r'hami_scheduler_filter_seconds_count\{outcome="refused"\} ([0-9.e+]+)')
+_WHOLE = {"gpu": 1, "gpumem": DEVICE_MIB}
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFound:
+    """What became of the waiting Pods."""
+
+    rounds: int
+    overlooked: int
+    """Rounds in which kube-scheduler asked in vain after the other Pod's end."""
+    woken: int
+    """Rounds in which the scheduler woke the Pod."""
+    ms: Mapping[str, float]
+    """From the request that ended the other Pod to the Binding of the waiting one, by percentile."""
+
+
+async def find_room(rig: Rig, case: Case, rounds: int) -> RoomFound:
+    """Let one Pod after another have the only device of a Node, each from when the one before it is deleted."""
+    await rig.add_nodes([NODE], 1)
+    overlooked, woken = 0, 0
+    seconds = []
+    async with rig.extender(case):
+        with rig.kube_scheduler(case):
+            await rig.create([_pod(0)])
+            await rig.until_bound(_name(0))
+            for number in range(1, rounds + 1):
+                await rig.create([_pod(number)])
+                refused = await _waiting(rig, _name(number))
+                rig.audit.mark()
+                await rig.client.delete(f"{PODS}/{_name(number - 1)}", grace_seconds=0)
+                await rig.until_bound(_name(number))
+                overlooked += await _refusals() > refused
+                found = {(request.verb, request.name): request for request in rig.audit.read()}
+                ended, bound = found["delete pods", _name(number - 1)], found["create pods/binding", _name(number)]
+                woken += ("patch pods", _name(number)) in found
+                seconds.append(bound.answered - ended.received)
+    await rig.delete_pods()
+    return RoomFound(rounds, overlooked, woken, percentiles(seconds, 1000))
+
+
+async def _waiting(rig: Rig, name: str) -> float:
+    """Wait until the Pod *name* was refused and kube-scheduler is quiet; return how often any Pod was refused."""
+
+    async def is_refused() -> bool:
+        return "conditions" in (await rig.client.get(f"{PODS}/{name}"))["status"]
+
+    await eventually(is_refused, f"Pod {name} is refused", READY_SECONDS)
+    await asyncio.sleep(QUIET_SECONDS)
+    return await _refusals()
+
+
+async def _refusals() -> float:
+    """Return how many filters the scheduler has answered without a Node."""
+    url = f"http://127.0.0.1:{METRICS_PORT}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        found = _REFUSED.search(await answer.text())
+    return float(found[1]) if found else 0.0
+
+
+def _name(number: int) -> str:
+    return f"room-{number:03}"
+
+
+def _pod(number: int) -> Object:
+    return a_pod(_name(number), SCHEDULER_NAME, _WHOLE, NODE)
