@@ -20,9 +20,10 @@ pytestmark = pytest.mark.usefixtures("able_machine")
 
 
 def _machine(folder: Path) -> Machine:
-    group = f"hami-controlplane/test-{os.getpid()}"
     folder.mkdir(exist_ok=True)
-    return Machine(folder, Description("one", f"{group}/one", "", ("/usr/local/own",), (str(folder.parent),)))
+    return Machine(
+        folder, Description("one", f"hami-test-{os.getpid()}", "", ("/usr/local/own",), (str(folder.parent),))
+    )
 
 
 def _within(seconds: float, holds: Callable[[], bool]) -> bool:
@@ -158,7 +159,7 @@ def test_machine_ends_with_its_owner_unless_told_otherwise(tmp_path: Path, wish:
     with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(PACKAGES)}, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         owner.stdout.readline()
-        group = f"hami-controlplane/test-{owner.pid}/one"
+        group = f"hami-test-{owner.pid}"
         machine = Machine(folder, Description("one", group, ""))
         assert machine.pid is not None
         owner.send_signal(signal.SIGKILL)
@@ -178,9 +179,7 @@ def test_command_that_fails_says_what_it_said(machine: Machine) -> None:
 
 def test_machine_that_cannot_boot_says_why(tmp_path: Path) -> None:
     """The end of its log is in the message."""
-    machine = Machine(
-        tmp_path, Description("one", f"hami-controlplane/test-{os.getpid()}/one", "", visible=("/missing",))
-    )
+    machine = Machine(tmp_path, Description("one", f"hami-test-{os.getpid()}", "", visible=("/missing",)))
 
     with pytest.raises(MachineError, match=r"(?s)one did not boot.*'/missing'"):
         machine.start()
