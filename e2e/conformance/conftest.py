@@ -6,7 +6,6 @@ One cluster of the chosen kind for the whole run, one namespace for each test, a
 
 import asyncio
 import contextlib
-import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from conformance.objects import Api
-from conformance.page import RESULTS
+from conformance.page import record
 from conformance.peers import EmbeddedPeer, Peer, RealPeer
 from minicluster.client import ApiError
 
@@ -35,12 +34,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write what held to `build/conformance/<kind>.json`."""
+    """Keep what held, for the page."""
     if _version in session.config.stash:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        found = {"version": session.config.stash[_version], "held": _outcomes}
-        path = RESULTS / f"{session.config.getoption('--cluster')}.json"
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        record(session.config.getoption("--cluster"), session.config.stash[_version], _outcomes)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

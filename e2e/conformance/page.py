@@ -1,11 +1,12 @@
 """
 The page that tells which behaviours both clusters have.
 
-Owns the page's form, and what a behaviour is: the first sentence of a test's docstring. What held in a run is read,
-never decided here. Neighbour: `conftest` writes what held.
+Owns the page's form, and what a behaviour is: the first sentence of a test's docstring. What held in a run is kept
+here, never decided here. Neighbour: `conftest` runs the tests.
 """
 
 import ast
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,12 +42,22 @@ class IncompleteError(Exception):
 
 
 @dataclass(frozen=True)
+class Behaviour:
+    """One test: what it says, and a digest of what it does, by which a result of an earlier text is not believed."""
+
+    name: str
+    """`module::function`."""
+    sentence: str
+    digest: str
+
+
+@dataclass(frozen=True)
 class Section:
-    """One module of tests: its title and its behaviours, by function."""
+    """One module of tests."""
 
     module: str
     title: str
-    behaviours: dict[str, str]
+    behaviours: tuple[Behaviour, ...]
 
 
 def sections() -> list[Section]:
@@ -59,14 +70,17 @@ def sections() -> list[Section]:
 
 
 def _section(path: Path) -> Section:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return Section(path.stem, _first_sentence(tree).rstrip("."), dict(_behaviours(tree)))
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    return Section(path.stem, _first_sentence(tree).rstrip("."), tuple(_behaviours(path.stem, tree, text)))
 
 
-def _behaviours(tree: ast.Module) -> Iterator[tuple[str, str]]:
+def _behaviours(module: str, tree: ast.Module, text: str) -> Iterator[Behaviour]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield node.name, _first_sentence(node)
+            source = "".join(ast.get_source_segment(text, part) or "" for part in (*node.decorator_list, node))
+            digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+            yield Behaviour(f"{module}::{node.name}", _first_sentence(node), digest)
 
 
 def _first_sentence(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -77,17 +91,17 @@ def _first_sentence(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -
 
 def page(found: Mapping[str, Any]) -> str:
     """
-    Return the page for what was *found* by each kind of cluster: `{"version", "held": {"module::function": bool}}`.
+    Return the page for what was *found* by each kind of cluster: `{"version", "held": {name: digest}}`.
 
-    Raises: IncompleteError naming what was not seen to hold.
+    Raises: IncompleteError naming what was not seen to hold as it stands.
     """
     claimed = sections()
     lacking = [
-        f"{kind}: {section.module}::{name}"
+        f"{kind}: {behaviour.name}"
         for kind in KINDS
         for section in claimed
-        for name in section.behaviours
-        if not found[kind]["held"].get(f"{section.module}::{name}")
+        for behaviour in section.behaviours
+        if found[kind]["held"].get(behaviour.name) != behaviour.digest
     ]
     if lacking:
         raise IncompleteError("not seen to hold:\n" + "\n".join(lacking))
@@ -95,9 +109,27 @@ def page(found: Mapping[str, Any]) -> str:
     for section in claimed:
         lines += [f"## {section.title}", "", f"[{section.module}.py](../e2e/conformance/{section.module}.py)", ""]
         lines += [f"| behaviour | embedded | Kubernetes {found['real']['version']} |", "|---|---|---|"]
-        lines += [f"| {sentence.replace('|', chr(92) + '|')} | ✓ | ✓ |" for sentence in section.behaviours.values()]
+        lines += [f"| {cell(behaviour)} | ✓ | ✓ |" for behaviour in section.behaviours]
         lines.append("")
     return "\n".join(lines)
+
+
+def cell(behaviour: Behaviour) -> str:
+    """Return what a behaviour's row says."""
+    return behaviour.sentence.replace("|", "\\|")
+
+
+def record(kind: str, version: str, outcomes: Mapping[str, bool]) -> None:
+    """Add what a run found to what earlier runs of the same *version* did; *outcomes* are by behaviour."""
+    path = RESULTS / f"{kind}.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    held = found["held"] if found.get("version") == version else {}
+    for section in sections():
+        for behaviour in section.behaviours:
+            if behaviour.name in outcomes:
+                held[behaviour.name] = behaviour.digest if outcomes[behaviour.name] else ""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"version": version, "held": held}, indent=1) + "\n", encoding="utf-8")
 
 
 def results() -> dict[str, Any]:

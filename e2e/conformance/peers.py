@@ -129,7 +129,7 @@ async def _registered(kubeconfig: Path) -> None:
 
 
 class RealPeer(Peer):
-    """etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and containerd."""
+    """etcd, kube-apiserver, kube-controller-manager, kubelet and containerd."""
 
     name = "real"
 
@@ -154,8 +154,8 @@ class RealPeer(Peer):
         self.device_plugins = node.path("/var/lib/kubelet/device-plugins")
         self.pod_resources = node.path("/var/lib/kubelet/pod-resources")
         self.cdi = node.path("/var/run/cdi")
-        machines = {machine: pid for machine, part, pid, _ in self._plane.status() if part == "machine"}
-        self._control_pid = machines["control"]
+        # Tests that need a scheduler start their own; others' Pods are to stay as they are made.
+        self._plane.control.kill_service("kube-scheduler")
 
     def down(self) -> None:
         """End all of it."""
@@ -164,7 +164,7 @@ class RealPeer(Peer):
     def listen(self) -> socket.socket:
         """Return a socket of the API server's network namespace, which a thread enters to make it."""
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_listen_beside, self._control_pid).result()
+            return thread.submit(_listen_beside, self._plane.control.pid).result()
 
     async def forget_changes(self) -> None:
         """Nothing is to be done: what was before the API server started, it never kept."""
