@@ -71,6 +71,7 @@ class ControlPlane:
         self._driver = driver
         self._outlives_us = outlives_us
         self._nodes: dict[str, Node] = {}
+        self._archives_loaded: list[Path] = []
         self._record: Record
         self._binaries: Path
 
@@ -176,11 +177,11 @@ class ControlPlane:
         for machine in self._machines():
             machine.serve_again()
 
-    def load_image(self, archive: Path, node: str | None = None) -> None:
-        """Import an OCI archive into *node*, or all, unless its images are there already."""
-        nodes = self._nodes.values() if node is None else [self._nodes[node]]
+    def load_image(self, archive: Path) -> None:
+        """Import an OCI archive into every node, and into those this object adds later, where they lack its images."""
+        self._archives_loaded.append(archive)
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda each: each.load(archive), nodes))
+            list(pool.map(lambda node: node.load(archive), self._nodes.values()))
 
     # --- tools -------------------------------------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ class ControlPlane:
         """Start all of a node whose cluster is up, and wait until it says it is Ready, now and not before."""
         began = datetime.datetime.now(datetime.UTC)
         self._start_runtime(node)
-        for archive in self._archives():
+        for archive in [*self._archives(), *self._archives_loaded]:
             node.load(archive)
         self._start_kubelet(node)
         self._until_ready(node, began)

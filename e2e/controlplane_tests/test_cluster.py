@@ -240,10 +240,9 @@ def test_power_cut_of_a_node(server: ControlPlane) -> None:
     _until(runs_again, "the server runs again")
 
 
-def test_node_comes_and_goes(server: ControlPlane, probe_image: Path) -> None:
-    """A third node reaches Pods of the others; without it the others stay."""
+def test_node_comes_and_goes(server: ControlPlane) -> None:
+    """A third node has the others' images and reaches their Pods; without it the others stay."""
     server.add_node(FakeNode.of("node-c", "Tesla T4", 16384, 1))
-    server.load_image(probe_image, "node-c")
     address = _pod(server, "server")["status"]["podIP"]
     _create(server, "visitor", "node-c", "ask", f"{address}:8080")
     assert ["server"] == _output(server, "visitor")
