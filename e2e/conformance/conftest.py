@@ -28,8 +28,8 @@ _version = pytest.StashKey[str]()
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note whether a test's body, and all around it, passed."""
-    module, _, case = report.nodeid.rpartition("/")[2].partition("::")
-    behaviour = f"{module.removesuffix('.py')}::{case.partition('[')[0]}"
+    module, _, case = report.nodeid.partition("::")
+    behaviour = f"{Path(module).stem}::{case.partition('[')[0]}"
     _outcomes[behaviour] = _outcomes.get(behaviour, True) and report.passed
 
 

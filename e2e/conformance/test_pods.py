@@ -286,11 +286,11 @@ async def test_priority_and_runtime_classes(api: Api, cleanup: list[str]) -> Non
     pod = await api.create_pod("a", priorityClassName=high)
     critical = await api.create_pod("b", priorityClassName="system-node-critical")
     unknown = await refusal_of(api.create_pod("c", priorityClassName="nope"))
-    no_class = await refusal_of(api.create_pod("d", runtimeClassName="nvidia"))
+    no_class = await refusal_of(api.create_pod("d", runtimeClassName="none"))
 
     assert (1000, 2000001000) == (pod["spec"]["priority"], critical["spec"]["priority"])
     assert (403, "Forbidden", 'pods "c" is forbidden: no PriorityClass with name nope was found') == unknown
-    text = 'pods "d" is forbidden: pod rejected: RuntimeClass "nvidia" not found'
+    text = 'pods "d" is forbidden: pod rejected: RuntimeClass "none" not found'
     assert (403, "Forbidden", text) == no_class
 
 
