@@ -17,6 +17,7 @@ from pathlib import Path
 from cluster import ROOT, Cluster, Requests, Settings, eventually
 from controlplane.build import DEFAULT_KUBERNETES
 from controlplane.cluster import ControlPlane
+from controlplane.machine import MachineError
 from hardware import TWO_NODES, FakeNode
 from minicluster.client import ApiError, Client, Object
 from processes import environment
@@ -95,9 +96,17 @@ class RealCluster(Cluster):
         finally:
             await other.api.close()
             for node in nodes:
-                await asyncio.to_thread(self.control_plane.remove_node, node.name)
+                await self._remove_node(node.name)
             await self._cordon(False)
             await self.deploy()
+
+    async def _remove_node(self, name: str) -> None:
+        """Take a Node away, and with it the Pods that the garbage collector would leave on it for a minute."""
+        await asyncio.to_thread(self.control_plane.remove_node, name)
+        pods, _ = await self.api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+        for pod in pods:
+            meta = pod["metadata"]
+            await self.api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", 0)
 
     async def _cordon(self, is_cordoned: bool) -> None:
         for node in self.nodes:
@@ -168,7 +177,10 @@ class RealCluster(Cluster):
 
     def _pid(self, pod: Object, status: Object) -> int:
         node = self.control_plane.node(pod["spec"]["nodeName"])
-        return node.container_pid(status["containerID"])
+        try:
+            return node.container_pid(status["containerID"])
+        except MachineError as error:
+            raise ProcessLookupError(str(error)) from error
 
     # --- what tests ask --------------------------------------------------------------------------------------------
 

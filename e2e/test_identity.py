@@ -103,15 +103,14 @@ async def test_stale_spec_of_the_same_replica_ids_is_never_used(cluster: Cluster
 
 async def test_container_restarted_by_the_kubelet_has_the_same_share(cluster: Cluster) -> None:
     """PreStartContainer is called again with the same IDs, and finds the same owner."""
-    await cluster.create(
-        a_pod("p", annotations=A100, command=("gpu-hold", "--mib", "50", "--seconds", "0.3"), gpu=1, gpumem=900)
-    )
+    once = "test -e /state/ran || { touch /state/ran; exit 1; }; exec gpu-hold --mib 50"
+    container = a_container(command=("sh", "-c", once), gpu=1, gpumem=900)
+    container["volumeMounts"] = [{"name": "state", "mountPath": "/state"}]
+    volumes = {"volumes": [{"name": "state", "emptyDir": {}}]}
+    await cluster.create(a_pod("p", annotations=A100, containers=[container], spec=volumes))
 
-    async def restarted() -> Object | None:
-        pod = await cluster.pod("p")
-        [status] = pod["status"].get("containerStatuses", [{"restartCount": 0, "state": {}}])
-        return pod if status["restartCount"] >= 1 and "running" in status["state"] else None
+    await cluster.log_line("allocated", "p")
 
-    pod = await eventually(restarted, "p was restarted")
-    assert pod is not None
+    pod = await cluster.pod_in_phase("p", "Running")
+    assert 1 == pod["status"]["containerStatuses"][0]["restartCount"]
     assert "900m" == limit_of(cluster, pod)
