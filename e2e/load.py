@@ -16,7 +16,9 @@ RUN_SECONDS = 60.0
 """How long a Pod may take until it runs while services are exchanged."""
 
 
-async def kept_running(cluster: Cluster, name: str, timeout_seconds: float = 30.0) -> None:
+async def kept_running(
+    cluster: Cluster, name: str, timeout_seconds: float = 30.0, annotations: dict[str, str] | None = None
+) -> None:
     """
     Do what a controller does: create the Pod, and replace it if its kubelet refused it, until it runs.
 
@@ -30,7 +32,7 @@ async def kept_running(cluster: Cluster, name: str, timeout_seconds: float = 30.
             pod = await cluster.pod(name)
         except ApiError as error:
             if error.status == 404:
-                await cluster.create(a_pod(name, gpu=1, gpumem=1500, gpucores=10))
+                await cluster.create(a_pod(name, annotations=annotations, gpu=1, gpumem=1500, gpucores=10))
             return False
         if pod["status"]["phase"] == "Failed":
             assert pod["status"].get("reason") == "UnexpectedAdmissionError", pod["status"]
