@@ -4,6 +4,7 @@ One cluster for the whole run, embedded or real, one namespace for each test, an
 
 import inspect
 import itertools
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -21,7 +22,8 @@ from invariants import check
 if TYPE_CHECKING:
     from real import RealCluster
 
-_numbers = itertools.count(1)
+_namespaces = (f"test-{os.getpid()}-{number}" for number in itertools.count(1))
+"""Names that no earlier run on a cluster that was kept has used."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,7 +77,7 @@ async def shared_cluster(real_cluster: "RealCluster | None") -> AsyncIterator[Cl
 @pytest_asyncio.fixture(loop_scope="session")
 async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
     """The shared cluster; afterwards every service runs, the invariants hold, and no Pod of the test is left."""
-    await shared_cluster.use_namespace(f"test-{next(_numbers)}")
+    await shared_cluster.use_namespace(next(_namespaces))
     yield shared_cluster
     await shared_cluster.heal()
     try:
@@ -91,7 +93,7 @@ def cluster_of(real_cluster: "RealCluster | None") -> ClusterOf:
 
     def made(nodes: tuple[FakeNode, ...], settings: Settings) -> AbstractAsyncContextManager[Cluster]:
         if real_cluster:
-            return real_cluster.reshaped(nodes, settings, f"test-{next(_numbers)}")
+            return real_cluster.reshaped(nodes, settings, next(_namespaces))
         return embedded.running(short_folder(), nodes, settings)
 
     return made
