@@ -7,11 +7,8 @@ Neighbours: `processes` starts and ends, `minicluster` is the Kubernetes.
 
 import asyncio
 import base64
-import contextlib
-import itertools
 import os
 import shutil
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,23 +22,12 @@ from cluster import ROOT, SCHEDULER_NAME, Cluster, NotInTimeError, Requests, Set
 from hardware import TWO_NODES, FakeNode
 from minicluster.client import Client, Object
 from minicluster.kubelet.containers import kill_all
-from processes import Process, Supervisor, environment, stop_leftovers
+from processes import Process, Supervisor, environment, free_port, stop_leftovers
 
 BIN = Path(sys.executable).parent
 NATIVE = ROOT / "build/native"
 DEVICE_CONFIG = ROOT / "e2e/device-config.yaml"
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
-
-_ports = itertools.count(20_000 + os.getpid() % 10_000)
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
-    while True:
-        port = next(_ports)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class EmbeddedCluster(Cluster):

@@ -8,19 +8,22 @@ the processes are.
 
 import ctypes
 import fcntl
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from minicluster.kubelet.shim import start_ticks
 
 TERMINATE_SECONDS = 10.0
+_ports = itertools.count(20_000 + os.getpid() % 10_000)
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -49,6 +52,15 @@ def claimed(folder: Path) -> Iterator[None]:
                 return
         finally:
             os.close(handle)
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
+    while True:
+        port = next(_ports)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _open_own(folder: Path) -> int:

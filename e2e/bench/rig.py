@@ -45,7 +45,8 @@ class Control:
     kubeconfig: Path
     audit_log: Path
     programs: Path
-    """A folder with `kube-scheduler` and `kwok`."""
+    """A folder with `kube-scheduler`."""
+    kwok: Path
     pids: Mapping[str, int]
     """Its processes, by name."""
 
@@ -70,7 +71,7 @@ class Rig:
         async with Client.from_kubeconfig(control.kubeconfig, "load") as client:
             rig = cls(control, client, chart, folder)
             try:
-                rig._start("kwok", control.programs / "kwok", rig._kubeconfig, *KWOK)
+                rig._start("kwok", control.kwok, rig._kubeconfig, *KWOK)
                 for name in (NAMESPACE, chart.namespace):
                     await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
                 account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"

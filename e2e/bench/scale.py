@@ -103,7 +103,8 @@ def _entered(control: ControlPlane) -> Control:
     inside = Authority(control.folder / "pki").kubeconfig("admin", parts.INSIDE, control.folder / "inside.kubeconfig")
     pids = {part: pid for name, part, pid, _ in control.status() if name == CONTROL and part != "machine" and pid}
     pids["default kube-scheduler"] = pids.pop("kube-scheduler")
-    return Control(inside, control.audit_log, build.binaries(), pids)
+    kwok = build.made(build.KWOK, _progress) / "kwok"
+    return Control(inside, control.audit_log, build.binaries(), kwok, pids)
 
 
 def _progress(text: str) -> None:

@@ -23,8 +23,8 @@ KUBERNETES = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4"}
 
 DEFAULT_KUBERNETES = "1.34"
 CONTAINERD = "v2.1.8"
-HELM = "v3.19.5"
-KWOK = "v0.7.0"
+HELM_VERSION = "v3.19.5"
+KWOK_VERSION = "v0.7.0"
 KUBERNETES_PARTS = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"),
 )
@@ -63,7 +63,7 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] =
 
     Raises: BuildError, also for a minor that is not in `KUBERNETES`.
     """
-    products = [_kubernetes(kubernetes), _CONTAINERD, PROGRAMS, _HELM, _KWOK]
+    products = [_kubernetes(kubernetes), _CONTAINERD, PROGRAMS, HELM]
     programs: dict[str, Path] = {}
     key = hashlib.sha256()
     for product in products:
@@ -76,11 +76,6 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] =
         programs |= {part: Path(assets) / part for part in FROM_ASSETS}
         key.update(assets.encode())
     return _linked(cache() / f"bin-{kubernetes}-{key.hexdigest()[:12]}", programs)
-
-
-def helm(step: Callable[[str], None] = lambda _: None) -> Path:
-    """Return a folder with Helm alone, built if need be. Raises: BuildError."""
-    return made(_HELM, step)
 
 
 def made(product: Product, step: Callable[[str], None]) -> Path:
@@ -140,16 +135,17 @@ PROGRAMS = Product(
     SOURCES / "programs",
     "some seconds",
 )
-_HELM = Product(
+HELM = Product(
     "helm",
-    ("install", "-v", "-trimpath", "-ldflags=-s -w", f"helm.sh/helm/v3/cmd/helm@{HELM}"),
+    ("install", "-v", "-trimpath", "-ldflags=-s -w", f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"),
     environment={"GOBIN": "{out}"},
 )
-_KWOK = Product(
+KWOK = Product(
     "kwok",
-    ("install", "-v", "-trimpath", "-ldflags=-s -w", f"sigs.k8s.io/kwok/cmd/kwok@{KWOK}"),
+    ("install", "-v", "-trimpath", "-ldflags=-s -w", f"sigs.k8s.io/kwok/cmd/kwok@{KWOK_VERSION}"),
     environment={"GOBIN": "{out}"},
 )
+"""Plays Nodes by the hundred; no cluster needs it."""
 
 
 def _key(product: Product) -> str:

@@ -12,7 +12,6 @@ import datetime
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from controlplane.pki import Authority
 from controlplane.record import Record
 from hardware import FakeNode
 from minicluster.client import ApiError
-from processes import claimed
+from processes import claimed, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRIVER = ROOT / "build/native/fake_driver"
@@ -85,7 +84,7 @@ class ControlPlane:
         """
         self._find_programs(step)
         with claimed(self.folder):
-            record = Record.read(self.folder) or Record(self.kubernetes, str(self._binaries), _free_port())
+            record = Record.read(self.folder) or Record(self.kubernetes, str(self._binaries), free_port())
             foreign = sorted(set(record.nodes) - {node.name for node in nodes})
             if record.programs != str(self._binaries) or foreign:
                 has = f"nodes {', '.join(record.nodes)} of Kubernetes {record.kubernetes}, programs {record.programs}"
@@ -378,10 +377,3 @@ class ControlPlane:
             for part, pid in machine.services().items()
             if pid is None
         )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

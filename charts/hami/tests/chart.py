@@ -38,7 +38,7 @@ def helm() -> Path | None:
         return Path(found)
     if shutil.which("go") is None:
         return None
-    return build.helm() / "helm"
+    return build.made(build.HELM, print) / "helm"
 
 
 needs_helm = pytest.mark.skipif(helm() is None, reason="neither Helm nor Go, which builds it, is in PATH")
