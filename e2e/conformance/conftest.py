@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,6 @@ from conformance.objects import Api
 from conformance.page import record
 from conformance.peers import EmbeddedPeer, Peer, RealPeer
 from minicluster.client import ApiError
-
-KINDS: dict[str, Callable[[Path], Peer]] = {"embedded": EmbeddedPeer, "real": RealPeer}
 
 _outcomes: dict[str, bool] = {}
 """Whether a behaviour held, in all its cases, by module and function."""
@@ -36,7 +34,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep what held, for the page."""
     if _version in session.config.stash:
-        record(session.config.getoption("--cluster"), session.config.stash[_version], _outcomes)
+        record(session.config.stash[_version], _outcomes)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -44,7 +42,8 @@ async def peer(pytestconfig: pytest.Config) -> AsyncIterator[Peer]:
     """The cluster that is tested."""
     # A short path, because a Unix socket's path may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="hami-conformance-"))
-    peer = KINDS[pytestconfig.getoption("--cluster")](folder)
+    is_real = pytestconfig.getoption("--cluster") == "real"
+    peer = RealPeer(folder, pytestconfig.getoption("--kubernetes")) if is_real else EmbeddedPeer(folder)
     try:
         await asyncio.to_thread(peer.up)
         pytestconfig.stash[_version] = peer.version

@@ -8,15 +8,18 @@ here, never decided here. Neighbour: `conftest` runs the tests.
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from controlplane.build import DEFAULT_KUBERNETES, KUBERNETES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/conformance.md"
 RESULTS = ROOT / "build/conformance"
-KINDS = ("embedded", "real")
+EMBEDDED = "embedded"
+REQUIRED = (EMBEDDED, KUBERNETES[DEFAULT_KUBERNETES])
+"""The clusters without which there is no page: those that every change is tested on."""
 MODULES = (
     *("test_objects", "test_patches", "test_watches", "test_pods", "test_admission", "test_kubectl"),
     *("test_scheduler", "test_kubelet", "test_devices", "test_cdi", "test_restarts"),
@@ -32,7 +35,7 @@ is tested on the one may be believed of the other. What the embedded cluster lea
 This page is written by a command, from what the two runs found:
 
     pytest e2e/conformance --cluster embedded
-    pytest e2e/conformance --cluster real
+    pytest e2e/conformance --cluster real    # and again for each --kubernetes
     PYTHONPATH=e2e python -m conformance
 """
 
@@ -89,29 +92,34 @@ def _first_sentence(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -
     return sentence + stop.strip()
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(held: Mapping[str, Mapping[str, str]]) -> str:
     """
-    Return the page for what was *found* by each kind of cluster: `{"version", "held": {name: digest}}`.
+    Return the page for what *held*: by cluster, the digest of each behaviour that was seen.
 
     Raises: IncompleteError naming what was not seen to hold as it stands.
     """
     claimed = sections()
     lacking = [
-        f"{kind}: {behaviour.name}"
-        for kind in KINDS
+        f"{cluster}: {behaviour.name}"
+        for cluster, seen in held.items()
         for section in claimed
         for behaviour in section.behaviours
-        if found[kind]["held"].get(behaviour.name) != behaviour.digest
+        if seen.get(behaviour.name) != behaviour.digest
     ]
     if lacking:
         raise IncompleteError("not seen to hold:\n" + "\n".join(lacking))
+    titles = [cluster if cluster == EMBEDDED else f"Kubernetes {cluster}" for cluster in held]
     lines = [HEAD]
     for section in claimed:
         lines += [f"## {section.title}", "", f"[{section.module}.py](../e2e/conformance/{section.module}.py)", ""]
-        lines += [f"| behaviour | embedded | Kubernetes {found['real']['version']} |", "|---|---|---|"]
-        lines += [f"| {cell(behaviour)} | ✓ | ✓ |" for behaviour in section.behaviours]
+        lines += [_row(["behaviour", *titles]), "|---" * (1 + len(titles)) + "|"]
+        lines += [_row([cell(behaviour), *["✓"] * len(titles)]) for behaviour in section.behaviours]
         lines.append("")
     return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def cell(behaviour: Behaviour) -> str:
@@ -119,25 +127,22 @@ def cell(behaviour: Behaviour) -> str:
     return behaviour.sentence.replace("|", "\\|")
 
 
-def record(kind: str, version: str, outcomes: Mapping[str, bool]) -> None:
-    """Add what a run found to what earlier runs of the same *version* did; *outcomes* are by behaviour."""
-    path = RESULTS / f"{kind}.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    held = found["held"] if found.get("version") == version else {}
+def record(cluster: str, outcomes: Mapping[str, bool]) -> None:
+    """Add what a run found to what earlier runs on the same *cluster* did; *outcomes* are by behaviour."""
+    path = RESULTS / f"{cluster}.json"
+    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for section in sections():
         for behaviour in section.behaviours:
             if behaviour.name in outcomes:
                 held[behaviour.name] = behaviour.digest if outcomes[behaviour.name] else ""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"version": version, "held": held}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
 
 
-def results() -> dict[str, Any]:
-    """Return what the last runs found. Raises: IncompleteError naming the command of a run that is missing."""
-    found = {}
-    for kind in KINDS:
-        path = RESULTS / f"{kind}.json"
-        if not path.exists():
-            raise IncompleteError(f"{path.relative_to(ROOT)} is missing: run pytest e2e/conformance --cluster {kind}")
-        found[kind] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+def results() -> dict[str, dict[str, str]]:
+    """Return what held on each cluster there was a run on. Raises: IncompleteError naming a run that is missing."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    missing = [cluster for cluster in REQUIRED if cluster not in found]
+    if missing:
+        raise IncompleteError(f"{RESULTS.relative_to(ROOT)} has no run on {' nor on '.join(missing)}")
+    return {EMBEDDED: found.pop(EMBEDDED), **found}

@@ -133,15 +133,16 @@ class RealPeer(Peer):
 
     name = "real"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kubernetes: str | None = None) -> None:
         # What it takes to run a real cluster concerns only those who want one.
-        from controlplane.build import KUBERNETES, binaries
+        from controlplane.build import DEFAULT_KUBERNETES, KUBERNETES, binaries
         from controlplane.cluster import ControlPlane
 
         self.shared = folder / "plane"
-        self._plane = ControlPlane(self.shared)
-        programs = binaries(self._plane.kubernetes)
-        self.version = KUBERNETES[self._plane.kubernetes]
+        minor = kubernetes or DEFAULT_KUBERNETES
+        self._plane = ControlPlane(self.shared, minor)
+        programs = binaries(minor)
+        self.version = KUBERNETES[minor]
         self.kubeconfig = self._plane.kubeconfig
         self.kubectl = [str(programs / "kubectl")]
         self.scheduler = [str(programs / "kube-scheduler"), "--secure-port=0"]
