@@ -5,7 +5,6 @@ The API client against a real HTTP server: what travels, what comes back, and ho
 import asyncio
 import base64
 import datetime
-import ipaddress
 import os
 import ssl
 import stat
@@ -20,14 +19,12 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from kubernetes.aio.config import incluster_config
 
 from hamicommon.runtime import kube as kube_module
 from hamicommon.runtime.kube import Conflict, Gone, Kube, KubeConfigError, KubeError, NotFound, Unreachable, event
+
+from .identities import an_identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -475,28 +472,3 @@ def test_an_event_about_a_node_lives_in_the_default_namespace() -> None:
 
     assert "default" == made["metadata"]["namespace"]
     assert "namespace" not in made["involvedObject"]
-
-
-def an_identity(name: str) -> tuple[bytes, bytes]:
-    """Return the PEM key and self-signed certificate of *name*."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    # OpenSSL finds an authority by its name, so no two may have the same.
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(x509.random_serial_number()))])
-    alternative: x509.GeneralName = x509.DNSName(name)
-    if name[0].isdigit():
-        alternative = x509.IPAddress(ipaddress.ip_address(name))
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return pem, certificate.public_bytes(serialization.Encoding.PEM)

@@ -3,20 +3,17 @@ What a server shows in handshakes, over real sockets: nothing at first, then wha
 """
 
 import asyncio
-import datetime
 import ssl
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
 
 from hamicommon.runtime.http import application, serve
 from hamicommon.runtime.tls import Certificate, FileCertificate, TlsError
+
+from .identities import an_identity
 
 
 class Files(NamedTuple):
@@ -28,23 +25,10 @@ class Files(NamedTuple):
 
 def write_pair(files: Files, name: str) -> bytes:
     """Write a new certificate for *name* with its key and return the certificate in DER."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    Path(files.key_file).write_bytes(pem)
-    Path(files.cert_file).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return certificate.public_bytes(serialization.Encoding.DER)
+    key, certificate = an_identity(name)
+    Path(files.key_file).write_bytes(key)
+    Path(files.cert_file).write_bytes(certificate)
+    return ssl.PEM_cert_to_DER_cert(certificate.decode())
 
 
 async def certificate_shown(port: int, server_name: str | None) -> bytes | None:
