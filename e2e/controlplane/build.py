@@ -2,7 +2,8 @@
 The programs of the cluster, built once from the Go module proxy and kept.
 
 Owns the cache `${XDG_CACHE_HOME:-~/.cache}/hami-e2e`: a folder for each product, named by a hash of all that it is
-built from, complete or not there. Needs Go and, the first time, the network. Must never run what it builds.
+built from, complete or not there. What no run has used for KEPT_DAYS goes with the next build. Needs Go and, the first
+time, the network. Must never run what it builds.
 """
 
 import fcntl
@@ -32,6 +33,7 @@ FROM_ASSETS = ("etcd", "kube-apiserver", "kubectl")
 """What is taken from the folder KUBEBUILDER_ASSETS, where that is set."""
 
 PROGRESS_SECONDS = 20.0
+KEPT_DAYS = 30
 
 
 class BuildError(Exception):
@@ -81,12 +83,12 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] =
 def made(product: Product, step: Callable[[str], None]) -> Path:
     """Return the folder of what *product* makes; one run at a time builds, others wait for it. Raises: BuildError."""
     place = cache() / f"{product.name}-{_key(product)}"
-    if place.exists():
-        return place
-    cache().mkdir(parents=True, exist_ok=True)
-    with _building(step):
-        if not place.exists():
-            _build(product, place, step)
+    if not place.exists():
+        cache().mkdir(parents=True, exist_ok=True)
+        with _building(step):
+            if not place.exists():
+                _build(product, place, step)
+    os.utime(place)
     return place
 
 
@@ -159,7 +161,7 @@ def _key(product: Product) -> str:
 
 @contextmanager
 def _building(step: Callable[[str], None]) -> Iterator[None]:
-    """Be the only one that builds, for the length of a block, and clear away what one that was killed left."""
+    """Be the only one that builds, for the length of a block, and clear away what was left or is of no use any more."""
     with (cache() / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +170,19 @@ def _building(step: Callable[[str], None]) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX)
         for draft in cache().glob("draft-*"):
             shutil.rmtree(draft, ignore_errors=True)
+        _remove_unused()
         yield
+
+
+def _remove_unused() -> None:
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for path in cache().iterdir():
+        if path.stat().st_mtime > oldest:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def _build(product: Product, place: Path, step: Callable[[str], None]) -> None:
@@ -237,4 +251,5 @@ def _linked(place: Path, programs: Mapping[str, Path]) -> Path:
             draft.rename(place)
         except OSError:
             shutil.rmtree(draft)  # another run was first
+    os.utime(place)
     return place

@@ -134,6 +134,17 @@ def test_build_that_was_killed_is_cleared_away(bench: Bench, tmp_path: Path) -> 
     assert [] == list(build.cache().glob("draft-*"))
 
 
+def test_what_no_run_uses_any_more_goes_with_the_next_build(bench: Bench) -> None:
+    """A folder of programs weighs 200 MB, and every change of a version makes one more."""
+    unused, used = (_folder(build.cache() / name) for name in ("thing-unused", "thing-used"))
+    long_ago = time.time() - (build.KEPT_DAYS + 1) * 24 * 3600
+    os.utime(unused, (long_ago, long_ago))
+
+    bench.make()
+
+    assert (False, True) == (unused.exists(), used.exists())
+
+
 def test_machine_without_go_is_told_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by a traceback."""
     monkeypatch.setenv("PATH", "/nonexistent")
