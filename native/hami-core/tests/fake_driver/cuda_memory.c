@@ -487,7 +487,7 @@ EXTRA(cuMemGetAllocationGranularity, size_t *granularity, const CUmemAllocationP
     return CUDA_SUCCESS;
 }
 
-EXTRA(cuMemSetAccess, CUdeviceptr pointer, size_t bytes, const void *access, size_t count)
+API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
     (void)bytes;
     return pointer && access && count ? fake_check() : CUDA_ERROR_INVALID_VALUE;
