@@ -102,15 +102,15 @@ static void parse_by_device(const char *variable, uint64_t *values, uint64_t fal
     }
 }
 
-static void parse_bytes_by_device(const char *variable, uint64_t *values, uint64_t fallback)
+static void parse_bytes_by_device(const char *variable, hami_option_bytes_by_device *values, uint64_t fallback)
 {
-    parse_by_device(variable, values, fallback, HAMI_REFUSE_ALL_BYTES, parse_bytes,
+    parse_by_device(variable, *values, fallback, HAMI_REFUSE_ALL_BYTES, parse_bytes,
                     "an integer with an optional suffix k, m or g", "nothing can be allocated");
 }
 
-static void parse_percent_by_device(const char *variable, uint64_t *values, uint64_t fallback)
+static void parse_percent_by_device(const char *variable, hami_option_percent_by_device *values, uint64_t fallback)
 {
-    parse_by_device(variable, values, fallback, HAMI_REFUSE_ALL_PERCENT, parse_percent, "an integer percentage",
+    parse_by_device(variable, *values, fallback, HAMI_REFUSE_ALL_PERCENT, parse_percent, "an integer percentage",
                     "the limit is 1 percent");
 }
 
@@ -132,8 +132,8 @@ static void parse_number(const char *variable, int *value, int fallback)
         return;
     errno = 0;
     number = strtol(text, &end, 10);
-    if (errno || end == text || *end || number < INT_MIN || number > INT_MAX)
-        complain(variable, text, "an integer", "the default holds");
+    if (errno || end == text || *end || number < 0 || number > INT_MAX)
+        complain(variable, text, "an integer of 0 or more", "the default holds");
     else
         *value = (int)number;
 }
@@ -153,15 +153,31 @@ static void parse_flag(const char *variable, bool *value, bool fallback)
         complain(variable, text, "true or false", "the default holds");
 }
 
+static void parse_policy(const char *variable, hami_option_policy *value, hami_option_policy fallback)
+{
+    const char *text = setting(variable);
+
+    *value = fallback;
+    if (!text || !strcasecmp(text, "default"))
+        return;
+    if (!strcasecmp(text, "force"))
+        *value = HAMI_POLICY_FORCE;
+    else if (!strcasecmp(text, "disable"))
+        *value = HAMI_POLICY_DISABLE;
+    else
+        complain(variable, text, "default, force or disable", "the default holds");
+}
+
+static void parse_ignored(const char *variable, hami_option_ignored *value, int fallback)
+{
+    (void)variable;
+    (void)value;
+    (void)fallback;
+}
+
 void hami_options_parse(struct hami_options *options)
 {
-#define OPTION(kind, variable, field, fallback, ...) parse_##kind(#variable, HAMI_OPTION_TARGET(kind, field), fallback);
-#define HAMI_OPTION_TARGET(kind, field) HAMI_OPTION_TARGET_##kind(options->field)
-#define HAMI_OPTION_TARGET_bytes_by_device(field) field
-#define HAMI_OPTION_TARGET_percent_by_device(field) field
-#define HAMI_OPTION_TARGET_text(field) &(field)
-#define HAMI_OPTION_TARGET_number(field) &(field)
-#define HAMI_OPTION_TARGET_flag(field) &(field)
+#define OPTION(kind, variable, field, fallback, ...) parse_##kind(#variable, &options->field, fallback);
 #include "options.def"
 #undef OPTION
 }

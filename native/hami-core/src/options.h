@@ -20,6 +20,11 @@ typedef uint64_t hami_option_percent_by_device[HAMI_DEVICES_MAX];
 typedef const char *hami_option_text;
 typedef int hami_option_number;
 typedef bool hami_option_flag;
+typedef enum { HAMI_POLICY_DEFAULT, HAMI_POLICY_FORCE, HAMI_POLICY_DISABLE } hami_option_policy;
+
+/* A variable that peers set and this library needs not: known, so that it stands in the table, and never read. */
+typedef struct {
+} hami_option_ignored;
 
 struct hami_options {
 #define OPTION(kind, variable, field, ...) hami_option_##kind field;

@@ -89,6 +89,33 @@ static void the_rest_falls_back_to_its_default(void)
     CHECK(strcmp(options.region_path, "/tmp/cudevshr.cache") == 0);
 }
 
+static void policies_are_three(void)
+{
+    static const struct {
+        const char *text;
+        hami_option_policy policy;
+    } cases[] = {{"force", HAMI_POLICY_FORCE},     {"FORCE", HAMI_POLICY_FORCE},     {"Disable", HAMI_POLICY_DISABLE},
+                 {"default", HAMI_POLICY_DEFAULT}, {"always", HAMI_POLICY_DEFAULT}, {"", HAMI_POLICY_DEFAULT}};
+    struct hami_options options;
+
+    for (size_t index = 0; index < sizeof(cases) / sizeof(cases[0]); index++) {
+        setenv("GPU_CORE_UTILIZATION_POLICY", cases[index].text, 1);
+        hami_options_parse(&options);
+        CHECK_EQUAL(cases[index].policy, options.utilization_policy);
+    }
+    unsetenv("GPU_CORE_UTILIZATION_POLICY");
+}
+
+static void negative_numbers_are_refused(void)
+{
+    struct hami_options options;
+
+    setenv("RECORD_KERNEL_INTERVAL", "-5", 1);
+    hami_options_parse(&options);
+    unsetenv("RECORD_KERNEL_INTERVAL");
+    CHECK_EQUAL(1, options.kernel_interval_seconds);
+}
+
 int main(void)
 {
     units_are_powers_of_1024();
@@ -96,5 +123,7 @@ int main(void)
     a_bad_limit_refuses_everything();
     an_indexed_variable_is_for_one_device();
     the_rest_falls_back_to_its_default();
+    policies_are_three();
+    negative_numbers_are_refused();
     return check_failures();
 }
