@@ -1,32 +1,33 @@
 """
 Build the images of the services and of the tests' workloads into `build/images`; needs no engine and no registry.
 
-    tools/images.py [--tag TAG] [--source CHECKOUT | --commit COMMIT] [--output FOLDER] [NAME...]
+    tools/images.py [--tag TAG] [--source CHECKOUT | --commit COMMIT] [--output FOLDER] [--rebuild] [NAME...]
 
-What has not changed since its archive was written is not built again. Owns the list of images, their order and what is
-told of them; a Dockerfile says what is in one. Needs root to build, for buildah's storage and Debian's packages.
+What was built of the same files before, in any checkout and under any tag, is not built again. Owns the list of images
+and what is told of them; a Dockerfile says what is in one. Needs root to build, for buildah's storage and Debian's
+packages.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from bootstrap import ROOT, fail, to_the_end
-from image.archive import read_archive
 from image.base import BUILD, RUNTIME, make_python_image, python_image
-from image.bill import write_bill
+from image.build import build
 from image.buildah import Buildah, BuildError
 from image.pip_settings import pip_options
 from image.recipe import Recipe
+from image.store import Built, Store
 from rich.console import Console
 from rich.table import Table
 
@@ -55,29 +56,33 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Built:
-    """What is told of an image; written beside its archive, to be told again while nothing changes."""
+class Wanted:
+    """An image somebody asked for."""
 
+    recipe: Recipe
     key: str
+    """The recipe's, when it was asked for."""
     reference: str
-    digest: str
-    unpacked_bytes: int
-    above_base_bytes: int
-    archive_bytes: int
-    seconds: float
-    """What the build took."""
+    """As a Pod names it, e.g. `localhost/hami/webhook:0.1.0`."""
+
+    @property
+    def name(self) -> str:
+        """As its archive is called."""
+        return self.recipe.name
 
 
 def cache_folder() -> Path:
-    """Return where buildah's storage lives."""
+    """Return where built images are kept, and buildah's storage."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-images"
 
 
-def recipe(name: str, source: Path, tag: str) -> Recipe:
-    """Return what the image *name* of the checkout *source* is made of."""
+def wanted(name: str, source: Path, tag: str | None) -> Wanted:
+    """Return what the image *name* of the checkout *source* is made of and called; without a *tag*, as in the chart."""
+    version = chart_version(source)
     bases = (("PYTHON_IMAGE", python_image(RUNTIME)), ("BUILD_IMAGE", python_image(BUILD)))
-    tag = WORKLOADS_TAG if name == "workloads" else tag
-    return Recipe(name, f"localhost/hami/{name}:{tag}", source, DOCKERFILES[name], bases)
+    recipe = Recipe(name, version, source, DOCKERFILES[name], bases)
+    tag = WORKLOADS_TAG if name == "workloads" else tag or version
+    return Wanted(recipe, recipe.key(), f"{recipe.repository}:{tag}")
 
 
 def chart_version(source: Path) -> str:
@@ -85,48 +90,9 @@ def chart_version(source: Path) -> str:
     return str(yaml.safe_load((source / "charts/hami/Chart.yaml").read_text())["appVersion"])
 
 
-def known(wanted: Recipe, archive: Path) -> Built | None:
-    """Return what was told of *archive* if it is what *wanted* would become, else None."""
-    if not (archive.exists() and archive.with_suffix(".json").exists()):
-        return None
-    built = told(archive)
-    return built if built.key == wanted.key() else None
-
-
-def told(archive: Path) -> Built:
-    """Return what was told of *archive* when it was built."""
-    return Built(**json.loads(archive.with_suffix(".json").read_text()))
-
-
-def build(wanted: Recipe, archive: Path, buildah: Buildah) -> Built:
-    """Build *wanted* into *archive*. Raises: BuildError."""
-    began = time.monotonic()
-    key = wanted.key()
-    archive.with_suffix(".json").unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(dir=buildah.folder) as scratch:
-        buildah.build(
-            wanted.source / wanted.dockerfile,
-            wanted.source,
-            wanted.reference,
-            arguments=wanted.arguments(),
-            options=pip_options(Path(scratch)),
-            log=archive.with_suffix(".log"),
-        )
-    buildah.save(wanted.reference, archive)
-    made = read_archive(archive)
-    with buildah.root_of(wanted.reference) as root:
-        write_bill(root, made, archive.with_suffix(".cdx.json"))
-    buildah.remove(wanted.reference)
-    sizes = [layer.size_bytes for layer in made.layers]
-    seconds = round(time.monotonic() - began, 1)
-    built = Built(key, made.reference, made.digest, sum(sizes), sum(sizes[1:]), made.size_bytes, seconds)
-    archive.with_suffix(".json").write_text(json.dumps(asdict(built), indent=2) + "\n")
-    return built
-
-
-def build_missing(wanted: list[Recipe], output: Path, step: Step) -> None:
-    """Build what is not known. Raises: BuildError, PackageError."""
-    missing = [each for each in wanted if known(each, archive_of(each, output)) is None]
+def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) -> None:
+    """Build what is not kept. Raises: BuildError, PackageError."""
+    missing = [image for image in images if not store.has(image.name, image.key)]
     if not missing:
         return
     if os.geteuid() != 0:
@@ -134,32 +100,43 @@ def build_missing(wanted: list[Recipe], output: Path, step: Step) -> None:
     ensure(commands(["buildah", "mmdebstrap"]), step)
     buildah = Buildah(cache_folder())
     with buildah.alone(step):
-        buildah.clean()
+        missing = [image for image in missing if not store.has(image.name, image.key)]  # others have built meanwhile
+        store.prune()
+        buildah.clean(kept=[python_image(RUNTIME), python_image(BUILD)])
         for packages in (RUNTIME, BUILD):
             make_python_image(buildah, packages, step)
-        for each in missing:
-            if known(each, archive_of(each, output)) is not None:  # whoever was waited for has built it
-                continue
-            step(f"building {each.reference}")
-            built = build(each, archive_of(each, output), buildah)
-            step(f"built {each.reference} in {built.seconds:.0f} s")
+        build_all(missing, store, buildah, output, step)
 
 
-def archive_of(image: Recipe, output: Path) -> Path:
-    """Return where the archive of *image* is."""
-    return output / f"{image.name}.tar"
+def build_all(images: list[Wanted], store: Store, buildah: Buildah, output: Path, step: Step) -> None:
+    """Build *images* into the store, as many at once as there are processors. Raises: BuildError."""
+    processors = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(dir=buildah.scratch) as scratch, ThreadPoolExecutor(processors) as pool:
+        options = pip_options(Path(scratch))
+
+        def into_store(image: Wanted) -> Built:
+            with store.adding(image.name, image.key) as archive:
+                return build(image.recipe, image.key, buildah, options, archive, output / f"{image.name}.log")
+
+        step(f"building {', '.join(image.name for image in images)}; {processors} at once")
+        building = {pool.submit(into_store, image): image for image in images}
+        try:
+            for done in as_completed(building):
+                step(f"built {building[done].name} in {done.result().seconds:.0f} s")
+        except BuildError as error:
+            raise BuildError(f"{building[done].name}: {error}") from error
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def show(images: list[Built]) -> None:
-    """Print a line for each image."""
+def show(images: dict[str, Built]) -> None:
+    """Print a line for each image, by its reference."""
     table = Table("image", "digest", box=None)
     for title in ("unpacked MB", "above base MB", "archive MB", "built in s"):
         table.add_column(title, justify="right")
-    for image in images:
+    for reference, image in images.items():
         sizes = (image.unpacked_bytes, image.above_base_bytes, image.archive_bytes)
-        table.add_row(
-            image.reference, image.digest[:19], *(f"{size / 1e6:.0f}" for size in sizes), f"{image.seconds:.0f}"
-        )
+        table.add_row(reference, image.digest[:19], *(f"{size / 1e6:.0f}" for size in sizes), f"{image.seconds:.0f}")
     Console(width=140).print(table)
 
 
@@ -172,6 +149,7 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=ROOT, help="the checkout to build, this one if it is not given")
     parser.add_argument("--commit", help="build this commit of the checkout, such as HEAD^, in place of its files")
     parser.add_argument("--output", type=Path, default=ROOT / "build/images", help="where the archives go")
+    parser.add_argument("--rebuild", action="store_true", help="build what was built before too, and keep none of it")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(DOCKERFILES))
     if unknown:
@@ -182,13 +160,16 @@ def main() -> None:
         source = options.source.resolve()
         if options.commit:
             source = stack.enter_context(checked_out(source, options.commit))
-        tag = options.tag or chart_version(source)
-        wanted = [recipe(name, source, tag) for name in options.names or DOCKERFILES]
+        kept = cache_folder() / "archives"
+        if options.rebuild:
+            kept = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        store = Store(kept)
+        images = [wanted(name, source, options.tag) for name in options.names or DOCKERFILES]
         try:
-            build_missing(wanted, output, Step())
+            build_missing(images, store, output, Step())
         except (BuildError, PackageError) as error:
             fail(str(error))
-        show([told(archive_of(each, output)) for each in wanted])
+        show({each.reference: store.deliver(each.key, each.reference, output / f"{each.name}.tar") for each in images})
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def make_python_image(buildah: Buildah, packages: tuple[str, ...], step: Callabl
     if buildah.has(reference):
         return
     step(f"making {reference} of Debian {SUITE}: {', '.join(packages)}")
-    with tempfile.TemporaryDirectory(dir=buildah.folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=buildah.scratch) as scratch:
         folder = Path(scratch)
         command = [*_bootstrap(packages), *_apt_options(folder), SUITE, str(folder / "root.tar"), *_mirrors()]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": scratch}

@@ -1,12 +1,13 @@
 """
 Write an image's bill of materials, in CycloneDX's form, from what is installed in it.
 
-Owns the reading of Debian's package database and of Python's package metadata in a root file system. Must never run
-anything of the image. What it writes depends on the image alone.
+Owns the reading of Debian's package database and of Python's package metadata in an image's files. Must never run
+anything of the image. What it writes depends on the image alone, not on its tag.
 Source: https://cyclonedx.org/docs/1.6/json/
 """
 
 import re
+import tempfile
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,21 +24,27 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from image.archive import Archive
+from image.archive import Archive, unpack
 from image.buildah import BuildError
 
 VERSION = SchemaVersion.V1_6
+_DPKG = "var/lib/dpkg/status"
+_LIBRARY = "opt/hami/lib/libvgpu.so"
+_SITE = "opt/hami/lib/python3.*/site-packages"
+_READ = re.compile(rf"{_DPKG}|{_LIBRARY}|opt/hami/lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
+"""What is read of an image's files."""
 
 
-def write_bill(root: Path, image: Archive, path: Path) -> None:
+def write_bill(archive: Path, image: Archive, path: Path) -> None:
     """
-    Write to *path* what is installed below *root*, the files of *image*.
+    Write to *path* what is installed in *image*, which the archive holds.
 
     Raises:
         BuildError: the result is not what CycloneDX's schema asks for.
     """
     labels = image.config["config"]["Labels"]
-    name, _, version = image.reference.rpartition(":")
+    name = image.reference.partition(":")[0]
+    version = labels["org.opencontainers.image.version"]
     bill = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{name}@{image.digest}"))
     bill.metadata.timestamp = datetime.fromisoformat(
         labels.get("org.opencontainers.image.created") or image.config["created"]
@@ -50,7 +57,9 @@ def write_bill(root: Path, image: Archive, path: Path) -> None:
         licenses=_licenses(labels["org.opencontainers.image.licenses"]),
         bom_ref=f"{name}@{image.digest}",
     )
-    parts = [*_debian_packages(root), *_python_packages(root), *_libraries(root, version)]
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(archive, _READ, root := Path(folder))
+        parts = [*_debian_packages(root), *_python_packages(root), *_libraries(root, version)]
     bill.components.update(parts)
     bill.register_dependency(bill.metadata.component, parts)
     text = make_outputter(bill, OutputFormat.JSON, VERSION).output_as_string(indent=2)
@@ -62,7 +71,7 @@ def write_bill(root: Path, image: Archive, path: Path) -> None:
 
 def _debian_packages(root: Path) -> Iterator[Component]:
     """Yield the packages of dpkg's database. Source: dpkg-query(1), deb-control(5)."""
-    for record in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
+    for record in (root / _DPKG).read_text().split("\n\n"):
         fields = dict(re.findall(r"^([\w-]+): (.*)$", record, re.MULTILINE))
         if fields.get("Status", "").endswith(" installed"):
             name, version = fields["Package"], fields["Version"]
@@ -73,7 +82,7 @@ def _debian_packages(root: Path) -> Iterator[Component]:
 
 def _python_packages(root: Path) -> Iterator[Component]:
     """Yield the packages of the image's own environment."""
-    (site,) = (root / "opt/hami/lib").glob("python3.*/site-packages")
+    (site,) = root.glob(_SITE)
     for package in distributions(path=[str(site)]):
         name = re.sub(r"[-_.]+", "-", package.name).lower()
         purl = PackageURL("pypi", None, name, package.version)
@@ -83,7 +92,7 @@ def _python_packages(root: Path) -> Iterator[Component]:
 
 def _libraries(root: Path, version: str) -> Iterator[Component]:
     """Yield our own library, if the image carries it; it is built along with the image."""
-    if (root / "opt/hami/lib/libvgpu.so").exists():
+    if (root / _LIBRARY).exists():
         yield Component(name="libvgpu.so", version=version, bom_ref="libvgpu.so", licenses=_licenses("Apache-2.0"))
 
 

@@ -8,13 +8,18 @@ Source: https://github.com/containers/buildah/tree/v1.28.2/docs
 
 import fcntl
 import os
+import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1735689600"))
 """When every file of every image was made, in seconds of Unix time, so that the same input gives the same layers."""
+
+
+_CACHE_MOUNTS = "buildah-cache"
+"""Where below TMPDIR buildah keeps what build stages cache, such as pip's downloads."""
 
 
 class BuildError(Exception):
@@ -25,14 +30,16 @@ class Buildah:
     """
     A storage of images and the commands on it.
 
-    Every process that uses the storage holds its lock, so that two builds do not disturb each other.
+    Commands may run side by side. Every process of ours that uses the storage holds its lock, so that none takes
+    another's builds for leftovers.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         """Where all of it lives; made when missing."""
-        self._temporary = folder / "tmp"
-        self._temporary.mkdir(parents=True, exist_ok=True)
+        self.scratch = folder / "tmp"
+        """Where files of a build may lie; what is forgotten there goes with the next `clean`."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def alone(self, step: Callable[[str], None] = lambda sentence: None) -> Iterator[None]:
@@ -55,6 +62,7 @@ class Buildah:
         context: Path,
         reference: str,
         *,
+        archive: Path | None = None,
         arguments: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
         log: Path | None = None,
@@ -62,42 +70,28 @@ class Buildah:
         """
         Build *dockerfile* into the image *reference*; what buildah says goes to *log*.
 
+        archive     where to write it, in OCI's layout; it goes to the storage if this is not given
+
         Raises:
             BuildError: a step failed.
         """
         given = [option for name, value in (arguments or {}).items() for option in ("--build-arg", f"{name}={value}")]
         fixed = ["--isolation=chroot", "--pull-never", "--format=oci", "--identity-label=false", f"--timestamp={EPOCH}"]
-        self.run(
-            "build", *fixed, *given, *options, "--file", str(dockerfile), "--tag", reference, str(context), log=log
-        )
+        written = ["--tag", reference]
+        if archive is not None:
+            written = ["--tag", f"oci-archive:{archive}:{reference}", "--disable-compression=false"]
+        self.run("build", *fixed, *given, *options, *written, "--file", str(dockerfile), str(context), log=log)
 
-    def save(self, reference: str, archive: Path) -> None:
-        """Write the image *reference* to *archive*, in OCI's layout, under its own name. Raises: BuildError."""
-        part = archive.with_suffix(".part")
-        part.unlink(missing_ok=True)
-        self.run("push", "--quiet", reference, f"oci-archive:{part}:{reference}")
-        part.replace(archive)
-
-    @contextmanager
-    def root_of(self, image: str) -> Iterator[Path]:
-        """
-        Give a throw-away copy of an image's files.
-
-        image       a reference in the storage, or `oci-archive:` and the path of an archive
-        """
-        container = self.run("from", "--pull-never", image).strip()
-        try:
-            yield Path(self.run("mount", container).strip())
-        finally:
-            self.run("rm", container)
-
-    def clean(self) -> None:
-        """Remove what interrupted builds left."""
+    def clean(self, kept: Collection[str]) -> None:
+        """Remove what interrupted builds left, and every image whose name is not among *kept*."""
         self.run("rm", "--all")
-
-    def remove(self, *references: str) -> None:
-        """Remove images from the storage; those that are not there are left out."""
-        self._process("rmi", "--force", *references)
+        listed = self.run("images", "--noheading", "--no-trunc", "--format", "{{.ID}} {{.Name}}:{{.Tag}}")
+        images = [line.split() for line in listed.splitlines()]
+        if old := [identity for identity, name in images if name not in kept]:
+            self.run("rmi", "--force", *old)
+        for path in self.scratch.iterdir():
+            if path.name != _CACHE_MOUNTS:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def run(self, *arguments: str, log: Path | None = None) -> str:
         """Return what `buildah ARGUMENTS` prints. Raises: BuildError."""
@@ -112,5 +106,5 @@ class Buildah:
     def _process(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         storage = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
         command = ["buildah", *storage, "--storage-driver=vfs", *arguments]
-        environment = {**os.environ, "TMPDIR": str(self._temporary)}
+        environment = {**os.environ, "TMPDIR": str(self.scratch)}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _COPY = re.compile(r"^COPY\s+(?!--from)(.+)$", re.MULTILINE)
+_BUILDER = Path(__file__).parent
+"""How an image is built has its part in what comes out."""
 _BIND = re.compile(r"--mount=type=bind,source=([^,\s]+)")
 
 
@@ -23,8 +25,8 @@ class Recipe:
 
     name: str
     """As its archive is called, e.g. `webhook`."""
-    reference: str
-    """As a Pod names it, e.g. `localhost/hami/webhook:0.1.0`."""
+    version: str
+    """What a label says; the tag, by which a Pod names the image, is no part of it."""
     source: Path
     """The checkout; the build's context."""
     dockerfile: str
@@ -33,9 +35,9 @@ class Recipe:
     """The arguments that name base images, and their values."""
 
     @property
-    def version(self) -> str:
-        """The tag."""
-        return self.reference.rpartition(":")[2]
+    def repository(self) -> str:
+        """Return the image's name without a tag."""
+        return f"localhost/hami/{self.name}"
 
     def inputs(self) -> list[str]:
         """Return the files and folders of the checkout that go into the image, relative to it."""
@@ -50,20 +52,25 @@ class Recipe:
 
     def key(self) -> str:
         """Return a digest of all that decides the image's bytes: with the same key there is nothing to build."""
-        digest = hashlib.sha256(repr((self.reference, sorted(self.arguments().items()))).encode())
-        for path in self._files():
-            content = path.read_bytes()
-            executable = bool(path.stat().st_mode & 0o100)
-            digest.update(f"{path.relative_to(self.source)} {len(content)} {executable} ".encode() + content)
+        digest = hashlib.sha256(repr((self.name, sorted(self.arguments().items()))).encode())
+        for folder, paths in ((_BUILDER, sorted(_BUILDER.glob("*.py"))), (self.source, self._files())):
+            for path in paths:
+                content = path.read_bytes()
+                executable = bool(path.stat().st_mode & 0o100)
+                digest.update(f"{path.relative_to(folder)} {len(content)} {executable} ".encode() + content)
         return digest.hexdigest()
 
     def _files(self) -> Iterator[Path]:
-        patterns = [line for line in (self.source / ".dockerignore").read_text().splitlines() if line]
+        patterns = self._ignored()
         for name in self.inputs():
             top = self.source / name
             for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
                 if path.is_file() and not _is_ignored(path.relative_to(self.source), patterns):
                     yield path
+
+    def _ignored(self) -> list[str]:
+        """Return the patterns of what the checkout holds and no build sees."""
+        return [line for line in (self.source / ".dockerignore").read_text().splitlines() if line]
 
     def _last_change(self) -> tuple[str, str]:
         """
@@ -78,9 +85,10 @@ class Recipe:
         return revision + ("-dirty" if self._git("status", "--porcelain") else ""), created
 
     def _git(self, *command: str) -> str:
-        arguments = ["git", "-C", str(self.source), *command, "--", *self.inputs()]
         if not (self.source / ".git").exists():
             return ""
+        ignored = [f":(exclude,glob){pattern}{below}" for pattern in self._ignored() for below in ("", "/**")]
+        arguments = ["git", "-C", str(self.source), *command, "--", *self.inputs(), *ignored]
         return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.strip()
 
 

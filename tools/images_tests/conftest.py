@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "native/hami-core/tests")]
 from image.archive import read_archive  # noqa: E402
 from image.buildah import Buildah  # noqa: E402
 from images import DOCKERFILES  # noqa: E402
-from images_tests.unpacked import Image  # noqa: E402
+from images_tests.unpacked import Image, root_of  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def image_of(buildah: Buildah) -> Iterator[Callable[[str], Image]]:
         def image(name: str) -> Image:
             if name not in images:
                 path = ROOT / f"build/images/{name}.tar"
-                root = unpacked.enter_context(buildah.root_of(f"oci-archive:{path}"))
+                root = unpacked.enter_context(root_of(buildah, path))
                 bill = json.loads(path.with_suffix(".cdx.json").read_text())
                 images[name] = Image(name, root, read_archive(path), bill)
             return images[name]

@@ -13,6 +13,7 @@ from bootstrap import ROOT
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from elf import needed_versions
+from images import chart_version
 from images_tests.unpacked import Image
 
 MB = 10**6
@@ -91,7 +92,7 @@ def test_labels_say_what_the_image_is(service: Image) -> None:
         "title": project["name"],
         "description": project["description"],
         "licenses": project["license"],
-        "version": service.archive.reference.rpartition(":")[2],
+        "version": chart_version(ROOT),
     }
 
     labels = {name.rpartition(".")[2]: value for name, value in service.config["Labels"].items()}

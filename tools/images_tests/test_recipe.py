@@ -1,15 +1,16 @@
 """
-When an image is built again, and what the Dockerfiles and locks have in common: needs no root and builds nothing.
+What an image's key stands for, and what the Dockerfiles and locks have in common: needs no root and builds nothing.
 """
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 from bootstrap import ROOT
 from image.recipe import Recipe
-from images import DOCKERFILES
+from images import DOCKERFILES, wanted
 from packaging.requirements import Requirement
 
 SERVICES = ("webhook", "scheduler", "device-plugin", "monitor")
@@ -29,9 +30,16 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def a_recipe(checkout: Path, tag: str = "1", base: str = "base") -> Recipe:
+def a_recipe(checkout: Path, version: str = "1", base: str = "base") -> Recipe:
     """Return the recipe of the checkout's image."""
-    return Recipe("it", f"localhost/it:{tag}", checkout, "Dockerfile", (("BASE", base),))
+    return Recipe("it", version, checkout, "Dockerfile", (("BASE", base),))
+
+
+def commit(checkout: Path) -> None:
+    """Commit all there is."""
+    author = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.com"]
+    for command in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message", "A change"]):
+        subprocess.run(["git", "-C", str(checkout), *command], check=True)
 
 
 def test_inputs_are_what_the_dockerfile_takes_from_the_checkout(checkout: Path) -> None:
@@ -60,10 +68,49 @@ def test_change_elsewhere_keeps_the_key(checkout: Path, name: str) -> None:
     assert before == a_recipe(checkout).key()
 
 
-@pytest.mark.parametrize("changed", [{"tag": "2"}, {"base": "other"}], ids=["tag", "base"])
-def test_tag_and_base_are_in_the_key(checkout: Path, changed: dict[str, str]) -> None:
-    """The same files under another name, or on another base, are another image."""
+@pytest.mark.parametrize("changed", [{"version": "2"}, {"base": "other"}], ids=["version", "base"])
+def test_version_and_base_are_in_the_key(checkout: Path, changed: dict[str, str]) -> None:
+    """The same files with another version, or on another base, are another image."""
     assert a_recipe(checkout).key() != a_recipe(checkout, **changed).key()
+
+
+def test_tag_is_a_name_and_keeps_the_key() -> None:
+    """The image of a commit that changed nothing of it is the one before, whatever it is called."""
+    one, other = (wanted("webhook", ROOT, tag) for tag in ("1.0.0", "previous"))
+
+    assert ("localhost/hami/webhook:1.0.0", "localhost/hami/webhook:previous") == (one.reference, other.reference)
+    assert one.key == other.key
+
+
+def test_key_is_the_same_in_another_checkout(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What was built of one is not built again of the other."""
+    commit(checkout)
+    other = tmp_path_factory.mktemp("clone")
+    subprocess.run(["git", "clone", "--quiet", str(checkout), str(other)], check=True)
+
+    assert a_recipe(checkout).key() == a_recipe(other).key()
+
+
+@pytest.mark.parametrize(("name", "is_kept"), [("other", True), ("src/tests/ignored", True), ("src/kept", False)])
+def test_revision_is_the_last_commit_that_touched_the_image(checkout: Path, name: str, is_kept: bool) -> None:
+    """A commit to what no build sees leaves the labels, and so the image, as they are."""
+    commit(checkout)
+    before = a_recipe(checkout).arguments()["REVISION"]
+
+    (checkout / name).write_text("after")
+    commit(checkout)
+
+    assert is_kept == (before == a_recipe(checkout).arguments()["REVISION"])
+
+
+@pytest.mark.parametrize(("name", "is_dirty"), [("other", False), ("src/tests/new", False), ("src/kept", True)])
+def test_change_that_is_not_committed_shows_in_the_revision(checkout: Path, name: str, is_dirty: bool) -> None:
+    """An image that no commit describes says so."""
+    commit(checkout)
+
+    (checkout / name).write_text("after")
+
+    assert is_dirty == a_recipe(checkout).arguments()["REVISION"].endswith("-dirty")
 
 
 def test_file_that_becomes_executable_makes_a_new_key(checkout: Path) -> None:

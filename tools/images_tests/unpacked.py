@@ -3,11 +3,14 @@ An image, unpacked, and what runs in it.
 """
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from image.archive import Archive
+from image.buildah import Buildah
 
 READ_ONLY_CHROOT = """
 root=$1 user=$2; shift 2
@@ -40,3 +43,13 @@ class Image:
         isolated = ["unshare", "--mount", "sh", "-c", READ_ONLY_CHROOT, "sh", str(self.root), self.user, *command]
         environment = dict(line.split("=", 1) for line in self.config["Env"])
         return subprocess.run(isolated, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextmanager
+def root_of(buildah: Buildah, archive: Path) -> Iterator[Path]:
+    """Give a throw-away copy of the files of an archive's image."""
+    container = buildah.run("from", "--pull-never", f"oci-archive:{archive}").strip()
+    try:
+        yield Path(buildah.run("mount", container).strip())
+    finally:
+        buildah.run("rm", container)

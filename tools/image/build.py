@@ -1,0 +1,51 @@
+"""
+Build one image: from its recipe to an archive, its bill of materials and what is told of it.
+
+Neighbours: `buildah` runs the Dockerfile, `store` keeps what comes out.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from image.archive import read_archive
+from image.bill import write_bill
+from image.buildah import Buildah, BuildError
+from image.recipe import Recipe
+from image.store import Built
+
+
+def build(recipe: Recipe, key: str, buildah: Buildah, options: Sequence[str], archive: Path, log: Path) -> Built:
+    """
+    Build *recipe* into *archive*, under a name without a tag, and write beside it what is kept with it.
+
+    key         the recipe's
+    options     more of buildah's
+    log         what buildah says, also when it fails
+
+    Raises:
+        BuildError: a step failed, or the recipe's files changed meanwhile.
+    """
+    began = time.monotonic()
+    buildah.build(
+        recipe.source / recipe.dockerfile,
+        recipe.source,
+        recipe.repository,
+        archive=archive,
+        arguments=recipe.arguments(),
+        options=options,
+        log=log,
+    )
+    if recipe.key() != key:
+        raise BuildError("the files that go into it changed while it was built; build it again")
+    image = read_archive(archive)
+    write_bill(archive, image, archive.with_suffix(".cdx.json"))
+    shutil.copyfile(log, archive.with_suffix(".log"))
+    sizes = [layer.size_bytes for layer in image.layers]
+    seconds = round(time.monotonic() - began, 1)
+    built = Built(image.digest, sum(sizes), sum(sizes[1:]), image.size_bytes, seconds)
+    archive.with_suffix(".json").write_text(json.dumps(asdict(built)) + "\n")
+    return built

@@ -1,0 +1,110 @@
+"""
+What was built once is kept, and given under any name: needs no root and builds nothing.
+"""
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import images
+import pytest
+from bootstrap import ROOT
+from image.archive import read_archive
+from image.store import KEPT_DAYS, Built, Store
+
+from controlplane.oci import packed
+
+BUILT = Built(digest="sha256:1", unpacked_bytes=1, above_base_bytes=1, archive_bytes=1, seconds=1.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store that keeps nothing yet."""
+    return Store(tmp_path / "archives")
+
+
+def keep(store: Store, name: str, key: str) -> None:
+    """Let *store* keep a small image."""
+    with store.adding(name, key) as archive:
+        packed(archive, f"localhost/hami/{name}", {"/bin/it": Path(__file__)}, ["/bin/it"])
+        archive.with_suffix(".json").write_text(json.dumps(asdict(BUILT)))
+        for suffix in (".cdx.json", ".log"):
+            archive.with_suffix(suffix).write_text(name)
+
+
+def keep_half(archive: Path) -> None:
+    """Write an archive, and fail at what lies beside it."""
+    archive.write_text("half")
+    (archive / "beside").write_text("")
+
+
+def test_image_is_delivered_under_any_name(store: Store, tmp_path: Path) -> None:
+    """The name stands beside the image: digest, configuration and layers stay what they were."""
+    keep(store, "it", "key")
+
+    for tag in ("one", "other"):
+        (tmp_path / tag).mkdir()
+        store.deliver("key", f"localhost/hami/it:{tag}", tmp_path / tag / "it.tar")
+    one, other = (read_archive(tmp_path / tag / "it.tar") for tag in ("one", "other"))
+
+    assert ("localhost/hami/it:one", "localhost/hami/it:other") == (one.reference, other.reference)
+    assert (one.digest, one.config, one.layers) == (other.digest, other.config, other.layers)
+
+
+def test_delivered_again_nothing_is_written(store: Store, tmp_path: Path) -> None:
+    """A run that changes nothing costs nothing."""
+    keep(store, "it", "key")
+    archive = tmp_path / "it.tar"
+    store.deliver("key", "localhost/hami/it:1", archive)
+    before = archive.stat().st_ino
+
+    store.deliver("key", "localhost/hami/it:1", archive)
+
+    assert before == archive.stat().st_ino
+
+
+def test_image_under_another_tag_replaces_the_delivered_one(store: Store, tmp_path: Path) -> None:
+    """What is asked for last is what is there."""
+    keep(store, "it", "key")
+
+    for tag in ("1", "2"):
+        store.deliver("key", f"localhost/hami/it:{tag}", tmp_path / "it.tar")
+
+    assert "localhost/hami/it:2" == read_archive(tmp_path / "it.tar").reference
+    assert "localhost/hami/it:2" == json.loads((tmp_path / "it.json").read_text())["reference"]
+
+
+def test_failed_build_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    """An entry is whole, or it is not there."""
+    with pytest.raises(NotADirectoryError), store.adding("it", "key") as archive:
+        keep_half(archive)
+
+    assert not store.has("it", "key")
+    assert [] == list((tmp_path / "archives").iterdir())
+
+
+def test_what_nobody_asks_for_goes(store: Store, tmp_path: Path) -> None:
+    """Asking for an image keeps it; the cache holds what is in use."""
+    for key in ("asked-for", "forgotten"):
+        keep(store, "it", key)
+        long_ago = time.time() - (KEPT_DAYS + 1) * 24 * 3600
+        os.utime(tmp_path / f"archives/it-{key}", (long_ago, long_ago))
+
+    assert store.has("it", "asked-for")
+    store.prune()
+
+    assert ["it-asked-for"] == [path.name for path in (tmp_path / "archives").iterdir()]
+
+
+def test_image_that_is_kept_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second checkout, and a second tag, cost a copy."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(images, "Buildah", lambda _: pytest.fail("something is built"))
+    monkeypatch.setattr("sys.argv", ["images.py", "--output", str(tmp_path), "--tag", "mine", "webhook"])
+    keep(Store(images.cache_folder() / "archives"), "webhook", images.wanted("webhook", ROOT, None).key)
+
+    images.main()
+
+    assert "localhost/hami/webhook:mine" == read_archive(tmp_path / "webhook.tar").reference
