@@ -35,6 +35,7 @@ static const struct {
 
 static struct hami_region *_Atomic mapped;
 static struct hami_slot *_Atomic own_slot;
+static struct hami_slot slot_outside; /* this process's, when the region has none left */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int lock_file = -1;
 static bool is_private;
@@ -131,14 +132,33 @@ static bool write_limits(struct hami_region *region, bool is_trial)
     return is_changed;
 }
 
+static int known_device(const struct hami_region *region, const char *uuid)
+{
+    for (int device = 0; uuid[0] && device < HAMI_DEVICES_MAX; device++)
+        if (strncmp(region->uuids[device], uuid, HAMI_UUID_BYTES) == 0)
+            return device;
+    return -1;
+}
+
+/* Devices that are there already keep their places: others count in them. */
 static void write_inventory(struct hami_region *region, hami_take_inventory *take_inventory)
 {
     struct hami_inventory inventory;
+    int place = 0;
 
     memset(&inventory, 0, sizeof(inventory));
     take_inventory(&inventory);
-    memcpy(region->uuids, inventory.uuids, sizeof(region->uuids));
-    region->device_count = (uint64_t)inventory.count;
+    for (int index = 0; index < inventory.count; index++) {
+        if (!inventory.uuids[index][0] || known_device(region, inventory.uuids[index]) >= 0)
+            continue;
+        while (place < HAMI_DEVICES_MAX && region->uuids[place][0])
+            place++;
+        if (place < HAMI_DEVICES_MAX)
+            memcpy(region->uuids[place], inventory.uuids[index], HAMI_UUID_BYTES);
+    }
+    for (place = HAMI_DEVICES_MAX; place > 0 && !region->uuids[place - 1][0]; place--)
+        continue;
+    region->device_count = (uint64_t)place;
 }
 
 /* Write a whole region into zeroed bytes, the magic last: whoever dies before that leaves a file that the next one begins anew. */
@@ -183,11 +203,14 @@ static int claimed_slots(struct hami_region *region)
     return count > HAMI_SLOTS_MAX ? HAMI_SLOTS_MAX : count;
 }
 
-static bool anyone_alive(struct hami_region *region)
+static bool anyone_else_alive(struct hami_region *region)
 {
-    for (int index = 0; index < claimed_slots(region); index++)
-        if (atomic_load(&region->procs[index].status) != HAMI_SLOT_FREE && slot_is_alive(&region->procs[index]))
+    for (int index = 0; index < claimed_slots(region); index++) {
+        struct hami_slot *slot = &region->procs[index];
+
+        if (slot != atomic_load(&own_slot) && atomic_load(&slot->status) != HAMI_SLOT_FREE && slot_is_alive(slot))
             return true;
+    }
     return false;
 }
 
@@ -264,7 +287,7 @@ static bool make_room(int file)
 /* The environment differs from what the file says: it is right when nobody else lives by the file, as after a container's restart. */
 static void settle_limits(struct hami_region *region)
 {
-    if (anyone_alive(region))
+    if (anyone_else_alive(region))
         hami_log(HAMI_LOG_WARNING, "the limits in %s differ from the environment and are in use; they stand",
                  hami_options()->region_path);
     else
@@ -325,6 +348,8 @@ void hami_region_renew_inventory(hami_take_inventory *take_inventory)
     pthread_mutex_lock(&mutex);
     file = is_private ? -1 : lock_region();
     if (file >= 0 || is_private) {
+        if (!anyone_else_alive(hami_region()))
+            memset(hami_region()->uuids, 0, sizeof(hami_region()->uuids));
         write_inventory(hami_region(), take_inventory);
         write_limits(hami_region(), false);
     }
@@ -335,12 +360,7 @@ void hami_region_renew_inventory(hami_take_inventory *take_inventory)
 
 int hami_region_device(const char *uuid)
 {
-    struct hami_region *region = hami_region();
-
-    for (int device = 0; region && device < HAMI_DEVICES_MAX; device++)
-        if (uuid[0] && strncmp(region->uuids[device], uuid, HAMI_UUID_BYTES) == 0)
-            return device;
-    return -1;
+    return hami_region() ? known_device(hami_region(), uuid) : -1;
 }
 
 /* Slots. The caller of the functions below holds the lock on the file. */
@@ -406,6 +426,16 @@ static struct hami_slot *free_slot(struct hami_region *region)
     return count < HAMI_SLOTS_MAX ? &region->procs[count] : NULL;
 }
 
+/* Whether a claimed slot's process is gone. Needs no lock, for what it says of the dead stays true. */
+static bool anyone_died(struct hami_region *region)
+{
+    for (int index = 0; index < claimed_slots(region); index++)
+        if (&region->procs[index] != atomic_load(&own_slot) && atomic_load(&region->procs[index].pid) != 0 &&
+            !slot_is_alive(&region->procs[index]))
+            return true;
+    return false;
+}
+
 /* Who this process is; found out before the lock is taken, for /proc is slow. */
 struct identity {
     int32_t pid, host_pid;
@@ -419,6 +449,16 @@ static struct identity own_identity(void)
     return (struct identity){pid, hami_pid_is_host_pid() ? pid : 0, hami_start_ticks(pid)};
 }
 
+static void occupy(struct hami_slot *slot, const struct identity *self)
+{
+    empty_slot(slot);
+    atomic_store(&slot->start_ticks, self->start_ticks);
+    atomic_store(&slot->tag, HAMI_SLOT_TAG);
+    atomic_store(&slot->host_pid, self->host_pid);
+    atomic_store(&slot->pid, self->pid);
+    atomic_store(&slot->status, HAMI_SLOT_RUNNING);
+}
+
 static struct hami_slot *claim_locked(struct hami_region *region, const struct identity *self)
 {
     struct hami_slot *slot = free_slot(region);
@@ -427,20 +467,21 @@ static struct hami_slot *claim_locked(struct hami_region *region, const struct i
         slot = free_slot(region);
     if (!slot)
         return NULL;
-    empty_slot(slot);
-    atomic_store(&slot->start_ticks, self->start_ticks);
-    atomic_store(&slot->tag, HAMI_SLOT_TAG);
-    atomic_store(&slot->host_pid, self->host_pid);
-    atomic_store(&slot->pid, self->pid);
-    atomic_store(&slot->status, HAMI_SLOT_RUNNING);
+    occupy(slot, self);
     if (slot - region->procs >= claimed_slots(region))
         atomic_store(&region->proc_num, (int32_t)(slot - region->procs) + 1);
     return slot;
 }
 
+static struct hami_slot *claim_outside(const struct identity *self)
+{
+    hami_log(HAMI_LOG_ERROR, "%s has no slot for this process: its use counts for itself only", hami_options()->region_path);
+    occupy(&slot_outside, self);
+    return &slot_outside;
+}
+
 static struct hami_slot *claim(void)
 {
-    static atomic_flag is_full_said = ATOMIC_FLAG_INIT;
     struct hami_region *region = hami_region();
     struct identity self = own_identity();
     struct hami_slot *slot;
@@ -450,17 +491,27 @@ static struct hami_slot *claim(void)
         return NULL;
     pthread_mutex_lock(&mutex);
     slot = atomic_load(&own_slot);
-    file = slot || is_private ? -1 : lock_region();
-    if (!slot && (file >= 0 || is_private)) {
-        slot = claim_locked(region, &self);
+    if (!slot) {
+        file = is_private ? -1 : lock_region();
+        if (file >= 0 || is_private)
+            slot = claim_locked(region, &self);
+        if (!slot)
+            slot = claim_outside(&self);
         atomic_store(&own_slot, slot);
+        if (file >= 0)
+            unlock_region(file);
     }
-    if (file >= 0)
-        unlock_region(file);
     pthread_mutex_unlock(&mutex);
-    if (!slot && !atomic_flag_test_and_set(&is_full_said))
-        hami_log(HAMI_LOG_ERROR, "%s has no slot left for this process; it can allocate nothing", hami_options()->region_path);
     return slot;
+}
+
+struct hami_slot *hami_region_slot_at(int index)
+{
+    struct hami_region *region = hami_region();
+
+    if (region && index < claimed_slots(region))
+        return &region->procs[index];
+    return region && index == claimed_slots(region) && atomic_load(&own_slot) == &slot_outside ? &slot_outside : NULL;
 }
 
 struct hami_slot *hami_region_slot(void)
@@ -475,7 +526,7 @@ void hami_region_sweep(void)
     struct hami_region *region = hami_region();
     int file;
 
-    if (!region || is_private)
+    if (!region || is_private || !anyone_died(region))
         return;
     pthread_mutex_lock(&mutex);
     file = lock_region();
@@ -505,7 +556,7 @@ void hami_region_release(void)
 
     if (!slot || atomic_load(&slot->pid) != (int32_t)getpid())
         return;
-    file = is_private ? -1 : lock_region();
+    file = is_private || slot == &slot_outside ? -1 : lock_region();
     atomic_store(&own_slot, NULL);
     empty_slot(slot);
     if (file >= 0) {
@@ -521,7 +572,7 @@ void hami_region_forget(void)
     if (lock_file >= 0)
         close(lock_file);
     lock_file = -1;
-    if (is_private && parents)
+    if (parents && (is_private || parents == &slot_outside))
         empty_slot(parents);
     atomic_store(&own_slot, NULL);
     pthread_mutex_init(&mutex, NULL);
@@ -529,15 +580,29 @@ void hami_region_forget(void)
 
 /* Charging */
 
+uint64_t hami_region_limit(int device)
+{
+    struct hami_region *region = hami_region();
+
+    return region && device >= 0 ? atomic_load_explicit(&region->limit[device], memory_order_relaxed) : 0;
+}
+
 uint64_t hami_region_used(int device)
 {
     struct hami_region *region = hami_region();
-    uint64_t used = 0;
+    uint64_t used = atomic_load_explicit(&slot_outside.used[device].total, memory_order_relaxed);
 
     for (int index = 0; region && index < claimed_slots(region); index++)
         if (atomic_load_explicit(&region->procs[index].pid, memory_order_relaxed))
             used += atomic_load_explicit(&region->procs[index].used[device].total, memory_order_seq_cst);
     return used;
+}
+
+uint64_t hami_region_own_data(int device)
+{
+    struct hami_slot *slot = atomic_load(&own_slot);
+
+    return slot ? atomic_load(&slot->used[device].data) : 0;
 }
 
 static void add(struct hami_slot *slot, int device, uint64_t bytes)
@@ -565,20 +630,41 @@ void hami_region_discharge(int device, uint64_t bytes)
     subtract(&slot->used[device].total, bytes);
 }
 
+/* The difference is added as a whole, modulo 2^64: the total holds the old value already. */
+static void state(_Atomic uint64_t *total, _Atomic uint64_t *field, uint64_t bytes)
+{
+    atomic_fetch_add(total, bytes - atomic_exchange(field, bytes));
+}
+
+void hami_region_state_context(int device, uint64_t bytes)
+{
+    struct hami_slot *slot = hami_region_slot();
+
+    if (slot)
+        state(&slot->used[device].total, &slot->used[device].context, bytes);
+}
+
+void hami_region_state_module(int device, uint64_t bytes)
+{
+    struct hami_slot *slot = hami_region_slot();
+
+    if (slot)
+        state(&slot->used[device].total, &slot->used[device].module, bytes);
+}
+
 /*
  * Whoever adds first and reads the sum afterwards cannot miss another's addition: of two processes that together pass the limit at
  * least one sees it. Both may; each then takes its own back, and the second try of one of them succeeds.
  */
 bool hami_region_charge(int device, uint64_t bytes)
 {
-    struct hami_region *region = hami_region();
     struct hami_slot *slot = hami_region_slot();
     uint64_t limit;
 
     if (!slot)
         return false;
     for (int attempt = 0; attempt < 3; attempt++) {
-        limit = atomic_load_explicit(&region->limit[device], memory_order_relaxed);
+        limit = hami_region_limit(device);
         if (limit && bytes > limit)
             return false;
         add(slot, device, bytes);

@@ -5,9 +5,12 @@
  *
  * Locks: attaching, claiming, releasing and sweeping hold an open-file-description lock on the file's bytes [0, size), which the kernel
  * drops when its holder dies and which excludes HAMi's own lockf(). Charging and reading take no lock at all.
+ * Slots: claimed in place, never moved. A process that finds all of them taken by the living says so once and keeps its account to
+ * itself: it sees what the others use and they do not see its own.
  * Fork: the child keeps the mapping, owns no slot and claims its own when it first needs one; call hami_region_forget() in it.
- * Failure: a file that cannot be used (unreadable, other layout with live owners, 1024 live processes) is said once, and a private
- * region with the limits of the environment takes its place. Nothing here ends the process.
+ * Failure: a file that cannot be used (unreadable, other layout with live owners) is said once, and a private region with the limits
+ * of the environment takes its place. Nothing here ends the process. What cannot be survived without a signal handler is another
+ * process that cuts the mapped file short.
  */
 #ifndef HAMI_REGION_IO_H
 #define HAMI_REGION_IO_H
@@ -32,17 +35,26 @@ void hami_region_attach(hami_take_inventory *take_inventory);
 /* The mapped region, or NULL before hami_region_attach(). */
 struct hami_region *hami_region(void);
 
-/* This process's slot, claiming one if need be; NULL when the region is full of live processes. */
+/* This process's slot, claiming one if need be; one of its own when the region is full. NULL only before hami_region_attach(). */
 struct hami_slot *hami_region_slot(void);
 
-/* Write the inventory again, because a device appeared that the region does not know. */
+/* The slots that may be claimed: `index` from 0 until NULL. This process's own comes last when it is not in the region. */
+struct hami_slot *hami_region_slot_at(int index);
+
+/* Add the devices that the region does not know yet; those that it knows keep their places while anybody else lives by them. */
 void hami_region_renew_inventory(hami_take_inventory *take_inventory);
 
 /* The region index of a UUID, or -1. */
 int hami_region_device(const char *uuid);
 
+/* Bytes of a device this container may use; 0 for no limit, and for a device of -1. */
+uint64_t hami_region_limit(int device);
+
 /* Bytes the container uses of a device: the sum over all claimed slots. */
 uint64_t hami_region_used(int device);
+
+/* Bytes this process itself uses of a device, without contexts and modules. */
+uint64_t hami_region_own_data(int device);
 
 /*
  * Add `bytes` to this process's use of a device if the container stays within its limit.
@@ -50,6 +62,10 @@ uint64_t hami_region_used(int device);
  */
 bool hami_region_charge(int device, uint64_t bytes);
 void hami_region_discharge(int device, uint64_t bytes);
+
+/* State what this process's contexts and modules take of a device: the driver has taken it already, so nothing is refused. */
+void hami_region_state_context(int device, uint64_t bytes);
+void hami_region_state_module(int device, uint64_t bytes);
 
 /* Free the slots of dead processes. `_if_stale` does so at most once a second. */
 void hami_region_sweep(void);

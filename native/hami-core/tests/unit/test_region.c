@@ -231,23 +231,97 @@ static void a_recycled_pid_is_another_process(void)
     hami_region_release();
 }
 
-static void a_full_table_refuses_and_recovers(void)
+static void fill_table(struct hami_region *region)
 {
-    struct hami_region *region;
-
-    hami_region_attach(two_devices);
-    region = hami_region();
     for (int index = 0; index < HAMI_SLOTS_MAX; index++) {
         region->procs[index].pid = getppid();
         region->procs[index].status = HAMI_SLOT_RUNNING;
     }
     region->proc_num = HAMI_SLOTS_MAX;
-    CHECK(hami_region_slot() == NULL);
-    CHECK(!hami_region_charge(0, PIECE));
+}
+
+static void a_full_table_sweeps_the_dead(void)
+{
+    struct hami_region *region;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    fill_table(region);
     region->procs[500].pid = 0x7fffffff;
     CHECK(hami_region_slot() == &region->procs[500]);
-    memset((void *)region->procs, 0, sizeof(region->procs));
+}
+
+/* Whoever comes beyond the table's end is held to what the others leave, by an account of its own. */
+static void beyond_the_last_slot_the_limit_still_holds(void)
+{
+    struct hami_region *region;
+    struct hami_slot *own;
+    pid_t child;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    fill_table(region);
+    region->procs[7].used[0].total = LIMIT / 2;
+    CHECK(hami_region_charge(0, LIMIT / 2));
+    CHECK(!hami_region_charge(0, 1));
+    CHECK_EQUAL(LIMIT, hami_region_used(0));
+    own = hami_region_slot_at(HAMI_SLOTS_MAX);
+    CHECK(own == hami_region_slot() && own->pid == getpid());
+    CHECK(hami_region_slot_at(HAMI_SLOTS_MAX + 1) == NULL);
+    child = fork();
+    if (child == 0) {
+        hami_region_forget();
+        CHECK_EQUAL(LIMIT / 2, hami_region_used(0));
+        _exit(check_failed ? 1 : 0);
+    }
+    CHECK_EQUAL(0, exit_status(child));
+    hami_region_release();
+    CHECK_EQUAL(LIMIT / 2, hami_region_used(0));
+    CHECK_EQUAL(HAMI_SLOTS_MAX, region->proc_num);
+}
+
+static void contexts_and_modules_count_beside_data(void)
+{
+    hami_region_attach(two_devices);
+    hami_region_state_context(0, 1000);
+    hami_region_state_module(0, 500);
+    CHECK(hami_region_charge(0, PIECE));
+    hami_region_state_context(0, 300);
+    CHECK_EQUAL(300 + 500 + PIECE, hami_region_used(0));
+    CHECK_EQUAL(PIECE, hami_region_own_data(0));
+    CHECK(!hami_region_charge(0, LIMIT - PIECE));
+    hami_region_state_module(0, 0);
+    hami_region_state_context(0, 0);
+    CHECK(hami_region_charge(0, LIMIT - PIECE));
+    hami_region_release();
+}
+
+static void three_devices(struct hami_inventory *inventory)
+{
+    inventory->count = 3;
+    strcpy(inventory->uuids[0], "GPU-c");
+    strcpy(inventory->uuids[1], "GPU-b");
+    strcpy(inventory->uuids[2], "GPU-a");
+}
+
+/* Indices are how processes agree on a device: they move only when nobody else is there. */
+static void known_devices_keep_their_places(void)
+{
+    struct hami_region *region;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    region->procs[0].pid = getppid();
+    region->procs[0].status = HAMI_SLOT_RUNNING;
+    region->proc_num = 1;
+    hami_region_renew_inventory(three_devices);
+    CHECK_EQUAL(0, hami_region_device("GPU-a"));
+    CHECK_EQUAL(2, hami_region_device("GPU-c"));
+    CHECK_EQUAL(3, region->device_count);
     region->proc_num = 0;
+    hami_region_renew_inventory(three_devices);
+    CHECK_EQUAL(0, hami_region_device("GPU-c"));
+    CHECK_EQUAL(2, hami_region_device("GPU-a"));
 }
 
 static void write_file(const void *bytes, size_t size, off_t file_size)
@@ -318,7 +392,10 @@ int main(void)
     in_child(hold_lock_and_fork);
     in_child(a_child_claims_its_own_slot);
     in_child(a_recycled_pid_is_another_process);
-    in_child(a_full_table_refuses_and_recovers);
+    in_child(a_full_table_sweeps_the_dead);
+    in_child(beyond_the_last_slot_the_limit_still_holds);
+    in_child(contexts_and_modules_count_beside_data);
+    in_child(known_devices_keep_their_places);
     in_child(half_written_files_begin_anew);
     in_child(an_old_file_without_owners_begins_anew);
     in_child(an_old_file_in_use_is_left_alone);
