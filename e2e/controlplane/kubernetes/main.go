@@ -26,14 +26,26 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// parts are the commands by name. The kubelet's sets its own signal context up, so it gets a plain one.
+// parts are the commands by name.
 var parts = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
 	"kube-proxy":              proxy.NewProxyCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+	"kubelet":                 newKubelet,
 	"kubectl":                 kubectl.NewDefaultKubectlCommand,
+}
+
+// newKubelet gives the command a plain context where it takes one, as it does since 1.34: it sets its own signals up.
+func newKubelet() *cobra.Command {
+	switch command := any(kubelet.NewKubeletCommand).(type) {
+	case func() *cobra.Command:
+		return command()
+	case func(context.Context) *cobra.Command:
+		return command(context.Background())
+	default:
+		panic(fmt.Sprintf("kubelet.NewKubeletCommand is a %T", command))
+	}
 }
 
 func main() {
