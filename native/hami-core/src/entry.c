@@ -1,14 +1,17 @@
 #include "entry.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "hooks.h"
 
 /* The newest CUDA version whose symbols the tables were checked against; later ones may have changed types. */
-#define NEWEST_KNOWN_CUDA 13030
+#define NEWEST_KNOWN_CUDA 13050
 
 /*
  * Sanitizer runtimes call dlsym while they start, before instrumented code may run. What a name that is not ours passes through is
@@ -17,160 +20,194 @@
 #define EARLY __attribute__((no_sanitize("address", "undefined", "thread")))
 
 typedef void *(*dlsym_type)(void *, const char *);
+typedef void *(*dlvsym_type)(void *, const char *, const char *);
 
-EARLY static dlsym_type find_dlsym(void)
+/*
+ * The real dlsym cannot be asked for: every name for it is ours. It is read from the symbol tables of the objects that the dynamic
+ * linker lists (https://sourceware.org/glibc/wiki/LinkerInterface), without a call. Those that are there at start never go away.
+ */
+struct symbols {
+    const ElfW(Sym) *table;
+    const char *names;
+    const uint32_t *hash;
+};
+
+EARLY static const void *absolute(const struct link_map *object, ElfW(Addr) address)
 {
-    /* x86-64's first version, aarch64's first, and the one since libdl became part of libc. */
-    static const char *const versions[] = {"GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.34"};
+    return (const void *)(address < object->l_addr ? object->l_addr + address : address);
+}
 
-    for (size_t index = 0; index < sizeof(versions) / sizeof(versions[0]); index++) {
-        void *found = dlvsym(RTLD_NEXT, "dlsym", versions[index]);
+EARLY static bool read_symbols(const struct link_map *object, struct symbols *symbols)
+{
+    *symbols = (struct symbols){NULL, NULL, NULL};
+    for (const ElfW(Dyn) *entry = object->l_ld; entry && entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SYMTAB)
+            symbols->table = absolute(object, entry->d_un.d_ptr);
+        else if (entry->d_tag == DT_STRTAB)
+            symbols->names = absolute(object, entry->d_un.d_ptr);
+        else if (entry->d_tag == DT_GNU_HASH)
+            symbols->hash = absolute(object, entry->d_un.d_ptr);
+    }
+    return symbols->table && symbols->names && symbols->hash;
+}
 
-        if (found)
-            return (dlsym_type)found;
+EARLY static bool is_same(const char *first, const char *second)
+{
+    while (*first && *first == *second) {
+        first++;
+        second++;
+    }
+    return *first == *second;
+}
+
+/* The function that an object exports under a name, or NULL. Source: https://sourceware.org/legacy-ml/binutils/2006-10/msg00377.html */
+EARLY static void *exported(const struct link_map *object, const char *name)
+{
+    struct symbols symbols;
+    uint32_t hash = 5381, count, first, bloom, index;
+    const uint32_t *buckets, *chain;
+
+    if (!read_symbols(object, &symbols))
+        return NULL;
+    for (const char *letter = name; *letter; letter++)
+        hash = hash * 33 + (unsigned char)*letter;
+    count = symbols.hash[0];
+    first = symbols.hash[1];
+    bloom = symbols.hash[2];
+    buckets = symbols.hash + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    chain = buckets + count;
+    index = count ? buckets[hash % count] : 0;
+    for (; index >= first; index++) {
+        const ElfW(Sym) *symbol = &symbols.table[index];
+
+        if ((chain[index - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF && is_same(symbols.names + symbol->st_name, name))
+            return (void *)(object->l_addr + symbol->st_value);
+        if (chain[index - first] & 1)
+            break;
     }
     return NULL;
 }
 
-EARLY static dlsym_type libc_dlsym(void)
+/* The first definition after this library's, as RTLD_NEXT has it; the first of all when this library was loaded late. */
+EARLY static void *next_definition(const char *name)
 {
-    static _Atomic(dlsym_type) known;
-    dlsym_type found = atomic_load_explicit(&known, memory_order_acquire);
+    const struct link_map *own = _r_debug.r_map;
+    void *found = NULL;
+
+    while (own && own->l_ld != _DYNAMIC)
+        own = own->l_next;
+    for (const struct link_map *object = own; object && !found; object = object->l_next)
+        found = object == own ? NULL : exported(object, name);
+    for (const struct link_map *object = _r_debug.r_map; object && !found; object = object->l_next)
+        found = object == own ? NULL : exported(object, name);
+    return found;
+}
+
+EARLY static void *real_lookup(_Atomic(void *) *known, const char *name)
+{
+    void *found = atomic_load_explicit(known, memory_order_acquire);
 
     if (!found) {
-        found = find_dlsym();
-        atomic_store_explicit(&known, found, memory_order_release);
+        found = next_definition(name);
+        atomic_store_explicit(known, found, memory_order_release);
     }
     return found;
 }
 
+EARLY static void *real_dlsym(void)
+{
+    static _Atomic(void *) known;
+
+    return real_lookup(&known, "dlsym");
+}
+
+EARLY static void *real_dlvsym(void)
+{
+    static _Atomic(void *) known;
+
+    return real_lookup(&known, "dlvsym");
+}
+
 void *hami_real_dlsym(void *handle, const char *symbol)
 {
-    dlsym_type real = libc_dlsym();
+    dlsym_type real = (dlsym_type)real_dlsym();
 
     return real ? real(handle, symbol) : NULL;
 }
 
-/*
- * The exported dlsym. It is assembly because a name that is not ours, and every RTLD_NEXT, must reach the real dlsym as if the caller
- * had called it: glibc finds the caller's library from the return address.
- */
-#if defined(__x86_64__)
-__asm__(".pushsection .text\n"
-        ".globl dlsym\n"
-        ".type dlsym, @function\n"
-        "dlsym:\n"
-        "    .cfi_startproc\n"
-        "    endbr64\n"
-        "    pushq %rdi\n"
-        "    .cfi_adjust_cfa_offset 8\n"
-        "    pushq %rsi\n"
-        "    .cfi_adjust_cfa_offset 8\n"
-        "    subq $8, %rsp\n"
-        "    .cfi_adjust_cfa_offset 8\n"
-        "    movq 24(%rsp), %rdx\n"
-        "    call hami_decide_dlsym\n"
-        "    addq $8, %rsp\n"
-        "    .cfi_adjust_cfa_offset -8\n"
-        "    popq %rsi\n"
-        "    .cfi_adjust_cfa_offset -8\n"
-        "    popq %rdi\n"
-        "    .cfi_adjust_cfa_offset -8\n"
-        "    testq %rdx, %rdx\n"
-        "    jnz 1f\n"
-        "    ret\n"
-        "1:  jmp *%rdx\n"
-        "    .cfi_endproc\n"
-        ".size dlsym, . - dlsym\n"
-        ".popsection\n");
-#elif defined(__aarch64__)
-__asm__(".pushsection .text\n"
-        ".globl dlsym\n"
-        ".type dlsym, %function\n"
-        "dlsym:\n"
-        "    .cfi_startproc\n"
-        "    stp x29, x30, [sp, #-32]!\n"
-        "    .cfi_adjust_cfa_offset 32\n"
-        "    stp x0, x1, [sp, #16]\n"
-        "    mov x2, x30\n"
-        "    bl hami_decide_dlsym\n"
-        "    mov x2, x0\n"
-        "    mov x16, x1\n"
-        "    ldp x0, x1, [sp, #16]\n"
-        "    ldp x29, x30, [sp], #32\n"
-        "    .cfi_adjust_cfa_offset -32\n"
-        "    cbnz x16, 1f\n"
-        "    mov x0, x2\n"
-        "    ret\n"
-        "1:  br x16\n"
-        "    .cfi_endproc\n"
-        ".size dlsym, . - dlsym\n"
-        ".popsection\n");
-#else
-#error "libvgpu.so is for x86-64 and aarch64"
-#endif
-
-EARLY static struct hami_dlsym_decision go_on(void)
+void *hami_real_dlvsym(void *handle, const char *symbol, const char *version)
 {
-    return (struct hami_dlsym_decision){NULL, (void *)libc_dlsym()};
+    dlvsym_type real = (dlvsym_type)real_dlvsym();
+
+    return real ? real(handle, symbol, version) : NULL;
 }
 
-static struct hami_dlsym_decision answer(void *function)
+static struct hami_lookup answer(void *function)
 {
-    return (struct hami_dlsym_decision){function, NULL};
+    return (struct hami_lookup){function, NULL};
 }
 
-/* Fail as the real dlsym fails, dlerror and all: libdl has none of the driver's names. */
-static struct hami_dlsym_decision not_there(const char *symbol)
+/* Fail as the real dlsym fails, dlerror and all: libc has none of the driver's names. */
+static struct hami_lookup not_there(const char *symbol)
 {
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
 
     return answer(libc ? hami_real_dlsym(libc, symbol) : NULL);
 }
 
+/* `cuInit` and `nvmlInit`, not `curl_easy_init` nor `cublasCreate`. */
 EARLY static bool begins_like_ours(const char *symbol)
 {
-    return (symbol[0] == 'c' && symbol[1] == 'u') ||
-           (symbol[0] == 'n' && symbol[1] == 'v' && symbol[2] == 'm' && symbol[3] == 'l');
+    const char *rest = symbol[0] == 'c' && symbol[1] == 'u' ? symbol + 2
+                       : symbol[0] == 'n' && symbol[1] == 'v' && symbol[2] == 'm' && symbol[3] == 'l' ? symbol + 4
+                                                                                                     : "";
+
+    return *rest >= 'A' && *rest <= 'Z';
 }
 
-static struct hami_dlsym_decision decide(void *handle, const char *symbol, const void *caller)
+/* Whether a lookup is the tables' business; the driver's own lookups, as WSL's stub makes them, are not. */
+static const struct hami_hook_row *row_asked_for(const char *symbol, const void *caller)
 {
-    const struct hami_hook_row *row = hami_hook_of_symbol(symbol);
-    bool is_here;
-    void *found;
+    const struct hami_hook_row *row = hami_inside ? NULL : hami_hook_of_symbol(symbol);
 
-    if (!row || hami_inside)
-        return go_on();
-    is_here = hami_hooks_find(row->library);
-    if (is_here && hami_is_driver_code(row->library, caller))
-        return go_on();
-    found = hami_real_dlsym(handle, symbol);
+    return row && hami_hooks_find(row->library) && hami_is_driver_code(row->library, caller) ? NULL : row;
+}
+
+static struct hami_lookup answer_for(const struct hami_hook_row *row, void *found)
+{
+    bool is_here = hami_hooks_find(row->library) && *row->real;
+
     if (found == row->hook)
-        return is_here && *row->real ? answer(row->hook) : not_there(symbol);
-    return answer(found && is_here && found == *row->real ? row->hook : found);
+        return is_here ? answer(found) : not_there(row->symbol);
+    return answer(is_here && found == *row->real ? row->hook : found);
 }
 
-EARLY struct hami_dlsym_decision hami_decide_dlsym(void *handle, const char *symbol, const void *caller)
+EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
 {
-    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol))
-        return go_on();
-    return decide(handle, symbol, caller);
+    struct hami_lookup go_on = {NULL, real_dlsym()};
+    const struct hami_hook_row *row;
+
+    (void)unused;
+    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !(row = row_asked_for(symbol, caller)))
+        return go_on;
+    return answer_for(row, hami_real_dlsym(handle, symbol));
 }
 
-/* The newest symbol of a name that is not newer than `version`, as the driver chooses. */
-static const struct hami_hook_row *row_for(const char *name, int version, bool is_per_thread)
+EARLY struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const char *version, const void *caller)
 {
-    const struct hami_hook_row *best = NULL;
+    struct hami_lookup go_on = {NULL, real_dlvsym()};
+    const struct hami_hook_row *row;
 
-    for (int index = 0; index < HAMI_HOOKS_CUDA; index++) {
-        const struct hami_hook_row *row = &hami_hook_rows[index];
+    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !(row = row_asked_for(symbol, caller)))
+        return go_on;
+    return answer_for(row, hami_real_dlvsym(handle, symbol, version));
+}
 
-        if (row->is_per_thread == is_per_thread && row->since <= version && (!best || row->since > best->since) &&
-            strcmp(row->name, name) == 0)
-            best = row;
-    }
-    return best;
+static bool is_exported(const void *function)
+{
+    Dl_info info;
+
+    return dladdr(function, &info) && info.dli_saddr == function;
 }
 
 /*
@@ -179,18 +216,14 @@ static const struct hami_hook_row *row_for(const char *name, int version, bool i
  */
 static void *hook_for(void *found, const char *name, int version, cuuint64_t flags)
 {
-    const struct hami_hook_row *row = hami_hook_of_real(found);
-    Dl_info info;
+    const struct hami_hook_row *row = hami_hook_of_answer(name, found);
 
     if (row)
         return row->hook;
-    if (version > NEWEST_KNOWN_CUDA || (dladdr(found, &info) && info.dli_saddr == found))
+    row = hami_hook_of_name(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+    if (!row || row->is_forward || !*row->real || version > NEWEST_KNOWN_CUDA || is_exported(found))
         return found;
-    if (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
-        row = row_for(name, version, true);
-    if (!row)
-        row = row_for(name, version, false);
-    return row && *row->real ? row->hook : found;
+    return row->hook;
 }
 
 HAMI_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,

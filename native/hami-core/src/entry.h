@@ -1,24 +1,26 @@
 /*
- * How programs reach the hooks: the linker binds to our exported symbols; `dlsym` and `cuGetProcAddress` are answered here.
+ * How programs reach the hooks: the linker binds to our exported symbols; `dlsym`, `dlvsym` and `cuGetProcAddress` are answered here.
  *
- * The rule for both: ask the real one first, with the caller's own arguments, and only if its answer is the driver's function for a
- * symbol in the tables, answer with the hook of that symbol. What the driver lacks stays lacking.
+ * The rule for all: ask the real one first, with the caller's own arguments, and only if its answer is the driver's function for a
+ * symbol in the tables, answer with the hook of that symbol. What the driver lacks stays lacking. Asking initialises nothing.
  */
 #ifndef HAMI_ENTRY_H
 #define HAMI_ENTRY_H
 
-/* The C library's dlsym, called from this library. Usable before any other initialisation; takes no lock of ours. */
+/* The next dlsym and dlvsym after this library: the C library's. Usable before any other initialisation; they take no lock of ours. */
 void *hami_real_dlsym(void *handle, const char *symbol);
+void *hami_real_dlvsym(void *handle, const char *symbol, const char *version);
 
 /*
- * What the exported `dlsym` does: return `answer` if `jump` is NULL, else continue at `jump` with the caller's arguments and
- * return address, so that RTLD_NEXT means next after the caller.
+ * What the exported lookups of src/entry.S do: return `answer` if `jump` is NULL, else continue at `jump` with the caller's arguments
+ * and return address, so that RTLD_NEXT means next after the caller.
  */
-struct hami_dlsym_decision {
+struct hami_lookup {
     void *answer;
     void *jump;
 };
 
-struct hami_dlsym_decision hami_decide_dlsym(void *handle, const char *symbol, const void *caller);
+struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller);
+struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const char *version, const void *caller);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The driver's own functions, and which of them this library stands in for.
  *
- * The rows of hooks_cuda.def and hooks_nvml.def make an enumeration, a table of typed pointers to the real functions and the bodies of
- * the pass-through hooks. Real functions are looked up when the driver's library is in the process; calling one that the driver does
+ * The rows of hooks_cuda.def and hooks_nvml.def make an enumeration, pointers to the real functions (typed for HOOK_CUSTOM) and, in
+ * src/entry.S, the bodies of the hooks that only forward. Real functions are looked up when the driver's library is in the process; calling one that the driver does
  * not have is answered with CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND, never by a jump to NULL.
  * Locks: none are held while the driver runs. Fork: nothing changes; the driver stays mapped.
  */
@@ -18,12 +18,12 @@
 
 enum hami_hook {
 #define HOOK_CUSTOM(symbol, ...) HAMI_HOOK_##symbol,
-#define HOOK_PASS HOOK_CUSTOM
+#define HOOK_FORWARD HOOK_CUSTOM
 #include "hooks_cuda.def"
     HAMI_HOOKS_CUDA,
     HAMI_HOOKS_BEFORE_NVML = HAMI_HOOKS_CUDA - 1,
 #include "hooks_nvml.def"
-#undef HOOK_PASS
+#undef HOOK_FORWARD
 #undef HOOK_CUSTOM
     HAMI_HOOKS
 };
@@ -55,14 +55,14 @@ enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
 
 struct hami_real {
 #define HOOK_CUSTOM(symbol, ...) __typeof__(&symbol) symbol;
-#define HOOK_PASS HOOK_CUSTOM
+#define HOOK_FORWARD(...)
 #define HAMI_CALLED(symbol) __typeof__(&symbol) symbol;
 #include "hooks_cuda.def"
 #include "hooks_nvml.def"
     HAMI_CALLED_CUDA(HAMI_CALLED)
     HAMI_CALLED_NVML(HAMI_CALLED)
 #undef HAMI_CALLED
-#undef HOOK_PASS
+#undef HOOK_FORWARD
 #undef HOOK_CUSTOM
 };
 
@@ -84,9 +84,8 @@ bool hami_hooks_find(enum hami_library library);
 /* One row of the tables. */
 struct hami_hook_row {
     const char *symbol;
-    const char *name; /* what cuGetProcAddress calls it; NULL for NVML */
-    int since;
-    bool is_per_thread;
+    int since; /* 0 for NVML */
+    bool is_forward;
     enum hami_library library;
     void *hook;
     void **real;
@@ -97,8 +96,20 @@ extern const struct hami_hook_row hami_hook_rows[HAMI_HOOKS];
 /* The row of an exact symbol, or NULL. Constant time; touches no driver. */
 const struct hami_hook_row *hami_hook_of_symbol(const char *symbol);
 
-/* The row whose real CUDA function is at `function`, or NULL. Constant time. */
-const struct hami_hook_row *hami_hook_of_real(const void *function);
+/*
+ * The row whose function the driver answered for `name`, or NULL. Constant time. Several symbols may share one function: then it is
+ * the one of that name.
+ */
+const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *function);
+
+/*
+ * The newest row of what cuGetProcAddress calls `name` that is not newer than `version`, as the driver chooses: the per-thread variant
+ * if it is asked for and there is one. NULL when the tables have none. Constant time.
+ */
+const struct hami_hook_row *hami_hook_of_name(const char *name, int version, bool is_per_thread);
+
+/* Where a HOOK_FORWARD whose pointer `real` is empty goes on: the driver's function, or one that says the driver lacks it. */
+void *hami_forward_target(void **real);
 
 /* Whether `address` lies inside the driver's own library. */
 bool hami_is_driver_code(enum hami_library library, const void *address);

@@ -216,3 +216,11 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nv
     *count = kept;
     return kept ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
+
+/* The one NVML call that answers with text; it cannot say that it is missing by a number. */
+HAMI_EXPORT const char *nvmlErrorString(nvmlReturn_t result)
+{
+    __typeof__(&nvmlErrorString) real = HAMI_REAL_NVML(nvmlErrorString);
+
+    return real ? real(result) : "NVML is not installed";
+}

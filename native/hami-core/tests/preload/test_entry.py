@@ -25,16 +25,16 @@ def address(symbol):
 """
 
 
-def test_exports_are_exactly_the_tables_and_dlsym(build: Path) -> None:
+def test_exports_are_exactly_the_tables_and_the_lookups(build: Path) -> None:
     """
-    Nothing but the symbols of the .def files and `dlsym` is visible to other objects.
+    Nothing but the symbols of the .def files, `dlsym` and `dlvsym` is visible to other objects.
     """
     rows = [
-        re.findall(r"^HOOK_(?:CUSTOM|PASS)\((\w+),", (SOURCE / name).read_text(), re.M)
+        re.findall(r"^HOOK_(?:CUSTOM|FORWARD)\((\w+)", (SOURCE / name).read_text(), re.M)
         for name in ("hooks_cuda.def", "hooks_nvml.def")
     ]
 
-    assert {*rows[0], *rows[1], "dlsym"} == exports(build / "libvgpu.so")
+    assert {*rows[0], *rows[1], "dlsym", "dlvsym"} == exports(build / "libvgpu.so")
 
 
 def test_library_needs_no_driver(build: Path) -> None:
