@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "cuda_fake.h"
+#include "oracle.h"
 
 enum { QUEUE = 1024 };
 
@@ -125,6 +126,23 @@ API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const ch
     module->functions = fresh;
     *function = fresh;
     return CUDA_SUCCESS;
+}
+
+API void fake_set_duration(CUfunction function, uint64_t duration_ns)
+{
+    function->duration_ns = duration_ns;
+}
+
+API uint64_t fake_truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns)
+{
+    static _Thread_local struct hw_process_use use[HW_PROCESSES_MAX];
+    int count = pid ? hw_processes(device, use, HW_PROCESSES_MAX) : 0;
+    uint64_t busy = pid ? 0 : hw_busy_ns(device, 0, from_ns, to_ns);
+
+    for (int index = 0; index < count; index++)
+        if ((uint64_t)use[index].pid == pid)
+            busy += hw_busy_ns(device, use[index].serial, from_ns, to_ns);
+    return busy;
 }
 
 /* Streams */

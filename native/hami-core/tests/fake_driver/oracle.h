@@ -1,0 +1,20 @@
+/*
+ * What the fake driver knows for certain, for tests to compare with. Exported by libcuda.so.1; reach it by dlsym.
+ *
+ * Devices are physical indices. A pid is what the process takes for its own; 0 stands for all processes. Times are CLOCK_MONOTONIC in
+ * nanoseconds. Call cuInit first.
+ */
+#ifndef FAKE_ORACLE_H
+#define FAKE_ORACLE_H
+
+#include <stdint.h>
+
+#include "hami/cuda_abi.h"
+
+/* Nanoseconds within [from_ns, to_ns) in which the device ran work of the process, also of one that has ended. */
+uint64_t fake_truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns);
+
+/* Make later launches of the function take this long. */
+void fake_set_duration(CUfunction function, uint64_t duration_ns);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * A file that all processes of a node map, and what makes sharing it safe.
+ *
+ * Owns the file's birth (it appears complete or not at all), claims on positions in it, which end with the process, and mutexes that
+ * outlive their holder. Knows nothing of what is in the memory. Pages that nobody writes take no room, so a large file is cheap.
+ *
+ * Fork: a child shares its parent's claims until it calls shared_file_disown(), which leaves it with none.
+ */
+#ifndef FAKE_SHARED_FILE_H
+#define FAKE_SHARED_FILE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct shared_file {
+    int descriptor;
+    void *memory;
+};
+
+/*
+ * Map `bytes` of the file `name` in `folder`; without a folder, of memory that is this process's own but common to all libraries in
+ * it that open the same name. The first to open it runs `initialise` on zeroed memory before anybody else sees it.
+ * Returns false with errno set.
+ */
+bool shared_file_open(struct shared_file *file, const char *folder, const char *name, size_t bytes, void (*initialise)(void *memory));
+
+/*
+ * Claim a position for as long as this process lives and keeps the file open. Claims are locks of an open file description, so they
+ * are seen from every pid namespace, and one library's are not lost when another closes the file.
+ */
+bool shared_file_claim(const struct shared_file *file, int position);
+
+/* Whether another process, or another library of this one, has claimed the position. */
+bool shared_file_is_claimed(const struct shared_file *file, int position);
+
+/* In a forked child: stop holding the parent's claims. */
+void shared_file_disown(struct shared_file *file);
+
+/* A mutex in shared memory. When its holder dies the next one gets it as it is. */
+void shared_mutex_initialise(pthread_mutex_t *mutex);
+void shared_mutex_lock(pthread_mutex_t *mutex);
+
+#endif

@@ -1,0 +1,315 @@
+#include "virtual_clock.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shared_file.h"
+
+enum { PROCESSES_MAX = 1024, THREADS_MAX = 4096, NOBODY = -1 };
+
+#define START_NS 1000000000000u
+#define LIVENESS_POLL_NS 50000000
+/* Ranks order the first turns; every later place in the queue is behind them. */
+#define FIRST_TICKET ((uint64_t)1 << 32)
+
+enum state { FREE, RUNNING, SLEEPING, AWAITING };
+
+struct thread {
+    _Atomic uint32_t state; /* also the futex that the thread waits on */
+    int process;
+    int awaited;
+    uint64_t wake_ns;
+    uint64_t ticket;
+};
+
+struct clock {
+    pthread_mutex_t mutex;
+    _Atomic uint64_t now_ns;
+    uint64_t tickets;
+    bool is_started;
+    int threads_used; /* no thread at or above this was ever taken */
+    bool is_process[PROCESSES_MAX];
+    struct thread threads[THREADS_MAX];
+};
+
+static struct shared_file file;
+static struct clock *shared;
+static int process = NOBODY;
+static int expected_processes, initial_rank;
+static _Thread_local int self = NOBODY;
+
+static void initialise(void *memory)
+{
+    struct clock *fresh = memory;
+
+    shared_mutex_initialise(&fresh->mutex);
+    fresh->now_ns = START_NS;
+    fresh->tickets = FIRST_TICKET;
+}
+
+static void lock(void)
+{
+    shared_mutex_lock(&shared->mutex);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&shared->mutex);
+}
+
+static void set_state(int thread, enum state state)
+{
+    atomic_store_explicit(&shared->threads[thread].state, state, memory_order_release);
+}
+
+static enum state state_of(int thread)
+{
+    return (enum state)atomic_load_explicit(&shared->threads[thread].state, memory_order_acquire);
+}
+
+/* The functions from here to the public ones are called with the lock held. */
+
+static void queue(int thread, uint64_t wake_ns)
+{
+    uint64_t now = shared->now_ns;
+
+    shared->threads[thread].wake_ns = wake_ns > now ? wake_ns : now;
+    shared->threads[thread].ticket = shared->tickets++;
+    set_state(thread, SLEEPING);
+}
+
+static bool is_before(int first, int second)
+{
+    const struct thread *one = &shared->threads[first], *other = &shared->threads[second];
+
+    return one->wake_ns != other->wake_ns ? one->wake_ns < other->wake_ns : one->ticket < other->ticket;
+}
+
+/* The sleeper whose turn is next, or nobody while a thread runs. */
+static int next_runner(void)
+{
+    int best = NOBODY;
+
+    for (int thread = 0; thread < shared->threads_used; thread++) {
+        enum state state = state_of(thread);
+
+        if (state == RUNNING)
+            return NOBODY;
+        if (state == SLEEPING && (best == NOBODY || is_before(thread, best)))
+            best = thread;
+    }
+    return best;
+}
+
+/* Move the clock to the next turn, if all sleep. */
+static void hand_over(void)
+{
+    int next = shared->is_started ? next_runner() : NOBODY;
+
+    if (next == NOBODY)
+        return;
+    if (shared->threads[next].wake_ns > shared->now_ns)
+        shared->now_ns = shared->threads[next].wake_ns;
+    set_state(next, RUNNING);
+    if (next != self)
+        syscall(SYS_futex, &shared->threads[next].state, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void free_thread(int thread)
+{
+    set_state(thread, FREE);
+    for (int other = 0; other < shared->threads_used; other++)
+        if (state_of(other) == AWAITING && shared->threads[other].awaited == thread)
+            queue(other, 0);
+}
+
+static void free_process(int index)
+{
+    for (int thread = 0; thread < shared->threads_used; thread++)
+        if (state_of(thread) != FREE && shared->threads[thread].process == index)
+            set_state(thread, FREE);
+    shared->is_process[index] = false;
+}
+
+static void bury(int index)
+{
+    if (index != process && !shared_file_is_claimed(&file, index))
+        free_process(index);
+}
+
+static void bury_dead_runner(void)
+{
+    for (int thread = 0; thread < shared->threads_used; thread++)
+        if (state_of(thread) == RUNNING)
+            bury(shared->threads[thread].process);
+}
+
+static void claim_process(void)
+{
+    int living = 1;
+
+    for (int index = 0; index < PROCESSES_MAX; index++)
+        if (shared->is_process[index])
+            bury(index);
+    for (int index = 0; index < PROCESSES_MAX; index++) {
+        if (shared->is_process[index])
+            living++;
+        else if (process == NOBODY && shared_file_claim(&file, index))
+            process = index;
+    }
+    if (process != NOBODY)
+        shared->is_process[process] = true;
+    shared->is_started = shared->is_started || living >= expected_processes;
+}
+
+static int take_thread(void)
+{
+    int thread = 0;
+
+    if (process == NOBODY)
+        claim_process();
+    while (thread < THREADS_MAX && state_of(thread) != FREE)
+        thread++;
+    if (thread == THREADS_MAX || process == NOBODY)
+        return NOBODY;
+    if (thread >= shared->threads_used)
+        shared->threads_used = thread + 1;
+    shared->threads[thread].process = process;
+    queue(thread, 0);
+    return thread;
+}
+
+/* Called without the lock. */
+static void wait_for_turn(void)
+{
+    const struct timespec poll = {0, LIVENESS_POLL_NS};
+    struct thread *thread = &shared->threads[self];
+    enum state state;
+
+    while ((state = state_of(self)) != RUNNING) {
+        if (syscall(SYS_futex, &thread->state, FUTEX_WAIT, state, &poll, NULL, 0) == 0 || state_of(self) == RUNNING)
+            continue;
+        lock();
+        bury_dead_runner();
+        hand_over();
+        unlock();
+    }
+}
+
+/* In a forked child. */
+static void disown(void)
+{
+    shared_file_disown(&file);
+    process = NOBODY;
+    self = NOBODY;
+}
+
+/* Public */
+
+bool virtual_clock_open(const char *folder, int processes, int rank)
+{
+    if (!shared_file_open(&file, folder, "clock", sizeof(*shared), initialise))
+        return false;
+    expected_processes = processes;
+    initial_rank = rank;
+    shared = file.memory;
+    return pthread_atfork(NULL, NULL, disown) == 0;
+}
+
+uint64_t virtual_clock_now(void)
+{
+    return atomic_load_explicit(&shared->now_ns, memory_order_relaxed);
+}
+
+bool virtual_clock_is_inside(void)
+{
+    return self != NOBODY;
+}
+
+void virtual_clock_enter(void)
+{
+    if (self != NOBODY)
+        return;
+    lock();
+    self = take_thread();
+    if (self != NOBODY && initial_rank >= 0)
+        shared->threads[self].ticket = (uint64_t)initial_rank;
+    initial_rank = NOBODY;
+    hand_over();
+    unlock();
+    if (self != NOBODY)
+        wait_for_turn();
+}
+
+void virtual_clock_leave(void)
+{
+    if (self == NOBODY)
+        return;
+    virtual_clock_drop(self);
+    self = NOBODY;
+}
+
+void virtual_clock_sleep_until(uint64_t at_ns)
+{
+    virtual_clock_enter();
+    if (self == NOBODY)
+        return;
+    lock();
+    queue(self, at_ns);
+    hand_over();
+    unlock();
+    wait_for_turn();
+}
+
+int virtual_clock_reserve(void)
+{
+    int thread;
+
+    lock();
+    thread = take_thread();
+    unlock();
+    return thread;
+}
+
+void virtual_clock_adopt(int thread)
+{
+    self = thread;
+    wait_for_turn();
+}
+
+void virtual_clock_drop(int thread)
+{
+    lock();
+    free_thread(thread);
+    hand_over();
+    unlock();
+}
+
+void virtual_clock_await(int thread)
+{
+    if (self == NOBODY)
+        return;
+    lock();
+    shared->threads[self].awaited = thread;
+    set_state(self, AWAITING);
+    hand_over();
+    unlock();
+    wait_for_turn();
+}
+
+void virtual_clock_close(void)
+{
+    if (process == NOBODY)
+        return;
+    lock();
+    free_process(process);
+    self = NOBODY;
+    hand_over();
+    unlock();
+    process = NOBODY;
+}
+
