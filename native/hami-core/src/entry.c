@@ -165,42 +165,49 @@ EARLY static bool begins_like_ours(const char *symbol)
     return *rest >= 'A' && *rest <= 'Z';
 }
 
-/* Whether a lookup is the tables' business; the driver's own lookups, as WSL's stub makes them, are not. */
-static const struct hami_hook_row *row_asked_for(const char *symbol, const void *caller)
+/* A lookup that is the tables' business. */
+struct question {
+    const struct hami_hook_row *row;
+    void *real; /* what the driver in this process has under the symbol, or NULL */
+};
+
+/* Whether a lookup is: not one that this library makes, nor the driver's own, as WSL's stub makes them. */
+static bool is_asked(const char *symbol, const void *caller, struct question *question)
 {
     const struct hami_hook_row *row = hami_inside ? NULL : hami_hook_of_symbol(symbol);
+    bool is_here = row && hami_hooks_find(row->library);
 
-    return row && hami_hooks_find(row->library) && hami_is_driver_code(row->library, caller) ? NULL : row;
+    if (!row || (is_here && hami_is_driver_code(row->library, caller)))
+        return false;
+    *question = (struct question){row, is_here ? hami_hook_real(row) : NULL};
+    return true;
 }
 
-static struct hami_lookup answer_for(const struct hami_hook_row *row, void *found)
+/* `found` is what the real lookup said last, so that dlerror tells of it and of nothing that was done here. */
+static struct hami_lookup answer_to(const struct question *question, void *found)
 {
-    bool is_here = hami_hooks_find(row->library) && *row->real;
-
-    if (found == row->hook)
-        return is_here ? answer(found) : not_there(row->symbol);
-    return answer(is_here && found == *row->real ? row->hook : found);
+    if (found == question->row->hook && !question->real)
+        return not_there(question->row->symbol);
+    return answer(found && found == question->real ? question->row->hook : found);
 }
 
 EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
 {
-    struct hami_lookup go_on = {NULL, real_dlsym()};
-    const struct hami_hook_row *row;
+    struct question question;
 
     (void)unused;
-    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !(row = row_asked_for(symbol, caller)))
-        return go_on;
-    return answer_for(row, hami_real_dlsym(handle, symbol));
+    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
+        return (struct hami_lookup){NULL, real_dlsym()};
+    return answer_to(&question, hami_real_dlsym(handle, symbol));
 }
 
 EARLY struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const char *version, const void *caller)
 {
-    struct hami_lookup go_on = {NULL, real_dlvsym()};
-    const struct hami_hook_row *row;
+    struct question question;
 
-    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !(row = row_asked_for(symbol, caller)))
-        return go_on;
-    return answer_for(row, hami_real_dlvsym(handle, symbol, version));
+    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
+        return (struct hami_lookup){NULL, real_dlvsym()};
+    return answer_to(&question, hami_real_dlvsym(handle, symbol, version));
 }
 
 static bool is_exported(const void *function)
@@ -221,7 +228,7 @@ static void *hook_for(void *found, const char *name, int version, cuuint64_t fla
     if (row)
         return row->hook;
     row = hami_hook_of_name(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
-    if (!row || row->is_forward || !*row->real || version > NEWEST_KNOWN_CUDA || is_exported(found))
+    if (!row || row->is_forward || !hami_hook_real(row) || version > NEWEST_KNOWN_CUDA || is_exported(found))
         return found;
     return row->hook;
 }

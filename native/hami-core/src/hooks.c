@@ -148,7 +148,7 @@ const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *fu
     uint16_t number;
 
     for (number = rows_of_name(name); number; number = next_of_name[number - 1])
-        if (*hami_hook_rows[number - 1].real == function)
+        if (hami_hook_real(&hami_hook_rows[number - 1]) == function)
             return &hami_hook_rows[number - 1];
     for (uint32_t bucket = hash_pointer(function); (number = atomic_load(&by_real[bucket])); bucket = (bucket + 1) % BUCKETS)
         if (*hami_hook_rows[number - 1].real == function)
@@ -156,97 +156,107 @@ const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *fu
     return NULL;
 }
 
+/* Threads may do this at the same time: each finds the row in its bucket, or puts it there. */
 static void index_real(uint16_t row)
 {
     uint32_t bucket = hash_pointer(*hami_hook_rows[row].real);
+    uint16_t there = 0;
 
-    while (atomic_load(&by_real[bucket]))
+    while (!atomic_compare_exchange_strong(&by_real[bucket], &there, (uint16_t)(row + 1)) && there != row + 1) {
         bucket = (bucket + 1) % BUCKETS;
-    atomic_store(&by_real[bucket], (uint16_t)(row + 1));
-}
-
-static const char *const library_names[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic bool is_loaded[2];
-static struct {
-    uintptr_t from, to;
-} code[2];
-
-/* A lookup that lands in this library means the driver lacks the symbol and the search went on to us. */
-static void *real_symbol(void *handle, const char *symbol)
-{
-    const struct hami_hook_row *row = hami_hook_of_symbol(symbol);
-    void *found = hami_real_dlsym(handle, symbol);
-
-    return row && found == row->hook ? NULL : found;
-}
-
-static void look_up_rows(void *handle, uint16_t from, uint16_t to)
-{
-    for (uint16_t row = from; row < to; row++) {
-        void *found = hami_real_dlsym(handle, hami_hook_rows[row].symbol);
-
-        *hami_hook_rows[row].real = found == hami_hook_rows[row].hook ? NULL : found;
+        there = 0;
     }
 }
 
-static void look_up_cuda(void *handle)
-{
-#define HAMI_CALLED(symbol) hami_real.symbol = (__typeof__(&symbol))real_symbol(handle, #symbol);
-    HAMI_CALLED_CUDA(HAMI_CALLED)
-#undef HAMI_CALLED
-    look_up_rows(handle, 0, HAMI_HOOKS_CUDA);
-    for (uint16_t row = 0; row < HAMI_HOOKS_CUDA; row++)
-        if (*hami_hook_rows[row].real)
-            index_real(row);
-}
+static const char *const library_names[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
+_Atomic bool hami_is_loaded[2];
+static _Atomic(void *) handles[2];
+static struct {
+    _Atomic uintptr_t from, to;
+} code[3]; /* the driver's libraries, and this one */
 
-static void look_up_nvml(void *handle)
-{
-#define HAMI_CALLED(symbol) hami_real.symbol = (__typeof__(&symbol))real_symbol(handle, #symbol);
-    HAMI_CALLED_NVML(HAMI_CALLED)
-#undef HAMI_CALLED
-    look_up_rows(handle, HAMI_HOOKS_CUDA, HAMI_HOOKS);
-}
+enum { OWN_CODE = 2 };
 
-/* The addresses of a library's segments, which start where it is mapped. */
-static void note_code(enum hami_library library, const void *function)
+/* The addresses of the segments of the library that a function is in. */
+static void note_code(int library, const void *function)
 {
-    const ElfW(Ehdr) *header;
+    uintptr_t start, end = 0;
     const ElfW(Phdr) *segments;
     Dl_info info;
 
     if (!function || !dladdr(function, &info))
         return;
-    header = info.dli_fbase;
-    segments = (const ElfW(Phdr) *)((uintptr_t)header + header->e_phoff);
-    code[library].from = (uintptr_t)header;
-    for (int index = 0; index < header->e_phnum; index++)
+    start = (uintptr_t)info.dli_fbase;
+    segments = (const ElfW(Phdr) *)(start + ((const ElfW(Ehdr) *)start)->e_phoff);
+    for (int index = 0; index < ((const ElfW(Ehdr) *)start)->e_phnum; index++)
         if (segments[index].p_type == PT_LOAD)
-            code[library].to = (uintptr_t)header + segments[index].p_vaddr + segments[index].p_memsz;
+            end = start + segments[index].p_vaddr + segments[index].p_memsz;
+    atomic_store(&code[library].from, start);
+    atomic_store(&code[library].to, end);
+}
+
+static bool is_code_of(int library, const void *address)
+{
+    return (uintptr_t)address >= atomic_load_explicit(&code[library].from, memory_order_relaxed) &&
+           (uintptr_t)address < atomic_load_explicit(&code[library].to, memory_order_relaxed);
+}
+
+bool hami_is_driver_code(enum hami_library library, const void *address)
+{
+    return is_code_of(library, address);
+}
+
+/*
+ * Fill a pointer to a real function. A lookup that lands in this library means that the driver lacks the symbol and the search went
+ * on to us. Threads that fill it at the same time find the same, and only the first writes.
+ */
+static void fill(enum hami_library library, const char *symbol, void **real)
+{
+    void *found = hami_real_dlsym(atomic_load(&handles[library]), symbol);
+    void *empty = NULL;
+
+    if (found && !is_code_of(OWN_CODE, found))
+        __atomic_compare_exchange_n(real, &empty, found, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static void fill_rows(enum hami_library library)
+{
+    for (uint16_t row = 0; row < HAMI_HOOKS; row++) {
+        if (hami_hook_rows[row].library != library || hami_hook_rows[row].is_forward)
+            continue;
+        fill(library, hami_hook_rows[row].symbol, hami_hook_rows[row].real);
+        if (library == HAMI_LIBRARY_CUDA && *hami_hook_rows[row].real)
+            index_real(row);
+    }
+}
+
+static void fill_called(enum hami_library library)
+{
+#define HAMI_CALLED(symbol) fill(library, #symbol, (void **)&hami_real.symbol);
+    if (library == HAMI_LIBRARY_CUDA) {
+        HAMI_CALLED_CUDA(HAMI_CALLED)
+        note_code(library, (void *)hami_real.cuInit);
+    } else {
+        HAMI_CALLED_NVML(HAMI_CALLED)
+        note_code(library, (void *)hami_real.nvmlInit_v2);
+    }
+#undef HAMI_CALLED
 }
 
 static bool look_up(enum hami_library library, int mode)
 {
     void *handle;
 
-    if (atomic_load_explicit(&is_loaded[library], memory_order_acquire))
+    if (atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire))
         return true;
     handle = dlopen(library_names[library], RTLD_LAZY | mode);
     if (!handle)
         return false;
-    pthread_mutex_lock(&mutex);
-    if (!is_loaded[library]) {
-        if (library == HAMI_LIBRARY_CUDA) {
-            look_up_cuda(handle);
-            note_code(library, (void *)hami_real.cuInit);
-        } else {
-            look_up_nvml(handle);
-            note_code(library, (void *)hami_real.nvmlInit_v2);
-        }
-        atomic_store_explicit(&is_loaded[library], true, memory_order_release);
-    }
-    pthread_mutex_unlock(&mutex);
+    atomic_store(&handles[library], handle);
+    note_code(OWN_CODE, (void *)look_up);
+    fill_rows(library);
+    fill_called(library);
+    atomic_store_explicit(&hami_is_loaded[library], true, memory_order_release);
     return true;
 }
 
@@ -260,9 +270,16 @@ bool hami_hooks_find(enum hami_library library)
     return look_up(library, RTLD_NOLOAD);
 }
 
-bool hami_is_driver_code(enum hami_library library, const void *address)
+void *hami_hook_real(const struct hami_hook_row *row)
 {
-    return (uintptr_t)address >= code[library].from && (uintptr_t)address < code[library].to;
+    static _Atomic bool is_sought[HAMI_HOOKS];
+    _Atomic bool *sought = &is_sought[row - hami_hook_rows];
+
+    if (row->is_forward && !atomic_load_explicit(sought, memory_order_acquire)) {
+        fill(row->library, row->symbol, row->real);
+        atomic_store_explicit(sought, true, memory_order_release);
+    }
+    return __atomic_load_n(row->real, __ATOMIC_RELAXED);
 }
 
 static CUresult no_cuda_function(void)
@@ -277,13 +294,13 @@ static nvmlReturn_t no_nvml_function(void)
 
 void *hami_forward_target(void **real)
 {
-    enum hami_library library = HAMI_LIBRARY_CUDA;
+    const struct hami_hook_row *row = hami_hook_rows;
+    void *found;
 
-    for (int row = 0; row < HAMI_HOOKS; row++)
-        if (hami_hook_rows[row].real == real)
-            library = hami_hook_rows[row].library;
-    hami_hooks_load(library);
-    if (*real)
-        return *real;
-    return library == HAMI_LIBRARY_CUDA ? (void *)no_cuda_function : (void *)no_nvml_function;
+    while (row->real != real)
+        row++;
+    found = hami_hooks_load(row->library) ? hami_hook_real(row) : NULL;
+    if (found)
+        return found;
+    return row->library == HAMI_LIBRARY_CUDA ? (void *)no_cuda_function : (void *)no_nvml_function;
 }

@@ -4,11 +4,12 @@
  * The rows of hooks_cuda.def and hooks_nvml.def make an enumeration, pointers to the real functions (typed for HOOK_CUSTOM) and, in
  * src/entry.S, the bodies of the hooks that only forward. Real functions are looked up when the driver's library is in the process; calling one that the driver does
  * not have is answered with CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND, never by a jump to NULL.
- * Locks: none are held while the driver runs. Fork: nothing changes; the driver stays mapped.
+ * Locks: none; threads that look up at the same time find the same. Fork: nothing changes; the driver stays mapped.
  */
 #ifndef HAMI_HOOKS_H
 #define HAMI_HOOKS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "hami/cuda_abi.h"
@@ -66,12 +67,19 @@ struct hami_real {
 #undef HOOK_CUSTOM
 };
 
-/* Pointers of functions the driver lacks stay NULL. Filled by hami_hooks_load() and hami_hooks_find(). */
+/*
+ * Pointers of functions the driver lacks stay NULL. Filled by hami_hooks_load() and hami_hooks_find(), before hami_is_loaded; those of
+ * forwards, which are not here, when they are first met.
+ */
 extern struct hami_real hami_real;
 
+extern _Atomic bool hami_is_loaded[2];
+
 /* The real function behind a symbol, or NULL: loads the driver's library if need be. */
-#define HAMI_REAL(library, symbol) \
-    (__builtin_expect(hami_real.symbol != NULL, 1) || hami_hooks_load(library) ? hami_real.symbol : NULL)
+#define HAMI_REAL(library, symbol)                                                                                    \
+    (__builtin_expect(atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire), 1) || hami_hooks_load(library) \
+         ? hami_real.symbol                                                                                           \
+         : NULL)
 #define HAMI_REAL_CUDA(symbol) HAMI_REAL(HAMI_LIBRARY_CUDA, symbol)
 #define HAMI_REAL_NVML(symbol) HAMI_REAL(HAMI_LIBRARY_NVML, symbol)
 
@@ -107,6 +115,9 @@ const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *fu
  * if it is asked for and there is one. NULL when the tables have none. Constant time.
  */
 const struct hami_hook_row *hami_hook_of_name(const char *name, int version, bool is_per_thread);
+
+/* The driver's function behind a row, or NULL; the row's library must have been found. */
+void *hami_hook_real(const struct hami_hook_row *row);
 
 /* Where a HOOK_FORWARD whose pointer `real` is empty goes on: the driver's function, or one that says the driver lacks it. */
 void *hami_forward_target(void **real);
