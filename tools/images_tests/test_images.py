@@ -103,6 +103,21 @@ def test_labels_say_what_the_image_is(service: Image) -> None:
     assert datetime.fromisoformat(labels["created"]) < datetime.now(UTC)
 
 
+@pytest.mark.parametrize("name", ["scheduler", "monitor"])
+def test_metric_of_the_build_names_the_labels_commit(image_of: Callable[[str], Image], name: str) -> None:
+    """A dashboard shows what a registry shows."""
+    image = image_of(name)
+    script = (
+        "from hamicommon.runtime.build import build_family\n"
+        "[[_, labels, *_]] = build_family('').samples\n"
+        "print(labels['revision'], labels['build_date'])"
+    )
+
+    told = image.run("/opt/hami/bin/python", "-c", script).stdout.split()
+
+    assert [image.config["Labels"][f"org.opencontainers.image.{label}"] for label in ("revision", "created")] == told
+
+
 def test_library_loads_with_a_glibc_of_2_17(image_of: Callable[[str], Image]) -> None:
     """The containers that load it are older than the image that carries it."""
     wanted = needed_versions(image_of("device-plugin").root / "opt/hami/lib/libvgpu.so")
