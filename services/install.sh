@@ -9,7 +9,7 @@ lock=$1
 shift
 
 python -m venv /build
-/build/bin/pip install --quiet --require-hashes --requirement requirements/setuptools.lock
+/build/bin/pip install --quiet --no-compile --require-hashes --requirement requirements/setuptools.lock
 /build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels "$@"
 
 python -m venv --without-pip /opt/hami

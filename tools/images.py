@@ -52,7 +52,7 @@ class Step:
         self._began = time.monotonic()
 
     def __call__(self, sentence: str) -> None:
-        print(f"images: {time.monotonic() - self._began:4.0f} s  {sentence}", flush=True)
+        print(f"images: {time.monotonic() - self._began:4.0f} s  {sentence}\n", end="", flush=True)
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) 
         missing = [image for image in missing if not store.has(image.name, image.key)]  # others have built meanwhile
         store.prune()
         buildah.clean(kept=[python_image(RUNTIME), python_image(BUILD)])
-        for packages in (RUNTIME, BUILD):
-            make_python_image(buildah, packages, step)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda packages: make_python_image(buildah, packages, step), (RUNTIME, BUILD)))
         build_all(missing, store, buildah, output, step)
 
 

@@ -18,6 +18,7 @@ EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1735689600"))
 """When every file of every image was made, in seconds of Unix time, so that the same input gives the same layers."""
 
 
+_NAMELESS = "<none>:<none>"
 _CACHE_MOUNTS = "buildah-cache"
 """Where below TMPDIR buildah keeps what build stages cache, such as pip's downloads."""
 
@@ -86,9 +87,9 @@ class Buildah:
         """Remove what interrupted builds left, and every image whose name is not among *kept*."""
         self.run("rm", "--all")
         listed = self.run("images", "--noheading", "--no-trunc", "--format", "{{.ID}} {{.Name}}:{{.Tag}}")
-        images = [line.split() for line in listed.splitlines()]
-        if old := [identity for identity, name in images if name not in kept]:
-            self.run("rmi", "--force", *old)
+        for identity, name in map(str.split, listed.splitlines()):
+            if name not in kept:
+                self.run("rmi", identity if name == _NAMELESS else name)
         for path in self.scratch.iterdir():
             if path.name != _CACHE_MOUNTS:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
