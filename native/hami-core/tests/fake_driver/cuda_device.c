@@ -30,6 +30,21 @@ int fake_physical(CUdevice device)
     return device >= 0 && device < visible.count ? visible.device[device] : -1;
 }
 
+int fake_ordinal(int physical)
+{
+    for (int ordinal = 0; ordinal < visible.count; ordinal++)
+        if (visible.device[ordinal] == physical)
+            return ordinal;
+    return -1;
+}
+
+uint64_t fake_setting(const char *name, uint64_t otherwise)
+{
+    const char *setting = getenv(name);
+
+    return setting && setting[0] ? strtoull(setting, NULL, 10) : otherwise;
+}
+
 CUresult fake_current(CUcontext *context)
 {
     CUresult result = fake_check();
@@ -68,18 +83,11 @@ API CUresult cuInit(unsigned int flags)
     return result;
 }
 
-static int driver_version(void)
-{
-    const char *setting = getenv("FAKE_DRIVER_CUDA_VERSION");
-
-    return setting ? (int)strtol(setting, NULL, 10) : 12080;
-}
-
 API CUresult cuDriverGetVersion(int *version)
 {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    *version = driver_version();
+    *version = (int)fake_setting("FAKE_DRIVER_CUDA_VERSION", 12080);
     return CUDA_SUCCESS;
 }
 
@@ -259,6 +267,8 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     case 41:  /* CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING */
     case 83:  /* CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY */
     case 102: /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
+    case 89:  /* CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS */
+    case 103: /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
     case 115: /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */
         *value = 1;
         break;
@@ -318,8 +328,7 @@ static CUresult release(CUcontext context)
     if (context->references == 0) {
         result = CUDA_ERROR_INVALID_CONTEXT;
     } else if (--context->references == 0) {
-        if (context->is_primary)
-            fake_memory_forget(context->ordinal);
+        fake_memory_forget(context);
         hw_context_give(context->physical);
     }
     pthread_mutex_unlock(&mutex);
@@ -354,7 +363,7 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
     CUresult result = check_device(device, &device);
 
     if (result == CUDA_SUCCESS)
-        fake_memory_forget(device);
+        fake_memory_forget(&primary[device]);
     return result;
 }
 

@@ -18,6 +18,7 @@
 enum { QUEUE = 1024 };
 
 struct CUmod_st {
+    CUcontext context;
     struct CUfunc_st *functions;
 };
 
@@ -40,10 +41,13 @@ struct CUevent_st {
 
 struct CUgraph_st {
     uint64_t duration_ns;
+    struct fake_graph_memory *memory;
 };
 
 struct CUgraphExec_st {
     uint64_t duration_ns;
+    struct fake_graph_memory *memory;
+    bool is_freed_first;
 };
 
 static struct CUstream_st default_streams[HW_DEVICES_MAX];
@@ -79,14 +83,20 @@ static CUresult resolve(CUstream handle, CUstream *stream)
 
 API CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    CUresult result = fake_check();
+    CUcontext context;
+    CUresult result = fake_current(&context);
 
     if (result != CUDA_SUCCESS)
         return result;
     if (!module || !image)
         return CUDA_ERROR_INVALID_VALUE;
     *module = calloc(1, sizeof(**module));
-    return *module ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    result = *module ? fake_module_take(context) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS)
+        (*module)->context = context;
+    else
+        free(*module);
+    return result;
 }
 
 EXTRA(cuModuleLoadDataEx, CUmodule *module, const void *image, unsigned int count, void *options, void **values)
@@ -107,6 +117,7 @@ API CUresult cuModuleUnload(CUmodule module)
         free(module->functions);
         module->functions = next;
     }
+    fake_module_give(module->context);
     free(module);
     return CUDA_SUCCESS;
 }
@@ -202,6 +213,7 @@ API CUresult cuStreamSynchronize(CUstream handle)
 
     if (result == CUDA_SUCCESS)
         sleep_until(stream->last_end_ns);
+    fake_pools_settle();
     return result;
 }
 
@@ -212,6 +224,7 @@ API CUresult cuCtxSynchronize(void)
 
     if (result == CUDA_SUCCESS)
         sleep_until(context->last_end_ns);
+    fake_pools_settle();
     return result;
 }
 
@@ -265,6 +278,7 @@ API CUresult cuEventSynchronize(CUevent event)
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     sleep_until(event->at_ns);
+    fake_pools_settle();
     return CUDA_SUCCESS;
 }
 
@@ -405,6 +419,18 @@ API CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstr
 
 /* Graphs */
 
+struct fake_graph_memory **fake_graph_memory_of(CUgraph graph)
+{
+    return &graph->memory;
+}
+
+CUgraph fake_capture_of(CUstream handle)
+{
+    CUstream stream;
+
+    return resolve(handle, &stream) == CUDA_SUCCESS ? stream->capturing : NULL;
+}
+
 API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
     CUresult result = fake_check();
@@ -451,13 +477,14 @@ API CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 
 API CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags)
 {
-    (void)flags;
     if (!executable || !graph)
         return CUDA_ERROR_INVALID_VALUE;
     *executable = malloc(sizeof(**executable));
     if (!*executable)
         return CUDA_ERROR_OUT_OF_MEMORY;
     (*executable)->duration_ns = graph->duration_ns;
+    (*executable)->memory = fake_graph_memory_copy(graph->memory);
+    (*executable)->is_freed_first = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     return CUDA_SUCCESS;
 }
 
@@ -468,7 +495,10 @@ API CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle)
 
     if (result != CUDA_SUCCESS)
         return result;
-    return executable ? queue(stream, executable->duration_ns) : CUDA_ERROR_INVALID_VALUE;
+    if (!executable)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = fake_graph_memory_launch(executable->memory, executable->is_freed_first);
+    return result == CUDA_SUCCESS ? queue(stream, executable->duration_ns) : result;
 }
 
 API CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream)
@@ -478,12 +508,16 @@ API CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream)
 
 API CUresult cuGraphExecDestroy(CUgraphExec executable)
 {
+    if (executable)
+        fake_graph_memory_drop(executable->memory);
     free(executable);
     return CUDA_SUCCESS;
 }
 
 API CUresult cuGraphDestroy(CUgraph graph)
 {
+    if (graph)
+        fake_graph_memory_drop(graph->memory);
     free(graph);
     return CUDA_SUCCESS;
 }

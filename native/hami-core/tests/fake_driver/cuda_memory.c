@@ -1,245 +1,165 @@
-/*
- * Device memory of the fake driver.
- *
- * An address is one in a large private mapping of the process, so that copies and memsets work on ordinary host memory that exists
- * only once touched; what counts is the physical memory taken from the hardware. Freed addresses are reused by size class.
- */
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+/* Plain device memory: allocated in a context, freed by its address or by the end of its context. */
+#include "cuda_memory.h"
 
-#include "cuda_fake.h"
-
-#define ARENA_BYTES ((uint64_t)1 << 40)
 #define LOW_BASE 0x10000000u
-#define UNIT 512u
-#define TABLE_START 1024u
+#define BYTES_MAX ((uint64_t)1 << 39)
 
-enum { CLASSES = 48 };
-enum kind { EMPTY, PHYSICAL, RESERVED, MAPPED };
-
-struct allocation {
-    uint64_t address, bytes;
-    enum kind kind;
-    int ordinal;
-    struct vmm_block *block;
-};
-
-struct vmm_block {
-    uint64_t bytes;
-    int physical;
-    int references; /* handles and mappings */
-};
-
-struct CUmemPoolHandle_st {
-    int ordinal;
-};
-
-struct free_address {
-    uint64_t address;
-    struct free_address *next;
-};
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct allocation *table;
-static uint64_t table_room, table_used;
-static uint64_t arena, arena_next;
 static uint32_t low_next = LOW_BASE;
-static struct free_address *free_addresses[CLASSES];
-static struct free_address *spare_nodes;
-static struct CUmemPoolHandle_st default_pools[HW_DEVICES_MAX];
 
-static uint64_t slot_of(uint64_t address)
+bool fake_charge_take(struct fake_charge *charge, int physical, uint64_t bytes)
 {
-    return (address / UNIT * 0x9e3779b97f4a7c15u >> 20) & (table_room - 1);
+    *charge = (struct fake_charge){physical, bytes, 0};
+    return physical < 0 || hw_memory_take(physical, bytes);
 }
 
-static struct allocation *find(uint64_t address)
+void fake_charge_give(const struct fake_charge *charge)
 {
-    if (!table_room)
-        return NULL;
-    for (uint64_t slot = slot_of(address); table[slot].kind != EMPTY; slot = (slot + 1) & (table_room - 1))
-        if (table[slot].address == address)
-            return &table[slot];
-    return NULL;
+    if (charge->token)
+        hw_block_drop(charge->token);
+    else if (charge->physical >= 0)
+        hw_memory_give(charge->physical, charge->bytes);
 }
 
-static void place(struct allocation allocation)
+bool fake_charge_share(struct fake_charge *charge)
 {
-    uint64_t slot = slot_of(allocation.address);
-
-    while (table[slot].kind != EMPTY)
-        slot = (slot + 1) & (table_room - 1);
-    table[slot] = allocation;
+    if (!charge->token)
+        charge->token = hw_block_share(charge->physical, charge->bytes);
+    return charge->token != 0;
 }
 
-static bool insert(struct allocation allocation)
+CUresult fake_range_start(CUdeviceptr *pointer, struct fake_range range)
 {
-    if (table_used * 2 >= table_room) {
-        struct allocation *old = table;
-        uint64_t old_room = table_room;
-        uint64_t room = old_room ? old_room * 2 : TABLE_START;
-        struct allocation *fresh = calloc(room, sizeof(*fresh));
-
-        if (!fresh)
-            return false;
-        table = fresh;
-        table_room = room;
-        for (uint64_t slot = 0; slot < old_room; slot++)
-            if (old[slot].kind != EMPTY)
-                place(old[slot]);
-        free(old);
+    range.address = fake_address_take(range.bytes);
+    if (range.address && fake_range_insert(range)) {
+        *pointer = range.address;
+        return CUDA_SUCCESS;
     }
-    place(allocation);
-    table_used++;
-    return true;
+    if (range.address)
+        fake_address_give(range.address, range.bytes);
+    fake_charge_give(&range.charge);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void erase(struct allocation *allocation)
+void fake_range_end(struct fake_range *range)
 {
-    uint64_t hole = (uint64_t)(allocation - table);
-    uint64_t slot = hole;
+    struct fake_range ended;
 
-    for (;;) {
-        slot = (slot + 1) & (table_room - 1);
-        if (table[slot].kind == EMPTY)
-            break;
-        uint64_t home = slot_of(table[slot].address);
-
-        if (((slot - home) & (table_room - 1)) >= ((slot - hole) & (table_room - 1))) {
-            table[hole] = table[slot];
-            hole = slot;
-        }
-    }
-    table[hole].kind = EMPTY;
-    table_used--;
-}
-
-static int class_of(uint64_t bytes)
-{
-    int class = 0;
-
-    while (((uint64_t)UNIT << class) < bytes)
-        class++;
-    return class;
-}
-
-static uint64_t take_address(uint64_t bytes)
-{
-    int class = class_of(bytes);
-    struct free_address *node = free_addresses[class];
-    uint64_t address;
-
-    if (node) {
-        free_addresses[class] = node->next;
-        node->next = spare_nodes;
-        spare_nodes = node;
-        return node->address;
-    }
-    if (!arena) {
-        void *mapping = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-        if (mapping == MAP_FAILED)
-            return 0;
-        arena = arena_next = ((uint64_t)mapping + HW_GRANULE_BYTES - 1) & ~(HW_GRANULE_BYTES - 1);
-    }
-    if (arena_next - arena + ((uint64_t)UNIT << class) > ARENA_BYTES - HW_GRANULE_BYTES)
-        return 0;
-    address = arena_next;
-    arena_next += (uint64_t)UNIT << class;
-    return address;
-}
-
-static void give_address(uint64_t address, uint64_t bytes)
-{
-    struct free_address *node = spare_nodes;
-    int class = class_of(bytes);
-
-    if (address < arena)
-        return;
-    if (node)
-        spare_nodes = node->next;
+    if (range->kind == FAKE_MANAGED)
+        fake_managed_end(range);
+    else if (range->kind == FAKE_POOLED)
+        fake_pool_take_back(range);
     else
-        node = malloc(sizeof(*node));
-    if (!node)
-        return;
-    if (bytes >= HW_SMALL_BYTES)
-        madvise((void *)address, bytes & ~(uint64_t)4095, MADV_DONTNEED);
-    *node = (struct free_address){address, free_addresses[class]};
-    free_addresses[class] = node;
+        fake_charge_give(&range->charge);
+    ended = *range;
+    fake_range_erase(range);
+    if (ended.kind != FAKE_POOLED || !fake_pool_is_graph(ended.owner))
+        fake_address_give(ended.address, ended.bytes);
 }
 
-static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes, int ordinal, bool is_low)
+static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes)
 {
-    uint64_t address;
+    struct fake_range range = {.bytes = bytes, .kind = FAKE_PLAIN};
+    CUresult result = fake_current(&range.context);
 
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!pointer || !bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > ARENA_BYTES / 2 || !hw_memory_take(fake_physical(ordinal), bytes))
+    if (bytes > BYTES_MAX || !fake_charge_take(&range.charge, range.context->physical, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&mutex);
-    if (is_low) {
-        address = low_next;
-        low_next += (uint32_t)((bytes + UNIT - 1) & ~(uint64_t)(UNIT - 1));
-    } else {
-        address = take_address(bytes);
-    }
-    if (!address || !insert((struct allocation){address, bytes, PHYSICAL, ordinal, NULL})) {
-        pthread_mutex_unlock(&mutex);
-        hw_memory_give(fake_physical(ordinal), bytes);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pthread_mutex_unlock(&mutex);
-    *pointer = address;
-    return CUDA_SUCCESS;
+    fake_memory_lock();
+    result = fake_range_start(pointer, range);
+    fake_memory_unlock();
+    return result;
 }
 
-static CUresult allocate_here(CUdeviceptr *pointer, uint64_t bytes, bool is_low)
+/* For the calls of CUDA 3.1, whose pointers have 32 bits: no memory is behind such an address. */
+static CUresult allocate_low(CUdeviceptr_v1 *pointer, uint64_t bytes)
 {
-    CUcontext context;
-    CUresult result = fake_current(&context);
+    struct fake_range range = {.bytes = bytes, .kind = FAKE_PLAIN};
+    CUresult result = fake_current(&range.context);
 
-    return result == CUDA_SUCCESS ? allocate(pointer, bytes, context->ordinal, is_low) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!pointer || !bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!fake_charge_take(&range.charge, range.context->physical, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_memory_lock();
+    range.address = low_next;
+    if (fake_range_insert(range)) {
+        low_next += (uint32_t)((bytes + HW_UNIT_BYTES - 1) & ~(HW_UNIT_BYTES - 1));
+        *pointer = (CUdeviceptr_v1)range.address;
+    } else {
+        fake_charge_give(&range.charge);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fake_memory_unlock();
+    return result;
 }
 
 static CUresult release(CUdeviceptr pointer)
 {
-    struct allocation *found;
-    struct allocation freed;
     CUresult result = fake_check();
+    struct fake_range *range;
 
     if (result != CUDA_SUCCESS || !pointer)
         return result;
-    pthread_mutex_lock(&mutex);
-    found = find(pointer);
-    if (!found || found->kind != PHYSICAL) {
-        pthread_mutex_unlock(&mutex);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    freed = *found;
-    erase(found);
-    give_address(freed.address, freed.bytes);
-    pthread_mutex_unlock(&mutex);
-    hw_memory_give(fake_physical(freed.ordinal), freed.bytes);
+    fake_memory_lock();
+    range = fake_range_at(pointer);
+    if (range && (range->kind == FAKE_PLAIN || range->kind == FAKE_MANAGED || range->kind == FAKE_POOLED))
+        fake_range_end(range);
+    else
+        result = CUDA_ERROR_INVALID_VALUE;
+    fake_memory_unlock();
+    fake_pools_settle();
+    return result;
+}
+
+static struct fake_range *first_of(CUcontext context)
+{
+    struct fake_range *range = fake_range_next(NULL);
+
+    while (range && range->context != context)
+        range = fake_range_next(range);
+    return range;
+}
+
+void fake_memory_forget(CUcontext context)
+{
+    struct fake_range *range;
+
+    fake_memory_lock();
+    while ((range = first_of(context)) != NULL)
+        fake_range_end(range);
+    fake_arrays_forget(context);
+    if (context->is_primary)
+        fake_pools_forget(context->ordinal);
+    fake_memory_unlock();
+    hw_memory_give(context->physical, context->module_bytes);
+    context->module_bytes = 0;
+}
+
+/* What loading a module costs, in bytes. */
+static uint64_t module_bytes(void)
+{
+    return fake_setting("FAKE_DRIVER_MODULE_KIB", 16) << 10;
+}
+
+CUresult fake_module_take(CUcontext context)
+{
+    if (!hw_memory_take(context->physical, module_bytes()))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    context->module_bytes += module_bytes();
     return CUDA_SUCCESS;
 }
 
-void fake_memory_forget(int ordinal)
+void fake_module_give(CUcontext context)
 {
-    pthread_mutex_lock(&mutex);
-    for (uint64_t slot = 0; slot < table_room;) {
-        if (table[slot].kind == PHYSICAL && table[slot].ordinal == ordinal) {
-            struct allocation freed = table[slot];
-
-            erase(&table[slot]);
-            give_address(freed.address, freed.bytes);
-            hw_memory_give(fake_physical(ordinal), freed.bytes);
-        } else {
-            slot++;
-        }
-    }
-    pthread_mutex_unlock(&mutex);
+    if (context->module_bytes < module_bytes())
+        return;
+    context->module_bytes -= module_bytes();
+    hw_memory_give(context->physical, module_bytes());
 }
 
 API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
@@ -270,59 +190,47 @@ API CUresult cuMemGetInfo(unsigned int *available, unsigned int *total)
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
-    return allocate_here(pointer, bytes, false);
+    return allocate(pointer, bytes);
 }
 
 API CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes)
 {
-    CUdeviceptr wide;
-    CUresult result = pointer ? allocate_here(&wide, bytes, true) : CUDA_ERROR_INVALID_VALUE;
-
-    if (result == CUDA_SUCCESS)
-        *pointer = (CUdeviceptr_v1)wide;
-    return result;
+    return allocate_low(pointer, bytes);
 }
 
-static CUresult allocate_pitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, bool is_low)
+/* Rows begin at multiples of 512 bytes, what cuDeviceGetAttribute calls the texture alignment. */
+static size_t pitch_of(size_t width, size_t height, unsigned int element_bytes)
 {
-    CUresult result;
+    bool is_element = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
 
-    if (!pitch || !width || !height)
-        return CUDA_ERROR_INVALID_VALUE;
-    *pitch = (width + UNIT - 1) & ~(size_t)(UNIT - 1);
-    result = allocate_here(pointer, *pitch * height, is_low);
-    return result;
+    return width && height && is_element ? (width + HW_UNIT_BYTES - 1) & ~(HW_UNIT_BYTES - 1) : 0;
 }
 
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element_bytes)
 {
-    (void)element_bytes;
-    return allocate_pitch(pointer, pitch, width, height, false);
+    size_t found = pitch_of(width, height, element_bytes);
+    CUresult result;
+
+    if (!pitch || !found || height > SIZE_MAX / found)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = allocate(pointer, found * height);
+    if (result == CUDA_SUCCESS)
+        *pitch = found;
+    return result;
 }
 
 API CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width, unsigned int height,
                              unsigned int element_bytes)
 {
-    CUdeviceptr wide;
-    size_t wide_pitch;
+    size_t found = pitch_of(width, height, element_bytes);
     CUresult result;
 
-    (void)element_bytes;
-    if (!pointer || !pitch)
+    if (!pitch || !found)
         return CUDA_ERROR_INVALID_VALUE;
-    result = allocate_pitch(&wide, &wide_pitch, width, height, true);
-    if (result == CUDA_SUCCESS) {
-        *pointer = (CUdeviceptr_v1)wide;
-        *pitch = (unsigned int)wide_pitch;
-    }
+    result = allocate_low(pointer, found * height);
+    if (result == CUDA_SUCCESS)
+        *pitch = (unsigned int)found;
     return result;
-}
-
-/* Managed memory is modelled as resident on the device it was allocated for. */
-API CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
-{
-    (void)flags;
-    return allocate_here(pointer, bytes, false);
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr pointer)
@@ -335,227 +243,14 @@ API CUresult cuMemFree(CUdeviceptr_v1 pointer)
     return release(pointer);
 }
 
-/* Pools: stream order is modelled as immediate, and a pool keeps nothing back. */
-
-EXTRA(cuDeviceGetDefaultMemPool, CUmemoryPool *pool, CUdevice device)
+ORACLE uint64_t fake_truth_memory(int device, uint64_t pid)
 {
-    if (!pool || fake_physical(device) < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    default_pools[device].ordinal = device;
-    *pool = &default_pools[device];
-    return CUDA_SUCCESS;
+    if (!hw_open() || device < 0 || device >= hw_device_count())
+        return 0;
+    return pid ? hw_memory_of(device, (pid_t)pid) : hw_memory_used(device);
 }
 
-API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+ORACLE uint64_t fake_truth_managed(int device, uint64_t pid)
 {
-    CUresult result = fake_check();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool || !properties || fake_physical(properties->location.id) < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    *pool = malloc(sizeof(**pool));
-    if (!*pool)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    (*pool)->ordinal = properties->location.id;
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuMemPoolDestroy(CUmemoryPool pool)
-{
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (pool < default_pools || pool >= default_pools + HW_DEVICES_MAX)
-        free(pool);
-    return CUDA_SUCCESS;
-}
-
-EXTRA(cuMemPoolTrimTo, CUmemoryPool pool, size_t keep)
-{
-    (void)keep;
-    return pool ? fake_check() : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult allocate_on_stream(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-    CUcontext context;
-    CUresult result = cuStreamGetCtx(stream, &context);
-
-    return result == CUDA_SUCCESS ? allocate(pointer, bytes, context->ordinal, false) : result;
-}
-
-API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-    return allocate_on_stream(pointer, bytes, stream);
-}
-
-API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-    return allocate_on_stream(pointer, bytes, stream);
-}
-
-API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    (void)stream;
-    return pool ? allocate(pointer, bytes, pool->ordinal, false) : CUDA_ERROR_INVALID_VALUE;
-}
-
-API CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    return cuMemAllocFromPoolAsync(pointer, bytes, pool, stream);
-}
-
-API CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
-{
-    (void)stream;
-    return pointer ? release(pointer) : CUDA_ERROR_INVALID_VALUE;
-}
-
-API CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
-{
-    return cuMemFreeAsync(pointer, stream);
-}
-
-/* Virtual memory management: physical memory lives until its handle is released and its last mapping is gone. */
-
-API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-                         unsigned long long flags)
-{
-    struct vmm_block *block;
-    int physical;
-
-    (void)flags;
-    if (!handle || !properties || !bytes || bytes % HW_GRANULE_BYTES)
-        return CUDA_ERROR_INVALID_VALUE;
-    physical = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? fake_physical(properties->location.id) : -1;
-    if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && physical < 0)
-        return CUDA_ERROR_INVALID_DEVICE;
-    block = malloc(sizeof(*block));
-    if (!block)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (physical >= 0 && !hw_memory_take(physical, bytes)) {
-        free(block);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *block = (struct vmm_block){bytes, physical, 1};
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)block;
-    return CUDA_SUCCESS;
-}
-
-static void drop(struct vmm_block *block)
-{
-    if (--block->references)
-        return;
-    if (block->physical >= 0)
-        hw_memory_give(block->physical, block->bytes);
-    free(block);
-}
-
-API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-    if (!handle)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&mutex);
-    drop((struct vmm_block *)(uintptr_t)handle);
-    pthread_mutex_unlock(&mutex);
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
-{
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    struct allocation *mapping;
-
-    pthread_mutex_lock(&mutex);
-    mapping = find((uint64_t)(uintptr_t)address);
-    if (handle && mapping && mapping->kind == MAPPED) {
-        mapping->block->references++;
-        *handle = (CUmemGenericAllocationHandle)(uintptr_t)mapping->block;
-        result = CUDA_SUCCESS;
-    }
-    pthread_mutex_unlock(&mutex);
-    return result;
-}
-
-EXTRA(cuMemGetAllocationGranularity, size_t *granularity, const CUmemAllocationProp *properties, int option)
-{
-    (void)properties;
-    (void)option;
-    if (!granularity)
-        return CUDA_ERROR_INVALID_VALUE;
-    *granularity = HW_GRANULE_BYTES;
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count)
-{
-    (void)bytes;
-    return pointer && access && count ? fake_check() : CUDA_ERROR_INVALID_VALUE;
-}
-
-API CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr address,
-                                 unsigned long long flags)
-{
-    (void)alignment;
-    (void)address;
-    (void)flags;
-    if (!pointer || !bytes || bytes % HW_GRANULE_BYTES)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&mutex);
-    *pointer = take_address(bytes);
-    pthread_mutex_unlock(&mutex);
-    return *pointer ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-API CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
-{
-    if (!pointer || !bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&mutex);
-    give_address(pointer, bytes);
-    pthread_mutex_unlock(&mutex);
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-                      unsigned long long flags)
-{
-    struct vmm_block *block = (struct vmm_block *)(uintptr_t)handle;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-    (void)offset;
-    (void)flags;
-    pthread_mutex_lock(&mutex);
-    if (pointer && block && bytes && !find(pointer) && insert((struct allocation){pointer, bytes, MAPPED, -1, block})) {
-        block->references++;
-        result = CUDA_SUCCESS;
-    }
-    pthread_mutex_unlock(&mutex);
-    return result;
-}
-
-API CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
-{
-    CUdeviceptr end = pointer + bytes;
-    CUresult result = CUDA_SUCCESS;
-
-    pthread_mutex_lock(&mutex);
-    while (result == CUDA_SUCCESS && pointer < end) {
-        struct allocation *mapping = find(pointer);
-
-        if (!mapping || mapping->kind != MAPPED) {
-            result = CUDA_ERROR_INVALID_VALUE;
-        } else {
-            pointer += mapping->bytes;
-            drop(mapping->block);
-            erase(mapping);
-        }
-    }
-    pthread_mutex_unlock(&mutex);
-    return result;
-}
-
-bool fake_memory_is_addressable(CUdeviceptr pointer, size_t bytes)
-{
-    return arena && pointer >= arena && pointer + bytes <= arena_next;
+    return hw_open() && device >= 0 && device < hw_device_count() ? hw_managed_of(device, (pid_t)pid) : 0;
 }

@@ -1,4 +1,4 @@
-#include "hardware.h"
+#include "hardware_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,39 +15,11 @@
 
 #define PRIVATE_STATE_NAME "fake-driver-state"
 
-enum { HW_SEGMENTS = 2048, HW_MAGIC = 0x46414b48 };
+enum { HW_MAGIC = 0x46414b49 };
 
-struct hw_process {
-    uint64_t serial;
-    pid_t pid;
-    struct {
-        uint64_t small_bytes, large_bytes;
-        unsigned int contexts;
-    } device[HW_DEVICES_MAX];
-};
-
-struct hw_segment {
-    uint64_t start_ns, end_ns;
-    uint64_t serial;
-};
-
-struct hw_timeline {
-    uint64_t busy_until_ns;
-    uint64_t appended;
-    struct hw_segment ring[HW_SEGMENTS];
-};
-
-struct hw_state {
-    uint32_t magic;
-    pthread_mutex_t mutex;
-    uint64_t serials;
-    struct hw_process processes[HW_PROCESSES_MAX];
-    struct hw_timeline timelines[HW_DEVICES_MAX];
-};
-
+struct hw_state *hw_state;
 static struct hw_device devices[HW_DEVICES_MAX];
 static int device_count;
-static struct hw_state *state;
 static int state_file = -1;
 static struct hw_process *self;
 static uint64_t context_bytes;
@@ -61,15 +33,17 @@ uint64_t hw_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void lock_state(void)
+void hw_lock(void)
 {
-    if (pthread_mutex_lock(&state->mutex) == EOWNERDEAD)
-        pthread_mutex_consistent(&state->mutex);
+    if (pthread_mutex_lock(&hw_state->mutex) == EOWNERDEAD) {
+        hw_memory_recount();
+        pthread_mutex_consistent(&hw_state->mutex);
+    }
 }
 
-static void unlock_state(void)
+void hw_unlock(void)
 {
-    pthread_mutex_unlock(&state->mutex);
+    pthread_mutex_unlock(&hw_state->mutex);
 }
 
 /*
@@ -83,46 +57,63 @@ static bool lock_position(int position, int command, struct flock *lock)
     return fcntl(state_file, command, lock) == 0;
 }
 
-static bool is_dead(const struct hw_process *process)
+bool hw_is_held(int position)
 {
     struct flock lock;
 
-    return process->pid && process != self && lock_position((int)(process - state->processes), F_OFD_GETLK, &lock) &&
-           lock.l_type == F_UNLCK;
+    return lock_position(position, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
 }
 
-static void reap_dead(void)
+void hw_reap_dead(void)
 {
-    for (int index = 0; index < HW_PROCESSES_MAX; index++)
-        if (is_dead(&state->processes[index]))
-            memset(&state->processes[index], 0, sizeof(state->processes[index]));
+    for (int position = 0; position < hw_state->processes_end; position++) {
+        struct hw_process *process = &hw_state->processes[position];
+
+        if (!process->pid || process == self || hw_is_held(position))
+            continue;
+        hw_memory_forget(position);
+        memset(process, 0, sizeof(*process));
+    }
+    hw_memory_collect();
 }
 
 static struct hw_process *claim_process(void)
 {
     for (int pass = 0; pass < 2; pass++) {
         for (int index = 0; index < HW_PROCESSES_MAX; index++) {
-            struct hw_process *process = &state->processes[index];
+            struct hw_process *process = &hw_state->processes[index];
             struct flock lock;
 
             if (process->pid || !lock_position(index, F_OFD_SETLK, &lock))
                 continue;
             memset(process, 0, sizeof(*process));
             process->pid = getpid();
-            process->serial = ++state->serials;
+            process->serial = ++hw_state->serials;
+            if (index >= hw_state->processes_end)
+                hw_state->processes_end = index + 1;
             return process;
         }
-        reap_dead();
+        hw_reap_dead();
     }
     return NULL;
 }
 
-/* The caller holds the lock. A process appears on the node when it first takes something, so that lookers leave no trace. */
-static struct hw_process *this_process(void)
+/* A process appears on the node when it first takes something, so that lookers leave no trace. */
+struct hw_process *hw_this_process(void)
 {
     if (!self)
         self = claim_process();
     return self;
+}
+
+struct hw_process *hw_known_process(void)
+{
+    return self;
+}
+
+uint64_t hw_self(void)
+{
+    return self ? self->serial : 0;
 }
 
 /* Open the file anew, because a descriptor that was inherited or duplicated shares its locks. */
@@ -132,6 +123,25 @@ static int reopened(int file)
 
     snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
     return open(path, O_RDWR | O_CLOEXEC);
+}
+
+int hw_open_holding(int position)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = position, .l_len = 1};
+    int file = reopened(state_file);
+
+    if (file >= 0 && fcntl(file, F_OFD_SETLK, &lock) != 0) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+bool hw_is_state(int file)
+{
+    struct stat ours, other;
+
+    return fstat(file, &other) == 0 && fstat(state_file, &ours) == 0 && ours.st_dev == other.st_dev && ours.st_ino == other.st_ino;
 }
 
 static void forget_parent(void)
@@ -283,10 +293,10 @@ static void open_hardware(void)
         fprintf(stderr, "fake driver: cannot open the state of %s: %s\n", is_shared ? folder : "this process", strerror(errno));
         return;
     }
-    state = mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_SHARED, state_file, 0);
-    if (state == MAP_FAILED || state->magic != HW_MAGIC) {
+    hw_state = mmap(NULL, sizeof(*hw_state), PROT_READ | PROT_WRITE, MAP_SHARED, state_file, 0);
+    if (hw_state == MAP_FAILED || hw_state->magic != HW_MAGIC) {
         fprintf(stderr, "fake driver: the state file is not one of this driver's\n");
-        state = NULL;
+        hw_state = NULL;
         return;
     }
     pthread_atfork(NULL, NULL, forget_parent);
@@ -295,7 +305,7 @@ static void open_hardware(void)
 bool hw_open(void)
 {
     pthread_once(&opened, open_hardware);
-    return state != NULL;
+    return hw_state != NULL;
 }
 
 int hw_device_count(void)
@@ -308,131 +318,21 @@ const struct hw_device *hw_device(int device)
     return &devices[device];
 }
 
-static uint64_t whole_granules(uint64_t bytes)
+uint64_t hw_context_bytes(void)
 {
-    return (bytes + HW_GRANULE_BYTES - 1) / HW_GRANULE_BYTES * HW_GRANULE_BYTES;
-}
-
-static uint64_t process_used(const struct hw_process *process, int device)
-{
-    return whole_granules(process->device[device].small_bytes) + process->device[device].large_bytes +
-           process->device[device].contexts * context_bytes;
-}
-
-static uint64_t device_used(int device)
-{
-    uint64_t used = 0;
-
-    for (int index = 0; index < HW_PROCESSES_MAX; index++)
-        if (state->processes[index].pid)
-            used += process_used(&state->processes[index], device);
-    return used;
-}
-
-static bool has_room(int device, uint64_t more)
-{
-    if (device_used(device) + more <= devices[device].memory_bytes)
-        return true;
-    reap_dead();
-    return device_used(device) + more <= devices[device].memory_bytes;
-}
-
-bool hw_memory_take(int device, uint64_t bytes)
-{
-    bool is_small = bytes < HW_SMALL_BYTES;
-    bool is_taken = false;
-    struct hw_process *process;
-
-    lock_state();
-    process = this_process();
-    if (process) {
-        uint64_t small = process->device[device].small_bytes;
-        uint64_t more = is_small ? whole_granules(small + bytes) - whole_granules(small) : whole_granules(bytes);
-
-        is_taken = more == 0 || has_room(device, more);
-        if (is_taken && is_small)
-            process->device[device].small_bytes += bytes;
-        else if (is_taken)
-            process->device[device].large_bytes += more;
-    }
-    unlock_state();
-    return is_taken;
-}
-
-void hw_memory_give(int device, uint64_t bytes)
-{
-    lock_state();
-    if (self && bytes < HW_SMALL_BYTES)
-        self->device[device].small_bytes -= bytes;
-    else if (self)
-        self->device[device].large_bytes -= whole_granules(bytes);
-    unlock_state();
-}
-
-bool hw_context_take(int device)
-{
-    struct hw_process *process;
-    bool is_taken = false;
-
-    lock_state();
-    process = this_process();
-    if (process && has_room(device, context_bytes)) {
-        process->device[device].contexts++;
-        is_taken = true;
-    }
-    unlock_state();
-    return is_taken;
-}
-
-void hw_context_give(int device)
-{
-    lock_state();
-    if (self && self->device[device].contexts)
-        self->device[device].contexts--;
-    unlock_state();
-}
-
-uint64_t hw_memory_used(int device)
-{
-    uint64_t used;
-
-    lock_state();
-    reap_dead();
-    used = device_used(device);
-    unlock_state();
-    return used;
-}
-
-int hw_processes(int device, struct hw_process_use *processes, int room)
-{
-    int count = 0;
-
-    lock_state();
-    reap_dead();
-    for (int index = 0; index < HW_PROCESSES_MAX; index++) {
-        const struct hw_process *process = &state->processes[index];
-
-        if (!process->pid || !process->device[device].contexts)
-            continue;
-        if (count < room)
-            processes[count] = (struct hw_process_use){process->serial, process->pid, process_used(process, device),
-                                                       process->device[device].contexts};
-        count++;
-    }
-    unlock_state();
-    return count;
+    return context_bytes;
 }
 
 uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_ns)
 {
-    struct hw_timeline *timeline = &state->timelines[device];
+    struct hw_timeline *timeline = &hw_state->timelines[device];
     const struct hw_process *process;
     struct hw_segment *last;
     uint64_t now = hw_now_ns();
     uint64_t start, end, serial;
 
-    lock_state();
-    process = this_process();
+    hw_lock();
+    process = hw_this_process();
     serial = process ? process->serial : 0;
     start = earliest_ns > now ? earliest_ns : now;
     if (timeline->busy_until_ns > start)
@@ -446,16 +346,16 @@ uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_
         timeline->appended++;
     }
     timeline->busy_until_ns = end;
-    unlock_state();
+    hw_unlock();
     return end;
 }
 
 uint64_t hw_busy_ns(int device, uint64_t serial, uint64_t from_ns, uint64_t to_ns)
 {
-    const struct hw_timeline *timeline = &state->timelines[device];
+    const struct hw_timeline *timeline = &hw_state->timelines[device];
     uint64_t busy = 0;
 
-    lock_state();
+    hw_lock();
     for (uint64_t back = 1; back <= HW_SEGMENTS && back <= timeline->appended; back++) {
         const struct hw_segment *segment = &timeline->ring[(timeline->appended - back) % HW_SEGMENTS];
         uint64_t start = segment->start_ns > from_ns ? segment->start_ns : from_ns;
@@ -466,7 +366,7 @@ uint64_t hw_busy_ns(int device, uint64_t serial, uint64_t from_ns, uint64_t to_n
         if (end > start && (serial == 0 || segment->serial == serial))
             busy += end - start;
     }
-    unlock_state();
+    hw_unlock();
     return busy;
 }
 

@@ -24,6 +24,7 @@ enum { HW_DEVICES_MAX = 16, HW_PROCESSES_MAX = 1024 };
 
 #define HW_MIB ((uint64_t)1 << 20)
 #define HW_GRANULE_BYTES (2 * HW_MIB)
+#define HW_UNIT_BYTES ((uint64_t)512)
 #define HW_SMALL_BYTES HW_MIB
 
 struct hw_device {
@@ -48,12 +49,16 @@ bool hw_open(void);
 int hw_device_count(void);
 const struct hw_device *hw_device(int device);
 
+/* This process's serial number, or 0 while it has taken nothing. */
+uint64_t hw_self(void);
+
 /* CLOCK_MONOTONIC in nanoseconds, the time base of every timeline on the node. */
 uint64_t hw_now_ns(void);
 
 /*
- * Take physical memory for this process. Sizes under 1 MiB share 2 MiB granules, larger ones are rounded up to them.
- * Returns false when the device is full, after dead processes were reaped.
+ * Take physical memory for this process. Less than 1 MiB is rounded up to 512 bytes and packed with the process's other small pieces
+ * into granules of 2 MiB; more is rounded up to granules.
+ * Returns false when the device is full, after dead processes were reaped and managed memory was sent to the host.
  */
 bool hw_memory_take(int device, uint64_t bytes);
 void hw_memory_give(int device, uint64_t bytes);
@@ -63,6 +68,31 @@ bool hw_context_take(int device);
 void hw_context_give(int device);
 
 uint64_t hw_memory_used(int device);
+
+/* The same of the processes with that pid, which need no context for it; and how much of it is managed memory. */
+uint64_t hw_memory_of(int device, pid_t pid);
+uint64_t hw_managed_of(int device, pid_t pid);
+
+/*
+ * Bring managed memory to the device, as much as is free, in granules; returns how much that was. Whoever lacks memory later may
+ * evict it: what hw_managed_resident() says this process has can be less than it took.
+ */
+uint64_t hw_managed_take(int device, uint64_t bytes);
+void hw_managed_give(int device, uint64_t bytes);
+uint64_t hw_managed_resident(int device);
+
+/*
+ * Memory that outlives its maker: hw_block_share() makes a block, by a token never used again, of memory this process has taken;
+ * 0 when there are too many. A process holds a block once, however often it asks; the memory is free when the last holder has
+ * dropped it or died and the last file from hw_block_export() is closed. One holder is charged for it, the maker first.
+ */
+uint64_t hw_block_share(int device, uint64_t bytes);
+bool hw_block_hold(uint64_t token, int *device, uint64_t *bytes);
+void hw_block_drop(uint64_t token);
+int hw_block_export(uint64_t token);
+
+/* The token of an exported file, or 0. */
+uint64_t hw_block_of_file(int file);
 
 /* Fill at most `room` entries with the processes that have a context on the device; returns how many there are. */
 int hw_processes(int device, struct hw_process_use *processes, int room);

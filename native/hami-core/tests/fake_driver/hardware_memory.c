@@ -1,0 +1,369 @@
+/* Physical memory: who has how much of each device. Sums change with every call; nothing is searched but blocks. */
+#include <string.h>
+#include <unistd.h>
+
+#include "hardware_state.h"
+
+/* The lock that an exported block's file holds; the bytes below are the processes'. */
+#define EXPORT_POSITION(index) (HW_PROCESSES_MAX + 1 + (index))
+
+static uint64_t whole(uint64_t bytes, uint64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t share_used(const struct hw_share *share)
+{
+    return whole(share->small_bytes, HW_GRANULE_BYTES) + share->large_bytes + share->managed_bytes;
+}
+
+static struct hw_share *share_of(int position, int device)
+{
+    return &hw_state->processes[position].device[device];
+}
+
+static void change(struct hw_share *share, uint64_t bytes, bool is_more)
+{
+    uint64_t *part = bytes < HW_SMALL_BYTES ? &share->small_bytes : &share->large_bytes;
+    uint64_t amount = whole(bytes, bytes < HW_SMALL_BYTES ? HW_UNIT_BYTES : HW_GRANULE_BYTES);
+
+    *part = is_more ? *part + amount : *part - amount;
+}
+
+static void apply(struct hw_share *share, int device, uint64_t bytes, bool is_more)
+{
+    uint64_t before = share_used(share);
+
+    change(share, bytes, is_more);
+    hw_state->used_bytes[device] += share_used(share) - before;
+}
+
+void hw_memory_recount(void)
+{
+    for (int device = 0; device < HW_DEVICES_MAX; device++) {
+        hw_state->used_bytes[device] = share_used(share_of(HW_NOBODY, device));
+        for (int position = 0; position < hw_state->processes_end; position++)
+            hw_state->used_bytes[device] += share_used(share_of(position, device));
+    }
+}
+
+static uint64_t free_bytes(int device)
+{
+    uint64_t total = hw_device(device)->memory_bytes;
+
+    return hw_state->used_bytes[device] < total ? total - hw_state->used_bytes[device] : 0;
+}
+
+/* Send managed memory to the host until `bytes` are free, the first process's first. */
+static void evict(int device, uint64_t bytes)
+{
+    for (int position = 0; position < hw_state->processes_end && free_bytes(device) < bytes; position++) {
+        struct hw_share *share = share_of(position, device);
+        uint64_t missing = whole(bytes - free_bytes(device), HW_GRANULE_BYTES);
+        uint64_t gone = missing < share->managed_bytes ? missing : share->managed_bytes;
+
+        share->managed_bytes -= gone;
+        hw_state->used_bytes[device] -= gone;
+    }
+}
+
+static bool has_room(int device, uint64_t bytes)
+{
+    if (bytes <= free_bytes(device))
+        return true;
+    hw_reap_dead();
+    evict(device, bytes);
+    return bytes <= free_bytes(device);
+}
+
+bool hw_memory_take(int device, uint64_t bytes)
+{
+    struct hw_process *process;
+    bool is_taken = false;
+
+    hw_lock();
+    process = hw_this_process();
+    if (process) {
+        struct hw_share grown = process->device[device];
+
+        change(&grown, bytes, true);
+        is_taken = has_room(device, share_used(&grown) - share_used(&process->device[device]));
+        if (is_taken)
+            apply(&process->device[device], device, bytes, true);
+    }
+    hw_unlock();
+    return is_taken;
+}
+
+void hw_memory_give(int device, uint64_t bytes)
+{
+    hw_lock();
+    if (hw_known_process())
+        apply(&hw_known_process()->device[device], device, bytes, false);
+    hw_unlock();
+}
+
+bool hw_context_take(int device)
+{
+    bool is_taken = hw_memory_take(device, hw_context_bytes());
+
+    hw_lock();
+    if (is_taken)
+        hw_known_process()->device[device].contexts++;
+    hw_unlock();
+    return is_taken;
+}
+
+void hw_context_give(int device)
+{
+    hw_memory_give(device, hw_context_bytes());
+    hw_lock();
+    if (hw_known_process())
+        hw_known_process()->device[device].contexts--;
+    hw_unlock();
+}
+
+uint64_t hw_memory_used(int device)
+{
+    uint64_t used;
+
+    hw_lock();
+    hw_reap_dead();
+    used = hw_state->used_bytes[device];
+    hw_unlock();
+    return used;
+}
+
+uint64_t hw_memory_of(int device, pid_t pid)
+{
+    uint64_t used = 0;
+
+    hw_lock();
+    hw_reap_dead();
+    for (int position = 0; position < hw_state->processes_end; position++)
+        if (hw_state->processes[position].pid == pid)
+            used += share_used(share_of(position, device));
+    hw_unlock();
+    return used;
+}
+
+uint64_t hw_managed_of(int device, pid_t pid)
+{
+    uint64_t resident = 0;
+
+    hw_lock();
+    for (int position = 0; position < hw_state->processes_end; position++)
+        if (hw_state->processes[position].pid == pid)
+            resident += share_of(position, device)->managed_bytes;
+    hw_unlock();
+    return resident;
+}
+
+int hw_processes(int device, struct hw_process_use *processes, int room)
+{
+    int count = 0;
+
+    hw_lock();
+    hw_reap_dead();
+    for (int position = 0; position < hw_state->processes_end; position++) {
+        const struct hw_process *process = &hw_state->processes[position];
+        const struct hw_share *share = &process->device[device];
+
+        if (!process->pid || !share->contexts)
+            continue;
+        if (count < room)
+            processes[count] = (struct hw_process_use){process->serial, process->pid, share_used(share), share->contexts};
+        count++;
+    }
+    hw_unlock();
+    return count;
+}
+
+/* Managed memory */
+
+uint64_t hw_managed_take(int device, uint64_t bytes)
+{
+    uint64_t taken = 0;
+
+    hw_lock();
+    if (hw_this_process()) {
+        taken = whole(bytes, HW_GRANULE_BYTES);
+        if (taken > free_bytes(device))
+            hw_reap_dead();
+        if (taken > free_bytes(device))
+            taken = free_bytes(device) / HW_GRANULE_BYTES * HW_GRANULE_BYTES;
+        hw_known_process()->device[device].managed_bytes += taken;
+        hw_state->used_bytes[device] += taken;
+    }
+    hw_unlock();
+    return taken;
+}
+
+void hw_managed_give(int device, uint64_t bytes)
+{
+    hw_lock();
+    if (hw_known_process()) {
+        struct hw_share *share = &hw_known_process()->device[device];
+        uint64_t given = bytes < share->managed_bytes ? bytes : share->managed_bytes;
+
+        share->managed_bytes -= given;
+        hw_state->used_bytes[device] -= given;
+    }
+    hw_unlock();
+}
+
+uint64_t hw_managed_resident(int device)
+{
+    uint64_t resident = 0;
+
+    hw_lock();
+    if (hw_known_process())
+        resident = hw_known_process()->device[device].managed_bytes;
+    hw_unlock();
+    return resident;
+}
+
+/* Blocks */
+
+static int position_of(const struct hw_process *process)
+{
+    return (int)(process - hw_state->processes);
+}
+
+static struct hw_block *block_of(uint64_t token)
+{
+    struct hw_block *block = &hw_state->blocks[token % HW_BLOCKS_MAX];
+
+    return token && block->token == token ? block : NULL;
+}
+
+static void set_holder(struct hw_block *block, int position, bool is_holder)
+{
+    uint64_t bit = (uint64_t)1 << position % 64;
+
+    block->holders[position / 64] = is_holder ? block->holders[position / 64] | bit : block->holders[position / 64] & ~bit;
+}
+
+static int first_holder(const struct hw_block *block)
+{
+    for (int word = 0; word < HW_PROCESSES_MAX / 64; word++)
+        if (block->holders[word])
+            return word * 64 + __builtin_ctzll(block->holders[word]);
+    return HW_NOBODY;
+}
+
+/* Let the first holder pay; without any, nobody; without an open file either, the memory is free. */
+static void settle(struct hw_block *block)
+{
+    int payer = first_holder(block);
+
+    if (payer != block->payer) {
+        apply(share_of(block->payer, block->device), block->device, block->bytes, false);
+        apply(share_of(payer, block->device), block->device, block->bytes, true);
+        block->payer = payer;
+    }
+    if (payer == HW_NOBODY && !hw_is_held(EXPORT_POSITION((int)(block - hw_state->blocks)))) {
+        apply(share_of(HW_NOBODY, block->device), block->device, block->bytes, false);
+        block->token = 0;
+    }
+}
+
+void hw_memory_collect(void)
+{
+    for (int index = 0; index < hw_state->blocks_end; index++)
+        if (hw_state->blocks[index].token && hw_state->blocks[index].payer == HW_NOBODY)
+            settle(&hw_state->blocks[index]);
+}
+
+void hw_memory_forget(int position)
+{
+    for (int index = 0; index < hw_state->blocks_end; index++) {
+        struct hw_block *block = &hw_state->blocks[index];
+
+        if (!block->token)
+            continue;
+        set_holder(block, position, false);
+        if (block->payer == position)
+            settle(block);
+    }
+    for (int device = 0; device < HW_DEVICES_MAX; device++)
+        hw_state->used_bytes[device] -= share_used(share_of(position, device));
+}
+
+static struct hw_block *free_block(void)
+{
+    for (int index = 0; index < HW_BLOCKS_MAX; index++) {
+        struct hw_block *block = &hw_state->blocks[index];
+
+        if (block->token)
+            continue;
+        if (index >= hw_state->blocks_end)
+            hw_state->blocks_end = index + 1;
+        *block = (struct hw_block){.token = ++hw_state->generations * HW_BLOCKS_MAX + (uint64_t)index};
+        return block;
+    }
+    return NULL;
+}
+
+uint64_t hw_block_share(int device, uint64_t bytes)
+{
+    struct hw_block *block = NULL;
+
+    hw_lock();
+    if (hw_known_process())
+        block = free_block();
+    if (block) {
+        block->bytes = bytes;
+        block->device = device;
+        block->payer = position_of(hw_known_process());
+        set_holder(block, block->payer, true);
+    }
+    hw_unlock();
+    return block ? block->token : 0;
+}
+
+bool hw_block_hold(uint64_t token, int *device, uint64_t *bytes)
+{
+    struct hw_block *block;
+
+    hw_lock();
+    hw_reap_dead();
+    block = hw_this_process() ? block_of(token) : NULL;
+    if (block) {
+        *device = block->device;
+        *bytes = block->bytes;
+        set_holder(block, position_of(hw_known_process()), true);
+        settle(block);
+    }
+    hw_unlock();
+    return block != NULL;
+}
+
+void hw_block_drop(uint64_t token)
+{
+    struct hw_block *block;
+
+    hw_lock();
+    block = hw_known_process() ? block_of(token) : NULL;
+    if (block) {
+        set_holder(block, position_of(hw_known_process()), false);
+        settle(block);
+    }
+    hw_unlock();
+}
+
+int hw_block_export(uint64_t token)
+{
+    int file = hw_open_holding(EXPORT_POSITION((int)(token % HW_BLOCKS_MAX)));
+
+    if (file >= 0)
+        lseek(file, (off_t)token, SEEK_SET);
+    return file;
+}
+
+uint64_t hw_block_of_file(int file)
+{
+    off_t token = lseek(file, 0, SEEK_CUR);
+
+    return token > 0 && hw_is_state(file) ? (uint64_t)token : 0;
+}

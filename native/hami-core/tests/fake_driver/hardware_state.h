@@ -1,0 +1,96 @@
+/*
+ * The layout of the file `state` that the processes of a node share, for hardware*.c only.
+ *
+ * hardware.c maps it and reaps the dead; hardware_memory.c owns shares, accounts and blocks; hardware.c the timelines.
+ * Everything here is read and written under the lock. Plain numbers: a process that dies while it holds the lock leaves them to
+ * hw_memory_recount().
+ */
+#ifndef FAKE_HARDWARE_STATE_H
+#define FAKE_HARDWARE_STATE_H
+
+#include <pthread.h>
+
+#include "hardware.h"
+
+enum { HW_SEGMENTS = 2048, HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
+
+/* What a process has of one device. */
+struct hw_share {
+    uint64_t small_bytes;   /* whole units, packed into granules */
+    uint64_t large_bytes;   /* whole granules, its contexts among them */
+    uint64_t managed_bytes; /* whole granules of managed memory that are on the device; others may evict them */
+    unsigned int contexts;
+};
+
+struct hw_process {
+    uint64_t serial;
+    pid_t pid;
+    struct hw_share device[HW_DEVICES_MAX];
+};
+
+/* Memory that several processes may hold. It is charged once, to one of them, and to nobody while only an open file keeps it. */
+struct hw_block {
+    uint64_t token; /* 0: free */
+    uint64_t bytes;
+    int device;
+    int payer; /* position in `processes` */
+    uint64_t holders[HW_PROCESSES_MAX / 64];
+};
+
+struct hw_segment {
+    uint64_t start_ns, end_ns;
+    uint64_t serial;
+};
+
+struct hw_timeline {
+    uint64_t busy_until_ns;
+    uint64_t appended;
+    struct hw_segment ring[HW_SEGMENTS];
+};
+
+struct hw_state {
+    uint32_t magic;
+    pthread_mutex_t mutex;
+    uint64_t serials;
+    uint64_t generations;
+    int processes_end, blocks_end; /* above these, everything is free */
+    uint64_t used_bytes[HW_DEVICES_MAX];
+    struct hw_process processes[HW_PROCESSES_MAX + 1]; /* the last one is HW_NOBODY */
+    struct hw_block blocks[HW_BLOCKS_MAX];
+    struct hw_timeline timelines[HW_DEVICES_MAX];
+};
+
+extern struct hw_state *hw_state;
+
+void hw_lock(void);
+void hw_unlock(void);
+
+/* This process's entry, claimed at the first need; NULL when the node is full. The caller holds the lock. */
+struct hw_process *hw_this_process(void);
+
+/* This process's entry if it has one. */
+struct hw_process *hw_known_process(void);
+
+/* Clear the entries of dead processes; the caller holds the lock. */
+void hw_reap_dead(void);
+
+/* Give back what an entry has, before it is cleared. */
+void hw_memory_forget(int position);
+
+/* Free the blocks that neither a process nor an open file holds. */
+void hw_memory_collect(void);
+
+/* Compute every sum from the entries. */
+void hw_memory_recount(void);
+
+/* What a context costs on this node. */
+uint64_t hw_context_bytes(void);
+
+/* The state file opened once more, holding a shared lock on a byte of it until it is closed; or -1. */
+int hw_open_holding(int position);
+bool hw_is_held(int position);
+
+/* Whether a file is the state file. */
+bool hw_is_state(int file);
+
+#endif
