@@ -244,18 +244,20 @@ static void set_holder(struct hw_block *block, int position, bool is_holder)
     block->holders[position / 64] = is_holder ? block->holders[position / 64] | bit : block->holders[position / 64] & ~bit;
 }
 
-static int first_holder(const struct hw_block *block)
+static int next_payer(const struct hw_block *block)
 {
+    if (block->payer != HW_NOBODY && block->holders[block->payer / 64] >> block->payer % 64 & 1)
+        return block->payer;
     for (int word = 0; word < HW_PROCESSES_MAX / 64; word++)
         if (block->holders[word])
             return word * 64 + __builtin_ctzll(block->holders[word]);
     return HW_NOBODY;
 }
 
-/* Let the first holder pay; without any, nobody; without an open file either, the memory is free. */
+/* Let a holder pay, the present payer if it still is one; without any, nobody; without an open file either, the memory is free. */
 static void settle(struct hw_block *block)
 {
-    int payer = first_holder(block);
+    int payer = next_payer(block);
 
     if (payer != block->payer) {
         apply(share_of(block->payer, block->device), block->device, block->bytes, false);
