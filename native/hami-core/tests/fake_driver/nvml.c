@@ -416,7 +416,7 @@ API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
 
     if (result != NVML_SUCCESS)
         return result;
-    if (memory->version != NVML_MEMORY_V2)
+    if (memory->version != nvmlMemory_v2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memory->total = hardware(device)->memory_bytes;
     memory->used = hw_memory_used(device->physical);

@@ -2,16 +2,13 @@
 However a program finds the driver's functions, it gets the hooks, and what the driver lacks stays lacking.
 """
 
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from containers import Container
 from elf import exports, needed
-
-HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parents[1]
+from tables import cuda_rows, nvml_rows
 
 ENTRY = """
 cuda = Cuda()
@@ -29,12 +26,9 @@ def test_exports_are_exactly_the_tables_and_the_lookups(build: Path) -> None:
     """
     Nothing but the symbols of the .def files, `dlsym` and `dlvsym` is visible to other objects.
     """
-    rows = [
-        re.findall(r"^HOOK_(?:CUSTOM|FORWARD)\((\w+)", (SOURCE / name).read_text(), re.M)
-        for name in ("hooks_cuda.def", "hooks_nvml.def")
-    ]
+    symbols = {row.symbol for row in (*cuda_rows(), *nvml_rows())}
 
-    assert {*rows[0], *rows[1], "dlsym", "dlvsym"} == exports(build / "libvgpu.so")
+    assert {*symbols, "dlsym", "dlvsym"} == exports(build / "libvgpu.so")
 
 
 def test_library_needs_no_driver(build: Path) -> None:

@@ -1,0 +1,122 @@
+"""
+NVIDIA's own headers and runtimes, fetched from PyPI when a test wants them and never kept in the repository.
+
+Owns the cache (`$XDG_CACHE_HOME/hami-native`, else `~/.cache/hami-native`) and what the headers say. Where PyPI cannot
+be reached the tests are skipped, with pip's last words.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tables import split
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-native"
+COMPILER = os.environ.get("HAMI_CC", "cc").split()
+EVERY_VERSION = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
+"""Makes the headers declare each symbol by its own name, old ones too."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One CUDA release, as PyPI has it."""
+
+    version: str
+    runtime: str
+    nvml: str
+
+    def file(self, package: str, pattern: str) -> Path:
+        """Return the one file of a package that matches."""
+        return next(_fetched(package).rglob(pattern))
+
+    @property
+    def cuda_h(self) -> Path:
+        """The driver API's header."""
+        return self.file(self.runtime, "cuda.h")
+
+    @property
+    def nvml_h(self) -> Path:
+        """NVML's header."""
+        return self.file(self.nvml, "nvml.h")
+
+    @property
+    def cudart(self) -> Path:
+        """The runtime that programs load."""
+        return self.file(self.runtime, "libcudart.so.*")
+
+
+RELEASES = [
+    Release("11.8", "nvidia-cuda-runtime-cu11==11.8.89", "nvidia-nvml-dev-cu11==11.8.86"),
+    Release("12.9", "nvidia-cuda-runtime-cu12==12.9.79", "nvidia-nvml-dev-cu12==12.9.79"),
+    Release("13.5", "nvidia-cuda-runtime==13.5.37", "nvidia-nvml-dev==13.5.37"),
+]
+NEWEST = RELEASES[-1]
+
+
+@cache
+def preprocessed(header: Path) -> str:
+    """
+    Return a header as the compiler sees it, on one line, with every version of every function declared.
+
+    Enumerations become plain integers of their size, so that a declaration that says `int` for one is the same type.
+    """
+    output = subprocess.run(
+        [*COMPILER, "-E", "-P", *EVERY_VERSION, header], capture_output=True, text=True, check=True
+    ).stdout
+    flat = " ".join(output.split())
+    return re.sub(r"typedef enum (\w+) (\{[^}]*\}) (\w+);", r"enum \1 \2; typedef int \3;", flat)
+
+
+def functions(header: Path) -> set[str]:
+    """Return the symbols that a header declares."""
+    return set(re.findall(r"\b((?:cu|nvml)[A-Z]\w*) ?\([^;{}]*\) ?;", preprocessed(header)))
+
+
+def versions() -> dict[str, int]:
+    """
+    Return the CUDA version of each driver symbol, from the typedefs that carry it: PFN_cuMemAlloc_v3020.
+
+    A typedef names the function without its number: of one name and variant the oldest version is the lowest number.
+    """
+    symbols: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+    known: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for release in RELEASES:
+        for symbol in functions(release.cuda_h):
+            name, number, variant = split(symbol)
+            symbols[name, variant].add((number, symbol))
+        typedefs = release.cuda_h.with_name("cudaTypedefs.h").read_text()
+        for name, version, variant in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", typedefs):
+            known[name, variant].add(int(version))
+    return {
+        symbol: version
+        for key, numbered in symbols.items()
+        for (_, symbol), version in zip(sorted(numbered), sorted(known[key]), strict=True)
+    }
+
+
+@cache
+def _fetched(package: str) -> Path:
+    """Return the folder with an installed package, installing it first if need be."""
+    folder = CACHE / package
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as name:
+            _install(package, Path(name) / "package")
+            (Path(name) / "package").rename(folder)
+    return folder
+
+
+def _install(package: str, folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    options = ["--no-deps", "--retries", "1", "--timeout", "20", "--target", str(folder)]
+    done = subprocess.run([*pip, *options, package], capture_output=True, text=True, check=False)
+    if done.returncode != 0 and re.search("connection broken|timed out|name resolution", done.stderr, re.I):
+        pytest.skip(f"{package} cannot be fetched: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr

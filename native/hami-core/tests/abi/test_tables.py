@@ -1,0 +1,67 @@
+"""
+The tables name what NVIDIA's drivers have, with the version each symbol belongs to, and leave no version of a name out.
+"""
+
+import re
+
+from abi.nvidia import NEWEST, RELEASES, functions, versions
+from tables import SOURCE, cuda_rows, nvml_rows, split
+
+WITHOUT_HEADER = {"nvmlInternalGetExportTable"}
+"""Exported by NVML and declared nowhere."""
+
+ALLOCATES_OR_LAUNCHES = set(
+    """
+    cuArrayCreate cuArray3DCreate cuMipmappedArrayCreate cuMemAlloc cuMemAllocPitch cuMemAllocManaged cuMemAllocAsync
+    cuMemAllocFromPoolAsync cuMemPoolCreate cuMemCreate cuMemMapArrayAsync cuMemImportFromShareableHandle
+    cuMulticastCreate cuIpcOpenMemHandle cuGraphAddMemAllocNode cuGraphAddNode cuCtxCreate cuGreenCtxCreate
+    cuCtxFromGreenCtx cuDevicePrimaryCtxRetain cuModuleLoad cuModuleLoadData cuLibraryLoadData cuLaunch cuLaunchGrid
+    cuLaunchGridAsync cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuLaunchCooperativeKernelMultiDevice
+    cuGraphLaunch cuGraphInstantiate cuGraphInstantiateWithFlags cuGraphInstantiateWithParams
+    """.split()
+)
+
+
+def test_rows_carry_the_version_of_their_symbol() -> None:
+    """
+    `since` is the number in the name of NVIDIA's function type.
+    """
+    known = versions()
+
+    assert {row.symbol: known.get(row.symbol) for row in cuda_rows()} == {row.symbol: row.since for row in cuda_rows()}
+
+
+def test_every_version_and_variant_of_a_name_is_in_the_table() -> None:
+    """
+    What is chosen by name and version is never an older function for want of the newer one.
+    """
+    names = {row.name for row in cuda_rows()}
+
+    assert {symbol for symbol in versions() if split(symbol)[0] in names} == {row.symbol for row in cuda_rows()}
+
+
+def test_what_allocates_or_launches_is_in_the_table() -> None:
+    """
+    No way to memory or to the device goes past it.
+    """
+    assert set() == ALLOCATES_OR_LAUNCHES - {row.name for row in cuda_rows()}
+
+
+def test_nvml_names_are_nvmls() -> None:
+    """
+    Every symbol is one that some release declares, with all its versions.
+    """
+    known = set().union(*(functions(release.nvml_h) for release in RELEASES)) | WITHOUT_HEADER
+    symbols = {row.symbol for row in nvml_rows()}
+    names = {split(symbol)[0] for symbol in symbols}
+
+    assert symbols == {symbol for symbol in known if split(symbol)[0] in names}
+
+
+def test_newest_known_cuda_is_the_newest_release_compared() -> None:
+    """
+    `src/entry.c` trusts its tables up to that version.
+    """
+    newest = re.findall(r"^#define CUDA_VERSION (\d+)", NEWEST.cuda_h.read_text(), re.M)
+
+    assert newest == re.findall(r"^#define NEWEST_KNOWN_CUDA (\d+)", (SOURCE / "src/entry.c").read_text(), re.M)
