@@ -21,20 +21,40 @@ from minicluster.client import ApiError
 
 _outcomes: dict[str, bool] = {}
 """Whether a behaviour held, in all its cases, by module and function."""
+_otherwise: dict[str, str] = {}
+"""What the cluster's version of Kubernetes does in place of a behaviour."""
 _version = pytest.StashKey[str]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the chosen minor is known to do otherwise."""
+    minor = config.getoption("--kubernetes")
+    left_out = []
+    for item in items:
+        for mark in item.iter_markers("other_in"):
+            if mark.args[0] == minor:
+                left_out.append(item)
+                _otherwise[_behaviour(item.nodeid)] = mark.args[1]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _behaviour(node_id: str) -> str:
+    module, _, case = node_id.partition("::")
+    return f"{Path(module).stem}::{case.partition('[')[0]}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note whether a test's body, and all around it, passed."""
-    module, _, case = report.nodeid.partition("::")
-    behaviour = f"{Path(module).stem}::{case.partition('[')[0]}"
+    behaviour = _behaviour(report.nodeid)
     _outcomes[behaviour] = _outcomes.get(behaviour, True) and report.passed
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep what held, for the page."""
     if _version in session.config.stash:
-        record(session.config.stash[_version], _outcomes)
+        record(session.config.stash[_version], _outcomes, _otherwise)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -136,7 +136,7 @@ class Stage:
         return pod
 
     async def refused(self, name: str = "p") -> Object:
-        """Return a Pod's PodScheduled condition once it is False."""
+        """Return a Pod's PodScheduled condition once it is False, its message in the words of every minor."""
 
         async def found() -> Object | None:
             conditions = (await self.api.pod(name))["status"].get("conditions") or ()
@@ -145,7 +145,7 @@ class Stage:
             )
 
         condition: Object = await eventually(found)
-        return condition
+        return {**condition, "message": _common(condition["message"])}
 
     async def events(self, name: str = "p") -> list[tuple[str, str, str]]:
         """Return type, reason and message of the Events about a Pod once there are some."""
@@ -153,7 +153,7 @@ class Stage:
         async def found() -> list[Object]:
             return (await self.api.list(f"{self.api.place}/events", fieldSelector=f"involvedObject.name={name}"))[0]
 
-        return [(event["type"], event["reason"], event["message"]) for event in await eventually(found)]
+        return [(event["type"], event["reason"], _common(event["message"])) for event in await eventually(found)]
 
     async def refusal(self, preemption: str = "No preemption victims found for incoming pod", **reasons: int) -> str:
         """
@@ -171,7 +171,12 @@ class Stage:
         texts = [
             ", ".join(sorted(f"{count} {reason}" for reason, count in found.items())) for found in (counted, helpless)
         ]
-        return f"{head} {texts[0]}. no new claims to deallocate, preemption: {head} {texts[1]}."
+        return f"{head} {texts[0]}. preemption: {head} {texts[1]}."
+
+
+def _common(message: str) -> str:
+    """Leave out of a refusal what only kube-scheduler 1.34 and newer put in."""
+    return message.replace("no new claims to deallocate, ", "")
 
 
 def _configuration(port: int, kubeconfig: Path) -> Object:

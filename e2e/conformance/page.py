@@ -29,8 +29,8 @@ HEAD = """# What the embedded cluster is held to
 
 Most tests run on the embedded cluster, `e2e/minicluster`. Each sentence below is a test that was run, unchanged, on it
 and on a real Kubernetes (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, containerd), so what
-is tested on the one may be believed of the other. What the embedded cluster leaves out is in
-[decision 12](decisions/0012-embedded-cluster.md).
+is tested on the one may be believed of the other. A column that does not say ✓ says what that minor of Kubernetes does
+instead. What the embedded cluster leaves out is in [decision 12](decisions/0012-embedded-cluster.md).
 
 This page is written by a command, from what the two runs found:
 
@@ -63,6 +63,22 @@ class Section:
     behaviours: tuple[Behaviour, ...]
 
 
+@dataclass(frozen=True)
+class Run:
+    """What was found on one cluster, by behaviour."""
+
+    held: Mapping[str, str]
+    """The digest of what was seen to hold; empty for what was seen not to."""
+    otherwise: Mapping[str, str]
+    """Why it is not asked for: what this version of Kubernetes does instead."""
+
+    def cell(self, behaviour: Behaviour) -> str | None:
+        """Return what the page says of a behaviour; None while nothing is known of it as it stands."""
+        if self.held.get(behaviour.name) == behaviour.digest:
+            return "✓"
+        return self.otherwise.get(behaviour.name)
+
+
 def sections() -> list[Section]:
     """Return what is claimed, in the order of the page. Raises: IncompleteError for a module that is not in it."""
     folder = Path(__file__).parent
@@ -92,28 +108,29 @@ def _first_sentence(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -
     return sentence + stop.strip()
 
 
-def page(held: Mapping[str, Mapping[str, str]]) -> str:
+def page(found: Mapping[str, Run]) -> str:
     """
-    Return the page for what *held*: by cluster, the digest of each behaviour that was seen.
+    Return the page for what the runs *found*.
 
     Raises: IncompleteError naming what was not seen to hold as it stands.
     """
     claimed = sections()
     lacking = [
         f"{cluster}: {behaviour.name}"
-        for cluster, seen in held.items()
+        for cluster, run in found.items()
         for section in claimed
         for behaviour in section.behaviours
-        if seen.get(behaviour.name) != behaviour.digest
+        if run.cell(behaviour) is None
     ]
     if lacking:
         raise IncompleteError("not seen to hold:\n" + "\n".join(lacking))
-    titles = [cluster if cluster == EMBEDDED else f"Kubernetes {cluster}" for cluster in held]
+    titles = [cluster if cluster == EMBEDDED else f"Kubernetes {cluster}" for cluster in found]
     lines = [HEAD]
     for section in claimed:
         lines += [f"## {section.title}", "", f"[{section.module}.py](../e2e/conformance/{section.module}.py)", ""]
         lines += [_row(["behaviour", *titles]), "|---" * (1 + len(titles)) + "|"]
-        lines += [_row([cell(behaviour), *["✓"] * len(titles)]) for behaviour in section.behaviours]
+        for behaviour in section.behaviours:
+            lines.append(_row([cell(behaviour), *(run.cell(behaviour) or "" for run in found.values())]))
         lines.append("")
     return "\n".join(lines)
 
@@ -127,22 +144,27 @@ def cell(behaviour: Behaviour) -> str:
     return behaviour.sentence.replace("|", "\\|")
 
 
-def record(cluster: str, outcomes: Mapping[str, bool]) -> None:
+def record(cluster: str, outcomes: Mapping[str, bool], otherwise: Mapping[str, str]) -> None:
     """Add what a run found to what earlier runs on the same *cluster* did; *outcomes* are by behaviour."""
-    path = RESULTS / f"{cluster}.json"
-    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    held = dict(_read(cluster).held)
     for section in sections():
         for behaviour in section.behaviours:
             if behaviour.name in outcomes:
                 held[behaviour.name] = behaviour.digest if outcomes[behaviour.name] else ""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    found = {"held": held, "otherwise": dict(otherwise)}
+    (RESULTS / f"{cluster}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def results() -> dict[str, dict[str, str]]:
-    """Return what held on each cluster there was a run on. Raises: IncompleteError naming a run that is missing."""
-    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
-    missing = [cluster for cluster in REQUIRED if cluster not in found]
+def results() -> dict[str, Run]:
+    """Return what was found on each cluster. Raises: IncompleteError naming a run that is missing."""
+    clusters = {path.stem for path in RESULTS.glob("*.json")}
+    missing = [cluster for cluster in REQUIRED if cluster not in clusters]
     if missing:
         raise IncompleteError(f"{RESULTS.relative_to(ROOT)} has no run on {' nor on '.join(missing)}")
-    return {EMBEDDED: found.pop(EMBEDDED), **found}
+    return {cluster: _read(cluster) for cluster in (EMBEDDED, *sorted(clusters - {EMBEDDED}))}
+
+
+def _read(cluster: str) -> Run:
+    path = RESULTS / f"{cluster}.json"
+    return Run(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Run({}, {})

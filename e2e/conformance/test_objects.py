@@ -91,6 +91,7 @@ async def test_old_version_is_a_conflict(api: Api) -> None:
     assert refused == await refusal_of(api.patch(path, patch))
 
 
+@pytest.mark.other_in("1.33", "the same refusal, in other words")
 async def test_update_without_a_version(api: Api) -> None:
     """An update without a resourceVersion wins, except for a Lease, which is refused."""
     await api.create(api.config_maps, {"metadata": {"name": "a"}})

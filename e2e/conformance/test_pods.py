@@ -80,6 +80,7 @@ async def test_status_of_a_new_pod(api: Api) -> None:
     assert 1 == pod["metadata"]["generation"]
 
 
+@pytest.mark.other_in("1.33", "two of the refusals in other words")
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [

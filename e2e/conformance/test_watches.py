@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any
 
+import pytest
+
 from conformance.objects import Api, Object, error_of, eventually, refusal_of
 from conformance.peers import Peer
 
@@ -120,6 +122,7 @@ async def test_watch_without_version(api: Api) -> None:
     assert [("ADDED", "a")] == await events(api, api.config_maps, "", 1, **MINE)
 
 
+@pytest.mark.other_in("1.33", "refused: the feature is switched off")
 async def test_watch_list(api: Api) -> None:
     """`sendInitialEvents` sends what is there and then a bookmark that is marked as the end of it."""
     await make(api, "a")
