@@ -2,8 +2,7 @@
  * libnvidia-ml.so.1 over the fake hardware: devices, memory, processes, utilisation and faults.
  *
  * Speaks NVML's documented binary interface and holds no state of its own but a count of nvmlInit calls. What is not modelled
- * answers NVML_ERROR_NOT_SUPPORTED, as NVML does for hardware without the feature; a function missing here is missing from the
- * library, so that clients see NVML_ERROR_FUNCTION_NOT_FOUND as with an older driver.
+ * answers NVML_ERROR_NOT_SUPPORTED, as NVML does for hardware without the feature.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -12,19 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "entry.h"
 #include "hami/nvml_abi.h"
 #include "visible.h"
 
 #define API(name, ...)                                  \
     nvmlReturn_t name(__VA_ARGS__);                     \
     __attribute__((visibility("default"))) nvmlReturn_t name(__VA_ARGS__)
-
-/* Any arguments: the caller's are left in their registers, unread. */
-#define NOT_SUPPORTED(name)                                             \
-    API(name, void)                                                     \
-    {                                                                   \
-        return initialisations ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_UNINITIALIZED; \
-    }
 
 #define WINDOW_NS 500000000u
 #define FAULT_POLL_NS 20000000
@@ -81,6 +74,11 @@ static nvmlReturn_t initialise(void)
     }
     pthread_mutex_unlock(&mutex);
     return result;
+}
+
+int fake_entry_missing(void)
+{
+    return initialisations ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_UNINITIALIZED;
 }
 
 static nvmlReturn_t check(nvmlDevice_t device, const void *output)
@@ -660,17 +658,6 @@ API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second
         return result;
     return write_number(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
 }
-
-NOT_SUPPORTED(nvmlDeviceGetMigMode)
-NOT_SUPPORTED(nvmlDeviceGetEccMode)
-NOT_SUPPORTED(nvmlDeviceGetFanSpeed)
-NOT_SUPPORTED(nvmlDeviceGetFanSpeed_v2)
-NOT_SUPPORTED(nvmlDeviceGetNvLinkState)
-NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
-NOT_SUPPORTED(nvmlDeviceGetTotalEccErrors)
-NOT_SUPPORTED(nvmlDeviceGetGpuFabricInfoV)
-NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
-NOT_SUPPORTED(nvmlDeviceGetVirtualizationMode)
 
 API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice_t device, unsigned int *count)
 {

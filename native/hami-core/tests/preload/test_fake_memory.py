@@ -314,7 +314,7 @@ wait()
 
 def test_ipc_memory_is_charged_once(container: Container) -> None:
     """
-    A second open gives the same address; the memory outlives its maker's free until the last close. The maker is refused.
+    Opened twice it has one address; the memory outlives its maker's free until the last close. Its maker is refused.
     """
     maker = container.start(
         PRELUDE
