@@ -31,6 +31,10 @@ struct hami_charges hami_pointers = EMPTY_CHARGES;
 struct hami_charges hami_handles = EMPTY_CHARGES;
 struct hami_charges hami_mappings = EMPTY_CHARGES;
 struct hami_charges hami_pools = EMPTY_CHARGES;
+struct hami_charges hami_graphs = EMPTY_CHARGES;
+struct hami_charges hami_arrays = EMPTY_CHARGES;
+struct hami_charges hami_imports = EMPTY_CHARGES;
+struct hami_charges hami_contexts = EMPTY_CHARGES;
 
 static uint64_t hash(uint64_t key)
 {
@@ -150,6 +154,31 @@ bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_c
         *found = *known;
     pthread_mutex_unlock(&shard->mutex);
     return known != NULL;
+}
+
+uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes)
+{
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
+    uint64_t before = known ? known->bytes : 0;
+
+    if (known)
+        known->bytes = bytes;
+    pthread_mutex_unlock(&shard->mutex);
+    return before;
+}
+
+void hami_charges_each(struct hami_charges *charges, void (*visit)(struct hami_charge *charge, void *context), void *context)
+{
+    for (int index = 0; index < SHARDS; index++) {
+        struct shard *shard = &charges->shards[index];
+
+        pthread_mutex_lock(&shard->mutex);
+        for (uint64_t slot = 0; slot < shard->room; slot++)
+            if (shard->slots[slot].key)
+                visit(&shard->slots[slot], context);
+        pthread_mutex_unlock(&shard->mutex);
+    }
 }
 
 void hami_charges_retain(struct hami_charges *charges, uint64_t key)

@@ -37,11 +37,21 @@ enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
     X(cuCtxGetCurrent)      \
     X(cuCtxPushCurrent_v2)  \
     X(cuCtxPopCurrent_v2)   \
+    X(cuDeviceGetAttribute) \
     X(cuDeviceGetCount)     \
+    X(cuDeviceGetDefaultMemPool) \
+    X(cuDeviceGetGraphMemAttribute) \
+    X(cuDeviceGetMemPool)   \
     X(cuDeviceGetUuid)      \
     X(cuDeviceGetUuid_v2)   \
-    X(cuDevicePrimaryCtxRetain) \
     X(cuDevicePrimaryCtxGetState) \
+    X(cuGraphChildGraphNodeGetGraph) \
+    X(cuGraphGetNodes)      \
+    X(cuGraphMemAllocNodeGetParams) \
+    X(cuGraphNodeGetType)   \
+    X(cuMemAdvise)          \
+    X(cuMemGetAddressRange_v2) \
+    X(cuMemPoolGetAttribute) \
     X(cuStreamGetCtx)       \
     X(cuStreamGetCtx_ptsz)  \
     X(cuStreamIsCapturing)  \
@@ -52,6 +62,9 @@ enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
     X(nvmlShutdown)                  \
     X(nvmlDeviceGetCount_v2)         \
     X(nvmlDeviceGetHandleByIndex_v2) \
+    X(nvmlDeviceGetHandleByUUID)     \
+    X(nvmlDeviceGetMaxMigDeviceCount) \
+    X(nvmlDeviceGetMigDeviceHandleByIndex) \
     X(nvmlDeviceGetUUID)
 
 struct hami_real {

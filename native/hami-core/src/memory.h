@@ -3,6 +3,11 @@
  *
  * The order is always: charge, ask the driver, give the charge back if it refuses. So several processes of a container can never
  * together be given more than their limit, and what is refused is refused with CUDA_ERROR_OUT_OF_MEMORY before the driver is asked.
+ *
+ * What is charged is what the driver takes: blocks of 2 MiB. A request of 1 MiB or more has blocks of its own; smaller ones, in units
+ * of 512 bytes, share blocks. A charge keeps the bytes that were asked for, and costs the same when it ends.
+ *
+ * memory.c owns that and plain memory, memory_pool.c pools, memory_context.c contexts and modules; the other files are the calls.
  */
 #ifndef HAMI_MEMORY_H
 #define HAMI_MEMORY_H
@@ -12,16 +17,41 @@
 #include "charges.h"
 #include "hami/cuda_abi.h"
 
+/* What a charge's memory is. */
+enum hami_memory_kind {
+    HAMI_MEMORY_PLAIN,
+    HAMI_MEMORY_POOLED,     /* costs nothing itself: its pool does */
+    HAMI_MEMORY_SUBSTITUTE, /* managed memory in the place of device memory that the card does not have */
+};
+
+/* What the driver takes for an allocation of its own: whole blocks. UINT64_MAX when there is no such number. */
+uint64_t hami_memory_blocks(uint64_t bytes);
+
 /*
- * Charge for `bytes` on a region device. Sizes round up to the driver's allocation unit of 512 bytes.
- * CUDA_ERROR_OUT_OF_MEMORY when the container's limit would be passed; `*charged` is what to give back.
+ * Charge for an allocation on a region device. When it does not fit, what pools keep unused is given up first; then
+ * CUDA_ERROR_OUT_OF_MEMORY.
  */
-CUresult hami_memory_charge(int device, size_t bytes, uint64_t *charged);
+CUresult hami_memory_charge(int device, size_t bytes);
 
 /* Give a charge back. */
 void hami_memory_discharge(const struct hami_charge *charge);
 
 /* Remember a charge under the driver's key; false, with the charge given back, when there is no memory to remember it. */
 bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charge);
+
+/* Who has allocated on this thread: the current context, as the owner of a charge. */
+uint64_t hami_memory_owner(void);
+
+/* Forget what ends with a context. */
+void hami_memory_end_context(CUcontext context);
+
+/*
+ * With CUDA_OVERSUBSCRIBE: after the driver found no room on the current device, take managed memory that prefers it. `result` is what
+ * the driver said; returns what the program is told. `*is_substitute` says which memory it is.
+ */
+CUresult hami_memory_substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, bool *is_substitute);
+
+/* Forget the parent's charges, in a forked child. */
+void hami_memory_forget(void);
 
 #endif

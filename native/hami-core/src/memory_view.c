@@ -1,12 +1,16 @@
 /*
  * What a program is told of its device: the container's limit for the card's size, the container's use for the card's.
  *
- * The driver is asked first and its errors stand. `free` is never more than the driver has left, and totals never more than the card.
+ * The driver is asked first and its errors stand. `free` is never more than the driver has left, and totals never more than the card,
+ * unless CUDA_OVERSUBSCRIBE grants more than the card has: then the grant is all that counts.
  */
-#include <stdatomic.h>
 #include <stdint.h>
 
 #include "hooks.h"
+#include "memory_context.h"
+#include "memory_pool.h"
+#include "memory_view.h"
+#include "options.h"
 #include "process.h"
 #include "region.h"
 
@@ -15,87 +19,86 @@ static uint64_t smaller(uint64_t first, uint64_t second)
     return first < second ? first : second;
 }
 
-static uint64_t limit_of(int device)
+uint64_t hami_view_total(int device, uint64_t card_total)
 {
-    return device < 0 ? 0 : atomic_load_explicit(&hami_region()->limit[device], memory_order_relaxed);
+    uint64_t limit = hami_region_limit(device);
+
+    if (!limit)
+        return card_total;
+    return hami_options()->is_oversubscribed ? limit : smaller(limit, card_total);
+}
+
+bool hami_view_memory(int device, struct hami_memory_view *view)
+{
+    uint64_t left;
+
+    if (!hami_region_limit(device))
+        return false;
+    hami_region_sweep_if_stale();
+    hami_pools_refresh();
+    hami_context_refresh(device);
+    hami_context_refresh_if_stale(device);
+    view->total = hami_view_total(device, view->total);
+    view->used = smaller(hami_region_used(device), view->total);
+    left = view->total - view->used;
+    view->available = hami_options()->is_oversubscribed ? left : smaller(view->available, left);
+    return true;
 }
 
 HAMI_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     __typeof__(&cuDeviceTotalMem_v2) real = HAMI_REAL_CUDA(cuDeviceTotalMem_v2);
-    uint64_t limit;
     CUresult result;
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
     result = real(bytes, device);
-    if (result == CUDA_SUCCESS && (limit = limit_of(hami_process_device(device))))
-        *bytes = smaller(*bytes, limit);
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = hami_view_total(hami_process_device(device), *bytes);
     return result;
 }
 
 HAMI_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 {
     __typeof__(&cuDeviceTotalMem) real = HAMI_REAL_CUDA(cuDeviceTotalMem);
-    uint64_t limit;
     CUresult result;
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
     result = real(bytes, device);
-    if (result == CUDA_SUCCESS && (limit = limit_of(hami_process_device(device))))
-        *bytes = (unsigned int)smaller(*bytes, limit);
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = (unsigned int)smaller(hami_view_total(hami_process_device(device), *bytes), UINT32_MAX);
     return result;
 }
 
-static void limit_view(uint64_t *available, uint64_t *total)
-{
-    int device = hami_process_current_device();
-    uint64_t limit = limit_of(device);
-    uint64_t used;
-
-    if (!limit)
-        return;
-    hami_region_sweep_if_stale();
-    used = hami_region_used(device);
-    *total = smaller(*total, limit);
-    *available = smaller(*available, *total > used ? *total - used : 0);
-}
+/* Either answer may be unwanted; a driver that insists on both says so. */
+#define GET_INFO(symbol, most)                                                                             \
+    do {                                                                                                   \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                 \
+        struct hami_memory_view view;                                                                      \
+        CUresult result;                                                                                   \
+                                                                                                           \
+        if (!real)                                                                                         \
+            return CUDA_ERROR_NOT_FOUND;                                                                   \
+        result = real(available, total);                                                                   \
+        if (result != CUDA_SUCCESS)                                                                        \
+            return result;                                                                                 \
+        view = (struct hami_memory_view){.available = available ? *available : (most), .total = total ? *total : (most)}; \
+        if (!hami_view_memory(hami_process_current_device(), &view))                                       \
+            return result;                                                                                 \
+        if (available)                                                                                     \
+            *available = (__typeof__(*available))smaller(view.available, (most));                          \
+        if (total)                                                                                         \
+            *total = (__typeof__(*total))smaller(view.total, (most));                                      \
+        return result;                                                                                     \
+    } while (0)
 
 HAMI_EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 {
-    __typeof__(&cuMemGetInfo_v2) real = HAMI_REAL_CUDA(cuMemGetInfo_v2);
-    uint64_t seen_available, seen_total;
-    CUresult result;
-
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(available, total);
-    if (result != CUDA_SUCCESS || !available || !total)
-        return result;
-    seen_available = *available;
-    seen_total = *total;
-    limit_view(&seen_available, &seen_total);
-    *available = seen_available;
-    *total = seen_total;
-    return result;
+    GET_INFO(cuMemGetInfo_v2, SIZE_MAX);
 }
 
 HAMI_EXPORT CUresult cuMemGetInfo(unsigned int *available, unsigned int *total)
 {
-    __typeof__(&cuMemGetInfo) real = HAMI_REAL_CUDA(cuMemGetInfo);
-    uint64_t seen_available, seen_total;
-    CUresult result;
-
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(available, total);
-    if (result != CUDA_SUCCESS || !available || !total)
-        return result;
-    seen_available = *available;
-    seen_total = *total;
-    limit_view(&seen_available, &seen_total);
-    *available = (unsigned int)seen_available;
-    *total = (unsigned int)seen_total;
-    return result;
+    GET_INFO(cuMemGetInfo, UINT32_MAX);
 }

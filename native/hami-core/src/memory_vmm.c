@@ -2,7 +2,9 @@
  * Virtual memory management: physical memory is charged when it is created and discharged when the driver frees it, which is when its
  * last handle is released and its last mapping is gone.
  *
- * Handles that another process exported cost their exporter; they are unknown here and forwarded.
+ * What another process exported costs that process, for as long as it holds it; here its handles are unknown and forwarded. What this
+ * process exported and imports again is the same memory, told by the same handle. Mappings into sparse arrays keep memory alive in the
+ * driver but not in this account: they are rare, and the handle is usually kept.
  */
 #include "hooks.h"
 #include "memory.h"
@@ -20,16 +22,18 @@ HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                                  unsigned long long flags)
 {
     __typeof__(&cuMemCreate) real = HAMI_REAL_CUDA(cuMemCreate);
-    struct hami_charge charge = {.references = 1, .device = -1};
+    struct hami_charge charge = {.bytes = bytes, .references = 1};
+    int device = -1;
     CUresult result;
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
     if (handle && bytes && properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        charge.device = hami_process_device(properties->location.id);
-    if (charge.device < 0)
+        device = hami_process_device(properties->location.id);
+    if (device < 0)
         return real(handle, bytes, properties, flags);
-    result = hami_memory_charge(charge.device, bytes, &charge.bytes);
+    charge.device = (int16_t)device;
+    result = hami_memory_charge(device, bytes);
     if (result != CUDA_SUCCESS)
         return result;
     result = HAMI_INSIDE(real(handle, bytes, properties, flags));
@@ -66,6 +70,19 @@ HAMI_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
     result = HAMI_INSIDE(real(handle, address));
+    if (result == CUDA_SUCCESS && *handle && !hami_inside)
+        hami_charges_retain(&hami_handles, *handle);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type)
+{
+    __typeof__(&cuMemImportFromShareableHandle) real = HAMI_REAL_CUDA(cuMemImportFromShareableHandle);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(handle, shareable, type));
     if (result == CUDA_SUCCESS && *handle && !hami_inside)
         hami_charges_retain(&hami_handles, *handle);
     return result;

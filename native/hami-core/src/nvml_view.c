@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "memory_view.h"
 #include "process.h"
 #include "region.h"
 
@@ -29,19 +30,13 @@ static int device_of(nvmlDevice_t device)
 static bool container_memory(nvmlDevice_t handle, unsigned long long *total, unsigned long long *used,
                              unsigned long long *available)
 {
-    int device = device_of(handle);
-    uint64_t limit = device < 0 ? 0 : atomic_load_explicit(&hami_region()->limit[device], memory_order_relaxed);
+    struct hami_memory_view view = {.total = *total, .available = *available};
 
-    if (!limit)
+    if (!hami_view_memory(device_of(handle), &view))
         return false;
-    hami_region_sweep_if_stale();
-    *used = hami_region_used(device);
-    if (*total > limit)
-        *total = limit;
-    if (*used > *total)
-        *used = *total;
-    if (*available > *total - *used)
-        *available = *total - *used;
+    *total = view.total;
+    *used = view.used;
+    *available = view.available;
     return true;
 }
 
@@ -75,15 +70,12 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMem
 /* Both process structures begin with the pid and the memory; `stride` is the caller's. Returns how many processes there are. */
 static unsigned int list_container(int device, void *processes, unsigned int room, size_t stride)
 {
-    struct hami_region *region = hami_region();
+    const struct hami_slot *slot;
     unsigned int found = 0;
 
     hami_region_sweep();
-    for (int index = 0; index < HAMI_SLOTS_MAX && index < atomic_load(&region->proc_num); index++) {
-        const struct hami_slot *slot = &region->procs[index];
-        nvmlProcessInfo_v2_t entry = {
-            (unsigned int)slot->pid, slot->used[device].total, NO_INSTANCE, NO_INSTANCE,
-        };
+    for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++) {
+        nvmlProcessInfo_v2_t entry = {(unsigned int)slot->pid, slot->used[device].total, NO_INSTANCE, NO_INSTANCE};
 
         if (!entry.pid || !entry.usedGpuMemory)
             continue;
@@ -182,14 +174,11 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t
 /* The container's pid of a process that NVML names, or 0 when it is not the container's. */
 static unsigned int container_pid(unsigned int reported)
 {
-    struct hami_region *region = hami_region();
+    const struct hami_slot *slot;
 
-    for (int index = 0; index < HAMI_SLOTS_MAX && index < atomic_load(&region->proc_num); index++) {
-        const struct hami_slot *slot = &region->procs[index];
-
+    for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++)
         if (slot->pid && (unsigned int)slot->host_pid == reported)
             return (unsigned int)slot->pid;
-    }
     return 0;
 }
 

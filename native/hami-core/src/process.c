@@ -5,17 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "charges.h"
 #include "hooks.h"
 #include "log.h"
+#include "memory.h"
 #include "options.h"
 #include "region.h"
 
-enum { ORDINALS_MAX = 64 };
-
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_attached, is_matched, is_fork_watched;
-static int8_t device_of_ordinal[ORDINALS_MAX];
+static int8_t device_of_ordinal[HAMI_ORDINALS_MAX];
 static int ordinal_count;
 
 static void forget_parent(void)
@@ -24,10 +22,7 @@ static void forget_parent(void)
     atomic_store(&is_matched, false);
     hami_inside = 0;
     hami_region_forget();
-    hami_charges_forget(&hami_pointers);
-    hami_charges_forget(&hami_handles);
-    hami_charges_forget(&hami_mappings);
-    hami_charges_forget(&hami_pools);
+    hami_memory_forget();
 }
 
 __attribute__((destructor)) static void leave(void)
@@ -36,7 +31,46 @@ __attribute__((destructor)) static void leave(void)
         hami_region_release();
 }
 
-static void take_nvml_inventory(struct hami_inventory *inventory)
+/* Devices are told apart by the digits of their UUIDs: NVML says GPU- or MIG- before them, CUDA nothing. */
+static const char *digits(const char *uuid)
+{
+    return uuid[0] && uuid[1] && uuid[2] && uuid[3] == '-' ? uuid + 4 : uuid;
+}
+
+static bool is_listed(const struct hami_inventory *inventory, const char *uuid)
+{
+    for (int index = 0; index < inventory->count; index++)
+        if (strcmp(digits(inventory->uuids[index]), digits(uuid)) == 0)
+            return true;
+    return false;
+}
+
+static void list_nvml_device(struct hami_inventory *inventory, nvmlDevice_t device)
+{
+    char *uuid = inventory->uuids[inventory->count];
+
+    if (inventory->count < HAMI_DEVICES_MAX &&
+        HAMI_INSIDE(hami_real.nvmlDeviceGetUUID(device, uuid, HAMI_UUID_BYTES)) == NVML_SUCCESS)
+        inventory->count++;
+}
+
+/* A partitioned GPU is its instances: the container was granted those. Returns false when the GPU is whole. */
+static bool list_instances(struct hami_inventory *inventory, nvmlDevice_t gpu)
+{
+    int before = inventory->count;
+    unsigned int most = 0;
+    nvmlDevice_t instance;
+
+    if (!hami_real.nvmlDeviceGetMaxMigDeviceCount || !hami_real.nvmlDeviceGetMigDeviceHandleByIndex ||
+        HAMI_INSIDE(hami_real.nvmlDeviceGetMaxMigDeviceCount(gpu, &most)) != NVML_SUCCESS)
+        return false;
+    for (unsigned int index = 0; index < most; index++)
+        if (HAMI_INSIDE(hami_real.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index, &instance)) == NVML_SUCCESS)
+            list_nvml_device(inventory, instance);
+    return inventory->count > before;
+}
+
+static void list_nvml_devices(struct hami_inventory *inventory)
 {
     unsigned int count = 0;
     nvmlDevice_t device;
@@ -48,13 +82,10 @@ static void take_nvml_inventory(struct hami_inventory *inventory)
         return;
     if (HAMI_INSIDE(hami_real.nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS)
         count = 0;
-    for (unsigned int index = 0; index < count && index < HAMI_DEVICES_MAX; index++) {
-        char *uuid = inventory->uuids[index];
-
+    for (unsigned int index = 0; index < count && inventory->count < HAMI_DEVICES_MAX; index++)
         if (HAMI_INSIDE(hami_real.nvmlDeviceGetHandleByIndex_v2(index, &device)) == NVML_SUCCESS &&
-            HAMI_INSIDE(hami_real.nvmlDeviceGetUUID(device, uuid, HAMI_UUID_BYTES)) == NVML_SUCCESS)
-            inventory->count = (int)index + 1;
-    }
+            !list_instances(inventory, device))
+            list_nvml_device(inventory, device);
     HAMI_INSIDE(hami_real.nvmlShutdown());
 }
 
@@ -64,6 +95,7 @@ static bool cuda_uuid(CUdevice ordinal, char text[HAMI_UUID_BYTES])
     unsigned char bytes[16];
     CUuuid uuid;
 
+    text[0] = '\0';
     if (!get || HAMI_INSIDE(get(&uuid, ordinal)) != CUDA_SUCCESS)
         return false;
     memcpy(bytes, uuid.bytes, sizeof(bytes));
@@ -79,18 +111,18 @@ static int cuda_device_count(void)
 
     if (!hami_real.cuDeviceGetCount || HAMI_INSIDE(hami_real.cuDeviceGetCount(&count)) != CUDA_SUCCESS)
         return 0;
-    return count > ORDINALS_MAX ? ORDINALS_MAX : count;
+    return count > HAMI_ORDINALS_MAX ? HAMI_ORDINALS_MAX : count;
 }
 
-/* NVML first, in whose order the region is; where it cannot be asked, CUDA's own devices in CUDA's order. */
+/* NVML's devices in NVML's order, which is the region's; then what CUDA sees that NVML does not tell of. */
 static void take_inventory(struct hami_inventory *inventory)
 {
-    take_nvml_inventory(inventory);
-    if (inventory->count)
-        return;
-    for (int ordinal = 0; ordinal < cuda_device_count() && ordinal < HAMI_DEVICES_MAX; ordinal++)
-        if (cuda_uuid(ordinal, inventory->uuids[ordinal]))
-            inventory->count = ordinal + 1;
+    char uuid[HAMI_UUID_BYTES];
+
+    list_nvml_devices(inventory);
+    for (int ordinal = 0; ordinal < cuda_device_count() && inventory->count < HAMI_DEVICES_MAX; ordinal++)
+        if (cuda_uuid(ordinal, uuid) && !is_listed(inventory, uuid))
+            strcpy(inventory->uuids[inventory->count++], uuid);
 }
 
 bool hami_process_attach(void)
@@ -110,19 +142,24 @@ bool hami_process_attach(void)
     return atomic_load(&is_attached);
 }
 
+static int region_device(const char *uuid)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        if (strcmp(digits(hami_region()->uuids[device]), digits(uuid)) == 0)
+            return device;
+    return -1;
+}
+
 static bool match_all(void)
 {
     char uuid[HAMI_UUID_BYTES];
     bool is_complete = true;
 
     for (int ordinal = 0; ordinal < ordinal_count; ordinal++) {
-        device_of_ordinal[ordinal] = cuda_uuid(ordinal, uuid) ? (int8_t)hami_region_device(uuid) : -1;
-        if (device_of_ordinal[ordinal] < 0) {
+        device_of_ordinal[ordinal] = cuda_uuid(ordinal, uuid) ? (int8_t)region_device(uuid) : -1;
+        if (device_of_ordinal[ordinal] < 0)
             is_complete = false;
-            hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is not in the region", ordinal, uuid);
-        } else {
-            hami_log(HAMI_LOG_EVERYTHING, "CUDA device %d is device %d of the region", ordinal, device_of_ordinal[ordinal]);
-        }
+        hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is device %d of the region", ordinal, uuid, device_of_ordinal[ordinal]);
     }
     return is_complete;
 }
@@ -153,32 +190,47 @@ int hami_process_device(CUdevice ordinal)
     return device_of_ordinal[ordinal];
 }
 
-int hami_process_current_device(void)
+int hami_process_ordinals(void)
+{
+    return atomic_load_explicit(&is_matched, memory_order_acquire) ? ordinal_count : 0;
+}
+
+CUdevice hami_process_current_ordinal(void)
 {
     CUdevice ordinal;
 
     if (hami_inside || !match_devices() || !hami_real.cuCtxGetDevice || hami_real.cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
         return -1;
-    return hami_process_device(ordinal);
+    return ordinal;
 }
 
-int hami_process_stream_device(CUstream stream, bool is_per_thread)
+int hami_process_current_device(void)
+{
+    return hami_process_device(hami_process_current_ordinal());
+}
+
+CUdevice hami_process_stream_ordinal(CUstream stream, bool is_per_thread)
 {
     __typeof__(&cuStreamGetCtx) get_context =
         is_per_thread && hami_real.cuStreamGetCtx_ptsz ? hami_real.cuStreamGetCtx_ptsz : hami_real.cuStreamGetCtx;
     CUcontext context, popped;
-    int device;
+    CUdevice ordinal;
 
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
-        return hami_process_current_device();
+        return hami_process_current_ordinal();
     if (hami_inside || !match_devices() || !get_context || !hami_real.cuCtxPushCurrent_v2 || !hami_real.cuCtxPopCurrent_v2)
         return -1;
     if (HAMI_INSIDE(get_context(stream, &context)) != CUDA_SUCCESS ||
         HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(context)) != CUDA_SUCCESS)
         return -1;
-    device = hami_process_current_device();
+    ordinal = hami_process_current_ordinal();
     HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
-    return device;
+    return ordinal;
+}
+
+int hami_process_stream_device(CUstream stream, bool is_per_thread)
+{
+    return hami_process_device(hami_process_stream_ordinal(stream, is_per_thread));
 }
 
 HAMI_EXPORT CUresult cuInit(unsigned int flags)

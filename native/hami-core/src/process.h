@@ -11,16 +11,23 @@
 
 #include "hami/cuda_abi.h"
 
+enum { HAMI_ORDINALS_MAX = 64 };
+
 /* Attach the region if this process is under control. False: forward everything. Cheap after the first call. */
 bool hami_process_attach(void);
 
 /* The region index of a CUDA ordinal, or -1 when it is not known: then forward. Attaches and matches devices at the first call. */
 int hami_process_device(CUdevice ordinal);
 
-/* The region index of the calling thread's current device, or -1. */
+/* How many CUDA ordinals there are; 0 before the first call of hami_process_device(). */
+int hami_process_ordinals(void);
+
+/* The ordinal of the calling thread's current device and its region index, or -1. */
+CUdevice hami_process_current_ordinal(void);
 int hami_process_current_device(void);
 
-/* The region index behind a stream handle, or -1. */
+/* The ordinal behind a stream handle and its region index, or -1. */
+CUdevice hami_process_stream_ordinal(CUstream stream, bool is_per_thread);
 int hami_process_stream_device(CUstream stream, bool is_per_thread);
 
 #endif

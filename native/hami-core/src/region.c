@@ -630,6 +630,14 @@ void hami_region_discharge(int device, uint64_t bytes)
     subtract(&slot->used[device].total, bytes);
 }
 
+void hami_region_charge_anyway(int device, uint64_t bytes)
+{
+    struct hami_slot *slot = hami_region_slot();
+
+    if (slot)
+        add(slot, device, bytes);
+}
+
 /* The difference is added as a whole, modulo 2^64: the total holds the old value already. */
 static void state(_Atomic uint64_t *total, _Atomic uint64_t *field, uint64_t bytes)
 {
@@ -650,6 +658,28 @@ void hami_region_state_module(int device, uint64_t bytes)
 
     if (slot)
         state(&slot->used[device].total, &slot->used[device].module, bytes);
+}
+
+void hami_region_state_host_pid(int32_t pid)
+{
+    struct hami_slot *slot = hami_region_slot();
+
+    if (slot)
+        atomic_store(&slot->host_pid, pid);
+}
+
+uint64_t hami_region_least_context(int device)
+{
+    struct hami_slot *slot;
+    uint64_t least = 0;
+
+    for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++) {
+        uint64_t bytes = atomic_load(&slot->pid) ? atomic_load(&slot->used[device].context) : 0;
+
+        if (bytes && (!least || bytes < least))
+            least = bytes;
+    }
+    return least;
 }
 
 /*

@@ -63,13 +63,22 @@ uint64_t hami_region_own_data(int device);
 bool hami_region_charge(int device, uint64_t bytes);
 void hami_region_discharge(int device, uint64_t bytes);
 
-/* State what this process's contexts and modules take of a device: the driver has taken it already, so nothing is refused. */
+/* Add what the driver has taken already: nothing is refused. */
+void hami_region_charge_anyway(int device, uint64_t bytes);
+
+/* State what this process's contexts and modules take of a device; nothing is refused. */
 void hami_region_state_context(int device, uint64_t bytes);
 void hami_region_state_module(int device, uint64_t bytes);
 
 /* Free the slots of dead processes. `_if_stale` does so at most once a second. */
 void hami_region_sweep(void);
 void hami_region_sweep_if_stale(void);
+
+/* The pid by which NVML knows this process, once that is found out. */
+void hami_region_state_host_pid(int32_t pid);
+
+/* The context bytes of a process that has some, the least of them; 0 when no process of the container has a context. */
+uint64_t hami_region_least_context(int device);
 
 /* Give the slot back; called when the process ends. */
 void hami_region_release(void);

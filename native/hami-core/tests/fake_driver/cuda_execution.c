@@ -99,7 +99,7 @@ API CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return result;
 }
 
-EXTRA(cuModuleLoadDataEx, CUmodule *module, const void *image, unsigned int count, void *options, void **values)
+EXTRA(cuModuleLoadDataEx, CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
 {
     (void)count;
     (void)options;

@@ -9,7 +9,7 @@ from containers import GPU_A, GPU_B, GPU_C, Container
 
 def test_share_is_exact_to_the_byte(container: Container) -> None:
     """
-    Exactly the limit can be allocated and not one unit more, and a refusal is CUDA_ERROR_OUT_OF_MEMORY.
+    Exactly the limit can be allocated and not one byte more, and a refusal is CUDA_ERROR_OUT_OF_MEMORY.
     """
     results = container.run("""
 cuda = Cuda()
@@ -26,7 +26,7 @@ say([first, second, freed, third, fourth])
 
 def test_every_way_to_allocate_is_charged(container: Container) -> None:
     """
-    Plain, pitched, managed, stream-ordered, pooled and 32-bit allocations lower what is free; their ends raise it.
+    Plain, pitched, managed and 32-bit allocations lower what is free; their ends raise it.
     """
     results = container.run("""
 cuda = Cuda()
@@ -35,27 +35,44 @@ seen = []
 pointer, pitch, low, low_pitch = c_uint64(), c_size_t(), c_uint(), c_uint()
 def note(result):
     seen.append([result, 1000 - cuda.visible()[0]])
-note(lib.cuMemAllocPitch_v2(byref(pointer), byref(pitch), c_size_t(1000), c_size_t(2048), 4))
+note(lib.cuMemAllocPitch_v2(byref(pointer), byref(pitch), c_size_t(1000), c_size_t(4096), 4))
 note(lib.cuMemFree_v2(pointer))
 note(lib.cuMemAllocManaged(byref(pointer), c_size_t(10 * MIB), 1))
 note(lib.cuMemFree_v2(pointer))
-note(lib.cuMemAllocAsync(byref(pointer), c_size_t(20 * MIB), None))
-note(lib.cuMemFreeAsync(pointer, None))
-note(lib.cuMemAllocAsync_ptsz(byref(pointer), c_size_t(30 * MIB), None))
-note(lib.cuMemFree_v2(pointer))
-pool = c_void_p()
-lib.cuDeviceGetDefaultMemPool(byref(pool), 0)
-note(lib.cuMemAllocFromPoolAsync(byref(pointer), c_size_t(40 * MIB), pool, None))
-note(lib.cuMemFreeAsync_ptsz(pointer, None))
 note(lib.cuMemAlloc(byref(low), c_uint(50 * MIB)))
 note(lib.cuMemFree(low))
-note(lib.cuMemAllocPitch(byref(low), byref(low_pitch), 512, 2048, 4))
+note(lib.cuMemAllocPitch(byref(low), byref(low_pitch), 512, 8192, 4))
 note(lib.cuMemFree(low))
 say(seen)
 """)
 
-    assert [2, 0, 10, 0, 20, 0, 30, 0, 40, 0, 50, 0, 1, 0] == [used for _, used in results]
+    assert [4, 0, 10, 0, 50, 0, 4, 0] == [used for _, used in results]
     assert {0} == {result for result, _ in results}
+
+
+def test_charges_are_whole_blocks_which_the_small_share(container: Container) -> None:
+    """
+    From 1 MiB on an allocation has blocks of 2 MiB of its own; smaller ones, in units of 512 bytes, fill blocks together.
+    """
+    results = container.run("""
+cuda, seen, small = Cuda(), [], []
+def used():
+    return 1000 - cuda.visible()[0]
+for size in (1, 2 * MIB - 512, 1, MIB, 2 * MIB + 1):
+    small.append(cuda.allocate(size)[1])
+    seen.append(used())
+for pointer in small:
+    cuda.free(pointer)
+small = [cuda.allocate(1)[1] for _ in range(4096)]
+seen.append(used())
+small.append(cuda.allocate(1)[1])
+seen.append(used())
+cuda.free(small.pop(0))
+seen.append(used())
+say(seen)
+""")
+
+    assert [2, 4, 4, 6, 10, 2, 4, 2] == results
 
 
 def test_every_way_to_allocate_is_refused_beyond_the_limit(container: Container) -> None:
@@ -65,7 +82,8 @@ def test_every_way_to_allocate_is_refused_beyond_the_limit(container: Container)
     results = container.run("""
 cuda = Cuda()
 lib = cuda.library
-cuda.allocate(999 * MIB)
+cuda.allocate(998 * MIB)
+cuda.allocate(1)
 pointer, pitch, low, pool = c_uint64(), c_size_t(), c_uint(), c_void_p()
 lib.cuDeviceGetDefaultMemPool(byref(pool), 0)
 size = c_size_t(2 * MIB)
@@ -83,7 +101,7 @@ say([
 ])
 """)
 
-    assert [2] * 9 + [1] == results
+    assert [2] * 9 + [0] == results
 
 
 def test_physical_memory_is_charged_until_its_last_mapping_ends(container: Container) -> None:
@@ -150,7 +168,7 @@ def test_driver_refusal_costs_nothing(container: Container) -> None:
         CUDA_DEVICE_MEMORY_LIMIT="10g",
     )
 
-    assert [2, [8064, 8192], 0] == results
+    assert [2, [8192, 8192], 0] == results
 
 
 def test_pointers_from_elsewhere_go_to_the_driver(container: Container) -> None:
@@ -249,7 +267,7 @@ def test_zero_means_no_limit(container: Container) -> None:
         "cuda = Cuda()\nsay([cuda.allocate(9000 * MIB)[0], cuda.visible()])", CUDA_DEVICE_MEMORY_LIMIT="0"
     )
 
-    assert [0, [16384 - 9000 - 128, 16384]] == results
+    assert [0, [16384 - 9000, 16384]] == results
 
 
 def test_unparsable_limit_refuses_everything_and_says_so_once(container: Container) -> None:
@@ -302,7 +320,7 @@ device, worst = pynvml.nvmlDeviceGetHandleByIndex(0), 0
 end = time.monotonic() + 2.5
 while time.monotonic() < end:
     processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
-    worst = max(worst, sum(process.usedGpuMemory // MIB - 128 for process in processes))
+    worst = max(worst, sum(process.usedGpuMemory // MIB for process in processes))
 say(worst)
 """
     watcher = container.start(oracle, preload=False)

@@ -1,0 +1,197 @@
+#include "memory_graph.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "charges.h"
+#include "hooks.h"
+#include "memory.h"
+#include "memory_pool.h"
+#include "process.h"
+
+enum { DEPTH_MAX = 8 };
+
+static _Atomic bool is_any;
+
+void hami_graph_allocates(void)
+{
+    atomic_store_explicit(&is_any, true, memory_order_relaxed);
+}
+
+/* What the allocations of a graph take together, as a charge whose owner is the pool of the first one's device. */
+static void add_node(CUgraphNode node, struct hami_charge *sum, int depth);
+
+static void add_nodes(CUgraph graph, struct hami_charge *sum, int depth)
+{
+    CUgraphNode *nodes;
+    size_t count = 0;
+
+    if (!hami_real.cuGraphGetNodes || HAMI_INSIDE(hami_real.cuGraphGetNodes(graph, NULL, &count)) != CUDA_SUCCESS || !count)
+        return;
+    nodes = malloc(count * sizeof(*nodes));
+    if (nodes && HAMI_INSIDE(hami_real.cuGraphGetNodes(graph, nodes, &count)) == CUDA_SUCCESS)
+        for (size_t index = 0; index < count; index++)
+            add_node(nodes[index], sum, depth);
+    free(nodes);
+}
+
+static void add_node(CUgraphNode node, struct hami_charge *sum, int depth)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params;
+    CUgraph child;
+    CUgraphNodeType type;
+
+    if (!hami_real.cuGraphNodeGetType || HAMI_INSIDE(hami_real.cuGraphNodeGetType(node, &type)) != CUDA_SUCCESS)
+        return;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth > 0 && hami_real.cuGraphChildGraphNodeGetGraph &&
+        HAMI_INSIDE(hami_real.cuGraphChildGraphNodeGetGraph(node, &child)) == CUDA_SUCCESS)
+        add_nodes(child, sum, depth - 1);
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || !hami_real.cuGraphMemAllocNodeGetParams ||
+        HAMI_INSIDE(hami_real.cuGraphMemAllocNodeGetParams(node, &params)) != CUDA_SUCCESS)
+        return;
+    if (!sum->owner)
+        sum->owner = HAMI_POOL_OF_GRAPHS(params.poolProps.location.id);
+    sum->bytes += params.bytesize;
+}
+
+/* Remember what an executable's memory is when it is made; `owner` is the pool it will come from. */
+static CUresult note(CUresult result, const CUgraphExec *executable, CUgraph graph)
+{
+    struct hami_charge charge = {.bytes = 0}, replaced;
+    int device;
+
+    if (result != CUDA_SUCCESS || hami_inside || !atomic_load_explicit(&is_any, memory_order_relaxed))
+        return result;
+    add_nodes(graph, &charge, DEPTH_MAX);
+    device = charge.owner ? hami_process_device((CUdevice)(charge.owner - HAMI_POOL_OF_GRAPHS(0))) : -1;
+    if (device < 0)
+        return result;
+    hami_pool_know(charge.owner, device);
+    charge.key = (uint64_t)(uintptr_t)*executable;
+    charge.device = (int16_t)device;
+    hami_charges_put(&hami_graphs, charge, &replaced);
+    return result;
+}
+
+CUresult hami_graph_begin(CUgraphExec executable, struct hami_graph_memory *memory)
+{
+    struct hami_charge known;
+
+    memory->pool = 0;
+    if (__builtin_expect(!atomic_load_explicit(&is_any, memory_order_relaxed), 1) || hami_inside ||
+        !hami_charges_find(&hami_graphs, (uint64_t)(uintptr_t)executable, &known))
+        return CUDA_SUCCESS;
+    memory->pool = known.owner;
+    return hami_pool_begin(known.owner, known.bytes, &memory->growth);
+}
+
+void hami_graph_end(const struct hami_graph_memory *memory)
+{
+    if (__builtin_expect(memory->pool != 0, 0))
+        hami_pool_end(memory->pool, memory->growth);
+}
+
+#define INSTANTIATE(symbol, ...)                                                                 \
+    do {                                                                                \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                              \
+                                                                                        \
+        if (!real)                                                                      \
+            return CUDA_ERROR_NOT_FOUND;                                                \
+        return note(real(executable, graph, __VA_ARGS__), executable, graph);           \
+    } while (0)
+
+HAMI_EXPORT CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
+{
+    INSTANTIATE(cuGraphInstantiate, failed, log, log_bytes);
+}
+
+HAMI_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log,
+                                           size_t log_bytes)
+{
+    INSTANTIATE(cuGraphInstantiate_v2, failed, log, log_bytes);
+}
+
+HAMI_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags)
+{
+    INSTANTIATE(cuGraphInstantiateWithFlags, flags);
+}
+
+HAMI_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    INSTANTIATE(cuGraphInstantiateWithParams, params);
+}
+
+HAMI_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    INSTANTIATE(cuGraphInstantiateWithParams_ptsz, params);
+}
+
+HAMI_EXPORT CUresult cuGraphExecDestroy(CUgraphExec executable)
+{
+    __typeof__(&cuGraphExecDestroy) real = HAMI_REAL_CUDA(cuGraphExecDestroy);
+    struct hami_charge taken;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (!hami_inside && executable)
+        hami_charges_take(&hami_graphs, (uint64_t)(uintptr_t)executable, &taken);
+    result = HAMI_INSIDE(real(executable));
+    hami_pools_refresh();
+    return result;
+}
+
+#define UPLOAD(symbol)                                             \
+    do {                                                           \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);         \
+        struct hami_graph_memory memory;                           \
+        CUresult result;                                           \
+                                                                   \
+        if (!real)                                                 \
+            return CUDA_ERROR_NOT_FOUND;                           \
+        result = hami_graph_begin(executable, &memory);            \
+        if (result != CUDA_SUCCESS)                                \
+            return result;                                         \
+        result = HAMI_INSIDE(real(executable, stream));            \
+        hami_graph_end(&memory);                                   \
+        return result;                                             \
+    } while (0)
+
+HAMI_EXPORT CUresult cuGraphUpload(CUgraphExec executable, CUstream stream)
+{
+    UPLOAD(cuGraphUpload);
+}
+
+HAMI_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream)
+{
+    UPLOAD(cuGraphUpload_ptsz);
+}
+
+HAMI_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                            CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    __typeof__(&cuGraphAddMemAllocNode) real = HAMI_REAL_CUDA(cuGraphAddMemAllocNode);
+
+    hami_graph_allocates();
+    return real ? real(node, graph, dependencies, count, params) : CUDA_ERROR_NOT_FOUND;
+}
+
+#define ADD_NODE(symbol, ...)                                      \
+    do {                                                           \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);         \
+                                                                   \
+        if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)      \
+            hami_graph_allocates();                                \
+        return real ? real(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND;    \
+    } while (0)
+
+HAMI_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *params)
+{
+    ADD_NODE(cuGraphAddNode, node, graph, dependencies, count, params);
+}
+
+HAMI_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                       size_t count, CUgraphNodeParams *params)
+{
+    ADD_NODE(cuGraphAddNode_v2, node, graph, dependencies, edges, count, params);
+}
