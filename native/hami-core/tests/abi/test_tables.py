@@ -11,14 +11,17 @@ WITHOUT_HEADER = {"nvmlInternalGetExportTable"}
 """Exported by NVML and declared nowhere."""
 
 ALLOCATES_OR_LAUNCHES = set(
-    """
+    re.findall(
+        r"\w+",
+        """
     cuArrayCreate cuArray3DCreate cuMipmappedArrayCreate cuMemAlloc cuMemAllocPitch cuMemAllocManaged cuMemAllocAsync
     cuMemAllocFromPoolAsync cuMemPoolCreate cuMemCreate cuMemMapArrayAsync cuMemImportFromShareableHandle
     cuMulticastCreate cuIpcOpenMemHandle cuGraphAddMemAllocNode cuGraphAddNode cuCtxCreate cuGreenCtxCreate
     cuCtxFromGreenCtx cuDevicePrimaryCtxRetain cuModuleLoad cuModuleLoadData cuLibraryLoadData cuLaunch cuLaunchGrid
     cuLaunchGridAsync cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuLaunchCooperativeKernelMultiDevice
     cuGraphLaunch cuGraphInstantiate cuGraphInstantiateWithFlags cuGraphInstantiateWithParams
-    """.split()
+    """,
+    )
 )
 
 
