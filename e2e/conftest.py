@@ -75,8 +75,10 @@ async def shared_cluster(real_cluster: "RealCluster | None") -> AsyncIterator[Cl
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
+async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -> AsyncIterator[Cluster]:
     """The shared cluster; afterwards every service runs, the invariants hold, and no Pod of the test is left."""
+    if real_cluster:
+        await real_cluster.deploy()
     await shared_cluster.use_namespace(next(_namespaces))
     yield shared_cluster
     await shared_cluster.heal()

@@ -1,8 +1,8 @@
 """
 The real cluster with the four services on it, deployed by the chart from built images.
 
-Owns what the chart is given and how a part is found, killed and waited for: by its Pod. Neighbours: `controlplane` is
-the Kubernetes, `tools/images.py` makes the images.
+Owns how a part is found, killed and waited for: by its Pod. Neighbours: `controlplane` is the Kubernetes, `release` the
+chart on it, `tools/images.py` makes the images.
 """
 
 import asyncio
@@ -21,18 +21,13 @@ from controlplane.machine import MachineError
 from hardware import TWO_NODES, FakeNode
 from minicluster.client import ApiError, Client, Object
 from processes import environment
+from release import DEPLOY_SECONDS, HAMI, Release
 
 FOLDER = Path("/var/tmp/hami-e2e")
 IMAGES = ROOT / "build/images"
 PREVIOUS_TAG = "previous"
 """Of the images built from the commit before this one."""
 PREVIOUS_IMAGES = IMAGES / PREVIOUS_TAG
-CHART = ROOT / "charts/hami"
-HAMI = "hami"
-"""The release and its namespace."""
-VALUES = {"image.registry": "localhost", "webhook.failurePolicy": "Fail"}
-"""Fail: while the webhook is away, a Pod must not slip past it to the default scheduler."""
-DEPLOY_SECONDS = 120
 ROLES = {"webhook": "webhook", "scheduler": "scheduler", "kube-scheduler": "scheduler"}
 """The component that a part's container is in, where the part is not of one Node."""
 NODE_ROLES = {"plugin": "device-plugin", "monitor": "monitor"}
@@ -47,9 +42,10 @@ sys.stdout.buffer.write(urllib.request.urlopen(request, timeout=10).read())
 class RealCluster(Cluster):
     """A control plane with Nodes, and the release on it."""
 
-    def __init__(self, control_plane: ControlPlane, nodes: tuple[FakeNode, ...]) -> None:
+    def __init__(self, control_plane: ControlPlane, nodes: tuple[FakeNode, ...], release: Release) -> None:
         self.control_plane = control_plane
         self.nodes = nodes
+        self.release = release
         self.kubeconfig = control_plane.kubeconfig
         self.api = Client.from_kubeconfig(self.kubeconfig, "e2e")
         self._killed: set[str] = set()
@@ -57,20 +53,10 @@ class RealCluster(Cluster):
     # --- the release -----------------------------------------------------------------------------------------------
 
     async def deploy(self, settings: Settings | None = None, values: Mapping[str, str] | None = None) -> None:
-        """Install or upgrade the release with *values* of the chart, and wait until every Node offers devices."""
+        """See that the release has *settings* and *values* of the chart, and that every Node offers devices."""
         settings = settings or Settings()
-        given = {
-            **VALUES,
-            "wireVersion": settings.wire_version,
-            "devicePlugin.allocation": settings.allocation,
-            **(values or {}),
-        }
-        flags = [f"--set-string={name}={value}" for name, value in given.items()]
-        await asyncio.to_thread(
-            self.control_plane.helm,
-            *("upgrade", "--install", HAMI, str(CHART), "--namespace", HAMI, "--create-namespace"),
-            *("--wait", f"--timeout={DEPLOY_SECONDS}s", *flags),
-        )
+        told = {"wireVersion": settings.wire_version, "devicePlugin.allocation": settings.allocation}
+        await asyncio.to_thread(self.release.deploy, {**told, **(values or {})})
         for node in self.nodes:
             await self.node_ready(node.name, DEPLOY_SECONDS)
 
@@ -83,11 +69,11 @@ class RealCluster(Cluster):
     async def reshaped(
         self, nodes: tuple[FakeNode, ...], settings: Settings, namespace: str
     ) -> AsyncIterator["RealCluster"]:
-        """For the length of a block, a cluster in which only *nodes* take Pods, with *settings*."""
+        """For the length of a block, a cluster in which only *nodes* take Pods; the release keeps *settings*."""
         for node in nodes:
             await asyncio.to_thread(self.control_plane.add_node, node)
         await self._cordon(True)
-        other = RealCluster(self.control_plane, nodes)
+        other = RealCluster(self.control_plane, nodes, self.release)
         try:
             await other.deploy(settings)
             await other.use_namespace(namespace)
@@ -98,7 +84,6 @@ class RealCluster(Cluster):
             for node in nodes:
                 await self._remove_node(node.name)
             await self._cordon(False)
-            await self.deploy()
 
     async def _remove_node(self, name: str) -> None:
         """Take a Node away, and with it the Pods that the garbage collector would leave on it for a minute."""
@@ -258,9 +243,11 @@ async def running(
     control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, outlives_us=is_kept)
     try:
         await asyncio.to_thread(control_plane.up, nodes, print)
-        for archive in sorted([*IMAGES.glob("*.tar"), *PREVIOUS_IMAGES.glob("*.tar")]):
+        for archive in sorted(IMAGES.glob("*.tar")):
             await asyncio.to_thread(control_plane.load_image, archive)
-        cluster = RealCluster(control_plane, nodes)
+        for archive in sorted(PREVIOUS_IMAGES.glob("*.tar")):
+            await asyncio.to_thread(control_plane.load_image, archive, later_nodes=False)
+        cluster = RealCluster(control_plane, nodes, Release(control_plane))
         await cluster.deploy()
         yield cluster
         await cluster.api.close()

@@ -9,7 +9,8 @@ import pytest
 from cluster import eventually
 from manifests import SLEEP, a_pod
 from minicluster.client import ApiError, Object
-from real import HAMI, RealCluster
+from real import RealCluster
+from release import HAMI
 
 pytestmark = pytest.mark.real_only
 

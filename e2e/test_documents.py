@@ -17,7 +17,8 @@ from controlplane.build import binaries
 from documented import Document
 from hamicommon.wire import keys
 from manifests import a_pod
-from real import HAMI, RealCluster
+from real import RealCluster
+from release import CHART, HAMI
 from residents import running, settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
@@ -60,7 +61,7 @@ def checkout(tmp_path: Path) -> Path:
 async def without_release(cluster: RealCluster) -> AsyncIterator[None]:
     """The cluster as a reader finds it, for the length of a block."""
     helm = cluster.control_plane.helm
-    await asyncio.to_thread(helm, "uninstall", HAMI, f"--namespace={HAMI}", "--wait")
+    await asyncio.to_thread(cluster.release.remove)
     try:
         yield
     finally:
@@ -152,7 +153,7 @@ class Predecessor:
         given.append(f"--set-string=wireVersion={self._values['wireVersion']}")
         await asyncio.to_thread(
             self._cluster.control_plane.helm,
-            *("upgrade", "--install", HAMI, str(ROOT / "charts/hami"), f"--namespace={PREDECESSOR}", "--wait", *given),
+            *("upgrade", "--install", HAMI, str(CHART), f"--namespace={PREDECESSOR}", "--wait", *given),
         )
 
 

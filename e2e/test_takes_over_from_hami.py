@@ -9,7 +9,7 @@ import pytest
 from cluster import Settings
 from hamicommon.wire import keys
 from manifests import a_pod
-from real import HAMI, RealCluster
+from real import RealCluster
 from residents import settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(600)]
@@ -25,7 +25,7 @@ async def test_services_take_over_what_hami_left(cluster: RealCluster, version: 
     """
     await cluster.deploy(Settings(wire_version=version, allocation="lock"))
     residents = await settle(cluster)
-    await asyncio.to_thread(cluster.control_plane.helm, "uninstall", HAMI, f"--namespace={HAMI}", "--wait")
+    await asyncio.to_thread(cluster.release.remove)
     for node in cluster.nodes:
         foreign = {keys.NODE_ALLOCATION: None, "hami.io/node-handshake": "Requesting_2026-01-01 00:00:00"}
         await cluster.api.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"annotations": foreign}})

@@ -176,9 +176,10 @@ class ControlPlane:
         for machine in self._machines():
             machine.serve_again()
 
-    def load_image(self, archive: Path) -> None:
-        """Import an OCI archive into every node, and into those this object adds later, where they lack its images."""
-        self._archives_loaded.append(archive)
+    def load_image(self, archive: Path, *, later_nodes: bool = True) -> None:
+        """Import an OCI archive into every node that lacks it, with *later_nodes* into those added later as well."""
+        if later_nodes:
+            self._archives_loaded.append(archive)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: node.load(archive), self._nodes.values()))
 
