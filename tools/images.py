@@ -100,7 +100,9 @@ def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) 
     ensure(commands(["buildah", "mmdebstrap"]), step)
     buildah = Buildah(cache_folder())
     with buildah.alone(step):
-        missing = [image for image in missing if not store.has(image.name, image.key)]  # others have built meanwhile
+        missing = [image for image in missing if not store.has(image.name, image.key)]
+        if not missing:  # whoever was waited for has built it
+            return
         store.prune()
         buildah.clean(kept=[python_image(RUNTIME), python_image(BUILD)])
         with ThreadPoolExecutor() as pool:

@@ -16,8 +16,6 @@ from pathlib import Path
 
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1735689600"))
 """When every file of every image was made, in seconds of Unix time, so that the same input gives the same layers."""
-
-
 _NAMELESS = "<none>:<none>"
 _CACHE_MOUNTS = "buildah-cache"
 """Where below TMPDIR buildah keeps what build stages cache, such as pip's downloads."""

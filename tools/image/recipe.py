@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _COPY = re.compile(r"^COPY\s+(?!--from)(.+)$", re.MULTILINE)
-_BUILDER = Path(__file__).parent
-"""How an image is built has its part in what comes out."""
 _BIND = re.compile(r"--mount=type=bind,source=([^,\s]+)")
+_BUILDER = Path(__file__).parent
+"""How images are built decides what comes out, too."""
 
 
 @dataclass(frozen=True)
