@@ -24,8 +24,19 @@ typedef void *(*dlvsym_type)(void *, const char *, const char *);
 
 /*
  * The real dlsym cannot be asked for: every name for it is ours. It is read from the symbol tables of the objects that the dynamic
- * linker lists (https://sourceware.org/glibc/wiki/LinkerInterface), without a call. Those that are there at start never go away.
+ * linker lists for debuggers (https://sourceware.org/glibc/wiki/LinkerInterface), without a call. Those that are there at start never
+ * go away. glibc and musl name the list differently; neither may refuse to load this library for want of the other's name.
  */
+extern struct r_debug _r_debug __attribute__((weak));
+extern struct r_debug *_dl_debug_addr __attribute__((weak));
+
+EARLY static const struct link_map *first_object(void)
+{
+    if (&_r_debug)
+        return _r_debug.r_map;
+    return &_dl_debug_addr ? _dl_debug_addr->r_map : NULL;
+}
+
 struct symbols {
     const ElfW(Sym) *table;
     const char *names;
@@ -91,14 +102,14 @@ EARLY static void *exported(const struct link_map *object, const char *name)
 /* The first definition after this library's, as RTLD_NEXT has it; the first of all when this library was loaded late. */
 EARLY static void *next_definition(const char *name)
 {
-    const struct link_map *own = _r_debug.r_map;
+    const struct link_map *own = first_object();
     void *found = NULL;
 
     while (own && own->l_ld != _DYNAMIC)
         own = own->l_next;
     for (const struct link_map *object = own; object && !found; object = object->l_next)
         found = object == own ? NULL : exported(object, name);
-    for (const struct link_map *object = _r_debug.r_map; object && !found; object = object->l_next)
+    for (const struct link_map *object = first_object(); object && !found; object = object->l_next)
         found = object == own ? NULL : exported(object, name);
     return found;
 }

@@ -25,6 +25,19 @@ static void forget_parent(void)
     hami_memory_forget();
 }
 
+/*
+ * What pthread_atfork is in glibc (Linux Standard Base, libc). Weak, because a musl loader that misses a symbol ends the program; there
+ * is no NVIDIA driver for musl whose processes could fork.
+ */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
+extern void *__dso_handle;
+
+static void watch_fork(void)
+{
+    if (__register_atfork)
+        __register_atfork(NULL, NULL, forget_parent, __dso_handle);
+}
+
 __attribute__((destructor)) static void leave(void)
 {
     if (atomic_load(&is_attached))
@@ -135,7 +148,7 @@ bool hami_process_attach(void)
     if (!atomic_load(&is_attached)) {
         hami_region_attach(take_inventory);
         if (!atomic_exchange(&is_fork_watched, true))
-            pthread_atfork(NULL, NULL, forget_parent);
+            watch_fork();
         atomic_store_explicit(&is_attached, hami_region() != NULL, memory_order_release);
     }
     pthread_mutex_unlock(&mutex);
