@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda_fake.h"
+#include "schedule.h"
 #include "visible.h"
 
 enum { CONTEXT_STACK = 32 };
@@ -67,7 +68,7 @@ API CUresult cuInit(unsigned int flags)
         return CUDA_ERROR_NOT_INITIALIZED;
     pthread_mutex_lock(&mutex);
     if (!is_initialised) {
-        if (hw_open())
+        if (hw_open() && schedule_open())
             visible_to_cuda(&visible);
         if (!visible.count) {
             result = CUDA_ERROR_NO_DEVICE;
@@ -328,6 +329,7 @@ static CUresult release(CUcontext context)
     if (context->references == 0) {
         result = CUDA_ERROR_INVALID_CONTEXT;
     } else if (--context->references == 0) {
+        fake_execution_forget(context);
         fake_memory_forget(context);
         hw_context_give(context->physical);
     }
@@ -362,8 +364,10 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     CUresult result = check_device(device, &device);
 
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        fake_execution_forget(&primary[device]);
         fake_memory_forget(&primary[device]);
+    }
     return result;
 }
 

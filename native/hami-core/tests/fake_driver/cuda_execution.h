@@ -23,6 +23,20 @@
 
 enum { FAKE_QUEUE = 1024 };
 
+/* What the library under test has no need to know. */
+#define CU_STREAM_DEFAULT 0u
+#define CU_STREAM_NON_BLOCKING 1u
+#define CU_EVENT_BLOCKING_SYNC 1u
+#define CU_EVENT_DISABLE_TIMING 2u
+#define CU_EVENT_INTERPROCESS 4u
+#define CUDA_ERROR_ILLEGAL_STATE ((CUresult)401)
+#define CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ((CUresult)903)
+#define CUDA_ERROR_STREAM_CAPTURE_ISOLATION ((CUresult)905)
+#define CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ((CUresult)906)
+#define CUDA_ERROR_CAPTURED_EVENT ((CUresult)907)
+#define CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ((CUresult)908)
+#define CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ((CUresult)910)
+
 typedef void (*fake_host_function)(void *data);
 typedef void (*fake_callback)(CUstream stream, CUresult status, void *data);
 
@@ -106,7 +120,7 @@ CUresult fake_not_ready(void);
 /* Called with the lock held when a stream gets to an event. */
 void fake_event_reach(CUevent event, CUstream stream);
 
-/* Whether an event that a stream is to wait for needs no waiting, or else until when on the stream's own context; lock held. */
+/* Whether it is known how far the stream's context must come for the event, 0 for not at all; the caller holds the lock. */
 bool fake_event_is_known(CUevent event, CUstream stream, uint64_t *at);
 void fake_event_await(CUevent event);
 void fake_event_hold(CUevent event);
@@ -119,9 +133,19 @@ unsigned int fake_kernel_part(CUfunction function);
 /* Whether every launch of it takes as long. */
 bool fake_kernel_is_steady(CUfunction function);
 
-/* Capture. The first two are for calls on a stream; the third for calls that may not be made while a capture forbids them. */
+/* Capture: calls on a stream that is captured become nodes. */
 CUresult fake_capture_kernel(CUstream stream, CUfunction function);
+CUresult fake_capture_graph(CUstream stream, CUgraph graph);
 CUresult fake_capture_step(CUstream stream, const struct fake_step *step);
+
+/* A stream that is to wait for an event of a capture becomes part of it. */
+void fake_capture_join(CUstream stream, CUevent event);
+
+/* Whether a capture forbids the calling thread to ask or wait for the device, and anybody to use a legacy default stream. */
 CUresult fake_capture_check(void);
+CUresult fake_capture_check_legacy(CUstream legacy);
+
+/* Call a function for each stream that belongs to a capture. */
+void fake_streams_each(struct fake_execution *execution, const struct fake_capture *capture, void (*leave)(CUstream stream));
 
 #endif

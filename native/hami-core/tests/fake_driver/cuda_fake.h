@@ -1,8 +1,8 @@
 /*
  * What the parts of the fake libcuda.so.1 share: contexts, and the way from an ordinal to the hardware.
  *
- * cuda_device.c owns initialisation, devices and contexts; cuda_memory.h's modules allocations, cuda_copy.c copies; cuda_execution.c
- * modules, streams, events, launches and graphs; cuda_entry.c how a symbol is found by name and version.
+ * cuda_device.c owns initialisation, devices and contexts; cuda_memory.h's modules allocations, cuda_copy.c copies; cuda_execution.h's
+ * modules what is run; cuda_entry.c how a symbol is found by name and version.
  * Fork: as with the real driver, a child of an initialised process gets CUDA_ERROR_NOT_INITIALIZED from every call.
  */
 #ifndef CUDA_FAKE_H
@@ -29,7 +29,7 @@ struct CUctx_st {
     bool is_primary;
     int references;
     uint64_t module_bytes; /* what its modules cost */
-    uint64_t last_end_ns; /* when the last work queued in this context ends */
+    struct fake_execution *execution; /* cuda_execution.h; made at the first use */
 };
 
 /* CUDA_SUCCESS once cuInit has succeeded in this very process. */
@@ -50,6 +50,9 @@ uint64_t fake_setting(const char *name, uint64_t otherwise);
 /* Give all of a context's memory back; called when it is destroyed. */
 void fake_memory_forget(CUcontext context);
 
+/* Drop a context's work; called when it is destroyed. */
+void fake_execution_forget(CUcontext context);
+
 /* The memory that a module costs in its context: FAKE_DRIVER_MODULE_KIB. */
 CUresult fake_module_take(CUcontext context);
 void fake_module_give(CUcontext context);
@@ -67,7 +70,7 @@ struct fake_graph_memory *fake_graph_memory_copy(const struct fake_graph_memory 
 CUresult fake_graph_memory_launch(struct fake_graph_memory *memory, bool is_freed_first);
 void fake_graph_memory_drop(struct fake_graph_memory *memory);
 
-/* From cuda_execution.c: where a graph keeps its memory nodes, and the graph that a stream is captured into, or NULL. */
+/* From cuda_graph.c and cuda_capture.c: where a graph keeps its memory nodes, and the graph that a stream is captured into, or NULL. */
 struct fake_graph_memory **fake_graph_memory_of(CUgraph graph);
 CUgraph fake_capture_of(CUstream stream);
 

@@ -15,7 +15,7 @@
 
 #define PRIVATE_STATE_NAME "fake-driver-state"
 
-enum { HW_MAGIC = 0x46414b49 };
+enum { HW_MAGIC = 0x46414b4a };
 
 struct hw_state *hw_state;
 static struct hw_device devices[HW_DEVICES_MAX];
@@ -321,53 +321,6 @@ const struct hw_device *hw_device(int device)
 uint64_t hw_context_bytes(void)
 {
     return context_bytes;
-}
-
-uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_ns)
-{
-    struct hw_timeline *timeline = &hw_state->timelines[device];
-    const struct hw_process *process;
-    struct hw_segment *last;
-    uint64_t now = hw_now_ns();
-    uint64_t start, end, serial;
-
-    hw_lock();
-    process = hw_this_process();
-    serial = process ? process->serial : 0;
-    start = earliest_ns > now ? earliest_ns : now;
-    if (timeline->busy_until_ns > start)
-        start = timeline->busy_until_ns;
-    end = start + duration_ns;
-    last = &timeline->ring[(timeline->appended + HW_SEGMENTS - 1) % HW_SEGMENTS];
-    if (timeline->appended && last->serial == serial && last->end_ns == start) {
-        last->end_ns = end;
-    } else {
-        timeline->ring[timeline->appended % HW_SEGMENTS] = (struct hw_segment){start, end, serial};
-        timeline->appended++;
-    }
-    timeline->busy_until_ns = end;
-    hw_unlock();
-    return end;
-}
-
-uint64_t hw_busy_ns(int device, uint64_t serial, uint64_t from_ns, uint64_t to_ns)
-{
-    const struct hw_timeline *timeline = &hw_state->timelines[device];
-    uint64_t busy = 0;
-
-    hw_lock();
-    for (uint64_t back = 1; back <= HW_SEGMENTS && back <= timeline->appended; back++) {
-        const struct hw_segment *segment = &timeline->ring[(timeline->appended - back) % HW_SEGMENTS];
-        uint64_t start = segment->start_ns > from_ns ? segment->start_ns : from_ns;
-        uint64_t end = segment->end_ns < to_ns ? segment->end_ns : to_ns;
-
-        if (segment->end_ns <= from_ns)
-            break;
-        if (end > start && (serial == 0 || segment->serial == serial))
-            busy += end - start;
-    }
-    hw_unlock();
-    return busy;
 }
 
 static FILE *open_faults(void)

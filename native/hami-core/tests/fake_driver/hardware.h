@@ -1,5 +1,5 @@
 /*
- * The fake GPUs of one node: what they are, what memory is taken, when they are busy.
+ * The fake GPUs of one node: what they are and what memory is taken. When they are busy is schedule.h's.
  *
  * Owns the folder FAKE_DRIVER_DIR: `devices.csv` (uuid,name,memory_mib,numa_node,pci_bus_id; one device a row, in index order),
  * `state` (a mapped file that all processes of the node share, created by the first) and `xid` (faults to report, `<uuid> <number>`
@@ -96,12 +96,6 @@ uint64_t hw_block_of_file(int file);
 
 /* Fill at most `room` entries with the processes that have a context on the device; returns how many there are. */
 int hw_processes(int device, struct hw_process_use *processes, int room);
-
-/* Queue `duration_ns` of work that may start at `earliest_ns`; returns when it will end on the device's FIFO timeline. */
-uint64_t hw_timeline_append(int device, uint64_t earliest_ns, uint64_t duration_ns);
-
-/* Nanoseconds the device was busy within [from_ns, to_ns); for one process, or for all with serial 0. */
-uint64_t hw_busy_ns(int device, uint64_t serial, uint64_t from_ns, uint64_t to_ns);
 
 /* Read the next injected fault at or after *offset in the `xid` file; advances *offset. Returns false when there is none. */
 bool hw_next_fault(long *offset, int *device, unsigned int *xid);

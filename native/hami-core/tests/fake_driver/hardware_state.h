@@ -1,7 +1,7 @@
 /*
  * The layout of the file `state` that the processes of a node share, for hardware*.c only.
  *
- * hardware.c maps it and reaps the dead; hardware_memory.c owns shares, accounts and blocks; hardware.c the timelines.
+ * hardware.c maps it and reaps the dead; hardware_memory.c owns shares, accounts and blocks.
  * Everything here is read and written under the lock. Plain numbers: a process that dies while it holds the lock leaves them to
  * hw_memory_recount().
  */
@@ -12,7 +12,7 @@
 
 #include "hardware.h"
 
-enum { HW_SEGMENTS = 2048, HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
+enum { HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
 
 /* What a process has of one device. */
 struct hw_share {
@@ -37,17 +37,6 @@ struct hw_block {
     uint64_t holders[HW_PROCESSES_MAX / 64];
 };
 
-struct hw_segment {
-    uint64_t start_ns, end_ns;
-    uint64_t serial;
-};
-
-struct hw_timeline {
-    uint64_t busy_until_ns;
-    uint64_t appended;
-    struct hw_segment ring[HW_SEGMENTS];
-};
-
 struct hw_state {
     uint32_t magic;
     pthread_mutex_t mutex;
@@ -57,7 +46,6 @@ struct hw_state {
     uint64_t used_bytes[HW_DEVICES_MAX];
     struct hw_process processes[HW_PROCESSES_MAX + 1]; /* the last one is HW_NOBODY */
     struct hw_block blocks[HW_BLOCKS_MAX];
-    struct hw_timeline timelines[HW_DEVICES_MAX];
 };
 
 extern struct hw_state *hw_state;

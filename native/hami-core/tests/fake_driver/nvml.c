@@ -1,55 +1,22 @@
 /*
- * libnvidia-ml.so.1 over the fake hardware: devices, memory, processes, utilisation and faults.
+ * libnvidia-ml.so.1 over the fake hardware: the library, its devices and their memory.
  *
  * Speaks NVML's documented binary interface and holds no state of its own but a count of nvmlInit calls. What is not modelled
  * answers NVML_ERROR_NOT_SUPPORTED, as NVML does for hardware without the feature.
  */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "entry.h"
-#include "hami/nvml_abi.h"
-#include "visible.h"
-
-#define API(name, ...)                                  \
-    nvmlReturn_t name(__VA_ARGS__);                     \
-    __attribute__((visibility("default"))) nvmlReturn_t name(__VA_ARGS__)
-
-#define WINDOW_NS 500000000u
-#define FAULT_POLL_NS 20000000
-#define XID_CRITICAL_ERROR 8ull
-#define NO_INSTANCE 0xffffffffu
-
-struct nvmlDevice_st {
-    int physical;
-    unsigned int index;
-    unsigned long long registered_events;
-};
-
-typedef struct nvmlEventSet_st {
-    long fault_offset;
-    bool is_registered[HW_DEVICES_MAX];
-} *nvmlEventSet_t;
-
-typedef struct {
-    nvmlDevice_t device;
-    unsigned long long eventType, eventData;
-    unsigned int gpuInstanceId, computeInstanceId;
-} nvmlEventData_t;
+#include "nvml_fake.h"
+#include "schedule.h"
 
 typedef struct {
     char busIdLegacy[16];
     unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
     char busId[32];
 } nvmlPciInfo_t;
-
-typedef struct {
-    unsigned int gpu, memory;
-} nvmlUtilization_t;
 
 typedef struct {
     unsigned long long total, free, used;
@@ -65,7 +32,7 @@ static nvmlReturn_t initialise(void)
     nvmlReturn_t result = NVML_SUCCESS;
 
     pthread_mutex_lock(&mutex);
-    if (!hw_open()) {
+    if (!hw_open() || !schedule_open()) {
         result = NVML_ERROR_DRIVER_NOT_LOADED;
     } else if (initialisations++ == 0) {
         visible_to_container(&visible);
@@ -81,7 +48,20 @@ int fake_entry_missing(void)
     return initialisations ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_UNINITIALIZED;
 }
 
-static nvmlReturn_t check(nvmlDevice_t device, const void *output)
+bool fake_nvml_is_open(void)
+{
+    return initialisations > 0;
+}
+
+nvmlDevice_t fake_nvml_handle(int physical)
+{
+    for (int index = 0; index < visible.count; index++)
+        if (visible.device[index] == physical)
+            return &handles[index];
+    return NULL;
+}
+
+nvmlReturn_t fake_nvml_check(nvmlDevice_t device, const void *output)
 {
     if (!initialisations)
         return NVML_ERROR_UNINITIALIZED;
@@ -105,9 +85,9 @@ static nvmlReturn_t write_text(char *text, unsigned int size, const char *value)
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t write_number(nvmlDevice_t device, unsigned int *output, unsigned int value)
+nvmlReturn_t fake_nvml_number(nvmlDevice_t device, unsigned int *output, unsigned int value)
 {
-    nvmlReturn_t result = check(device, output);
+    nvmlReturn_t result = fake_nvml_check(device, output);
 
     if (result == NVML_SUCCESS)
         *output = value;
@@ -293,14 +273,14 @@ API(nvmlDeviceGetHandleByPciBusId, const char *bus_id, nvmlDevice_t *device)
 
 API(nvmlDeviceGetName, nvmlDevice_t device, char *name, unsigned int size)
 {
-    nvmlReturn_t result = check(device, name);
+    nvmlReturn_t result = fake_nvml_check(device, name);
 
     return result == NVML_SUCCESS ? write_text(name, size, hardware(device)->name) : result;
 }
 
 API(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned int size)
 {
-    nvmlReturn_t result = check(device, uuid);
+    nvmlReturn_t result = fake_nvml_check(device, uuid);
 
     return result == NVML_SUCCESS ? write_text(uuid, size, hardware(device)->uuid) : result;
 }
@@ -308,7 +288,7 @@ API(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned int size)
 API(nvmlDeviceGetSerial, nvmlDevice_t device, char *serial, unsigned int size)
 {
     char text[16];
-    nvmlReturn_t result = check(device, serial);
+    nvmlReturn_t result = fake_nvml_check(device, serial);
 
     if (result != NVML_SUCCESS)
         return result;
@@ -318,17 +298,17 @@ API(nvmlDeviceGetSerial, nvmlDevice_t device, char *serial, unsigned int size)
 
 API(nvmlDeviceGetIndex, nvmlDevice_t device, unsigned int *index)
 {
-    return write_number(device, index, device ? device->index : 0);
+    return fake_nvml_number(device, index, device ? device->index : 0);
 }
 
 API(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *minor)
 {
-    return write_number(device, minor, device ? (unsigned int)device->physical : 0);
+    return fake_nvml_number(device, minor, device ? (unsigned int)device->physical : 0);
 }
 
 API(nvmlDeviceGetNumaNodeId, nvmlDevice_t device, unsigned int *node)
 {
-    nvmlReturn_t result = check(device, node);
+    nvmlReturn_t result = fake_nvml_check(device, node);
 
     if (result != NVML_SUCCESS)
         return result;
@@ -340,7 +320,7 @@ API(nvmlDeviceGetNumaNodeId, nvmlDevice_t device, unsigned int *node)
 
 API(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-    nvmlReturn_t result = check(device, pci);
+    nvmlReturn_t result = fake_nvml_check(device, pci);
     const struct hw_device *source;
 
     if (result != NVML_SUCCESS)
@@ -370,7 +350,7 @@ API(nvmlDeviceGetPciInfo, nvmlDevice_t device, nvmlPciInfo_t *pci)
 
 API(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, int *minor)
 {
-    nvmlReturn_t result = check(device, major);
+    nvmlReturn_t result = fake_nvml_check(device, major);
 
     if (result != NVML_SUCCESS || !minor)
         return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
@@ -381,24 +361,24 @@ API(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, int *mi
 
 API(nvmlDeviceGetBrand, nvmlDevice_t device, unsigned int *brand)
 {
-    return write_number(device, brand, 14);
+    return fake_nvml_number(device, brand, 14);
 }
 
 API(nvmlDeviceGetArchitecture, nvmlDevice_t device, unsigned int *architecture)
 {
-    return write_number(device, architecture, 7);
+    return fake_nvml_number(device, architecture, 7);
 }
 
 API(nvmlDeviceGetNumGpuCores, nvmlDevice_t device, unsigned int *cores)
 {
-    return write_number(device, cores, 6912);
+    return fake_nvml_number(device, cores, 6912);
 }
 
-/* Memory, processes, utilisation */
+/* Memory */
 
 API(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory)
 {
-    nvmlReturn_t result = check(device, memory);
+    nvmlReturn_t result = fake_nvml_check(device, memory);
 
     if (result != NVML_SUCCESS)
         return result;
@@ -410,7 +390,7 @@ API(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory)
 
 API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-    nvmlReturn_t result = check(device, memory);
+    nvmlReturn_t result = fake_nvml_check(device, memory);
 
     if (result != NVML_SUCCESS)
         return result;
@@ -425,173 +405,11 @@ API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
 
 API(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice_t device, nvmlBAR1Memory_t *memory)
 {
-    nvmlReturn_t result = check(device, memory);
+    nvmlReturn_t result = fake_nvml_check(device, memory);
 
     if (result == NVML_SUCCESS)
         *memory = (nvmlBAR1Memory_t){256 * HW_MIB, 255 * HW_MIB, HW_MIB};
     return result;
-}
-
-/*
- * The pid that NVML reports is the host's. FAKE_DRIVER_PID_OFFSET is the distance between the pids a container sees and those.
- */
-static unsigned int reported_pid(pid_t pid)
-{
-    const char *offset = getenv("FAKE_DRIVER_PID_OFFSET");
-
-    return (unsigned int)pid + (offset ? (unsigned int)strtoul(offset, NULL, 10) : 0);
-}
-
-/* Both process structures begin with the pid and the memory; `stride` tells them apart. */
-static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *processes, size_t stride)
-{
-    static _Thread_local struct hw_process_use use[HW_PROCESSES_MAX];
-    nvmlReturn_t result = check(device, count);
-    unsigned int found;
-
-    if (result != NVML_SUCCESS)
-        return result;
-    found = (unsigned int)hw_processes(device->physical, use, HW_PROCESSES_MAX);
-    if (found > *count || (found && !processes)) {
-        *count = found;
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    }
-    for (unsigned int index = 0; index < found; index++) {
-        nvmlProcessInfo_v2_t entry = {reported_pid(use[index].pid), use[index].used_bytes, NO_INSTANCE, NO_INSTANCE};
-
-        memcpy((char *)processes + index * stride, &entry, stride);
-    }
-    *count = found;
-    return NVML_SUCCESS;
-}
-
-API(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
-{
-    return list_processes(device, count, processes, sizeof(*processes));
-}
-
-API(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
-{
-    return list_processes(device, count, processes, sizeof(*processes));
-}
-
-API(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
-{
-    return list_processes(device, count, processes, sizeof(*processes));
-}
-
-static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
-{
-    return write_number(device, count, 0);
-}
-
-API(nvmlDeviceGetGraphicsRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
-{
-    (void)processes;
-    return no_processes(device, count);
-}
-
-API(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
-{
-    (void)processes;
-    return no_processes(device, count);
-}
-
-API(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
-{
-    (void)processes;
-    return no_processes(device, count);
-}
-
-API(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
-{
-    (void)processes;
-    return no_processes(device, count);
-}
-
-API(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
-{
-    (void)processes;
-    return no_processes(device, count);
-}
-
-API(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
-{
-    (void)processes;
-    return no_processes(device, count);
-}
-
-static unsigned int percent_busy(int device, uint64_t serial, uint64_t now)
-{
-    uint64_t from = now > WINDOW_NS ? now - WINDOW_NS : 0;
-
-    return (unsigned int)((hw_busy_ns(device, serial, from, now) * 100 + WINDOW_NS / 2) / WINDOW_NS);
-}
-
-API(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *utilization)
-{
-    nvmlReturn_t result = check(device, utilization);
-
-    if (result != NVML_SUCCESS)
-        return result;
-    utilization->gpu = percent_busy(device->physical, 0, hw_now_ns());
-    utilization->memory = utilization->gpu / 2;
-    return NVML_SUCCESS;
-}
-
-/* One sample a busy process over the last window; nothing newer than `last_seen` is NVML_ERROR_NOT_FOUND. */
-API(nvmlDeviceGetProcessUtilization, nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
-    unsigned long long last_seen)
-{
-    static _Thread_local struct hw_process_use use[HW_PROCESSES_MAX];
-    nvmlReturn_t result = check(device, count);
-    unsigned int found = 0, room, processes;
-    struct timespec wall;
-    unsigned long long stamp;
-    uint64_t now;
-
-    if (result != NVML_SUCCESS)
-        return result;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    stamp = (unsigned long long)wall.tv_sec * 1000000u + (unsigned long long)wall.tv_nsec / 1000u;
-    now = hw_now_ns();
-    room = samples ? *count : 0;
-    processes = (unsigned int)hw_processes(device->physical, use, HW_PROCESSES_MAX);
-    for (unsigned int index = 0; index < processes && stamp > last_seen; index++) {
-        unsigned int percent = percent_busy(device->physical, use[index].serial, now);
-
-        if (!percent)
-            continue;
-        if (found < room)
-            samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = reported_pid(use[index].pid), .timeStamp = stamp, .smUtil = percent, .memUtil = percent / 2};
-        found++;
-    }
-    *count = found;
-    if (!found)
-        return NVML_ERROR_NOT_FOUND;
-    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
-}
-
-static nvmlReturn_t codec_utilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us)
-{
-    nvmlReturn_t result = check(device, utilization);
-
-    if (result != NVML_SUCCESS || !period_us)
-        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
-    *utilization = 0;
-    *period_us = WINDOW_NS / 1000u;
-    return NVML_SUCCESS;
-}
-
-API(nvmlDeviceGetEncoderUtilization, nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us)
-{
-    return codec_utilization(device, utilization, period_us);
-}
-
-API(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us)
-{
-    return codec_utilization(device, utilization, period_us);
 }
 
 /* The rest of an nvidia-smi table: plausible, and rising with load where the real thing does */
@@ -599,150 +417,72 @@ API(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned int *utilizat
 API(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *celsius)
 {
     (void)sensor;
-    return write_number(device, celsius, device ? 34 + percent_busy(device->physical, 0, hw_now_ns()) / 3 : 0);
+    return fake_nvml_number(device, celsius, device ? 34 + fake_nvml_busy(device) / 3 : 0);
 }
 
 API(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *milliwatts)
 {
-    return write_number(device, milliwatts, device ? 45000 + 2500 * percent_busy(device->physical, 0, hw_now_ns()) : 0);
+    return fake_nvml_number(device, milliwatts, device ? 45000 + 2500 * fake_nvml_busy(device) : 0);
 }
 
 API(nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t device, unsigned int *milliwatts)
 {
-    return write_number(device, milliwatts, 400000);
+    return fake_nvml_number(device, milliwatts, 400000);
 }
 
 API(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *milliwatts)
 {
-    return write_number(device, milliwatts, 400000);
+    return fake_nvml_number(device, milliwatts, 400000);
 }
 
 API(nvmlDeviceGetPerformanceState, nvmlDevice_t device, unsigned int *state)
 {
-    return write_number(device, state, 0);
+    return fake_nvml_number(device, state, 0);
 }
 
 API(nvmlDeviceGetClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
 {
     (void)type;
-    return write_number(device, mhz, 1410);
+    return fake_nvml_number(device, mhz, 1410);
 }
 
 API(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
 {
     (void)type;
-    return write_number(device, mhz, 1410);
+    return fake_nvml_number(device, mhz, 1410);
 }
 
 API(nvmlDeviceGetComputeMode, nvmlDevice_t device, unsigned int *mode)
 {
-    return write_number(device, mode, 0);
+    return fake_nvml_number(device, mode, 0);
 }
 
 API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, unsigned int *mode)
 {
-    return write_number(device, mode, 1);
+    return fake_nvml_number(device, mode, 1);
 }
 
 API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, unsigned int *is_active)
 {
-    return write_number(device, is_active, 0);
+    return fake_nvml_number(device, is_active, 0);
 }
 
 /* Two devices on one NUMA node share a CPU (50), else they meet across the system (60). Source: nvmlGpuTopologyLevel_t. */
 API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second, unsigned int *level)
 {
-    nvmlReturn_t result = check(second, level);
+    nvmlReturn_t result = fake_nvml_check(second, level);
 
     if (result != NVML_SUCCESS)
         return result;
-    return write_number(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
+    return fake_nvml_number(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
 }
 
 API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice_t device, unsigned int *count)
 {
-    return write_number(device, count, 0);
+    return fake_nvml_number(device, count, 0);
 }
 
 API(nvmlDeviceIsMigDeviceHandle, nvmlDevice_t device, unsigned int *is_mig)
 {
-    return write_number(device, is_mig, 0);
-}
-
-/* Faults */
-
-API(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device, unsigned long long *types)
-{
-    nvmlReturn_t result = check(device, types);
-
-    if (result == NVML_SUCCESS)
-        *types = XID_CRITICAL_ERROR;
-    return result;
-}
-
-API(nvmlEventSetCreate, nvmlEventSet_t *set)
-{
-    if (!initialisations)
-        return NVML_ERROR_UNINITIALIZED;
-    if (!set)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *set = calloc(1, sizeof(**set));
-    if (!*set)
-        return NVML_ERROR_UNKNOWN;
-    (*set)->fault_offset = hw_fault_end();
-    return NVML_SUCCESS;
-}
-
-API(nvmlEventSetFree, nvmlEventSet_t set)
-{
-    free(set);
-    return NVML_SUCCESS;
-}
-
-API(nvmlDeviceRegisterEvents, nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set)
-{
-    nvmlReturn_t result = check(device, set);
-
-    if (result == NVML_SUCCESS && (types & ~XID_CRITICAL_ERROR))
-        return NVML_ERROR_NOT_SUPPORTED;
-    if (result == NVML_SUCCESS)
-        set->is_registered[device->index] = true;
-    return result;
-}
-
-static bool next_event(nvmlEventSet_t set, nvmlEventData_t *event)
-{
-    unsigned int xid;
-    int physical;
-
-    while (hw_next_fault(&set->fault_offset, &physical, &xid)) {
-        for (int index = 0; index < visible.count; index++) {
-            if (visible.device[index] == physical && set->is_registered[index]) {
-                *event = (nvmlEventData_t){&handles[index], XID_CRITICAL_ERROR, xid, NO_INSTANCE, NO_INSTANCE};
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-API(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *event, unsigned int timeout_ms)
-{
-    uint64_t deadline = hw_now_ns() + (uint64_t)timeout_ms * 1000000u;
-
-    if (!initialisations)
-        return NVML_ERROR_UNINITIALIZED;
-    if (!set || !event)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    while (!next_event(set, event)) {
-        if (hw_now_ns() >= deadline)
-            return NVML_ERROR_TIMEOUT;
-        nanosleep(&(struct timespec){0, FAULT_POLL_NS}, NULL);
-    }
-    return NVML_SUCCESS;
-}
-
-API(nvmlEventSetWait, nvmlEventSet_t set, nvmlEventData_t *event, unsigned int timeout_ms)
-{
-    return nvmlEventSetWait_v2(set, event, timeout_ms);
+    return fake_nvml_number(device, is_mig, 0);
 }

@@ -85,9 +85,9 @@ bool shared_file_open(struct shared_file *file, const char *folder, const char *
     return file->memory != MAP_FAILED;
 }
 
-static bool lock_position(const struct shared_file *file, int position, int command, struct flock *lock)
+static bool lock_position(const struct shared_file *file, int position, int command, short type, struct flock *lock)
 {
-    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = position, .l_len = 1};
+    *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = position, .l_len = 1};
     return fcntl(file->descriptor, command, lock) == 0;
 }
 
@@ -95,14 +95,21 @@ bool shared_file_claim(const struct shared_file *file, int position)
 {
     struct flock lock;
 
-    return lock_position(file, position, F_OFD_SETLK, &lock);
+    return lock_position(file, position, F_OFD_SETLK, F_WRLCK, &lock);
+}
+
+void shared_file_release(const struct shared_file *file, int position)
+{
+    struct flock lock;
+
+    lock_position(file, position, F_OFD_SETLK, F_UNLCK, &lock);
 }
 
 bool shared_file_is_claimed(const struct shared_file *file, int position)
 {
     struct flock lock;
 
-    return lock_position(file, position, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+    return lock_position(file, position, F_OFD_GETLK, F_WRLCK, &lock) && lock.l_type != F_UNLCK;
 }
 
 void shared_file_disown(struct shared_file *file)

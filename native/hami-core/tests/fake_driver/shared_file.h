@@ -30,6 +30,7 @@ bool shared_file_open(struct shared_file *file, const char *folder, const char *
  * are seen from every pid namespace, and one library's are not lost when another closes the file.
  */
 bool shared_file_claim(const struct shared_file *file, int position);
+void shared_file_release(const struct shared_file *file, int position);
 
 /* Whether another process, or another library of this one, has claimed the position. */
 bool shared_file_is_claimed(const struct shared_file *file, int position);

@@ -1,0 +1,46 @@
+/*
+ * What cuda_graph.c and cuda_capture.c share: a graph is its nodes in the order they were added.
+ *
+ * A node depends on earlier ones only. Handles that are no node of the graph (memory nodes, which cuda_graph_memory.c owns) order
+ * nothing and are left out of dependencies. Numbers of kinds are those of CUgraphNodeType.
+ */
+#ifndef CUDA_GRAPH_H
+#define CUDA_GRAPH_H
+
+#include "cuda_execution.h"
+
+enum fake_node_kind { FAKE_NODE_KERNEL, FAKE_NODE_COPY, FAKE_NODE_SET, FAKE_NODE_HOST, FAKE_NODE_GRAPH, FAKE_NODE_EMPTY };
+
+/* CUDA_KERNEL_NODE_PARAMS; the first version ends before `kernel`. */
+struct fake_kernel_params {
+    CUfunction function;
+    unsigned int grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    void **params, **extra;
+    void *kernel;
+    CUcontext context;
+};
+
+struct CUgraphNode_st {
+    enum fake_node_kind kind;
+    struct fake_kernel_params params; /* FAKE_NODE_KERNEL */
+    struct fake_step call;            /* FAKE_NODE_HOST */
+    CUgraph child;                    /* FAKE_NODE_GRAPH: the node's own copy */
+    size_t *dependencies;             /* positions in the graph */
+    size_t dependency_count;
+    CUgraphNode original; /* of a copied node */
+};
+
+struct CUgraph_st {
+    CUgraphNode *nodes;
+    size_t count, room;
+    struct fake_graph_memory *memory;
+};
+
+/* Add a copy of `node` after others. */
+CUresult fake_graph_add(CUgraphNode *handle, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                        const struct CUgraphNode_st *node);
+
+/* A copy whose nodes know their originals, or NULL. */
+CUgraph fake_graph_copy(CUgraph graph);
+
+#endif

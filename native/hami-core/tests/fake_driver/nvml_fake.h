@@ -1,0 +1,45 @@
+/*
+ * What the parts of the fake libnvidia-ml.so.1 share: device handles.
+ *
+ * nvml.c owns initialisation and what devices are; nvml_processes.c the process lists; nvml_utilisation.c samples of use; nvml_events.c
+ * faults.
+ */
+#ifndef NVML_FAKE_H
+#define NVML_FAKE_H
+
+#include <sys/types.h>
+
+#include "hami/nvml_abi.h"
+#include "visible.h"
+
+/* Prototype and definition in one: the library under test knows few of these. */
+#define API(name, ...)                                  \
+    nvmlReturn_t name(__VA_ARGS__);                     \
+    __attribute__((visibility("default"))) nvmlReturn_t name(__VA_ARGS__)
+
+#define NO_INSTANCE 0xffffffffu
+
+struct nvmlDevice_st {
+    int physical;
+    unsigned int index;
+};
+
+/* Between nvmlInit and nvmlShutdown. */
+bool fake_nvml_is_open(void);
+
+/* NVML_SUCCESS for a device of this library and somewhere to write the answer. */
+nvmlReturn_t fake_nvml_check(nvmlDevice_t device, const void *output);
+
+/* Answer with one number. */
+nvmlReturn_t fake_nvml_number(nvmlDevice_t device, unsigned int *output, unsigned int value);
+
+/* The handle of a physical device, or NULL when the container does not see it. */
+nvmlDevice_t fake_nvml_handle(int physical);
+
+/* The pid by which NVML knows a process: the host's. FAKE_DRIVER_PID_OFFSET is how far that is from the pid in its container. */
+unsigned int fake_nvml_pid(pid_t pid);
+
+/* Percent of the newest sample in which the device was busy; 0 without samples. */
+unsigned int fake_nvml_busy(nvmlDevice_t device);
+
+#endif

@@ -1,0 +1,366 @@
+#include "schedule.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hardware.h"
+#include "history.h"
+#include "shared_file.h"
+#include "turns.h"
+
+enum { TURNS_KEPT = 4096, STRETCHES_AHEAD = 64 };
+
+/* The runner's process is looked at this often. */
+#define LIVENESS_NS 1000000u
+
+_Static_assert((int)SCHEDULE_CONTEXTS_MAX <= (int)TURNS_CONTEXTS_MAX, "every context can have its turn");
+
+/* A stretch of running, as the context knows it. */
+struct turn {
+    uint64_t from_ns, from_at, length_ns;
+};
+
+struct context {
+    bool is_open;
+    int device;
+    pid_t pid;
+    uint64_t process;
+    uint64_t reached_at, promised_at;
+    uint64_t closed_ns;
+    uint64_t turns_begun;
+};
+
+struct device {
+    pthread_mutex_t mutex;
+    struct turns turns;
+    uint64_t looked_ns;
+    int contexts_end; /* no context at or above this was ever the device's */
+};
+
+struct schedule {
+    _Atomic uint64_t processes;
+    pthread_mutex_t births; /* taken before a device's lock */
+    struct device devices[HW_DEVICES_MAX];
+    struct context contexts[SCHEDULE_CONTEXTS_MAX];
+    struct turn turns[SCHEDULE_CONTEXTS_MAX][TURNS_KEPT]; /* of each context, a ring */
+    struct history contexts_past[SCHEDULE_CONTEXTS_MAX], devices_past[HW_DEVICES_MAX];
+};
+
+static struct shared_file file;
+static struct schedule *schedule;
+static struct turns_rule rule;
+static bool is_concurrent;
+static bool is_mine[SCHEDULE_CONTEXTS_MAX];
+static uint64_t this_process;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+static void initialise(void *memory)
+{
+    struct schedule *fresh = memory;
+
+    shared_mutex_initialise(&fresh->births);
+    for (int device = 0; device < HW_DEVICES_MAX; device++)
+        shared_mutex_initialise(&fresh->devices[device].mutex);
+}
+
+static void forget_parent(void)
+{
+    shared_file_disown(&file);
+    memset(is_mine, 0, sizeof(is_mine));
+    this_process = 0;
+}
+
+static uint64_t setting_us(const char *name, uint64_t otherwise)
+{
+    const char *setting = getenv(name);
+
+    return (setting ? strtoull(setting, NULL, 10) : otherwise) * 1000u;
+}
+
+static void open_schedule(void)
+{
+    const char *folder = getenv("FAKE_DRIVER_DIR"), *mps = getenv("FAKE_DRIVER_MPS");
+
+    rule = (struct turns_rule){setting_us("FAKE_DRIVER_QUANTUM_US", 2000), setting_us("FAKE_DRIVER_SWITCH_US", 100)};
+    if (!rule.quantum_ns)
+        rule.quantum_ns = 1;
+    is_concurrent = mps && strcmp(mps, "1") == 0;
+    if (!shared_file_open(&file, folder && folder[0] ? folder : NULL, "schedule", sizeof(*schedule), initialise)) {
+        fprintf(stderr, "fake driver: cannot open the schedule of %s: %s\n", folder ? folder : "this process", strerror(errno));
+        return;
+    }
+    schedule = file.memory;
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+bool schedule_open(void)
+{
+    pthread_once(&opened, open_schedule);
+    return schedule != NULL;
+}
+
+/* Everything from here to schedule_lock() is called with the device's lock held. */
+
+static void note_turn(int index, uint64_t from_ns, uint64_t length_ns)
+{
+    struct context *context = &schedule->contexts[index];
+    struct turn *last = &schedule->turns[index][(context->turns_begun + TURNS_KEPT - 1) % TURNS_KEPT];
+
+    if (context->turns_begun && last->from_ns + last->length_ns == from_ns) {
+        last->length_ns += length_ns;
+    } else {
+        schedule->turns[index][context->turns_begun % TURNS_KEPT] = (struct turn){from_ns, context->reached_at, length_ns};
+        context->turns_begun++;
+    }
+}
+
+static void run(int context, uint64_t from_ns, uint64_t to_ns)
+{
+    note_turn(context, from_ns, to_ns - from_ns);
+    history_add(&schedule->contexts_past[context], from_ns, to_ns);
+    schedule->contexts[context].reached_at += to_ns - from_ns;
+}
+
+static bool is_dead(int context)
+{
+    return schedule->contexts[context].is_open && !is_mine[context] && !shared_file_is_claimed(&file, context);
+}
+
+static void close_context(int context, uint64_t now)
+{
+    schedule->contexts[context].promised_at = schedule->contexts[context].reached_at;
+    schedule->contexts[context].closed_ns = now;
+    schedule->contexts[context].is_open = false;
+}
+
+static void bury(struct device *device, uint64_t now)
+{
+    if (now < device->looked_ns + LIVENESS_NS)
+        return;
+    device->looked_ns = now;
+    if (is_dead(device->turns.runner))
+        close_context(device->turns.runner, now);
+}
+
+/* The work of every context of a device; returns how many there may be. */
+static int work_left(int device, uint64_t *left_ns)
+{
+    int count = schedule->devices[device].contexts_end;
+
+    for (int index = 0; index < count; index++) {
+        const struct context *context = &schedule->contexts[index];
+
+        left_ns[index] = context->device == device ? context->promised_at - context->reached_at : 0;
+    }
+    return count;
+}
+
+static void advance_in_turns(int index, uint64_t now)
+{
+    struct device *device = &schedule->devices[index];
+    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX];
+    int count = work_left(index, left_ns);
+    struct stretch stretch;
+
+    while (turns_next(&device->turns, &rule, left_ns, count, now, &stretch)) {
+        left_ns[stretch.context] -= stretch.to_ns - stretch.from_ns;
+        run(stretch.context, stretch.from_ns, stretch.to_ns);
+        history_add(&schedule->devices_past[index], stretch.from_ns, stretch.to_ns);
+    }
+}
+
+static void advance_all_at_once(int index, uint64_t now)
+{
+    struct device *device = &schedule->devices[index];
+    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], from = device->turns.at_ns, longest = 0;
+    int count = work_left(index, left_ns);
+
+    for (int context = 0; context < count; context++) {
+        uint64_t length = left_ns[context] < now - from ? left_ns[context] : now - from;
+
+        if (length)
+            run(context, from, from + length);
+        longest = length > longest ? length : longest;
+    }
+    if (longest)
+        history_add(&schedule->devices_past[index], from, from + longest);
+    device->turns.at_ns = now;
+}
+
+uint64_t schedule_lock(int index)
+{
+    struct device *device = &schedule->devices[index];
+    uint64_t now;
+
+    shared_mutex_lock(&device->mutex);
+    now = hw_now_ns();
+    bury(device, now);
+    if (now > device->turns.at_ns && is_concurrent)
+        advance_all_at_once(index, now);
+    else if (now > device->turns.at_ns)
+        advance_in_turns(index, now);
+    return now;
+}
+
+void schedule_unlock(int device)
+{
+    pthread_mutex_unlock(&schedule->devices[device].mutex);
+}
+
+/* Contexts */
+
+/* One that was never used, else the one that was closed first; its past is lost then. */
+static int find_free(int device)
+{
+    int best = -1;
+
+    for (int index = 0; index < SCHEDULE_CONTEXTS_MAX; index++) {
+        const struct context *context = &schedule->contexts[index];
+
+        if (context->device == device && is_dead(index))
+            close_context(index, hw_now_ns());
+        if (context->is_open)
+            continue;
+        if (!context->process)
+            return index;
+        if (best < 0 || context->closed_ns < schedule->contexts[best].closed_ns)
+            best = index;
+    }
+    return best;
+}
+
+static void begin_context(int index, int device)
+{
+    struct context *context = &schedule->contexts[index];
+
+    if (!this_process)
+        this_process = ++schedule->processes;
+    history_clear(&schedule->contexts_past[index]);
+    context->turns_begun = context->reached_at = context->promised_at = 0;
+    context->device = device;
+    context->pid = getpid();
+    context->process = this_process;
+    context->is_open = true;
+    is_mine[index] = true;
+    if (index >= schedule->devices[device].contexts_end)
+        schedule->devices[device].contexts_end = index + 1;
+}
+
+int schedule_context_open(int device)
+{
+    int index;
+
+    shared_mutex_lock(&schedule->births);
+    index = find_free(device);
+    if (index >= 0 && shared_file_claim(&file, index))
+        begin_context(index, device);
+    else
+        index = -1;
+    pthread_mutex_unlock(&schedule->births);
+    return index;
+}
+
+void schedule_context_close(int context)
+{
+    close_context(context, hw_now_ns());
+    is_mine[context] = false;
+    shared_file_release(&file, context);
+}
+
+uint64_t schedule_reached_at(int context)
+{
+    return schedule->contexts[context].reached_at;
+}
+
+void schedule_promise(int context, uint64_t at)
+{
+    schedule->contexts[context].promised_at = at;
+}
+
+uint64_t schedule_when_ns(int index, uint64_t at)
+{
+    const struct context *context = &schedule->contexts[index];
+    uint64_t oldest = context->turns_begun > TURNS_KEPT ? context->turns_begun - TURNS_KEPT : 0;
+    uint64_t when = 0;
+
+    for (uint64_t number = context->turns_begun; number > oldest; number--) {
+        const struct turn *turn = &schedule->turns[index][(number - 1) % TURNS_KEPT];
+
+        when = turn->from_ns;
+        if (turn->from_at < at)
+            return turn->from_ns + (at - turn->from_at);
+    }
+    return when;
+}
+
+uint64_t schedule_expect_ns(int index, uint64_t at)
+{
+    const struct context *context = &schedule->contexts[index];
+    struct turns turns = schedule->devices[context->device].turns;
+    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], wanted = at - context->reached_at;
+    int count = work_left(context->device, left_ns);
+    struct stretch stretch;
+
+    if (is_concurrent)
+        return turns.at_ns + wanted;
+    for (int ahead = 0; ahead < STRETCHES_AHEAD && turns_next(&turns, &rule, left_ns, count, UINT64_MAX, &stretch); ahead++) {
+        uint64_t length = stretch.to_ns - stretch.from_ns;
+
+        left_ns[stretch.context] -= length;
+        if (stretch.context == index && length >= wanted)
+            return stretch.from_ns + wanted;
+        if (stretch.context == index)
+            wanted -= length;
+    }
+    return turns.at_ns + wanted;
+}
+
+/* The past */
+
+static uint64_t busy_within(const struct history *history, uint64_t from_ns, uint64_t to_ns)
+{
+    return history_busy_ns(history, to_ns) - history_busy_ns(history, from_ns);
+}
+
+int schedule_uses(int device, uint64_t from_ns, uint64_t to_ns, struct schedule_use *uses)
+{
+    int count = 0;
+
+    schedule_lock(device);
+    for (int index = 0; index < schedule->devices[device].contexts_end; index++) {
+        const struct context *context = &schedule->contexts[index];
+        uint64_t busy = context->device == device ? busy_within(&schedule->contexts_past[index], from_ns, to_ns) : 0;
+        int same = 0;
+
+        while (same < count && uses[same].process != context->process)
+            same++;
+        if (busy && same == count)
+            uses[count++] = (struct schedule_use){context->process, context->pid, 0};
+        if (busy)
+            uses[same].busy_ns += busy;
+    }
+    schedule_unlock(device);
+    return count;
+}
+
+uint64_t schedule_busy_ns(int device, pid_t pid, uint64_t from_ns, uint64_t to_ns)
+{
+    struct schedule_use uses[SCHEDULE_CONTEXTS_MAX];
+    uint64_t busy = 0;
+    int count;
+
+    if (!pid) {
+        schedule_lock(device);
+        busy = busy_within(&schedule->devices_past[device], from_ns, to_ns);
+        schedule_unlock(device);
+        return busy;
+    }
+    count = schedule_uses(device, from_ns, to_ns, uses);
+    for (int index = 0; index < count; index++)
+        if (uses[index].pid == pid)
+            busy += uses[index].busy_ns;
+    return busy;
+}
