@@ -55,7 +55,14 @@ enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
     X(cuStreamGetCtx)       \
     X(cuStreamGetCtx_ptsz)  \
     X(cuStreamIsCapturing)  \
-    X(cuStreamIsCapturing_ptsz)
+    X(cuStreamIsCapturing_ptsz) \
+    X(cuStreamCreate)       \
+    X(cuThreadExchangeStreamCaptureMode) \
+    X(cuEventCreate)        \
+    X(cuEventDestroy_v2)    \
+    X(cuEventRecord)        \
+    X(cuEventQuery)         \
+    X(cuEventElapsedTime)
 
 #define HAMI_CALLED_NVML(X)          \
     X(nvmlInit_v2)                   \

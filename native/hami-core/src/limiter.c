@@ -1,153 +1,281 @@
 #include "limiter.h"
 
 #include <stdatomic.h>
-#include <stdint.h>
 #include <time.h>
 
+#include "bucket.h"
+#include "clock.h"
 #include "hooks.h"
 #include "options.h"
+#include "priority.h"
 #include "process.h"
 #include "region.h"
+#include "watcher.h"
 
-/* What a launch writes; the monitor counts it down every 5 s. Source: HAMi, cmd/vGPUmonitor/feedback.go. */
-enum { ACTIVE = 2 };
+/*
+ * How long a launch sleeps that may not start yet. At least so long that what the bucket gains meanwhile is worth a switch of the device
+ * from one container to the next; at most so long that a changed limit is soon felt.
+ */
+#define NAP_MIN_NS 4000000u
+#define NAP_MAX_NS 50000000u
 
-#define BLOCKED_POLL_NS 20000000
+/* How often a launch looks that waits for the device, not for the bucket. */
+#define DEVICE_NAP_NS 1000000u
 
-static _Atomic uint64_t noted_second;
+/*
+ * What may be queued on a device while it is limited: enough to bridge a nap, little enough that what was estimated too low does not
+ * matter, and that the driver's queue of 1024 launches a stream never fills.
+ */
+#define QUEUED_MAX_NS 30000000u
+#define QUEUED_MAX_LAUNCHES 512u
 
-/* Only forwards: another process may have launched later. */
-static void note_time(struct hami_region *region, uint64_t now)
+#define CAPTURE_MODE_RELAXED 2
+
+/* Whether any device of the region has a limit; looked up once a second. */
+static _Atomic bool has_limit;
+static _Atomic uint64_t looked_second, noted_second;
+
+static unsigned limit_of(const struct hami_region *region, int device)
 {
-    uint64_t stored = atomic_load(&region->last_kernel_time);
+    uint64_t percent = atomic_load_explicit(&region->sm_limit[device], memory_order_relaxed);
 
-    atomic_store_explicit(&noted_second, now, memory_order_relaxed);
-    while (stored < now && !atomic_compare_exchange_weak(&region->last_kernel_time, &stored, now))
-        continue;
+    return percent < 100 ? (unsigned)percent : 0;
 }
 
-static bool is_capturing(CUstream stream, bool is_per_thread)
+static bool is_limiting(const struct hami_region *region)
 {
-    __typeof__(&cuStreamIsCapturing) ask =
-        is_per_thread && hami_real.cuStreamIsCapturing_ptsz ? hami_real.cuStreamIsCapturing_ptsz : hami_real.cuStreamIsCapturing;
+    switch (hami_options()->utilization_policy) {
+    case HAMI_POLICY_FORCE:
+        return true;
+    case HAMI_POLICY_DISABLE:
+        return false;
+    default:
+        return atomic_load_explicit(&region->utilization_switch, memory_order_relaxed) != 0;
+    }
+}
+
+unsigned hami_limiter_percent(int device)
+{
+    const struct hami_region *region = hami_region();
+
+    return region && is_limiting(region) ? limit_of(region, device) : 0;
+}
+
+static void look_for_limits(const struct hami_region *region)
+{
+    bool found = false;
+
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        found |= limit_of(region, device) != 0;
+    atomic_store_explicit(&has_limit, found, memory_order_relaxed);
+}
+
+/* Once a second at most: what a launch notes, and what it need not look at each time. */
+static void new_second(struct hami_region *region, uint64_t second)
+{
+    atomic_store_explicit(&looked_second, second, memory_order_relaxed);
+    look_for_limits(region);
+    if (second < atomic_load(&noted_second) + (uint64_t)hami_options()->kernel_interval_seconds)
+        return;
+    atomic_store(&noted_second, second);
+    hami_priority_note_time(region, second);
+}
+
+static bool is_capturing(const struct hami_launch *launch)
+{
+    __typeof__(&cuStreamIsCapturing) ask = launch->is_per_thread && hami_real.cuStreamIsCapturing_ptsz
+                                               ? hami_real.cuStreamIsCapturing_ptsz
+                                               : hami_real.cuStreamIsCapturing;
     CUstreamCaptureStatus status;
 
-    return ask && HAMI_INSIDE(ask(stream, &status)) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return ask && HAMI_INSIDE(ask(launch->stream, &status)) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* The slow part: the monitor counted down, or holds this container back. */
-static void report_or_wait(struct hami_region *region, CUstream stream, bool is_per_thread)
+/* The default streams by their explicit handles. */
+static CUstream stream_of(const struct hami_launch *launch)
 {
-    int32_t recent = atomic_load(&region->recent_kernel);
-
-    if (recent < 0 && is_capturing(stream, is_per_thread))
-        return;
-    while ((recent = atomic_load(&region->recent_kernel)) < 0)
-        nanosleep(&(struct timespec){0, BLOCKED_POLL_NS}, NULL);
-    /* A monitor that blocks in this very moment must not be overwritten. */
-    while (recent >= 0 && recent != ACTIVE && !atomic_compare_exchange_weak(&region->recent_kernel, &recent, ACTIVE))
-        continue;
+    if (launch->stream)
+        return launch->stream;
+    return launch->is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-void hami_limiter_pass(CUstream stream, bool is_per_thread)
+/* A stream's handle is its lane's name; a default stream is its context's, or its thread's in the context. */
+static uint64_t lane_id(CUstream stream, CUcontext context)
+{
+    if (stream == CU_STREAM_LEGACY)
+        return (uint64_t)(uintptr_t)context + 1;
+    if (stream == CU_STREAM_PER_THREAD)
+        return ((uint64_t)(uintptr_t)context ^ (uint64_t)(uintptr_t)&hami_inside << 16) + 2;
+    return (uint64_t)(uintptr_t)stream;
+}
+
+static CUcontext current_context(void)
+{
+    CUcontext context = NULL;
+
+    if (hami_real.cuCtxGetCurrent)
+        HAMI_INSIDE(hami_real.cuCtxGetCurrent(&context));
+    return context;
+}
+
+static uint64_t id_of(CUstream stream)
+{
+    bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+
+    return lane_id(stream, is_default ? current_context() : NULL);
+}
+
+/* Calls that a capture in another thread forbids are allowed in between; events are no part of any capture. */
+static int exchange_capture_mode(int mode)
+{
+    if (hami_real.cuThreadExchangeStreamCaptureMode)
+        HAMI_INSIDE(hami_real.cuThreadExchangeStreamCaptureMode(&mode));
+    return mode;
+}
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* How long the launch must wait; 0 when it may start. */
+static uint64_t wait_ns(int device, const struct hami_kernel *kernel, uint64_t now_ns)
+{
+    const struct hami_meter *meter = &hami_meters[device];
+    struct hami_gpu_time *shared = hami_gpu_time();
+    uint64_t probed = atomic_load_explicit(&kernel->probed_at_ns, memory_order_relaxed);
+    uint64_t wait;
+
+    if (!shared)
+        return 0;
+    if (!atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && probed && now_ns - probed < HAMI_PATIENCE_NS)
+        return DEVICE_NAP_NS;
+    if ((meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES) &&
+        now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
+        return DEVICE_NAP_NS;
+    wait = hami_bucket_wait_ns(&shared->devices[device].paid_at, now_ns);
+    return wait ? clamp(wait, NAP_MIN_NS, NAP_MAX_NS) : 0;
+}
+
+/* One attempt, under the lock. Returns how long to wait before the next; 0 when the launch has passed. */
+static uint64_t attempt(const struct hami_launch *launch, CUstream stream, uint64_t id, struct hami_timed_launch *timed)
+{
+    struct hami_lane *lane = hami_lane_find(id);
+    struct hami_kernel *kernel;
+    uint64_t now = hami_now_ns(), wait;
+
+    if (!lane) {
+        int device = hami_process_stream_device(launch->stream, launch->is_per_thread);
+
+        if (device < 0)
+            return 0;
+        lane = hami_lane_make(id, device, stream, current_context());
+    }
+    if (!hami_limiter_percent(lane->device))
+        return 0;
+    kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, lane->device, launch->blocks, launch->threads));
+    hami_lane_settle(lane, now);
+    wait = wait_ns(lane->device, kernel, now);
+    if (wait) {
+        hami_meter_close_spans(lane->device, lane, now);
+        hami_meter_collect(lane->device, now);
+        wait = wait_ns(lane->device, kernel, now);
+    }
+    if (!wait)
+        hami_lane_launch(lane, kernel, now, timed);
+    return wait;
+}
+
+/* The clock must be read: the lane's lease is over, or its kernel not known, or its stream. */
+static void __attribute__((noinline)) pass_slowly(const struct hami_launch *launch, struct hami_timed_launch *timed)
+{
+    CUstream stream = stream_of(launch);
+    uint64_t id = id_of(stream), wait;
+    int mode;
+
+    if (is_capturing(launch))
+        return;
+    do {
+        hami_meter_lock();
+        mode = exchange_capture_mode(CAPTURE_MODE_RELAXED);
+        wait = attempt(launch, stream, id, timed);
+        exchange_capture_mode(mode);
+        hami_meter_unlock();
+        hami_watcher_wake();
+        if (wait)
+            hami_nap(wait);
+    } while (wait);
+}
+
+static bool pass_on_lease(const struct hami_region *region, const struct hami_launch *launch)
+{
+    struct hami_lane *lane = hami_lane_find(id_of(stream_of(launch)));
+    const struct hami_kernel *kernel;
+    uint64_t estimate;
+
+    if (!lane)
+        return false;
+    if (!limit_of(region, lane->device))
+        return true;
+    kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, lane->device, launch->blocks, launch->threads));
+    estimate = hami_meter_estimate(&hami_meters[lane->device], kernel);
+    return estimate && hami_lane_take(lane, estimate);
+}
+
+void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
     struct hami_region *region = hami_region();
-    uint64_t now;
+    uint64_t second;
 
+    timed->from = NULL;
     if (__builtin_expect(!region, 0)) {
         if (hami_inside || !hami_process_attach())
             return;
         region = hami_region();
     }
-    if (__builtin_expect(atomic_load_explicit(&region->recent_kernel, memory_order_relaxed) != ACTIVE, 0) && !hami_inside)
-        report_or_wait(region, stream, is_per_thread);
-    now = (uint64_t)time(NULL);
-    if (__builtin_expect(now >= atomic_load_explicit(&noted_second, memory_order_relaxed) +
-                                    (uint64_t)hami_options()->kernel_interval_seconds,
-                         0))
-        note_time(region, now);
+    if (__builtin_expect(atomic_load_explicit(&region->recent_kernel, memory_order_relaxed) != HAMI_RECENT_ACTIVE, 0) && !hami_inside &&
+        !(atomic_load(&region->recent_kernel) < 0 && is_capturing(launch)))
+        hami_priority_pass(region);
+    second = (uint64_t)time(NULL);
+    if (__builtin_expect(second != atomic_load_explicit(&looked_second, memory_order_relaxed), 0))
+        new_second(region, second);
+    if (!atomic_load_explicit(&has_limit, memory_order_relaxed) || hami_inside || !is_limiting(region))
+        return;
+    if (!pass_on_lease(region, launch))
+        pass_slowly(launch, timed);
 }
 
-#define LAUNCH(symbol, stream, is_per_thread, call)         \
-    do {                                                    \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);  \
-                                                            \
-        if (!real)                                          \
-            return CUDA_ERROR_NOT_FOUND;                    \
-        hami_limiter_pass(stream, is_per_thread);           \
-        return call;                                        \
-    } while (0)
-
-HAMI_EXPORT CUresult cuLaunch(CUfunction function)
+void hami_limiter_leave(struct hami_timed_launch *timed, CUresult result)
 {
-    LAUNCH(cuLaunch, NULL, false, real(function));
+    int mode;
+
+    hami_meter_lock();
+    mode = exchange_capture_mode(CAPTURE_MODE_RELAXED);
+    hami_lane_end_timed(timed, result == CUDA_SUCCESS, hami_now_ns());
+    exchange_capture_mode(mode);
+    hami_meter_unlock();
 }
 
-HAMI_EXPORT CUresult cuLaunchGrid(CUfunction function, int width, int height)
+void hami_limiter_end_stream(CUstream stream)
 {
-    LAUNCH(cuLaunchGrid, NULL, false, real(function, width, height));
+    if (hami_inside || !stream)
+        return;
+    hami_meter_lock();
+    hami_meter_end_stream(lane_id(stream, NULL));
+    hami_meter_unlock();
 }
 
-HAMI_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream)
+void hami_limiter_end_context(CUcontext context)
 {
-    LAUNCH(cuLaunchGridAsync, stream, false, real(function, width, height, stream));
+    if (hami_inside || !context)
+        return;
+    hami_meter_lock();
+    hami_meter_end_context(context);
+    hami_meter_unlock();
 }
 
-HAMI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                    unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                                    CUstream stream, void **params, void **extra)
+void hami_limiter_forget(void)
 {
-    LAUNCH(cuLaunchKernel, stream, false,
-           real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, extra));
-}
-
-HAMI_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                         unsigned int block_x, unsigned int block_y, unsigned int block_z,
-                                         unsigned int shared_bytes, CUstream stream, void **params, void **extra)
-{
-    LAUNCH(cuLaunchKernel_ptsz, stream, true,
-           real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, extra));
-}
-
-HAMI_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
-{
-    LAUNCH(cuLaunchKernelEx, config ? config->hStream : NULL, false, real(config, function, params, extra));
-}
-
-HAMI_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
-{
-    LAUNCH(cuLaunchKernelEx_ptsz, config ? config->hStream : NULL, true, real(config, function, params, extra));
-}
-
-HAMI_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                               unsigned int block_z, unsigned int shared_bytes, CUstream stream, void **params)
-{
-    LAUNCH(cuLaunchCooperativeKernel, stream, false,
-           real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params));
-}
-
-HAMI_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                                                    void **params)
-{
-    LAUNCH(cuLaunchCooperativeKernel_ptsz, stream, true,
-           real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params));
-}
-
-HAMI_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags)
-{
-    LAUNCH(cuLaunchCooperativeKernelMultiDevice, launches && count ? launches[0].hStream : NULL, false,
-           real(launches, count, flags));
-}
-
-HAMI_EXPORT CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream)
-{
-    LAUNCH(cuGraphLaunch, stream, false, real(executable, stream));
-}
-
-HAMI_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream)
-{
-    LAUNCH(cuGraphLaunch_ptsz, stream, true, real(executable, stream));
+    hami_meter_forget();
+    hami_watcher_forget();
 }

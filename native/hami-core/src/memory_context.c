@@ -9,6 +9,7 @@
 
 #include "charges.h"
 #include "hooks.h"
+#include "limiter.h"
 #include "liveness.h"
 #include "log.h"
 #include "memory.h"
@@ -359,6 +360,7 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordin
                                                            \
         if (!real)                                         \
             return CUDA_ERROR_NOT_FOUND;                   \
+        hami_limiter_end_context(context);                 \
         result = HAMI_INSIDE(real(context));               \
         if (result == CUDA_SUCCESS && !hami_inside)        \
             discharge(context);                            \
@@ -396,6 +398,7 @@ static CUcontext primary_of(CUdevice ordinal)
         if (!real)                                                     \
             return CUDA_ERROR_NOT_FOUND;                               \
         context = primary_of(ordinal);                                 \
+        hami_limiter_end_context(context);                             \
         result = HAMI_INSIDE(real(ordinal));                           \
         if (result == CUDA_SUCCESS && context && (is_ended)) {         \
             hami_pools_end_device(hami_process_device(ordinal));       \

@@ -15,7 +15,16 @@ static _Atomic bool is_any;
 
 void hami_graph_allocates(void)
 {
-    atomic_store_explicit(&is_any, true, memory_order_relaxed);
+    if (atomic_load(&is_any))
+        return;
+    for (CUdevice ordinal = 0; hami_process_device(ordinal) >= 0; ordinal++)
+        hami_pool_know(HAMI_POOL_OF_GRAPHS(ordinal), hami_process_device(ordinal));
+    atomic_store(&is_any, true);
+}
+
+void hami_graph_forget(void)
+{
+    atomic_store(&is_any, false);
 }
 
 /* What the allocations of a graph take together, as a charge whose owner is the pool of the first one's device. */
@@ -66,29 +75,30 @@ static CUresult note(CUresult result, const CUgraphExec *executable, CUgraph gra
     device = charge.owner ? hami_process_device((CUdevice)(charge.owner - HAMI_POOL_OF_GRAPHS(0))) : -1;
     if (device < 0)
         return result;
-    hami_pool_know(charge.owner, device);
     charge.key = (uint64_t)(uintptr_t)*executable;
     charge.device = (int16_t)device;
     hami_charges_put(&hami_graphs, charge, &replaced);
     return result;
 }
 
-CUresult hami_graph_begin(CUgraphExec executable, struct hami_graph_memory *memory)
+CUresult hami_graph_run(CUgraphExec executable, CUstream stream, CUresult (*run)(CUgraphExec, CUstream))
 {
     struct hami_charge known;
+    uint64_t growth;
+    CUresult result;
 
-    memory->pool = 0;
     if (__builtin_expect(!atomic_load_explicit(&is_any, memory_order_relaxed), 1) || hami_inside ||
-        !hami_charges_find(&hami_graphs, (uint64_t)(uintptr_t)executable, &known))
-        return CUDA_SUCCESS;
-    memory->pool = known.owner;
-    return hami_pool_begin(known.owner, known.bytes, &memory->growth);
-}
-
-void hami_graph_end(const struct hami_graph_memory *memory)
-{
-    if (__builtin_expect(memory->pool != 0, 0))
-        hami_pool_end(memory->pool, memory->growth);
+        !hami_charges_find(&hami_graphs, (uint64_t)(uintptr_t)executable, &known)) {
+        result = run(executable, stream);
+        hami_pools_refresh();
+        return result;
+    }
+    result = hami_pool_begin(known.owner, known.bytes, &growth);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = HAMI_INSIDE(run(executable, stream));
+    hami_pool_end(known.owner, growth);
+    return result;
 }
 
 #define INSTANTIATE(symbol, ...)                                                                 \
@@ -141,30 +151,18 @@ HAMI_EXPORT CUresult cuGraphExecDestroy(CUgraphExec executable)
     return result;
 }
 
-#define UPLOAD(symbol)                                             \
-    do {                                                           \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);         \
-        struct hami_graph_memory memory;                           \
-        CUresult result;                                           \
-                                                                   \
-        if (!real)                                                 \
-            return CUDA_ERROR_NOT_FOUND;                           \
-        result = hami_graph_begin(executable, &memory);            \
-        if (result != CUDA_SUCCESS)                                \
-            return result;                                         \
-        result = HAMI_INSIDE(real(executable, stream));            \
-        hami_graph_end(&memory);                                   \
-        return result;                                             \
-    } while (0)
-
 HAMI_EXPORT CUresult cuGraphUpload(CUgraphExec executable, CUstream stream)
 {
-    UPLOAD(cuGraphUpload);
+    __typeof__(&cuGraphUpload) real = HAMI_REAL_CUDA(cuGraphUpload);
+
+    return real ? hami_graph_run(executable, stream, real) : CUDA_ERROR_NOT_FOUND;
 }
 
 HAMI_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream)
 {
-    UPLOAD(cuGraphUpload_ptsz);
+    __typeof__(&cuGraphUpload_ptsz) real = HAMI_REAL_CUDA(cuGraphUpload_ptsz);
+
+    return real ? hami_graph_run(executable, stream, real) : CUDA_ERROR_NOT_FOUND;
 }
 
 HAMI_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "limiter.h"
 #include "log.h"
 #include "memory.h"
 #include "options.h"
@@ -22,6 +23,7 @@ static void forget_parent(void)
     atomic_store(&is_matched, false);
     hami_inside = 0;
     hami_region_forget();
+    hami_limiter_forget();
     hami_memory_forget();
 }
 

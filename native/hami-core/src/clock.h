@@ -1,0 +1,28 @@
+/*
+ * The limiter's clock: CLOCK_MONOTONIC through libc, read and slept on nowhere else, so that tests can put another in its place.
+ */
+#ifndef HAMI_CLOCK_H
+#define HAMI_CLOCK_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t hami_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Sleep at least so long. No lock may be held: whoever waits for it would sleep too. */
+static inline void hami_nap(uint64_t ns)
+{
+    struct timespec rest = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR)
+        continue;
+}
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * What each kind of launch costs: how long the device is busy with it, learned from launches that were timed.
+ *
+ * A kind is a function with its block size and the order of magnitude of its grid, or an executable graph, on one device. The table has
+ * a fixed size and forgets a kind when its place is needed. Finding takes no lock and is safe in any thread; the costs are written by
+ * whoever holds the meter's lock. Pure: no clock, no device.
+ */
+#ifndef HAMI_KERNEL_COST_H
+#define HAMI_KERNEL_COST_H
+
+#include <stdint.h>
+
+#define HAMI_KERNELS_MAX 4096u
+
+struct hami_kernel {
+    _Atomic uint64_t key; /* 0: the place is free */
+    _Atomic uint64_t cost_ns; /* 0: not known yet */
+    _Atomic uint64_t probed_at_ns; /* when the launch began that will tell; 0: none */
+    uint32_t samples;
+};
+
+struct hami_kernels {
+    struct hami_kernel places[HAMI_KERNELS_MAX];
+};
+
+/* The key of a kind; never 0. `blocks` and `threads` are the grid's and the block's sizes, 0 where they do not matter. */
+uint64_t hami_kernel_key(const void *handle, int device, uint64_t blocks, uint64_t threads);
+
+/* The kind with that key, remembered from now on if it was not. Never NULL. */
+struct hami_kernel *hami_kernel_find(struct hami_kernels *kernels, uint64_t key);
+
+/* Learn from one timed launch. */
+void hami_kernel_learn(struct hami_kernel *kernel, uint64_t measured_ns);
+
+#endif

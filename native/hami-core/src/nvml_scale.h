@@ -1,0 +1,21 @@
+/*
+ * The slow correction: what NVML says the container's processes used, against what the timeline says they were charged for.
+ *
+ * A span that the device shared with another container's work is longer than what its launches cost. NVML tells each process's part of
+ * the last window; over many windows the ratio of the two is the price of a busy nanosecond of the timeline, which one process of the
+ * container keeps up to date for all. Where NVML cannot be asked, or does not name the container's processes because their host pids are
+ * not known, the price stays: then a container pays for the time that its neighbours take in between, and gets less, never more.
+ * A window without an entry says nothing: NVML leaves out what it has not sampled as well as what it saw idle.
+ * Threads: the watcher's only. Fork: hami_nvml_scale_forget() in the child.
+ */
+#ifndef HAMI_NVML_SCALE_H
+#define HAMI_NVML_SCALE_H
+
+#include <stdint.h>
+
+/* Ask NVML if it is time, and store the scale. */
+void hami_nvml_scale_follow(uint64_t now_ns);
+
+void hami_nvml_scale_forget(void);
+
+#endif

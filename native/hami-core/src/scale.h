@@ -1,0 +1,19 @@
+/*
+ * The price of a busy nanosecond of the timeline: what the container's processes used by NVML's account, over what the timeline says.
+ *
+ * Pure: no clock, no device.
+ */
+#ifndef HAMI_SCALE_H
+#define HAMI_SCALE_H
+
+#include <stdint.h>
+
+/* What was seen so far of a device; zero to begin with. */
+struct hami_scale {
+    uint64_t used_ns, busy_ns; /* NVML's and the timeline's sums, fading */
+};
+
+/* Add a window: NVML saw `percent` of `window_ns`, the timeline `busy_ns` of it. Returns the scale, HAMI_ONE for equal sums. */
+uint64_t hami_scale_add(struct hami_scale *scale, unsigned percent, uint64_t window_ns, uint64_t busy_ns);
+
+#endif

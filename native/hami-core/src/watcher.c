@@ -1,0 +1,113 @@
+#include "watcher.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "clock.h"
+#include "hooks.h"
+#include "limiter.h"
+#include "log.h"
+#include "nvml_scale.h"
+#include "region.h"
+
+/* How often the device is asked: a small part of what may be queued. */
+#define TICK_NS 2000000u
+
+/* Without launches for this long the thread ends. */
+#define LINGER_NS 1000000000u
+
+/* How often the monitor is told; it reads every few seconds. */
+#define PUBLISH_NS 500000000u
+
+/* The driver's calls need more than the least. */
+#define STACK_BYTES 262144u
+
+#define CAPTURE_MODE_RELAXED 2
+
+static _Atomic bool is_running, is_wanted;
+
+static uint64_t published_ns[HAMI_DEVICES_MAX];
+
+static bool collect(uint64_t now_ns)
+{
+    bool is_ahead = false;
+
+    hami_meter_lock();
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        is_ahead |= hami_meter_collect(device, now_ns);
+    hami_meter_unlock();
+    return is_ahead;
+}
+
+/* Store this process's part of each device's time, in percent, where the monitor sums it up. */
+static void publish(uint64_t elapsed_ns)
+{
+    struct hami_slot *slot = hami_region_slot();
+
+    for (int device = 0; slot && device < HAMI_DEVICES_MAX; device++) {
+        uint64_t own = hami_meters[device].own_ns, percent = (own - published_ns[device]) * 100 / (elapsed_ns + 1);
+
+        published_ns[device] = own;
+        if (percent || slot->device_use[device].sm)
+            __atomic_store_n(&slot->device_use[device].sm, percent < 100 ? percent : 100, __ATOMIC_RELAXED);
+    }
+}
+
+static void *watch(void *nothing)
+{
+    uint64_t now = hami_now_ns(), told = now, wanted = now;
+    int mode = CAPTURE_MODE_RELAXED;
+
+    (void)nothing;
+    hami_inside++;
+    if (hami_real.cuThreadExchangeStreamCaptureMode)
+        hami_real.cuThreadExchangeStreamCaptureMode(&mode);
+    do {
+        hami_nap(TICK_NS);
+        now = hami_now_ns();
+        if (collect(now) | atomic_exchange(&is_wanted, false))
+            wanted = now;
+        hami_nvml_scale_follow(now);
+        if (now - told < PUBLISH_NS)
+            continue;
+        publish(now - told);
+        told = now;
+    } while (now - wanted < LINGER_NS);
+    publish(LINGER_NS);
+    atomic_store(&is_running, false);
+    return NULL;
+}
+
+static void start(void)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, &attributes, watch, NULL) != 0) {
+        hami_log(HAMI_LOG_ERROR, "no thread can be started to measure launches; they are charged as they were estimated");
+        atomic_store(&is_running, false);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+void hami_watcher_wake(void)
+{
+    if (!atomic_load_explicit(&is_wanted, memory_order_relaxed))
+        atomic_store(&is_wanted, true);
+    if (!atomic_load_explicit(&is_running, memory_order_relaxed) && !atomic_exchange(&is_running, true))
+        start();
+}
+
+void hami_watcher_forget(void)
+{
+    atomic_store(&is_running, false);
+}

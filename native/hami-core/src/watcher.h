@@ -1,0 +1,16 @@
+/*
+ * The thread that asks the device what became of the launches.
+ *
+ * It exists from the first launch under a limit until no launch came for a while, and does three things: it charges what the device did
+ * (meter.h), compares that with NVML (nvml_scale.h), and tells the monitor in the process's slot. It takes no signals and holds no lock
+ * while it sleeps. Fork: the child has none; hami_watcher_forget() there, and its first launch starts its own.
+ */
+#ifndef HAMI_WATCHER_H
+#define HAMI_WATCHER_H
+
+/* A launch was made or waits: see that the thread runs. Cheap when it does. */
+void hami_watcher_wake(void);
+
+void hami_watcher_forget(void);
+
+#endif

@@ -1,0 +1,95 @@
+/* What a launch costs is learned from few samples, per kind, and unlearned when it changes. */
+#include "kernel_cost.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "check.h"
+
+static struct hami_kernels kernels;
+static int functions[20000];
+
+static uint64_t key(int function)
+{
+    return hami_kernel_key(&functions[function], 0, 100, 256);
+}
+
+static void one_sample_is_a_cost(void)
+{
+    struct hami_kernel *kernel = hami_kernel_find(&kernels, key(0));
+
+    CHECK_EQUAL(0, kernel->cost_ns);
+    hami_kernel_learn(kernel, 1234);
+    CHECK_EQUAL(1234, kernel->cost_ns);
+    CHECK_EQUAL(1234, hami_kernel_find(&kernels, key(0))->cost_ns);
+}
+
+static void kernel_that_takes_no_time_is_known(void)
+{
+    struct hami_kernel *kernel = hami_kernel_find(&kernels, key(1));
+
+    hami_kernel_learn(kernel, 0);
+    CHECK_EQUAL(1, kernel->cost_ns);
+}
+
+static void change_is_followed_within_some_samples(void)
+{
+    struct hami_kernel *kernel = hami_kernel_find(&kernels, key(2));
+
+    for (int sample = 0; sample < 100; sample++)
+        hami_kernel_learn(kernel, 1000);
+    for (int sample = 0; sample < 20; sample++)
+        hami_kernel_learn(kernel, 10000);
+    CHECK(kernel->cost_ns > 9000 && kernel->cost_ns <= 10000);
+    for (int sample = 0; sample < 40; sample++)
+        hami_kernel_learn(kernel, 1000);
+    CHECK(kernel->cost_ns >= 1000 && kernel->cost_ns < 1100);
+}
+
+static void mean_is_the_arithmetic_one(void)
+{
+    struct hami_kernel *kernel = hami_kernel_find(&kernels, key(3));
+    double sum = 0;
+
+    for (int sample = 0; sample < 10000; sample++) {
+        hami_kernel_learn(kernel, sample % 10 ? 100000 : 1000000);
+        sum += (double)kernel->cost_ns;
+    }
+    CHECK(sum / 10000 > 185000 && sum / 10000 < 195000);
+}
+
+static void kinds_differ_by_function_device_block_and_order_of_the_grid(void)
+{
+    uint64_t plain = hami_kernel_key(functions, 0, 100, 256);
+
+    CHECK(plain != hami_kernel_key(functions + 1, 0, 100, 256));
+    CHECK(plain != hami_kernel_key(functions, 1, 100, 256));
+    CHECK(plain != hami_kernel_key(functions, 0, 100, 128));
+    CHECK(plain != hami_kernel_key(functions, 0, 200, 256));
+    CHECK(plain == hami_kernel_key(functions, 0, 101, 256));
+    CHECK(hami_kernel_key(NULL, 0, 0, 0) != 0);
+}
+
+static void full_table_forgets_and_goes_on(void)
+{
+    int known = 0;
+
+    for (int function = 0; function < 20000; function++)
+        hami_kernel_learn(hami_kernel_find(&kernels, key(function)), 5000);
+    for (int function = 0; function < 20000; function++)
+        known += hami_kernel_find(&kernels, key(function))->cost_ns == 5000;
+    CHECK(known > 0);
+    CHECK(hami_kernel_find(&kernels, key(77)) == hami_kernel_find(&kernels, key(77)));
+}
+
+int main(void)
+{
+    one_sample_is_a_cost();
+    kernel_that_takes_no_time_is_known();
+    change_is_followed_within_some_samples();
+    mean_is_the_arithmetic_one();
+    kinds_differ_by_function_device_block_and_order_of_the_grid();
+    full_table_forgets_and_goes_on();
+    return check_failures();
+}
