@@ -34,11 +34,29 @@ static void note(const char *name, int version, unsigned long long flags, const 
     close(file);
 }
 
+static CUresult get_1(const char *name, void **function, int version, cuuint64_t flags);
+static CUresult get_2(const char *name, void **function, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status);
+
+/* What libcudart is given for an answer: itself, unless more lookups would go through it. */
+static void *audited(const char *name, int version, void *answer)
+{
+    if (!answer || (strcmp(name, "cuGetProcAddress") != 0 && strcmp(name, "cuGetProcAddress_v2") != 0))
+        return answer;
+    if (version >= 12000 || name[strlen(name) - 1] == '2') {
+        real_get_2 = (__typeof__(real_get_2))answer;
+        return (void *)get_2;
+    }
+    real_get_1 = (__typeof__(real_get_1))answer;
+    return (void *)get_1;
+}
+
 static CUresult get_1(const char *name, void **function, int version, cuuint64_t flags)
 {
     CUresult result = real_get_1(name, function, version, flags);
 
     note(*name ? name : "-", version, flags, result == CUDA_SUCCESS ? *function : NULL);
+    if (result == CUDA_SUCCESS)
+        *function = audited(name, version, *function);
     return result;
 }
 
@@ -47,6 +65,8 @@ static CUresult get_2(const char *name, void **function, int version, cuuint64_t
     CUresult result = real_get_2(name, function, version, flags, status);
 
     note(*name ? name : "-", version, flags, result == CUDA_SUCCESS ? *function : NULL);
+    if (result == CUDA_SUCCESS)
+        *function = audited(name, version, *function);
     return result;
 }
 
@@ -55,15 +75,7 @@ static void *audited_dlsym(void *handle, const char *symbol)
     void *answer = real_dlsym(handle, symbol);
 
     note(symbol, 0, 0, answer);
-    if (answer && strcmp(symbol, "cuGetProcAddress") == 0) {
-        real_get_1 = (__typeof__(real_get_1))answer;
-        return (void *)get_1;
-    }
-    if (answer && strcmp(symbol, "cuGetProcAddress_v2") == 0) {
-        real_get_2 = (__typeof__(real_get_2))answer;
-        return (void *)get_2;
-    }
-    return answer;
+    return audited(symbol, 0, answer);
 }
 
 EXPORT unsigned int la_version(unsigned int version);
