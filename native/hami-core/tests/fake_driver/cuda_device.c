@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda_fake.h"
+#include "entry.h"
 #include "schedule.h"
 #include "visible.h"
 
@@ -88,7 +89,7 @@ API CUresult cuDriverGetVersion(int *version)
 {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    *version = (int)fake_setting("FAKE_DRIVER_CUDA_VERSION", 12080);
+    *version = (int)fake_setting("FAKE_DRIVER_CUDA_VERSION", (uint64_t)fake_entry_version);
     return CUDA_SUCCESS;
 }
 

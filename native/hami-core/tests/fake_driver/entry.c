@@ -52,6 +52,8 @@ HIDDEN struct fake_entry fake_entries[] = {
 
 HIDDEN const int fake_entry_count = sizeof(fake_entries) / sizeof(fake_entries[0]);
 
+HIDDEN const int fake_entry_version = FAKE_VERSION;
+
 _Static_assert(sizeof(struct fake_entry) == 32, "entry.S counts on it");
 
 bool fake_entry_is_missing(const struct fake_entry *entry)
@@ -98,7 +100,24 @@ void *fake_entry_interrupt(const struct fake_entry *entry, uint64_t call, void *
     return entry->function;
 }
 
-/* The symbols of the other library's are passed over. */
+/* A per-thread variant that nobody implements is its function: no work of its own depends on which default stream is meant. */
+static void complete_variants(void)
+{
+    for (int index = 0; index < fake_entry_count; index++) {
+        struct fake_entry *entry = &fake_entries[index];
+        size_t length = strlen(entry->symbol);
+        char base[96];
+
+        if (!fake_entry_is_missing(entry) || length < 6 || (strcmp(entry->symbol + length - 5, "_ptsz") != 0 &&
+                                                            strcmp(entry->symbol + length - 5, "_ptds") != 0))
+            continue;
+        snprintf(base, sizeof(base), "%.*s", (int)length - 5, entry->symbol);
+        if (entry_of(base))
+            entry->function = entry_of(base)->function;
+    }
+}
+
+/* The symbols of the other library are passed over. */
 static void add_fault(char *text)
 {
     const char *symbol = strsep(&text, ":");
@@ -122,12 +141,13 @@ static void add_fault(char *text)
     fault_count++;
 }
 
-__attribute__((constructor)) static void read_faults(void)
+__attribute__((constructor)) static void prepare(void)
 {
     const char *setting = getenv("FAKE_DRIVER_FAULTS");
     char list[4096];
     char *rest = list;
 
+    complete_variants();
     if (!setting || !setting[0])
         return;
     snprintf(list, sizeof(list), "%s", setting);

@@ -22,6 +22,9 @@ struct fake_entry {
 extern struct fake_entry fake_entries[];
 extern const int fake_entry_count;
 
+/* The CUDA version that the library is of unless it is told otherwise. */
+extern const int fake_entry_version;
+
 /* The exported function of each entry; NULL where FAKE_NEWEST leaves it out. */
 extern void *const fake_exports[];
 

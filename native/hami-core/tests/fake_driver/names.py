@@ -23,7 +23,7 @@ CUDA_HEAD = """\
 """
 NVML_HEAD = """\
 /*
- * What libnvidia-ml.so.1 exports: NAME(symbol, since), with the first of these CUDA releases whose nvml.h declares it: {releases}.
+ * What libnvidia-ml.so.1 exports: NAME(symbol, since), with the first CUDA release of {releases} that has it in nvml.h.
  *
  * Written by names.py.
  */

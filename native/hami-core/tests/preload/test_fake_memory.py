@@ -4,6 +4,7 @@ What each kind of memory costs on the fake driver's devices: the truth that the 
 
 import json
 
+import pytest
 from containers import GPU_A, Container
 
 PRELUDE = """
@@ -49,6 +50,13 @@ def reserve(size):
     assert 0 == lib.cuMemAddressReserve(byref(pointer), c_size_t(size), c_size_t(0), c_uint64(0), c_uint64(0))
     return pointer
 """
+
+
+@pytest.fixture
+def container(container: Container) -> Container:
+    """A container whose contexts cost 128 MiB."""
+    container.environment["FAKE_DRIVER_CONTEXT_MIB"] = "128"
+    return container
 
 
 def run(container: Container, program: str, **environment: str) -> object:
