@@ -1,27 +1,16 @@
-#include "hardware_state.h"
-
+/* What the devices are, and the faults that tests inject. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
-#define PRIVATE_STATE_NAME "fake-driver-state"
+#include "hardware_state.h"
 
-enum { HW_MAGIC = 0x46414b4a };
-
-struct hw_state *hw_state;
 static struct hw_device devices[HW_DEVICES_MAX];
 static int device_count;
-static int state_file = -1;
-static struct hw_process *self;
+static bool is_open;
 static uint64_t context_bytes;
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
@@ -31,126 +20,6 @@ uint64_t hw_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-void hw_lock(void)
-{
-    if (pthread_mutex_lock(&hw_state->mutex) == EOWNERDEAD) {
-        hw_memory_recount();
-        pthread_mutex_consistent(&hw_state->mutex);
-    }
-}
-
-void hw_unlock(void)
-{
-    pthread_mutex_unlock(&hw_state->mutex);
-}
-
-/*
- * A process holds a lock on the byte of the state file that has its position, so that its end is seen by all, also from
- * containers whose processes have other numbers. An open file description's lock belongs to this copy of the library and
- * not to the process: libcuda's is not lost when libnvidia-ml closes the file.
- */
-static bool lock_position(int position, int command, struct flock *lock)
-{
-    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = position, .l_len = 1};
-    return fcntl(state_file, command, lock) == 0;
-}
-
-bool hw_is_held(int position)
-{
-    struct flock lock;
-
-    return lock_position(position, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
-}
-
-void hw_reap_dead(void)
-{
-    for (int position = 0; position < hw_state->processes_end; position++) {
-        struct hw_process *process = &hw_state->processes[position];
-
-        if (!process->pid || process == self || hw_is_held(position))
-            continue;
-        hw_memory_forget(position);
-        memset(process, 0, sizeof(*process));
-    }
-    hw_memory_collect();
-}
-
-static struct hw_process *claim_process(void)
-{
-    for (int pass = 0; pass < 2; pass++) {
-        for (int index = 0; index < HW_PROCESSES_MAX; index++) {
-            struct hw_process *process = &hw_state->processes[index];
-            struct flock lock;
-
-            if (process->pid || !lock_position(index, F_OFD_SETLK, &lock))
-                continue;
-            memset(process, 0, sizeof(*process));
-            process->pid = getpid();
-            process->serial = ++hw_state->serials;
-            if (index >= hw_state->processes_end)
-                hw_state->processes_end = index + 1;
-            return process;
-        }
-        hw_reap_dead();
-    }
-    return NULL;
-}
-
-/* A process appears on the node when it first takes something, so that lookers leave no trace. */
-struct hw_process *hw_this_process(void)
-{
-    if (!self)
-        self = claim_process();
-    return self;
-}
-
-struct hw_process *hw_known_process(void)
-{
-    return self;
-}
-
-uint64_t hw_self(void)
-{
-    return self ? self->serial : 0;
-}
-
-/* Open the file anew, because a descriptor that was inherited or duplicated shares its locks. */
-static int reopened(int file)
-{
-    char path[32];
-
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-    return open(path, O_RDWR | O_CLOEXEC);
-}
-
-int hw_open_holding(int position)
-{
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = position, .l_len = 1};
-    int file = reopened(state_file);
-
-    if (file >= 0 && fcntl(file, F_OFD_SETLK, &lock) != 0) {
-        close(file);
-        return -1;
-    }
-    return file;
-}
-
-bool hw_is_state(int file)
-{
-    struct stat ours, other;
-
-    return fstat(file, &other) == 0 && fstat(state_file, &ours) == 0 && ours.st_dev == other.st_dev && ours.st_ino == other.st_ino;
-}
-
-static void forget_parent(void)
-{
-    int inherited = state_file;
-
-    self = NULL;
-    state_file = reopened(inherited);
-    close(inherited);
 }
 
 static bool parse_device(char *row, struct hw_device *device)
@@ -213,68 +82,6 @@ static void default_device(void)
     device_count = parse_device(row, &devices[0]) ? 1 : 0;
 }
 
-static bool initialise(int file)
-{
-    struct hw_state *fresh;
-    pthread_mutexattr_t attributes;
-
-    if (ftruncate(file, sizeof(*fresh)) != 0)
-        return false;
-    fresh = mmap(NULL, sizeof(*fresh), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (fresh == MAP_FAILED)
-        return false;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(&fresh->mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    fresh->magic = HW_MAGIC;
-    munmap(fresh, sizeof(*fresh));
-    return true;
-}
-
-/* The file appears complete or not at all: it is built under a private name and linked to its own. */
-static int open_shared_state(const char *folder)
-{
-    char path[4096], fresh[4200];
-    int file;
-
-    snprintf(path, sizeof(path), "%s/state", folder);
-    file = open(path, O_RDWR | O_CLOEXEC);
-    if (file >= 0 || errno != ENOENT)
-        return file;
-    snprintf(fresh, sizeof(fresh), "%s.%d.%lx", path, (int)getpid(), (unsigned long)hw_now_ns());
-    file = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0)
-        return -1;
-    fchmod(file, 0666);
-    if (initialise(file))
-        (void)!link(fresh, path);
-    close(file);
-    unlink(fresh);
-    return open(path, O_RDWR | O_CLOEXEC);
-}
-
-/* libcuda and libnvidia-ml of one process find each other's private state among the process's open files. */
-static int open_private_state(void)
-{
-    char path[32], target[128];
-    int file;
-
-    for (int number = 0; number < 1024; number++) {
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", number);
-        ssize_t length = readlink(path, target, sizeof(target) - 1);
-
-        if (length <= 0)
-            continue;
-        target[length] = '\0';
-        if (strstr(target, PRIVATE_STATE_NAME))
-            return reopened(number);
-    }
-    file = (int)syscall(SYS_memfd_create, PRIVATE_STATE_NAME, 1u);
-    return file >= 0 && initialise(file) ? file : -1;
-}
-
 static void open_hardware(void)
 {
     const char *folder = getenv("FAKE_DRIVER_DIR");
@@ -282,30 +89,17 @@ static void open_hardware(void)
     bool is_shared = folder && folder[0];
 
     context_bytes = (context ? strtoull(context, NULL, 10) : 128) * HW_MIB;
-    if (is_shared) {
-        if (!read_devices(folder))
-            return;
-    } else {
+    if (!is_shared)
         default_device();
-    }
-    state_file = is_shared ? open_shared_state(folder) : open_private_state();
-    if (state_file < 0) {
-        fprintf(stderr, "fake driver: cannot open the state of %s: %s\n", is_shared ? folder : "this process", strerror(errno));
+    else if (!read_devices(folder))
         return;
-    }
-    hw_state = mmap(NULL, sizeof(*hw_state), PROT_READ | PROT_WRITE, MAP_SHARED, state_file, 0);
-    if (hw_state == MAP_FAILED || hw_state->magic != HW_MAGIC) {
-        fprintf(stderr, "fake driver: the state file is not one of this driver's\n");
-        hw_state = NULL;
-        return;
-    }
-    pthread_atfork(NULL, NULL, forget_parent);
+    is_open = hw_state_open(is_shared ? folder : NULL);
 }
 
 bool hw_open(void)
 {
     pthread_once(&opened, open_hardware);
-    return hw_state != NULL;
+    return is_open;
 }
 
 int hw_device_count(void)

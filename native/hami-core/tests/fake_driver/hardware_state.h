@@ -1,7 +1,7 @@
 /*
  * The layout of the file `state` that the processes of a node share, for hardware*.c only.
  *
- * hardware.c maps it and reaps the dead; hardware_memory.c owns shares, accounts and blocks.
+ * hardware_state.c maps it and reaps the dead; hardware_memory.c owns shares and sums, hardware_blocks.c blocks.
  * Everything here is read and written under the lock. Plain numbers: a process that dies while it holds the lock leaves them to
  * hw_memory_recount().
  */
@@ -50,11 +50,17 @@ struct hw_state {
 
 extern struct hw_state *hw_state;
 
+/* Map the state of the node, or without a folder of this process. Returns false with a reason on stderr. */
+bool hw_state_open(const char *folder);
+
 void hw_lock(void);
 void hw_unlock(void);
 
 /* This process's entry, claimed at the first need; NULL when the node is full. The caller holds the lock. */
 struct hw_process *hw_this_process(void);
+
+/* Where an entry is in `processes`. */
+int hw_position(const struct hw_process *process);
 
 /* This process's entry if it has one. */
 struct hw_process *hw_known_process(void);
@@ -62,11 +68,15 @@ struct hw_process *hw_known_process(void);
 /* Clear the entries of dead processes; the caller holds the lock. */
 void hw_reap_dead(void);
 
-/* Give back what an entry has, before it is cleared. */
+/* Let an entry's sums go, and before that its part in blocks; the entry is cleared then. */
+void hw_blocks_forget(int position);
 void hw_memory_forget(int position);
 
 /* Free the blocks that neither a process nor an open file holds. */
-void hw_memory_collect(void);
+void hw_blocks_collect(void);
+
+/* Change what an entry has: see hw_memory_take(). */
+void hw_account(int position, int device, uint64_t bytes, bool is_more);
 
 /* Compute every sum from the entries. */
 void hw_memory_recount(void);

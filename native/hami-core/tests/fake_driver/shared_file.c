@@ -112,6 +112,26 @@ bool shared_file_is_claimed(const struct shared_file *file, int position)
     return lock_position(file, position, F_OFD_GETLK, F_WRLCK, &lock) && lock.l_type != F_UNLCK;
 }
 
+int shared_file_hold(const struct shared_file *file, int position)
+{
+    struct shared_file again = {.descriptor = reopened(file->descriptor)};
+    struct flock lock;
+
+    if (again.descriptor >= 0 && !lock_position(&again, position, F_OFD_SETLK, F_RDLCK, &lock)) {
+        close(again.descriptor);
+        return -1;
+    }
+    return again.descriptor;
+}
+
+bool shared_file_is(const struct shared_file *file, int descriptor)
+{
+    struct stat ours, other;
+
+    return fstat(descriptor, &other) == 0 && fstat(file->descriptor, &ours) == 0 && ours.st_dev == other.st_dev &&
+           ours.st_ino == other.st_ino;
+}
+
 void shared_file_disown(struct shared_file *file)
 {
     int inherited = file->descriptor;

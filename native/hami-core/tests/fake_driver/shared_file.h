@@ -35,6 +35,15 @@ void shared_file_release(const struct shared_file *file, int position);
 /* Whether another process, or another library of this one, has claimed the position. */
 bool shared_file_is_claimed(const struct shared_file *file, int position);
 
+/*
+ * Claim a position, along with others, for as long as the descriptor that this returns is open anywhere: it may be passed on. -1 when
+ * there are no more descriptors.
+ */
+int shared_file_hold(const struct shared_file *file, int position);
+
+/* Whether a descriptor is one of this file. */
+bool shared_file_is(const struct shared_file *file, int descriptor);
+
 /* In a forked child: stop holding the parent's claims. */
 void shared_file_disown(struct shared_file *file);
 

@@ -187,8 +187,8 @@ say([n.nvmlDeviceGetMemoryInfo(device).used // MIB, [p.pid for p in n.nvmlDevice
         pytest.skip("this user may not make namespaces")
 
     assert [1, 1] == numbers
-    assert [2 * (100 + 128), [1, 1]] == container.run(looker, preload=False)
+    assert [2 * 100, [1, 1]] == container.run(looker, preload=False)
     holders[0].communicate("\n", timeout=20)
-    assert [100 + 128, [1]] == container.run(looker, preload=False)
+    assert [100, [1]] == container.run(looker, preload=False)
     holders[1].communicate("\n", timeout=20)
     assert [0, []] == container.run(looker, preload=False)
