@@ -99,19 +99,25 @@ EARLY static void *exported(const struct link_map *object, const char *name)
     return NULL;
 }
 
+EARLY static void *defined_from(const struct link_map *object, const char *name)
+{
+    void *found = NULL;
+
+    for (; object && !found; object = object->l_next)
+        found = object->l_ld == _DYNAMIC ? NULL : exported(object, name);
+    return found;
+}
+
 /* The first definition after this library's, as RTLD_NEXT has it; the first of all when this library was loaded late. */
 EARLY static void *next_definition(const char *name)
 {
     const struct link_map *own = first_object();
-    void *found = NULL;
+    void *found;
 
     while (own && own->l_ld != _DYNAMIC)
         own = own->l_next;
-    for (const struct link_map *object = own; object && !found; object = object->l_next)
-        found = object == own ? NULL : exported(object, name);
-    for (const struct link_map *object = first_object(); object && !found; object = object->l_next)
-        found = object == own ? NULL : exported(object, name);
-    return found;
+    found = defined_from(own, name);
+    return found ? found : defined_from(first_object(), name);
 }
 
 EARLY static void *real_lookup(_Atomic(void *) *known, const char *name)
@@ -202,13 +208,43 @@ static struct hami_lookup answer_to(const struct question *question, void *found
     return answer(found && found == question->real ? question->row->hook : found);
 }
 
+/* The object after the one that an address lies in; the program, the first, may be anywhere. */
+static const struct link_map *after(const void *address)
+{
+    const struct link_map *object = first_object();
+    Dl_info info;
+
+    if (!object || !dladdr(address, &info))
+        return NULL;
+    while (object && object->l_addr != (ElfW(Addr))info.dli_fbase)
+        object = object->l_next;
+    return object ? object->l_next : first_object()->l_next;
+}
+
+/*
+ * RTLD_NEXT is the real lookup's to answer, except that after a caller that comes before this library it would find a hook of what the
+ * driver lacks, and after one that comes later the driver's own function.
+ */
+static struct hami_lookup answer_next(const struct question *question, const void *caller, void *real_lookup)
+{
+    void *found = defined_from(after(caller), question->row->symbol);
+
+    if (found && found == question->real)
+        return answer(question->row->hook);
+    if (!question->real)
+        return found ? answer(found) : not_there(question->row->symbol);
+    return (struct hami_lookup){NULL, real_lookup};
+}
+
 EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
 {
     struct question question;
 
     (void)unused;
-    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
+    if (!symbol || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
         return (struct hami_lookup){NULL, real_dlsym()};
+    if (handle == RTLD_NEXT)
+        return answer_next(&question, caller, real_dlsym());
     return answer_to(&question, hami_real_dlsym(handle, symbol));
 }
 

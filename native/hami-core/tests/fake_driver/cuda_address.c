@@ -5,12 +5,8 @@
 
 #include "cuda_memory.h"
 
-/* ThreadSanitizer leaves a program a few TiB of addresses in all. */
-#ifdef __SANITIZE_THREAD__
-#define ARENA_BYTES ((uint64_t)1 << 39)
-#else
-#define ARENA_BYTES ((uint64_t)1 << 41)
-#endif
+#define ARENA_BYTES_MOST ((uint64_t)1 << 41)
+#define ARENA_BYTES_LEAST ((uint64_t)1 << 36)
 #define TABLE_START 1024u
 
 enum { CLASSES = 31 };
@@ -23,7 +19,7 @@ struct free_address {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct fake_range *table;
 static uint64_t table_room, table_used;
-static uint64_t arena, arena_next;
+static uint64_t arena, arena_next, arena_end;
 static struct free_address *free_addresses[CLASSES];
 static struct free_address *spare_nodes;
 
@@ -140,17 +136,18 @@ static int class_of(uint64_t bytes)
     return class;
 }
 
+/* ThreadSanitizer leaves a program few addresses: then there are fewer to hand out. */
 static bool map_arena(void)
 {
-    void *mapping;
+    for (uint64_t bytes = ARENA_BYTES_MOST; !arena && bytes >= ARENA_BYTES_LEAST; bytes /= 2) {
+        void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    if (arena)
-        return true;
-    mapping = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED)
-        return false;
-    arena = arena_next = (uint64_t)mapping;
-    return true;
+        if (mapping != MAP_FAILED) {
+            arena = arena_next = (uint64_t)mapping;
+            arena_end = arena + bytes;
+        }
+    }
+    return arena;
 }
 
 uint64_t fake_address_take(uint64_t bytes)
@@ -168,7 +165,7 @@ uint64_t fake_address_take(uint64_t bytes)
     if (class >= CLASSES || !map_arena())
         return 0;
     address = (arena_next + (HW_UNIT_BYTES << class) - 1) & ~((HW_UNIT_BYTES << class) - 1);
-    if (address + (HW_UNIT_BYTES << class) > arena + ARENA_BYTES)
+    if (address + (HW_UNIT_BYTES << class) > arena_end)
         return 0;
     arena_next = address + (HW_UNIT_BYTES << class);
     return address;

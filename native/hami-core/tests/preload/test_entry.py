@@ -3,6 +3,7 @@ However a program finds the driver's functions, it gets the hooks, and what the 
 """
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,13 +138,62 @@ def test_limit_holds_for_a_program_linked_to_the_driver(container: Container, bu
     assert "1001 MiB: 2, 1000 MiB: 0\n" == result.stdout
 
 
-def test_dlsym_without_a_driver_finds_no_driver(container: Container, build: Path) -> None:
+def layered(container: Container, *layers: str) -> dict[str, str]:
+    """Return an environment with libraries preloaded in that order, `libvgpu.so` among them."""
+    environment = container.environ()
+    own = environment["LD_PRELOAD"]
+    names = [own if layer == "libvgpu" else str(container.build / f"liblayer_{layer}.so") for layer in layers]
+    return {**environment, "LD_PRELOAD": ":".join(names)}
+
+
+def test_next_is_the_one_after_the_caller(container: Container) -> None:
     """
-    A program that looks whether CUDA is there sees that it is not, with dlerror as ever; like names are untouched.
+    Libraries before and after this one that call the next one's function find each other, and the end, every time.
     """
+    say = "import ctypes; layers = ctypes.CDLL(None).say_layers; layers(); layers()"
+    for order in (("outer", "libvgpu", "inner"), ("libvgpu", "outer", "inner")):
+        result = subprocess.run(
+            [sys.executable, "-c", say], env=layered(container, *order), capture_output=True, text=True, check=True
+        )
+
+        assert ("outer\ninner\nouter\ninner\n", "") == (result.stdout, result.stderr)
+
+
+@pytest.mark.parametrize("order", [("outer", "libvgpu"), ("libvgpu", "outer")], ids=" ".join)
+def test_wrapper_of_a_driver_function_reaches_the_hook(
+    container: Container, build: Path, order: tuple[str, ...]
+) -> None:
+    """
+    A library that stands in for cuInit and goes on to the next one gets there by way of the limit, before and after it.
+    """
+    program = """
+import ctypes
+outer = ctypes.CDLL(LAYER)
+ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+print(outer.cuInit(0))
+"""
+    code = f"LAYER = {str(build / 'liblayer_outer.so')!r}{program}"
     result = subprocess.run(
-        [build / "probing_program"], env=container.environ(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=layered(container, *order), capture_output=True, text=True, check=True
     )
 
-    assert "default: no, next: no, error: yes, other: no, own: yes\n" == result.stdout
-    assert not container.region.exists()
+    assert ("cuInit in outer\n0\n", "") == (result.stdout, result.stderr)
+    assert container.region.exists()
+
+
+def test_versioned_lookup_follows_the_same_rule(container: Container) -> None:
+    """
+    dlvsym of a hooked name finds nothing in a driver without such a version, and says so; others reach the C library.
+    """
+    found = container.run("""
+own = ctypes.CDLL(None)
+own.dlvsym.restype, own.dlerror.restype = c_void_p, ctypes.c_char_p
+handle = c_void_p(ctypes.CDLL("libcuda.so.1")._handle)
+missing = own.dlvsym(handle, b"cuInit", b"NONE_1.0")
+error = own.dlerror().decode()
+libc = c_void_p(ctypes.CDLL("libc.so.6")._handle)
+versions = [b"GLIBC_2.2.5", b"GLIBC_2.17"]
+say([missing, "undefined symbol: cuInit" in error, any(own.dlvsym(libc, b"fopen", version) for version in versions)])
+""")
+
+    assert [None, True, True] == found

@@ -1,15 +1,22 @@
 """
-A guest's manners: a program that never calls CUDA or NVML cannot tell that the library is there.
+A guest's manners: a program that calls neither CUDA nor NVML cannot tell that the library is there, however built.
 """
 
-import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from containers import Container
 
-STATE = """
+IS_SANITIZED = bool(os.environ.get("HAMI_SANITIZER_PRELOAD"))
+NOBODY = 65534
+
+PYTHON = """
 import json, os
 with open("/proc/self/status") as status:
     lines = {name: value.strip() for name, _, value in (line.partition(":") for line in status)}
@@ -29,39 +36,170 @@ print(json.dumps({
     "folder": sorted(os.listdir(os.environ["WATCHED"])),
 }))
 """
+BASH = """
+umask 027; umask; ulimit -a; trap -p; set -o
+trap 'echo trapped' USR1; kill -USR1 $$
+grep -E 'Threads|Sig(Pnd|Blk|Ign|Cgt)' /proc/$$/status; ls /proc/$$/fd | wc -l
+env | grep -vE '^(LD_PRELOAD|_)=' | sort; ls "$WATCHED"
+(echo from a subshell; exit 5); echo $?
+cat <(echo from a pipe) | tr a-z A-Z; exit 3
+"""
 
 
-def state(container: Container, preload: bool) -> dict[str, object]:
-    """Return what a Python that uses no CUDA can tell of itself."""
-    environment = container.environ(preload=preload, WATCHED=str(container.folder), LIBCUDA_LOG_LEVEL="4")
-    result = subprocess.run([sys.executable, "-c", STATE], env=environment, capture_output=True, text=True, check=True)
-    assert "" == result.stderr
-    value: dict[str, object] = json.loads(result.stdout)
-    return value
+def ran(container: Container, command: list[str], **extra: str) -> tuple[int, str, str]:
+    """Run a command with and without the library, see that it was the same, and return what it was."""
+    seen = []
+    for preload in (False, True):
+        environment = container.environ(preload=preload, WATCHED=str(container.folder), **extra)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        seen.append((done.returncode, done.stdout, done.stderr))
+    assert seen[0] == seen[1]
+    return seen[1]
 
 
-def test_program_without_cuda_is_left_alone(container: Container) -> None:
+def program(container: Container, name: str) -> Path:
+    """Return a test program, or skip the test where the compiler could not make it."""
+    path = container.build / name
+    if not path.exists():
+        pytest.skip(f"the compiler that built {container.build} cannot make {name}")
+    return path
+
+
+@pytest.mark.parametrize("extra", [{}, {"LD_BIND_NOW": "1"}, {"LIBCUDA_LOG_LEVEL": "4"}], ids=str)
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [([sys.executable, "-c", PYTHON], 0), (["bash", "-c", BASH], 3), (["sh", "-c", "ls / | wc -l; exit 4"], 4)],
+    ids=["python", "bash", "sh"],
+)
+def test_programs_without_cuda_are_left_alone(
+    container: Container, command: list[str], status: int, extra: dict[str, str]
+) -> None:
     """
-    Same umask, threads, signals, open files, environment and files with and without the library, and no output.
+    Same umask, limits, threads, signals, open files, environment, files, output and exit status as without the library.
     """
-    assert state(container, preload=False) == state(container, preload=True)
+    returned, output, errors = ran(container, command, **extra)
 
-
-def test_plain_programs_run_as_ever(container: Container) -> None:
-    """
-    A shell, its children and their exit statuses are untouched, with every binding resolved at once too.
-    """
-    for extra in ({}, {"LD_BIND_NOW": "1"}):
-        result = subprocess.run(
-            ["/bin/sh", "-c", "umask 027; echo $(umask); ls / > /dev/null; exit 3"],
-            env=container.environ(**extra),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-        assert (3, "0027\n", "") == (result.returncode, result.stdout, result.stderr)
+    assert (status, "") == (returned, errors)
+    assert output
     assert not container.region.exists()
+
+
+@pytest.mark.parametrize("extra", [{}, {"LD_BIND_NOW": "1"}], ids=str)
+def test_lookups_answer_as_ever(container: Container, extra: dict[str, str]) -> None:
+    """
+    dlsym and dlvsym of names like the driver's, of the C library's and of the driver's own, where there is no driver.
+    """
+    status, output, errors = ran(container, [str(program(container, "lookups_program"))], **extra)
+
+    assert (0, "") == (status, errors)
+    assert "default curl_easy_init: lookups_program, no error\n" in output
+    assert "next cuInit: undefined symbol: cuInit\n" in output
+    assert not container.region.exists()
+
+
+def test_container_without_a_driver_says_so_as_ever(container: Container) -> None:
+    """
+    Loading libcuda or libnvidia-ml fails with the loader's own words.
+    """
+    load = "import ctypes, sys\ntry: ctypes.CDLL(sys.argv[1])\nexcept OSError as error: print(error)"
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        _, output, _ = ran(container, [sys.executable, "-c", load, name], LD_LIBRARY_PATH="")
+
+        assert f"{name}: cannot open shared object file" in output
+
+
+@pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime is not for every program")
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("plain_program", "with the library"), ("static_program", "without the library")],
+)
+def test_static_programs_never_meet_it(container: Container, name: str, where: str) -> None:
+    """
+    The dynamic linker brings the library; a program without one runs as if it were not there.
+    """
+    done = subprocess.run(
+        [program(container, name)], env=container.environ(), capture_output=True, text=True, check=False
+    )
+
+    assert (3, f"user {os.geteuid()}, {where}\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.skipif(not shutil.which("musl-gcc"), reason="no musl-gcc to build a program with (Debian: musl-tools)")
+@pytest.mark.skipif(IS_SANITIZED, reason="sanitizers' runtimes are glibc's")
+def test_musl_program_loads_it_and_runs_as_ever(container: Container) -> None:
+    """
+    musl's loader finds every name that the library needs, so it says nothing and the program runs.
+    """
+    source = Path(__file__).with_name("plain_program.c")
+    subprocess.run(["musl-gcc", source, "-o", container.folder / "musl_program"], check=True)
+    done = subprocess.run(
+        [container.folder / "musl_program"], env=container.environ(), capture_output=True, text=True, check=False
+    )
+
+    assert (3, f"user {os.geteuid()}, with the library\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.skipif(IS_SANITIZED, reason="the library has a sanitizer of its own")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("asan_program", {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}), ("tsan_program", {})],
+)
+def test_programs_with_sanitizers_run_under_it(container: Container, name: str, options: dict[str, str]) -> None:
+    """
+    A program built with a sanitizer starts, and its limit holds. AddressSanitizer must be told that preloads are meant.
+    """
+    environment = {**container.environ(), **options}
+    done = subprocess.run([program(container, name)], env=environment, capture_output=True, text=True, check=False)
+
+    assert (0, "1001 MiB: 2, 1000 MiB: 0\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def setuid_program(container: Container) -> Iterator[Path]:
+    """A program that runs as its owner, root, in a folder that everybody can enter."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a program that runs as root")
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        copy = shutil.copy(program(container, "plain_program"), Path(name) / "setuid_program")
+        Path(copy).chmod(0o4755)
+        yield Path(copy)
+
+
+@pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime is not for programs of another user")
+def test_setuid_program_ignores_the_callers_preload(container: Container, setuid_program: Path) -> None:
+    """
+    What a user puts into LD_PRELOAD never enters a program that runs as somebody else.
+    """
+    done = subprocess.run(
+        [setuid_program], env=container.environ(), capture_output=True, text=True, check=False, user=NOBODY
+    )
+
+    assert (3, "user 0, without the library\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime cannot be in /etc/ld.so.preload")
+def test_every_program_of_a_container_runs_with_the_preload_file(container: Container, setuid_program: Path) -> None:
+    """
+    /etc/ld.so.preload, as the device plugin mounts it, brings the library to setuid programs too, and none minds.
+    """
+    etc = setuid_program.parent / "etc"
+    etc.mkdir()
+    for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache"):
+        shutil.copy(Path("/etc") / name, etc)
+    library = shutil.copy(container.build / "libvgpu.so", setuid_program.parent)
+    (etc / "ld.so.preload").write_text(f"{library}\n")
+    inside = f"""
+mount --bind {etc} /etc || exit 77
+setpriv --reuid={NOBODY} --clear-groups {setuid_program}; echo $?
+{program(container, "static_program")}; echo $?
+bash -c 'umask; kill -USR1 $$'; echo $?
+"""
+    done = subprocess.run(["unshare", "-m", "sh", "-c", inside], capture_output=True, text=True, check=False)
+    if done.returncode in (1, 77):
+        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+
+    assert "user 0, with the library\n3\nuser 0, without the library\n3\n0022\n138\n" == done.stdout
 
 
 def test_looking_for_cuda_makes_no_region(container: Container) -> None:

@@ -1,0 +1,31 @@
+/*
+ * A library that stands in for functions and calls the next one's, as profilers and OpenMP runtimes do. Built twice: LAYER says who.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "hami/cuda_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT void say_layers(void);
+EXPORT CUresult cuInit(unsigned int flags);
+
+void say_layers(void)
+{
+    void (*next)(void) = (__typeof__(next))dlsym(RTLD_NEXT, "say_layers");
+
+    printf("%s\n", LAYER);
+    fflush(stdout);
+    if (next)
+        next();
+}
+
+CUresult cuInit(unsigned int flags)
+{
+    __typeof__(&cuInit) next = (__typeof__(next))dlsym(RTLD_NEXT, "cuInit");
+
+    printf("cuInit in %s\n", LAYER);
+    fflush(stdout);
+    return next ? next(flags) : CUDA_ERROR_NOT_FOUND;
+}
