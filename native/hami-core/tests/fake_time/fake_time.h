@@ -7,7 +7,8 @@
  * libc. All clocks that count time since some moment are affected; those that count CPU time are not.
  *
  * A thread that waits for something else than time holds the virtual clock. Waiting in sleeps, in pthread_join and in waitpid is known;
- * around any other wait (a pipe, a semaphore, a condition) a thread says so with fake_time_leave() and fake_time_join().
+ * around any other wait for what takes time (a pipe, a semaphore, a condition) a thread says so with fake_time_leave() and
+ * fake_time_join(). Timed waits other than sleeps are not translated.
  */
 #ifndef FAKE_TIME_H
 #define FAKE_TIME_H

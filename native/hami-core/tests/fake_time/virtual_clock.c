@@ -3,6 +3,8 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,8 +13,9 @@
 
 enum { PROCESSES_MAX = 1024, THREADS_MAX = 4096, NOBODY = -1 };
 
-#define START_NS 1000000000000u
-#define LIVENESS_POLL_NS 50000000
+/* Later than any machine's own clock, so that a deadline of this clock that reaches the kernel after all has not passed. */
+#define START_NS 100000000000000000u
+#define RUNNER_POLL_NS 10000000
 /* Ranks order the first turns; every later place in the queue is behind them. */
 #define FIRST_TICKET ((uint64_t)1 << 32)
 
@@ -21,6 +24,7 @@ enum state { FREE, RUNNING, SLEEPING, AWAITING };
 struct thread {
     _Atomic uint32_t state; /* also the futex that the thread waits on */
     int process;
+    pid_t number; /* the kernel's, in its process's namespace */
     int awaited;
     uint64_t wake_ns;
     uint64_t ticket;
@@ -148,6 +152,36 @@ static void bury_dead_runner(void)
             bury(shared->threads[thread].process);
 }
 
+/* Whether the kernel has a thread of this process waiting for something. */
+static bool is_blocked(const struct thread *thread)
+{
+    char path[64], stat[256], state = '?';
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread->number);
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    if (fgets(stat, sizeof(stat), file) && strrchr(stat, ')'))
+        sscanf(strrchr(stat, ')') + 1, " %c", &state);
+    fclose(file);
+    return state == 'S';
+}
+
+/*
+ * Let the calling thread run beside those that run, if it is due, all are of this process and all are blocked: they may wait for what
+ * it is about to do.
+ */
+static void run_beside_blocked(void)
+{
+    if (state_of(self) != SLEEPING || shared->threads[self].wake_ns > shared->now_ns)
+        return;
+    for (int thread = 0; thread < shared->threads_used; thread++)
+        if (state_of(thread) == RUNNING && (shared->threads[thread].process != process || !is_blocked(&shared->threads[thread])))
+            return;
+    set_state(self, RUNNING);
+}
+
 static void claim_process(void)
 {
     int living = 1;
@@ -186,7 +220,7 @@ static int take_thread(void)
 /* Called without the lock. */
 static void wait_for_turn(void)
 {
-    const struct timespec poll = {0, LIVENESS_POLL_NS};
+    const struct timespec poll = {0, RUNNER_POLL_NS};
     struct thread *thread = &shared->threads[self];
     enum state state;
 
@@ -196,8 +230,16 @@ static void wait_for_turn(void)
         lock();
         bury_dead_runner();
         hand_over();
+        if (shared->is_started)
+            run_beside_blocked();
         unlock();
     }
+}
+
+static void begin(void)
+{
+    shared->threads[self].number = (pid_t)syscall(SYS_gettid);
+    wait_for_turn();
 }
 
 /* In a forked child. */
@@ -242,7 +284,7 @@ void virtual_clock_enter(void)
     hand_over();
     unlock();
     if (self != NOBODY)
-        wait_for_turn();
+        begin();
 }
 
 void virtual_clock_leave(void)
@@ -278,7 +320,7 @@ int virtual_clock_reserve(void)
 void virtual_clock_adopt(int thread)
 {
     self = thread;
-    wait_for_turn();
+    begin();
 }
 
 void virtual_clock_drop(int thread)

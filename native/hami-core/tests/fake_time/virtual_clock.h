@@ -5,7 +5,8 @@
  * Among the threads that take part one runs at a time, as coroutines do, so that a run is the same every time: the next is the one with
  * the earliest wake time, and of those the one that has waited longest. The clock then jumps to that time.
  *
- * A process that dies stops no time: sleepers look at 50 ms of real time whether the runner's process still lives.
+ * A process that dies stops no time: sleepers look every 10 ms of real time whether the runner's process still lives. Nor does a thread
+ * that waits for another one of its process, which is due, to do something: after the same time that one may run too.
  * Signals do not interrupt a virtual sleep. Fork: a child does not take part until it sleeps or enters.
  * All times are nanoseconds since the clock's zero. Threads are known by a number, never below 0.
  */
