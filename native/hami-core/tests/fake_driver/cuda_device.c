@@ -182,16 +182,12 @@ API CUresult cuDeviceGetName(char *name, int size, CUdevice device)
     return result;
 }
 
-API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+/* The 16 bytes of a UUID after its first four characters, GPU- or MIG-. */
+static void write_uuid(CUuuid *uuid, const char *text)
 {
-    CUresult result = check_device(device, uuid);
-    const char *text;
     int filled = 0;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    text = hw_device(fake_physical(device))->uuid;
-    text += strncmp(text, "GPU-", 4) == 0 ? 4 : 0;
+    text += strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0 ? 4 : 0;
     memset(uuid, 0, sizeof(*uuid));
     while (*text && filled < 16) {
         unsigned int byte;
@@ -205,12 +201,28 @@ API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
         uuid->bytes[filled++] = (char)byte;
         text += text[1] ? 2 : 1;
     }
-    return CUDA_SUCCESS;
 }
 
+API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+    CUresult result = check_device(device, uuid);
+
+    if (result == CUDA_SUCCESS)
+        write_uuid(uuid, hw_device(fake_physical(device))->uuid);
+    return result;
+}
+
+/* Of a MIG instance the first version tells the GPU's. */
 API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
-    return cuDeviceGetUuid_v2(uuid, device);
+    CUresult result = check_device(device, uuid);
+    const struct hw_device *hardware;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    hardware = hw_device(fake_physical(device));
+    write_uuid(uuid, hardware->parent < 0 ? hardware->uuid : hw_device(hardware->parent)->uuid);
+    return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device)

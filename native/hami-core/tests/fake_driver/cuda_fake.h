@@ -74,13 +74,6 @@ void fake_graph_memory_drop(struct fake_graph_memory *memory);
 struct fake_graph_memory **fake_graph_memory_of(CUgraph graph);
 CUgraph fake_capture_of(CUstream stream);
 
-/*
- * Bytes of a physical device, a row of devices.csv counted from 0, that the processes of that pid have, or all with pid 0; and how
- * much of it is managed memory. The pid is what the process takes for its own. They work before cuInit.
- */
-uint64_t fake_truth_memory(int device, uint64_t pid);
-uint64_t fake_truth_managed(int device, uint64_t pid);
-
 /* Whether a range lies in the addresses handed out so far. */
 bool fake_memory_is_addressable(CUdeviceptr pointer, size_t bytes);
 

@@ -242,15 +242,3 @@ API CUresult cuMemFree(CUdeviceptr_v1 pointer)
 {
     return release(pointer);
 }
-
-ORACLE uint64_t fake_truth_memory(int device, uint64_t pid)
-{
-    if (!hw_open() || device < 0 || device >= hw_device_count())
-        return 0;
-    return pid ? hw_memory_of(device, (pid_t)pid) : hw_memory_used(device);
-}
-
-ORACLE uint64_t fake_truth_managed(int device, uint64_t pid)
-{
-    return hw_open() && device >= 0 && device < hw_device_count() ? hw_managed_of(device, (pid_t)pid) : 0;
-}

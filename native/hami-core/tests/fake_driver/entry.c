@@ -156,10 +156,7 @@ __attribute__((constructor)) static void prepare(void)
     fake_entry_is_armed = fault_count > 0;
 }
 
-__attribute__((visibility("default"))) uint64_t fake_calls(const char *symbol);
-
-/* How often a program called an exported function of this library; 0 for a name that it lacks. */
-uint64_t fake_calls(const char *symbol)
+__attribute__((visibility("default"))) uint64_t fake_calls(const char *symbol)
 {
     const struct fake_entry *entry = entry_of(symbol);
 

@@ -32,4 +32,7 @@ extern void *const fake_exports[];
 int fake_entry_missing(void);
 bool fake_entry_is_missing(const struct fake_entry *entry);
 
+/* For tests to find by dlsym: how often a program called an exported function of this library; 0 for a name that it lacks. */
+uint64_t fake_calls(const char *symbol);
+
 #endif

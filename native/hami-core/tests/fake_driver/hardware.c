@@ -22,6 +22,22 @@ uint64_t hw_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Find the GPU of a MIG instance among the rows before it. */
+static bool join(struct hw_device *device)
+{
+    bool is_instance = strncmp(device->uuid, "MIG-", 4) == 0;
+
+    device->parent = -1;
+    for (int row = 0; is_instance && row < device_count; row++) {
+        if (strcmp(devices[row].pci_bus_id, device->pci_bus_id) != 0)
+            continue;
+        if (devices[row].parent < 0)
+            device->parent = row;
+        device->instance++;
+    }
+    return !is_instance || device->parent >= 0;
+}
+
 static bool parse_device(char *row, struct hw_device *device)
 {
     char *fields[5];
@@ -41,7 +57,7 @@ static bool parse_device(char *row, struct hw_device *device)
         return false;
     snprintf(device->pci_bus_id, sizeof(device->pci_bus_id), "%08X:%02X:%02X.0", device->pci_domain, device->pci_bus,
              device->pci_device);
-    return device->memory_bytes > 0;
+    return device->memory_bytes > 0 && join(device);
 }
 
 static bool read_devices(const char *folder)
@@ -110,6 +126,14 @@ int hw_device_count(void)
 const struct hw_device *hw_device(int device)
 {
     return &devices[device];
+}
+
+bool hw_is_partitioned(int device)
+{
+    for (int row = 0; row < device_count; row++)
+        if (devices[row].parent == device)
+            return true;
+    return false;
 }
 
 uint64_t hw_context_bytes(void)

@@ -1,9 +1,10 @@
 /*
  * The fake GPUs of one node: what they are and what memory is taken. When they are busy is schedule.h's.
  *
- * Owns the folder FAKE_DRIVER_DIR: `devices.csv` (uuid,name,memory_mib,numa_node,pci_bus_id; one device a row, in index order),
- * `state` (a mapped file that all processes of the node share, created by the first) and `xid` (faults to report, `<uuid> <number>`
- * a line, appended by a test). Without FAKE_DRIVER_DIR there is one device of 16 GiB and its state is private to the process.
+ * Owns the folder FAKE_DRIVER_DIR: `devices.csv` (uuid,name,memory_mib,numa_node,pci_bus_id; one device a row, in index order; a
+ * row whose UUID begins with MIG- is an instance of the GPU above it that has its PCI bus ID), `state` (a mapped file that all
+ * processes of the node share, created by the first) and `xid` (faults to report, `<uuid> <number>` a line, appended by a test).
+ * Without FAKE_DRIVER_DIR there is one device of 16 GiB and its state is private to the process.
  * Knows nothing of CUDA or NVML: `cuda_*.c` and `nvml.c` speak those.
  *
  * Device indices are physical: NVIDIA_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES are filters above (visible.h).
@@ -34,6 +35,8 @@ struct hw_device {
     int numa_node;
     unsigned int pci_domain, pci_bus, pci_device;
     char pci_bus_id[32];
+    int parent;   /* physical index of the GPU that this is a MIG instance of, or -1 */
+    int instance; /* the GPU instance's number, from 1 */
 };
 
 struct hw_process_use {
@@ -48,6 +51,9 @@ bool hw_open(void);
 
 int hw_device_count(void);
 const struct hw_device *hw_device(int device);
+
+/* Whether a GPU is in MIG mode. */
+bool hw_is_partitioned(int device);
 
 /* This process's serial number, or 0 while it has taken nothing. */
 uint64_t hw_self(void);

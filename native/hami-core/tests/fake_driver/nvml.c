@@ -27,6 +27,23 @@ static int initialisations;
 static struct visible visible;
 static struct nvmlDevice_st handles[HW_DEVICES_MAX];
 
+static void make_handles(void)
+{
+    for (int index = 0; index < visible.count; index++)
+        handles[index] = (struct nvmlDevice_st){.physical = visible.device[index], .index = (unsigned int)index};
+    for (int index = 0; index < visible.instance_count; index++) {
+        struct nvmlDevice_st *handle = &handles[visible.count + index];
+        bool is_next = index && hw_device(visible.instance[index])->parent == hw_device(visible.instance[index - 1])->parent;
+
+        *handle = (struct nvmlDevice_st){.physical = visible.instance[index], .index = is_next ? handle[-1].index + 1 : 0};
+    }
+}
+
+static int handle_count(void)
+{
+    return visible.count + visible.instance_count;
+}
+
 static nvmlReturn_t initialise(void)
 {
     nvmlReturn_t result = NVML_SUCCESS;
@@ -36,8 +53,7 @@ static nvmlReturn_t initialise(void)
         result = NVML_ERROR_DRIVER_NOT_LOADED;
     } else if (initialisations++ == 0) {
         visible_to_container(&visible);
-        for (int index = 0; index < visible.count; index++)
-            handles[index] = (struct nvmlDevice_st){.physical = visible.device[index], .index = (unsigned int)index};
+        make_handles();
     }
     pthread_mutex_unlock(&mutex);
     return result;
@@ -55,8 +71,8 @@ bool fake_nvml_is_open(void)
 
 nvmlDevice_t fake_nvml_handle(int physical)
 {
-    for (int index = 0; index < visible.count; index++)
-        if (visible.device[index] == physical)
+    for (int index = 0; index < handle_count(); index++)
+        if (handles[index].physical == physical)
             return &handles[index];
     return NULL;
 }
@@ -65,7 +81,7 @@ nvmlReturn_t fake_nvml_check(nvmlDevice_t device, const void *output)
 {
     if (!initialisations)
         return NVML_ERROR_UNINITIALIZED;
-    if (device < handles || device >= handles + visible.count || !output)
+    if (device < handles || device >= handles + handle_count() || !output)
         return NVML_ERROR_INVALID_ARGUMENT;
     return NVML_SUCCESS;
 }
@@ -236,8 +252,32 @@ API(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *device)
         return NVML_ERROR_UNINITIALIZED;
     if (!uuid || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (int index = 0; index < visible.count; index++) {
+    for (int index = 0; index < handle_count(); index++) {
         if (strcmp(hardware(&handles[index])->uuid, uuid) == 0) {
+            *device = &handles[index];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+/* An instance has its GPU's. */
+static void write_serial(char *text, size_t size, nvmlDevice_t device)
+{
+    snprintf(text, size, "%013d", (hardware(device)->parent < 0 ? device->physical : hardware(device)->parent) + 1);
+}
+
+API(nvmlDeviceGetHandleBySerial, const char *serial, nvmlDevice_t *device)
+{
+    char text[16];
+
+    if (!initialisations)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!serial || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (int index = 0; index < visible.count; index++) {
+        write_serial(text, sizeof(text), &handles[index]);
+        if (strcmp(text, serial) == 0) {
             *device = &handles[index];
             return NVML_SUCCESS;
         }
@@ -292,7 +332,7 @@ API(nvmlDeviceGetSerial, nvmlDevice_t device, char *serial, unsigned int size)
 
     if (result != NVML_SUCCESS)
         return result;
-    snprintf(text, sizeof(text), "%013d", device->physical + 1);
+    write_serial(text, sizeof(text), device);
     return write_text(serial, size, text);
 }
 
@@ -383,7 +423,7 @@ API(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory)
     if (result != NVML_SUCCESS)
         return result;
     memory->total = hardware(device)->memory_bytes;
-    memory->used = hw_memory_used(device->physical);
+    memory->used = fake_nvml_used_bytes(device);
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }
@@ -397,7 +437,7 @@ API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
     if (memory->version != nvmlMemory_v2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memory->total = hardware(device)->memory_bytes;
-    memory->used = hw_memory_used(device->physical);
+    memory->used = fake_nvml_used_bytes(device);
     memory->free = memory->total - memory->used;
     memory->reserved = 0;
     return NVML_SUCCESS;
@@ -475,14 +515,4 @@ API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second
     if (result != NVML_SUCCESS)
         return result;
     return fake_nvml_number(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
-}
-
-API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice_t device, unsigned int *count)
-{
-    return fake_nvml_number(device, count, 0);
-}
-
-API(nvmlDeviceIsMigDeviceHandle, nvmlDevice_t device, unsigned int *is_mig)
-{
-    return fake_nvml_number(device, is_mig, 0);
 }

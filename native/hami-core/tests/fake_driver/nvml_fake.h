@@ -1,8 +1,8 @@
 /*
  * What the parts of the fake libnvidia-ml.so.1 share: device handles.
  *
- * nvml.c owns initialisation and what devices are; nvml_processes.c the process lists; nvml_utilisation.c samples of use; nvml_events.c
- * faults.
+ * nvml.c owns initialisation and what devices are; nvml_mig.c MIG instances; nvml_processes.c the process lists; nvml_utilisation.c
+ * samples of use; nvml_events.c faults.
  */
 #ifndef NVML_FAKE_H
 #define NVML_FAKE_H
@@ -21,7 +21,7 @@
 
 struct nvmlDevice_st {
     int physical;
-    unsigned int index;
+    unsigned int index; /* a MIG instance's: in its GPU */
 };
 
 /* Between nvmlInit and nvmlShutdown. */
@@ -35,6 +35,9 @@ nvmlReturn_t fake_nvml_number(nvmlDevice_t device, unsigned int *output, unsigne
 
 /* The handle of a physical device, or NULL when the container does not see it. */
 nvmlDevice_t fake_nvml_handle(int physical);
+
+/* Memory of the device that is taken, of a GPU that of its MIG instances too. */
+uint64_t fake_nvml_used_bytes(nvmlDevice_t device);
 
 /* The pid by which NVML knows a process: the host's. FAKE_DRIVER_PID_OFFSET is how far that is from the pid in its container. */
 unsigned int fake_nvml_pid(pid_t pid);

@@ -11,27 +11,43 @@ unsigned int fake_nvml_pid(pid_t pid)
     return (unsigned int)pid + (offset ? (unsigned int)strtoul(offset, NULL, 10) : 0);
 }
 
-/* Both process structures begin with the pid and the memory; `stride` tells them apart. */
-static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *processes, size_t stride)
+/*
+ * Both process structures begin with the pid and the memory; `stride` tells them apart. Returns how many a device has, writing those
+ * that have room.
+ */
+static unsigned int write_processes(int row, void *processes, unsigned int room, size_t stride)
 {
     static _Thread_local struct hw_process_use use[HW_PROCESSES_MAX];
-    nvmlReturn_t result = fake_nvml_check(device, count);
-    unsigned int found;
+    const struct hw_device *device = hw_device(row);
+    unsigned int instance = device->parent < 0 ? NO_INSTANCE : (unsigned int)device->instance;
+    unsigned int found = (unsigned int)hw_processes(row, use, HW_PROCESSES_MAX);
 
-    if (result != NVML_SUCCESS)
-        return result;
-    found = (unsigned int)hw_processes(device->physical, use, HW_PROCESSES_MAX);
-    if (found > *count || (found && !processes)) {
-        *count = found;
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    }
-    for (unsigned int index = 0; index < found; index++) {
-        nvmlProcessInfo_v2_t entry = {fake_nvml_pid(use[index].pid), use[index].used_bytes, NO_INSTANCE, NO_INSTANCE};
+    for (unsigned int index = 0; processes && index < found && index < room; index++) {
+        nvmlProcessInfo_v2_t entry = {fake_nvml_pid(use[index].pid), use[index].used_bytes, instance,
+                                      device->parent < 0 ? NO_INSTANCE : 0};
 
         memcpy((char *)processes + index * stride, &entry, stride);
     }
+    return found;
+}
+
+/* A GPU's processes are those of its MIG instances too. */
+static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *processes, size_t stride)
+{
+    nvmlReturn_t result = fake_nvml_check(device, count);
+    unsigned int room, found = 0;
+
+    if (result != NVML_SUCCESS)
+        return result;
+    room = processes ? *count : 0;
+    for (int row = 0; row < hw_device_count(); row++) {
+        if (row != device->physical && hw_device(row)->parent != device->physical)
+            continue;
+        found += write_processes(row, found < room ? (char *)processes + found * stride : NULL, found < room ? room - found : 0,
+                                 stride);
+    }
     *count = found;
-    return NVML_SUCCESS;
+    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 API(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)

@@ -14,6 +14,10 @@
 /* Nanoseconds within [from_ns, to_ns) in which the device ran work of the process, also of one that has ended. */
 uint64_t fake_truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns);
 
+/* Bytes of the device that are taken; and how many of those that a process has are managed memory. These need no cuInit. */
+uint64_t fake_truth_memory(int device, uint64_t pid);
+uint64_t fake_truth_managed(int device, uint64_t pid);
+
 /* Make later launches of the function take this long. */
 void fake_set_duration(CUfunction function, uint64_t duration_ns);
 
