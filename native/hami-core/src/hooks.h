@@ -37,6 +37,7 @@ enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
     X(cuCtxGetCurrent)      \
     X(cuCtxPushCurrent_v2)  \
     X(cuCtxPopCurrent_v2)   \
+    X(cuCtxSetCurrent)      \
     X(cuDeviceGetAttribute) \
     X(cuDeviceGetCount)     \
     X(cuDeviceGetDefaultMemPool) \

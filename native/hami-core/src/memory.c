@@ -5,6 +5,7 @@
 #include "hooks.h"
 #include "log.h"
 #include "memory_context.h"
+#include "memory_graph.h"
 #include "memory_pool.h"
 #include "options.h"
 #include "process.h"
@@ -115,6 +116,7 @@ void hami_memory_forget(void)
         hami_charges_forget(tables[index]);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         atomic_store(&small_bytes[device], 0);
+    hami_graph_forget();
     hami_pools_forget();
     hami_context_forget();
 }
@@ -251,7 +253,10 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
     ALLOCATE_PITCH(cuMemAllocPitch, result);
 }
 
-/* A pointer this library does not know goes to the driver all the same: its answer is the program's. */
+/*
+ * A pointer this library does not know goes to the driver all the same: its answer is the program's. The driver waits for the device,
+ * so that pools may have less afterwards.
+ */
 #define FREE(symbol, pointer)                                                              \
     do {                                                                                   \
         __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                 \
@@ -269,8 +274,7 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
             hami_memory_discharge(&taken);                                                 \
         else if (is_known)                                                                 \
             hami_memory_remember(&hami_pointers, taken);                                   \
-        if (__builtin_expect(!is_known || taken.kind == HAMI_MEMORY_POOLED, 0))            \
-            hami_pools_refresh();                                                          \
+        hami_pools_refresh();                                                              \
         return result;                                                                     \
     } while (0)
 

@@ -114,8 +114,11 @@ static bool measure(int device, uint64_t *bytes)
     struct listing listing;
 
     for (int attempt = 0; attempt < 2; attempt++) {
-        uint64_t charged = hami_region_own_data(device);
         const nvmlProcessInfo_v2_t *self;
+        uint64_t charged;
+
+        hami_pools_refresh();
+        charged = hami_region_own_data(device);
 
         if (!list_processes(device, &listing) || !(self = find_process(&listing, atomic_load(&reported_pid))) ||
             self->usedGpuMemory == UINT64_MAX)
@@ -236,6 +239,7 @@ static bool is_within(int device, uint64_t more)
 struct before {
     struct listing listing;
     uint64_t card_used;
+    CUcontext current;
 };
 
 static bool begin(int device, struct before *before)
@@ -249,6 +253,7 @@ static bool begin(int device, struct before *before)
     }
     before->listing.count = 0;
     before->card_used = card_used(device);
+    before->current = (CUcontext)(uintptr_t)hami_memory_owner();
     if (!atomic_load(&reported_pid) && !list_processes(device, &before->listing))
         before->listing.count = LISTED_MAX + 1;
     return true;
@@ -303,9 +308,11 @@ static void discharge(CUcontext context)
         result = HAMI_INSIDE(call);                                                               \
         if (result != CUDA_SUCCESS || charge(device, &before, *context))                          \
             return result;                                                                        \
-        if (undo)                                                                                 \
-            HAMI_INSIDE(undo);                                                                    \
+        HAMI_INSIDE(undo);                                                                        \
+        if (hami_real.cuCtxSetCurrent)                                                            \
+            HAMI_INSIDE(hami_real.cuCtxSetCurrent(before.current));                               \
         discharge(*context);                                                                      \
+        *context = NULL;                                                                          \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                          \
     } while (0)
 
@@ -429,52 +436,90 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
 
 /* Modules, libraries and limits of the device's heaps: how much they take only NVML can tell */
 
-static CUresult note(CUresult result)
+static void note(void)
 {
-    for (int device = 0; result == CUDA_SUCCESS && !hami_inside && device < HAMI_DEVICES_MAX; device++)
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         if (devices[device].contexts)
             atomic_store_explicit(&is_stale[device], true, memory_order_relaxed);
+}
+
+/* What NVML counted before does not bind any more: something is known to have gone. */
+static CUresult note_end(CUresult result)
+{
+    if (result != CUDA_SUCCESS || hami_inside)
+        return result;
+    pthread_mutex_lock(&mutex);
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        devices[device].last_measured = 0;
+    pthread_mutex_unlock(&mutex);
+    note();
     return result;
 }
 
-#define THEN_STALE(symbol, ...)                                              \
-    do {                                                                     \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                   \
-                                                                             \
-        return real ? note(real(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND;        \
+/* What a module takes is known when it is there: if that passes the limit it is unloaded again. */
+static CUresult settle_module(CUresult result, CUmodule *module)
+{
+    int device = result == CUDA_SUCCESS ? hami_process_current_device() : -1;
+
+    if (device < 0)
+        return result;
+    note();
+    if (!hami_region_limit(device))
+        return result;
+    hami_context_refresh(device);
+    if (is_within(device, 0) || !hami_real.cuModuleUnload)
+        return result;
+    note_end(HAMI_INSIDE(hami_real.cuModuleUnload(*module)));
+    *module = NULL;
+    hami_log(HAMI_LOG_WARNING, "a module refused on device %d", device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+#define LOAD(symbol, ...)                                                             \
+    do {                                                                              \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                            \
+                                                                                      \
+        return real ? settle_module(real(module, __VA_ARGS__), module) : CUDA_ERROR_NOT_FOUND; \
     } while (0)
 
 HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    THEN_STALE(cuModuleLoad, module, path);
+    LOAD(cuModuleLoad, path);
 }
 
 HAMI_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    THEN_STALE(cuModuleLoadData, module, image);
+    LOAD(cuModuleLoadData, image);
 }
 
 HAMI_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
 {
-    THEN_STALE(cuModuleLoadDataEx, module, image, count, options, values);
+    LOAD(cuModuleLoadDataEx, image, count, options, values);
 }
 
 HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
 {
-    THEN_STALE(cuModuleLoadFatBinary, module, binary);
+    LOAD(cuModuleLoadFatBinary, binary);
 }
+
+#define END(symbol, ...)                                                           \
+    do {                                                                           \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                         \
+                                                                                   \
+        return real ? note_end(real(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND;          \
+    } while (0)
 
 HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-    THEN_STALE(cuModuleUnload, module);
+    END(cuModuleUnload, module);
 }
 
 HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
-    THEN_STALE(cuLibraryUnload, library);
+    END(cuLibraryUnload, library);
 }
 
 HAMI_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
-    THEN_STALE(cuCtxSetLimit, limit, value);
+    END(cuCtxSetLimit, limit, value);
 }

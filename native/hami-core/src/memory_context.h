@@ -5,7 +5,7 @@
  * The process is recognised as the one that appears in the device's list with its first context, so no pid of the host need be known.
  * Where that cannot be, a context costs what the card's free memory fell by when it was made, at most what the container's other
  * contexts cost; modules then cost nothing. A context that passes the limit is ended again and refused.
- * Locks: one mutex, held while NVML is asked, never while CUDA is.
+ * Locks: one mutex, held while NVML is asked and pools tell what they have, never while a context is made or ended.
  */
 #ifndef HAMI_MEMORY_CONTEXT_H
 #define HAMI_MEMORY_CONTEXT_H

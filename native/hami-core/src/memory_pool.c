@@ -12,7 +12,15 @@
 /* A pool's charge: `kind` says whether the driver may still be asked about it. */
 enum { LIVE, ENDED };
 
+/*
+ * In what steps a pool grows. NVIDIA's grow by 32 MiB, as RESERVED_MEM_CURRENT shows after an allocation of one byte. What grows by more
+ * than was charged for can be given back; a graph that was launched cannot, so for graphs a whole step must fit. The step is what was
+ * seen last.
+ */
+#define FIRST_STEP ((uint64_t)32 << 20)
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t graph_step = FIRST_STEP;
 static _Atomic bool is_used;
 
 static bool is_of_graphs(uint64_t pool)
@@ -63,6 +71,7 @@ void hami_pool_know(uint64_t pool, int device)
 {
     struct hami_charge known, replaced;
 
+    atomic_store(&is_used, true);
     if (hami_charges_find(&hami_pools, pool, &known) && known.kind == LIVE)
         return;
     if (hami_charges_put(&hami_pools, (struct hami_charge){.key = pool, .device = (int16_t)device, .references = 1}, &replaced) &&
@@ -141,6 +150,7 @@ void hami_pools_refresh(void)
 static uint64_t needed_growth(const struct hami_charge *pool, uint64_t bytes)
 {
     cuuint64_t used;
+    uint64_t growth;
 
     if (!hami_region_limit(pool->device))
         return 0;
@@ -148,7 +158,14 @@ static uint64_t needed_growth(const struct hami_charge *pool, uint64_t bytes)
         used = pool->bytes;
     if (__builtin_add_overflow(used, bytes, &used))
         return UINT64_MAX;
-    return used > pool->bytes ? hami_memory_blocks(used - pool->bytes) : 0;
+    growth = used > pool->bytes ? hami_memory_blocks(used - pool->bytes) : 0;
+    return is_of_graphs(pool->key) && growth < UINT64_MAX - graph_step ? (growth + graph_step - 1) / graph_step * graph_step : growth;
+}
+
+static void learn_step(uint64_t pool, uint64_t grown, uint64_t expected)
+{
+    if (is_of_graphs(pool) && grown && (grown > expected || grown < graph_step))
+        graph_step = grown;
 }
 
 CUresult hami_pool_begin(uint64_t pool, size_t bytes, uint64_t *growth)
@@ -156,7 +173,6 @@ CUresult hami_pool_begin(uint64_t pool, size_t bytes, uint64_t *growth)
     struct hami_charge known = {.device = -1};
 
     pthread_mutex_lock(&mutex);
-    atomic_store(&is_used, true);
     for (int attempt = 0; attempt < 2; attempt++) {
         if (!hami_charges_find(&hami_pools, pool, &known))
             break;
@@ -178,7 +194,9 @@ bool hami_pool_end(uint64_t pool, uint64_t growth)
     bool is_within = true;
 
     if (reserved_bytes(pool, &reserved)) {
-        charged = hami_charges_resize(&hami_pools, pool, reserved) + growth;
+        charged = hami_charges_resize(&hami_pools, pool, reserved);
+        learn_step(pool, reserved > charged ? reserved - charged : 0, growth);
+        charged += growth;
         if (reserved < charged)
             hami_region_discharge(device, charged - reserved);
         else if (reserved > charged && !(is_within = hami_region_charge(device, reserved - charged)))

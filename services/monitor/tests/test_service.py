@@ -235,7 +235,8 @@ async def test_memory_a_program_allocates_is_shown(hook_path, pod_server, starte
             names = ("limit", "used", "buffer")
             return [samples.get(f"hami_vgpu_memory_{name}_bytes", {}).get(key) for name in names]
 
-        await eventually(found, [1000 << 20, 100 << 20, 100 << 20])
+        context = 128 << 20  # what one takes of a fake device
+        await eventually(found, [1000 << 20, context + (100 << 20), 100 << 20])
         program.stdin.close()
         assert 0 == await program.wait()
         await eventually(found, [1000 << 20, 0, 0])

@@ -254,6 +254,14 @@ EXTRA(cuGraphChildGraphNodeGetGraph, CUgraphNode node, CUgraph *graph)
     return CUDA_SUCCESS;
 }
 
+API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    if (!node || !params || node->kind != FAKE_NODE_MEM_ALLOC)
+        return CUDA_ERROR_INVALID_VALUE;
+    *params = node->taken;
+    return CUDA_SUCCESS;
+}
+
 EXTRA(cuGraphKernelNodeGetParams_v2, CUgraphNode node, struct fake_kernel_params *params)
 {
     if (!node || !params || node->kind != FAKE_NODE_KERNEL)

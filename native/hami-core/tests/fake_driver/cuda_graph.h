@@ -1,15 +1,24 @@
 /*
  * What cuda_graph.c and cuda_capture.c share: a graph is its nodes in the order they were added.
  *
- * A node depends on earlier ones only. Handles that are no node of the graph (memory nodes, which cuda_graph_memory.c owns) order
- * nothing and are left out of dependencies. Numbers of kinds are those of CUgraphNodeType.
+ * A node depends on earlier ones only; handles that are no node of the graph order nothing and are left out of dependencies. Of memory
+ * nodes a graph knows that they are there; what they do is cuda_graph_memory.c's. Numbers of kinds are those of CUgraphNodeType.
  */
 #ifndef CUDA_GRAPH_H
 #define CUDA_GRAPH_H
 
 #include "cuda_execution.h"
 
-enum fake_node_kind { FAKE_NODE_KERNEL, FAKE_NODE_COPY, FAKE_NODE_SET, FAKE_NODE_HOST, FAKE_NODE_GRAPH, FAKE_NODE_EMPTY };
+enum fake_node_kind {
+    FAKE_NODE_KERNEL,
+    FAKE_NODE_COPY,
+    FAKE_NODE_SET,
+    FAKE_NODE_HOST,
+    FAKE_NODE_GRAPH,
+    FAKE_NODE_EMPTY,
+    FAKE_NODE_MEM_ALLOC = 10,
+    FAKE_NODE_MEM_FREE = 11
+};
 
 /* CUDA_KERNEL_NODE_PARAMS; the first version ends before `kernel`. */
 struct fake_kernel_params {
@@ -25,6 +34,7 @@ struct CUgraphNode_st {
     struct fake_kernel_params params; /* FAKE_NODE_KERNEL */
     struct fake_step call;            /* FAKE_NODE_HOST */
     CUgraph child;                    /* FAKE_NODE_GRAPH: the node's own copy */
+    CUDA_MEM_ALLOC_NODE_PARAMS taken; /* FAKE_NODE_MEM_ALLOC */
     size_t *dependencies;             /* positions in the graph */
     size_t dependency_count;
     CUgraphNode original; /* of a copied node */

@@ -2,12 +2,12 @@
  * Memory nodes of graphs.
  *
  * A node's address is fixed when the node is made. The memory behind it comes from the device's graph pool at the first launch and
- * stays in that pool until cuDeviceGraphMemTrim, whoever frees it. Nodes run in the order they were added; a node's handle is a
- * number that tells it from others. Source: CUDA C++ Programming Guide, "Graph Memory Nodes".
+ * stays in that pool until cuDeviceGraphMemTrim, whoever frees it. Nodes run in the order they were added. Source: CUDA C++ Programming Guide, "Graph Memory Nodes".
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_graph.h"
 #include "cuda_memory.h"
 
 enum { TAKE = 1, GIVE = 2 };
@@ -56,8 +56,9 @@ void fake_graph_memory_drop(struct fake_graph_memory *memory)
     free(memory);
 }
 
-CUresult fake_graph_take(CUgraph graph, int ordinal, CUdeviceptr *pointer, uint64_t bytes)
+CUresult fake_graph_take(CUgraphNode *handle, CUgraph graph, int ordinal, CUdeviceptr *pointer, uint64_t bytes)
 {
+    struct CUgraphNode_st shown = {.kind = FAKE_NODE_MEM_ALLOC, .taken = {.bytesize = bytes}};
     struct memory_node node = {TAKE, ordinal, 0, bytes};
     CUresult result;
 
@@ -65,18 +66,21 @@ CUresult fake_graph_take(CUgraph graph, int ordinal, CUdeviceptr *pointer, uint6
     node.address = fake_address_take(bytes);
     result = node.address ? add(graph, node) : CUDA_ERROR_OUT_OF_MEMORY;
     fake_memory_unlock();
-    *pointer = node.address;
-    return result;
+    *pointer = shown.taken.dptr = node.address;
+    shown.taken.poolProps.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
+    return result == CUDA_SUCCESS ? fake_graph_add(handle, graph, NULL, 0, &shown) : result;
 }
 
-CUresult fake_graph_give(CUgraph graph, CUdeviceptr pointer)
+CUresult fake_graph_give(CUgraphNode *handle, CUgraph graph, CUdeviceptr pointer)
 {
     CUresult result;
 
     fake_memory_lock();
     result = add(graph, (struct memory_node){.what = GIVE, .address = pointer});
     fake_memory_unlock();
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return fake_graph_add(handle, graph, NULL, 0, &(struct CUgraphNode_st){.kind = FAKE_NODE_MEM_FREE});
 }
 
 static CUresult run(const struct memory_node *node, bool is_freed_first)
@@ -119,9 +123,7 @@ API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgr
     if (!node || !graph || !params || !params->bytesize || params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         fake_physical(params->poolProps.location.id) < 0)
         return CUDA_ERROR_INVALID_VALUE;
-    result = fake_graph_take(graph, params->poolProps.location.id, &params->dptr, params->bytesize);
-    *node = (CUgraphNode)(uintptr_t)params->dptr;
-    return result;
+    return fake_graph_take(node, graph, params->poolProps.location.id, &params->dptr, params->bytesize);
 }
 
 API CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -135,8 +137,7 @@ API CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgra
         return result;
     if (!node || !graph || !pointer)
         return CUDA_ERROR_INVALID_VALUE;
-    *node = (CUgraphNode)(uintptr_t)(pointer + 1);
-    return fake_graph_give(graph, pointer);
+    return fake_graph_give(node, graph, pointer);
 }
 
 API CUresult cuDeviceGraphMemTrim(CUdevice device)

@@ -78,8 +78,8 @@ bool fake_pool_is_imported(CUmemoryPool pool);
 /* The device's ordinal, or -1 for the host. */
 int fake_pool_ordinal(CUmemoryPool pool);
 
-/* Add a node to a graph in capture: take so many bytes of a device's graph pool, or free what is at an address. */
-CUresult fake_graph_take(CUgraph graph, int ordinal, CUdeviceptr *pointer, uint64_t bytes);
-CUresult fake_graph_give(CUgraph graph, CUdeviceptr pointer);
+/* Add a node to a graph: take so many bytes of a device's graph pool, or free what is at an address. */
+CUresult fake_graph_take(CUgraphNode *handle, CUgraph graph, int ordinal, CUdeviceptr *pointer, uint64_t bytes);
+CUresult fake_graph_give(CUgraphNode *handle, CUgraph graph, CUdeviceptr pointer);
 
 #endif

@@ -20,6 +20,7 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool)
 static CUresult allocate_on(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     CUcontext context;
+    CUgraphNode node;
     CUgraph graph;
     CUresult result = cuStreamGetCtx(stream, &context);
 
@@ -30,7 +31,7 @@ static CUresult allocate_on(CUdeviceptr *pointer, size_t bytes, CUmemoryPool poo
     if (!pool)
         cuDeviceGetMemPool(&pool, context->ordinal);
     graph = fake_capture_of(stream);
-    return graph ? fake_graph_take(graph, fake_pool_ordinal(pool), pointer, bytes) : allocate(pointer, bytes, pool);
+    return graph ? fake_graph_take(&node, graph, fake_pool_ordinal(pool), pointer, bytes) : allocate(pointer, bytes, pool);
 }
 
 API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
@@ -59,11 +60,12 @@ API CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
     CUresult result = cuStreamGetCtx(stream, &context);
     CUgraph graph = result == CUDA_SUCCESS ? fake_capture_of(stream) : NULL;
     struct fake_range *range;
+    CUgraphNode node;
 
     if (result != CUDA_SUCCESS || !pointer)
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     if (graph)
-        return fake_graph_give(graph, pointer);
+        return fake_graph_give(&node, graph, pointer);
     fake_memory_lock();
     range = fake_range_at(pointer);
     if (range && (range->kind == FAKE_POOLED || range->kind == FAKE_PLAIN))

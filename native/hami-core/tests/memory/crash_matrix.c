@@ -1,0 +1,138 @@
+/*
+ * Processes that are killed anywhere: nobody waits for the dead, nothing is counted twice or below zero, and all of it comes back.
+ *
+ * Usage: crash_matrix SEED ROUNDS. In each round 64 processes of 8 threads start, allocate, free and look, and are killed at random
+ * instructions. Meanwhile another process comes and goes and is timed. Environment as for random_programs.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hami/cuda_abi.h"
+#include "judge.h"
+
+enum { PROCESSES = 64, THREADS = 8 };
+
+#define MIB ((size_t)1 << 20)
+#define LONGEST_WAIT_SECONDS 1.0
+
+static CUcontext context;
+static uint64_t limit_bytes;
+static _Atomic uint64_t *longest_wait_us;
+
+static void *churn(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(context);
+    for (unsigned int round = 0;; round++) {
+        CUdeviceptr pointers[4] = {0};
+        size_t available = 0, total = 0;
+
+        for (int index = 0; index < 4; index++)
+            if (cuMemAlloc_v2(&pointers[index], index % 2 ? 4096 : 3 * MIB) != CUDA_SUCCESS)
+                pointers[index] = 0;
+        if (cuMemGetInfo_v2(&available, &total) != CUDA_SUCCESS || available > total || total != limit_bytes)
+            fail("%zu of %zu bytes are free, and the limit is %llu", available, total, (unsigned long long)limit_bytes);
+        for (int index = 0; index < 4; index++)
+            if (pointers[index])
+                cuMemFree_v2(pointers[index]);
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    return NULL;
+}
+
+static void live(void)
+{
+    pthread_t threads[THREADS];
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (cuInit(0) != CUDA_SUCCESS)
+        fail("cuInit fails");
+    if (cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS)
+        pause();
+    for (int index = 0; index < THREADS; index++)
+        pthread_create(&threads[index], NULL, churn, NULL);
+    for (;;)
+        pause();
+}
+
+/* What a bystander waits for while the others die: its start, an allocation, and its end. */
+static void pass_by(void)
+{
+    double began = seconds_now();
+    uint64_t waited_us;
+    CUdeviceptr pointer;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (cuInit(0) != CUDA_SUCCESS)
+        fail("a bystander's cuInit fails");
+    if (cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cuCtxSetCurrent(context) == CUDA_SUCCESS &&
+        cuMemAlloc_v2(&pointer, MIB) == CUDA_SUCCESS)
+        cuMemFree_v2(pointer);
+    waited_us = (uint64_t)((seconds_now() - began) * 1e6);
+    if (waited_us > atomic_load(longest_wait_us))
+        atomic_store(longest_wait_us, waited_us);
+    exit(0);
+}
+
+static void run_round(unsigned int round, unsigned int *seed)
+{
+    pid_t children[PROCESSES], bystander;
+    struct verdict verdict;
+    int status;
+
+    for (int index = 0; index < PROCESSES; index++) {
+        children[index] = fork();
+        if (children[index] == 0)
+            live();
+    }
+    bystander = fork();
+    if (bystander == 0)
+        pass_by();
+    for (int index = 0; index < PROCESSES; index++) {
+        nanosleep(&(struct timespec){0, rand_r(seed) % 1000000}, NULL);
+        if (index == PROCESSES / 2) {
+            verdict = judge_ask(0);
+            if (verdict.truth > verdict.limit)
+                fail("round %u: the device has %llu bytes, the limit is %llu", round, (unsigned long long)verdict.truth,
+                     (unsigned long long)verdict.limit);
+        }
+        kill(children[index], SIGKILL);
+    }
+    for (int index = 0; index < PROCESSES; index++)
+        if (waitpid(children[index], &status, 0) != children[index] || !WIFSIGNALED(status))
+            fail("round %u: process %d ends with %#x before it is killed", round, index, (unsigned int)status);
+    if (waitpid(bystander, &status, 0) != bystander || status)
+        fail("round %u: the bystander ends with %#x", round, (unsigned int)status);
+    verdict = judge_ask(0);
+    if (verdict.accounted || verdict.truth || verdict.live_slots)
+        fail("round %u: %llu bytes stay accounted, %llu taken, in %d slots", round, (unsigned long long)verdict.accounted,
+             (unsigned long long)verdict.truth, verdict.live_slots);
+}
+
+int main(int count, char **arguments)
+{
+    unsigned int seed, rounds;
+
+    if (count != 3)
+        fail("usage: crash_matrix SEED ROUNDS");
+    seed = (unsigned int)strtoul(arguments[1], NULL, 10);
+    rounds = (unsigned int)strtoul(arguments[2], NULL, 10);
+    longest_wait_us = mmap(NULL, sizeof(*longest_wait_us), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    judge_start();
+    limit_bytes = judge_ask(0).limit;
+    for (unsigned int round = 0; round < rounds; round++)
+        run_round(round, &seed);
+    judge_end();
+    printf("%u rounds, the longest wait %.1f ms\n", rounds, (double)atomic_load(longest_wait_us) / 1e3);
+    if ((double)atomic_load(longest_wait_us) / 1e6 > LONGEST_WAIT_SECONDS)
+        fail("a bystander waited for %.3f s", (double)atomic_load(longest_wait_us) / 1e6);
+    return 0;
+}
