@@ -42,6 +42,7 @@ CUresult fake_range_start(CUdeviceptr *pointer, struct fake_range range)
 
 void fake_range_end(struct fake_range *range)
 {
+    bool is_kept = range->kind == FAKE_POOLED && fake_pool_is_graph(range->owner); /* the address stays the graph's */
     struct fake_range ended;
 
     if (range->kind == FAKE_MANAGED)
@@ -52,7 +53,7 @@ void fake_range_end(struct fake_range *range)
         fake_charge_give(&range->charge);
     ended = *range;
     fake_range_erase(range);
-    if (ended.kind != FAKE_POOLED || !fake_pool_is_graph(ended.owner))
+    if (!is_kept)
         fake_address_give(ended.address, ended.bytes);
 }
 
