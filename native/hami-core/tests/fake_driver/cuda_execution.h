@@ -1,9 +1,9 @@
 /*
  * What the execution modules of the fake libcuda.so.1 share: a context's work and its streams.
  *
- * cuda_kernel.c owns modules, functions and how long a kernel takes; cuda_stream.c streams, their queues and waiting for them; cuda_event.c
- * events; cuda_launch.c launches; cuda_graph.c graphs; cuda_capture.c how a stream's calls become a graph. When a context runs is
- * schedule.h's. Every time named `_at` is on the context's own time.
+ * cuda_kernel.c owns modules, functions and how long a kernel takes; cuda_stream.c streams; cuda_queue.c their work; cuda_event.c events;
+ * cuda_launch.c launches; cuda_graph.c graphs; cuda_capture.c how a stream's calls become a graph. When a context runs is schedule.h's.
+ * Every time named `_at` is on the context's own time.
  *
  * Work starts in the order of its launches where it fits: a stream's after the stream's earlier work, and after what it was told to wait
  * for. The legacy default stream waits for all blocking streams of its context and they for it; a per-thread default stream is a
@@ -95,6 +95,9 @@ struct CUevent_st {
     size_t tail_count;
 };
 
+/* A context's execution, made as needed. */
+CUresult fake_execution_of(CUcontext context, struct fake_execution **execution);
+
 /* The stream behind a handle, with a context's default streams made as needed. */
 CUresult fake_stream(CUstream handle, CUstream *stream);
 
@@ -107,6 +110,9 @@ uint64_t fake_reached(const struct fake_execution *execution);
 
 /* Sleep until the execution has come that far. */
 void fake_await(struct fake_execution *execution, uint64_t at);
+
+/* Sleep until a stream, or with NULL all streams, of an execution are done. */
+void fake_drain(struct fake_execution *execution, CUstream stream);
 
 /* Queue a step; a launch waits while FAKE_QUEUE of them are outstanding. */
 CUresult fake_enqueue(CUstream stream, struct fake_step step);
