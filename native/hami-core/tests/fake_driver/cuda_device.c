@@ -1,3 +1,4 @@
+/* The start of the driver, its errors, and what its devices are. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +9,9 @@
 #include "schedule.h"
 #include "visible.h"
 
-enum { CONTEXT_STACK = 32 };
-
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool is_initialised, is_orphaned;
 static struct visible visible;
-static struct CUctx_st primary[HW_DEVICES_MAX];
-static _Thread_local CUcontext stack[CONTEXT_STACK];
-static _Thread_local int depth;
 
 static void orphan_child(void)
 {
@@ -47,18 +43,6 @@ uint64_t fake_setting(const char *name, uint64_t otherwise)
     return setting && setting[0] ? strtoull(setting, NULL, 10) : otherwise;
 }
 
-CUresult fake_current(CUcontext *context)
-{
-    CUresult result = fake_check();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!depth || !stack[depth - 1])
-        return CUDA_ERROR_INVALID_CONTEXT;
-    *context = stack[depth - 1];
-    return CUDA_SUCCESS;
-}
-
 API CUresult cuInit(unsigned int flags)
 {
     CUresult result = CUDA_SUCCESS;
@@ -75,8 +59,7 @@ API CUresult cuInit(unsigned int flags)
             result = CUDA_ERROR_NO_DEVICE;
         } else {
             for (int ordinal = 0; ordinal < visible.count; ordinal++)
-                primary[ordinal] =
-                    (struct CUctx_st){.ordinal = ordinal, .physical = visible.device[ordinal], .is_primary = true};
+                fake_context_prepare(ordinal, visible.device[ordinal]);
             pthread_atfork(NULL, NULL, orphan_child);
             is_initialised = true;
         }
@@ -93,45 +76,51 @@ API CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
-static const struct {
+struct error {
     CUresult code;
     const char *name, *text;
-} errors[] = {
-    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
-    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 };
+
+static const struct error *error_of(CUresult code)
+{
+#define ERROR(name, text) {name, #name, text}
+    static const struct error errors[] = {
+        ERROR(CUDA_SUCCESS, "no error"),
+        ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
+        ERROR(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
+        ERROR(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
+        ERROR(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
+        ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
+        ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+        ERROR(CUDA_ERROR_UNSUPPORTED_LIMIT, "limit is not supported on this architecture"),
+        ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
+        ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
+        ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
+        ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
+        ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+        ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
+    };
+
+    for (size_t index = 0; index < sizeof(errors) / sizeof(errors[0]); index++)
+        if (errors[index].code == code)
+            return &errors[index];
+    return NULL;
+}
 
 API CUresult cuGetErrorName(CUresult error, const char **name)
 {
-    for (size_t index = 0; index < sizeof(errors) / sizeof(errors[0]); index++) {
-        if (errors[index].code == error) {
-            *name = errors[index].name;
-            return CUDA_SUCCESS;
-        }
-    }
-    *name = NULL;
-    return CUDA_ERROR_INVALID_VALUE;
+    const struct error *found = error_of(error);
+
+    *name = found ? found->name : NULL;
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 API CUresult cuGetErrorString(CUresult error, const char **text)
 {
-    for (size_t index = 0; index < sizeof(errors) / sizeof(errors[0]); index++) {
-        if (errors[index].code == error) {
-            *text = errors[index].text;
-            return CUDA_SUCCESS;
-        }
-    }
-    *text = NULL;
-    return CUDA_ERROR_INVALID_VALUE;
+    const struct error *found = error_of(error);
+
+    *text = found ? found->text : NULL;
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 API CUresult cuGetExportTable(const void **table, const CUuuid *id)
@@ -234,6 +223,37 @@ API CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device)
     return result;
 }
 
+EXTRA(cuDeviceGetByPCIBusId, CUdevice *device, const char *text)
+{
+    CUresult result = fake_check();
+    unsigned int domain, bus, slot;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!device || !text || sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (int ordinal = 0; ordinal < visible.count; ordinal++) {
+        const struct hw_device *hardware = hw_device(visible.device[ordinal]);
+
+        if (hardware->pci_domain == domain && hardware->pci_bus == bus && hardware->pci_device == slot) {
+            *device = ordinal;
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+EXTRA(cuDeviceCanAccessPeer, int *can_access, CUdevice device, CUdevice peer)
+{
+    CUresult result = check_device(peer, can_access);
+
+    if (result == CUDA_SUCCESS)
+        result = check_device(device, can_access);
+    if (result == CUDA_SUCCESS)
+        *can_access = device != peer;
+    return result;
+}
+
 API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 {
     CUresult result = check_device(device, major);
@@ -309,184 +329,4 @@ API CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
     if (result == CUDA_SUCCESS)
         *bytes = total > UINT32_MAX ? UINT32_MAX : (unsigned int)total;
     return result;
-}
-
-/* Contexts */
-
-static CUresult push(CUcontext context)
-{
-    if (depth == CONTEXT_STACK)
-        return CUDA_ERROR_INVALID_VALUE;
-    stack[depth++] = context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult retain(CUcontext context)
-{
-    CUresult result = CUDA_SUCCESS;
-
-    pthread_mutex_lock(&mutex);
-    if (context->references == 0 && !hw_context_take(context->physical))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    else
-        context->references++;
-    pthread_mutex_unlock(&mutex);
-    return result;
-}
-
-static CUresult release(CUcontext context)
-{
-    CUresult result = CUDA_SUCCESS;
-
-    pthread_mutex_lock(&mutex);
-    if (context->references == 0) {
-        result = CUDA_ERROR_INVALID_CONTEXT;
-    } else if (--context->references == 0) {
-        fake_execution_forget(context);
-        fake_memory_forget(context);
-        hw_context_give(context->physical);
-    }
-    pthread_mutex_unlock(&mutex);
-    return result;
-}
-
-API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-    CUresult result = check_device(device, context);
-
-    if (result == CUDA_SUCCESS)
-        result = retain(&primary[device]);
-    if (result == CUDA_SUCCESS)
-        *context = &primary[device];
-    return result;
-}
-
-API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    CUresult result = check_device(device, &device);
-
-    return result == CUDA_SUCCESS ? release(&primary[device]) : result;
-}
-
-API CUresult cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    return cuDevicePrimaryCtxRelease_v2(device);
-}
-
-API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    CUresult result = check_device(device, &device);
-
-    if (result == CUDA_SUCCESS) {
-        fake_execution_forget(&primary[device]);
-        fake_memory_forget(&primary[device]);
-    }
-    return result;
-}
-
-API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
-{
-    CUresult result = check_device(device, flags);
-
-    if (result == CUDA_SUCCESS) {
-        *flags = 0;
-        *active = primary[device].references > 0;
-    }
-    return result;
-}
-
-API CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
-{
-    CUresult result = check_device(device, context);
-    CUcontext fresh;
-
-    (void)flags;
-    if (result != CUDA_SUCCESS)
-        return result;
-    fresh = calloc(1, sizeof(*fresh));
-    if (!fresh)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *fresh = (struct CUctx_st){.ordinal = device, .physical = fake_physical(device)};
-    result = retain(fresh);
-    if (result == CUDA_SUCCESS)
-        result = push(fresh);
-    if (result != CUDA_SUCCESS) {
-        free(fresh);
-        return result;
-    }
-    *context = fresh;
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxDestroy_v2(CUcontext context)
-{
-    if (!context || context->is_primary)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    for (int index = 0; index < depth; index++)
-        if (stack[index] == context)
-            stack[index] = NULL;
-    release(context);
-    free(context);
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxGetCurrent(CUcontext *context)
-{
-    CUresult result = fake_check();
-
-    if (result == CUDA_SUCCESS)
-        *context = depth ? stack[depth - 1] : NULL;
-    return result;
-}
-
-API CUresult cuCtxSetCurrent(CUcontext context)
-{
-    CUresult result = fake_check();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (depth)
-        depth--;
-    return context ? push(context) : CUDA_SUCCESS;
-}
-
-API CUresult cuCtxPushCurrent_v2(CUcontext context)
-{
-    CUresult result = fake_check();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    return context ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-API CUresult cuCtxPopCurrent_v2(CUcontext *context)
-{
-    CUcontext top;
-    CUresult result = fake_current(&top);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    depth--;
-    if (context)
-        *context = top;
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuCtxGetDevice(CUdevice *device)
-{
-    CUcontext context;
-    CUresult result = fake_current(&context);
-
-    if (result == CUDA_SUCCESS)
-        *device = context->ordinal;
-    return result;
-}
-
-EXTRA(cuCtxGetApiVersion, CUcontext context, unsigned int *version)
-{
-    (void)context;
-    if (!version)
-        return CUDA_ERROR_INVALID_VALUE;
-    *version = 3020;
-    return CUDA_SUCCESS;
 }

@@ -1,8 +1,8 @@
 /*
  * What the parts of the fake libcuda.so.1 share: contexts, and the way from an ordinal to the hardware.
  *
- * cuda_device.c owns initialisation, devices and contexts; cuda_memory.h's modules allocations, cuda_copy.c copies; cuda_execution.h's
- * modules what is run; cuda_entry.c how a symbol is found by name and version.
+ * cuda_device.c owns initialisation and devices, cuda_context.c contexts; cuda_memory.h's modules allocations, cuda_copy.c copies;
+ * cuda_execution.h's modules what is run; cuda_entry.c how a symbol is found by name and version.
  * Fork: as with the real driver, a child of an initialised process gets CUDA_ERROR_NOT_INITIALIZED from every call.
  */
 #ifndef CUDA_FAKE_H
@@ -28,12 +28,17 @@ struct CUctx_st {
     int physical;
     bool is_primary;
     int references;
+    unsigned int flags;
     uint64_t module_bytes; /* what its modules cost */
+    uint64_t set_aside_bytes[3]; /* by CUlimit, beyond what a new context has */
     struct fake_execution *execution; /* cuda_execution.h; made at the first use */
 };
 
 /* CUDA_SUCCESS once cuInit has succeeded in this very process. */
 CUresult fake_check(void);
+
+/* Make ready the primary context of an ordinal. */
+void fake_context_prepare(int ordinal, int physical);
 
 /* The calling thread's context, or CUDA_ERROR_INVALID_CONTEXT. */
 CUresult fake_current(CUcontext *context);

@@ -107,7 +107,7 @@ say([free, total, first[0], cuda.allocate(1)[0], cuda.visible()[0], cuda.free(fi
 
 def test_each_context_and_module_costs(container: Container) -> None:
     """
-    A second context costs as much as the first, a module a little; its end frees what was allocated and loaded in it.
+    A second context costs as much as the first, a module and a larger heap their size; its end frees all that is in it.
     """
     said = run(
         container,
@@ -119,6 +119,9 @@ cuda.allocate(10 * MIB)
 seen.append(truth())
 lib.cuModuleLoadData(byref(module), b"x")
 seen.append(truth())
+for heap in (24, 8, 40):
+    lib.cuCtxSetLimit(2, c_size_t(heap * MIB))
+    seen.append(truth())
 lib.cuCtxDestroy_v2(context)
 seen.append(truth())
 cuda.use(0)
@@ -130,7 +133,7 @@ say([*seen, lib.fake_truth_memory(0, c_uint64(0))])
         FAKE_DRIVER_MODULE_KIB="3072",
     )
 
-    assert [0, (128 + 10) * 1024, (128 + 10 + 4) * 1024, 0, 0] == said
+    assert [0, 138 * 1024, 142 * 1024, 158 * 1024, 158 * 1024, 174 * 1024, 0, 0] == said
 
 
 def test_pitch_is_a_multiple_of_512_bytes(container: Container) -> None:

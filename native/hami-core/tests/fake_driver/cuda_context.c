@@ -1,0 +1,336 @@
+/* Contexts: each device's primary one and those that programs make, which is current in which thread, and what they cost. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "cuda_fake.h"
+
+enum { CONTEXT_STACK = 32 };
+
+/* What cuCtxSetLimit may raise: device memory that a context sets aside. CUlimit, and the size a new context has included. */
+enum { PRINTF_FIFO_SIZE = 1, MALLOC_HEAP_SIZE = 2 };
+#define PRINTF_FIFO_BYTES HW_MIB
+#define MALLOC_HEAP_BYTES (8 * HW_MIB)
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct CUctx_st primary[HW_DEVICES_MAX];
+static _Thread_local CUcontext stack[CONTEXT_STACK];
+static _Thread_local int depth;
+
+void fake_context_prepare(int ordinal, int physical)
+{
+    primary[ordinal] = (struct CUctx_st){.ordinal = ordinal, .physical = physical, .is_primary = true};
+}
+
+CUresult fake_current(CUcontext *context)
+{
+    CUresult result = fake_check();
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!depth || !stack[depth - 1])
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = stack[depth - 1];
+    return CUDA_SUCCESS;
+}
+
+static CUresult check_device(CUdevice device)
+{
+    CUresult result = fake_check();
+
+    return result == CUDA_SUCCESS && fake_physical(device) < 0 ? CUDA_ERROR_INVALID_DEVICE : result;
+}
+
+static CUresult push(CUcontext context)
+{
+    if (depth == CONTEXT_STACK)
+        return CUDA_ERROR_INVALID_VALUE;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult retain(CUcontext context)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&mutex);
+    if (context->references == 0 && !hw_context_take(context->physical))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else
+        context->references++;
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+static void empty(CUcontext context)
+{
+    fake_execution_forget(context);
+    fake_memory_forget(context);
+    for (int limit = PRINTF_FIFO_SIZE; limit <= MALLOC_HEAP_SIZE; limit++) {
+        hw_memory_give(context->physical, context->set_aside_bytes[limit]);
+        context->set_aside_bytes[limit] = 0;
+    }
+}
+
+static CUresult release(CUcontext context)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&mutex);
+    if (context->references == 0) {
+        result = CUDA_ERROR_INVALID_CONTEXT;
+    } else if (--context->references == 0) {
+        empty(context);
+        hw_context_give(context->physical);
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+/* Primary contexts */
+
+API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    CUresult result = check_device(device);
+
+    if (result == CUDA_SUCCESS)
+        result = context ? retain(&primary[device]) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *context = &primary[device];
+    return result;
+}
+
+API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    CUresult result = check_device(device);
+
+    return result == CUDA_SUCCESS ? release(&primary[device]) : result;
+}
+
+API CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    return cuDevicePrimaryCtxRelease_v2(device);
+}
+
+API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    CUresult result = check_device(device);
+
+    if (result == CUDA_SUCCESS)
+        empty(&primary[device]);
+    return result;
+}
+
+API CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return cuDevicePrimaryCtxReset_v2(device);
+}
+
+EXTRA(cuDevicePrimaryCtxSetFlags_v2, CUdevice device, unsigned int flags)
+{
+    CUresult result = check_device(device);
+
+    if (result == CUDA_SUCCESS)
+        primary[device].flags = flags;
+    return result;
+}
+
+EXTRA(cuDevicePrimaryCtxSetFlags, CUdevice device, unsigned int flags)
+{
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+    CUresult result = check_device(device);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!flags || !active)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = primary[device].flags;
+    *active = primary[device].references > 0;
+    return CUDA_SUCCESS;
+}
+
+/* Contexts of a program's own */
+
+static CUresult create(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    CUresult result = check_device(device);
+    CUcontext fresh;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *fresh = (struct CUctx_st){.ordinal = device, .physical = fake_physical(device), .flags = flags};
+    result = retain(fresh);
+    if (result == CUDA_SUCCESS) {
+        result = push(fresh);
+        if (result != CUDA_SUCCESS)
+            release(fresh);
+    }
+    if (result == CUDA_SUCCESS)
+        *context = fresh;
+    else
+        free(fresh);
+    return result;
+}
+
+API CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int count, unsigned int flags, CUdevice device)
+{
+    (void)affinities;
+    (void)count;
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
+{
+    (void)params;
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    if (!context || context->is_primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    for (int index = 0; index < depth; index++)
+        if (stack[index] == context)
+            stack[index] = NULL;
+    release(context);
+    free(context);
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxDestroy(CUcontext context)
+{
+    return cuCtxDestroy_v2(context);
+}
+
+/* The current context */
+
+API CUresult cuCtxGetCurrent(CUcontext *context)
+{
+    CUresult result = fake_check();
+
+    if (result == CUDA_SUCCESS)
+        *context = depth ? stack[depth - 1] : NULL;
+    return result;
+}
+
+API CUresult cuCtxSetCurrent(CUcontext context)
+{
+    CUresult result = fake_check();
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (depth)
+        depth--;
+    return context ? push(context) : CUDA_SUCCESS;
+}
+
+API CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
+    CUresult result = fake_check();
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    return context ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+API CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+    CUcontext top;
+    CUresult result = fake_current(&top);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    depth--;
+    if (context)
+        *context = top;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxGetDevice(CUdevice *device)
+{
+    CUcontext context;
+    CUresult result = fake_current(&context);
+
+    if (result == CUDA_SUCCESS)
+        *device = context->ordinal;
+    return result;
+}
+
+EXTRA(cuCtxGetDevice_v2, CUdevice *device, CUcontext context)
+{
+    CUresult result = context ? fake_check() : fake_current(&context);
+
+    if (result == CUDA_SUCCESS)
+        *device = context->ordinal;
+    return result;
+}
+
+EXTRA(cuCtxGetFlags, unsigned int *flags)
+{
+    CUcontext context;
+    CUresult result = fake_current(&context);
+
+    if (result == CUDA_SUCCESS)
+        *flags = context->flags;
+    return result;
+}
+
+EXTRA(cuCtxGetApiVersion, CUcontext context, unsigned int *version)
+{
+    (void)context;
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = 3020;
+    return CUDA_SUCCESS;
+}
+
+/* What is set aside beyond what a new context has is taken at once, and kept until the context ends. */
+static CUresult set_aside(CUcontext context, int limit, uint64_t included_bytes, size_t value)
+{
+    uint64_t *bytes = &context->set_aside_bytes[limit];
+    uint64_t wanted = value > included_bytes ? value - included_bytes : 0;
+
+    if (wanted <= *bytes)
+        return CUDA_SUCCESS;
+    if (!hw_memory_take(context->physical, wanted))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    hw_memory_give(context->physical, *bytes);
+    *bytes = wanted;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    CUcontext context;
+    CUresult result = fake_current(&context);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&mutex);
+    if (limit == MALLOC_HEAP_SIZE)
+        result = set_aside(context, limit, MALLOC_HEAP_BYTES, value);
+    else if (limit == PRINTF_FIFO_SIZE)
+        result = set_aside(context, limit, PRINTF_FIFO_BYTES, value);
+    else if (limit < 0 || limit > 6)
+        result = CUDA_ERROR_UNSUPPORTED_LIMIT;
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
