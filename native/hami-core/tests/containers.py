@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+SANITIZER = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
+"""The runtimes of the sanitizers that the build has, if any; they go before the library."""
+IS_THREAD_SANITIZED = "libtsan" in SANITIZER
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 GPU_A = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
@@ -39,8 +43,7 @@ class Container:
 
     def environ(self, *, preload: bool = True, **extra: str) -> dict[str, str]:
         """Return the environment of a process in the container."""
-        sanitizer = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
-        libraries = [path for path in (sanitizer, str(self.build / "libvgpu.so") if preload else "") if path]
+        libraries = [path for path in (SANITIZER, str(self.build / "libvgpu.so") if preload else "") if path]
         return {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(self.build / "fake_driver"),

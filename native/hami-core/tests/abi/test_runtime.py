@@ -2,14 +2,13 @@
 NVIDIA's own CUDA runtimes, started over the fake driver: whatever allocates or launches is answered with our hook.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from abi.nvidia import RELEASES, Release
-from containers import Container
+from containers import SANITIZER, Container
 from tables import cuda_rows
 
 USE = """
@@ -62,9 +61,7 @@ def _library(address: int, segments: list[list[str]]) -> str:
     return "none"
 
 
-@pytest.mark.skipif(
-    bool(os.environ.get("HAMI_SANITIZER_PRELOAD")), reason="an auditor and a sanitizer do not go together"
-)
+@pytest.mark.skipif(bool(SANITIZER), reason="an auditor and a sanitizer do not go together")
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
 def test_runtime_is_answered_with_hooks(container: Container, release: Release) -> None:
     """

@@ -7,8 +7,12 @@ import signal
 import time
 
 import pytest
-from containers import Container
+from containers import IS_THREAD_SANITIZED, Container
 from virtual import virtual
+
+not_under_tsan = pytest.mark.skipif(
+    IS_THREAD_SANITIZED, reason="ThreadSanitizer's own waits are not on the virtual clock"
+)
 
 SLEEPERS = """
 import threading, time
@@ -42,6 +46,7 @@ say([time.clock_gettime_ns(clock) - then for clock, then in zip(clocks, before)]
     assert time.monotonic() - began < 60
 
 
+@not_under_tsan
 def test_threads_wake_in_order_of_time(container: Container) -> None:
     """
     Whoever is due first runs first; who is due at the same time in the order in which they went to sleep.
@@ -131,6 +136,7 @@ def test_killed_process_does_not_stop_time(container: Container, waits: str) -> 
     victim.communicate(timeout=20)
 
 
+@not_under_tsan
 def test_thread_that_waits_for_something_else_can_stand_outside(container: Container) -> None:
     """
     Between fake_time_leave() and fake_time_join() a thread may wait for a pipe while the others' time passes.
@@ -154,6 +160,7 @@ say(time.clock_gettime_ns(time.CLOCK_MONOTONIC) - began)
     assert 10 * 10**9 == passed
 
 
+@not_under_tsan
 def test_parent_waits_for_its_child(container: Container) -> None:
     """
     A forked child takes part from its first sleep on, and its parent may wait for it.

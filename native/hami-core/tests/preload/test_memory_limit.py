@@ -317,12 +317,15 @@ say(0)
 import pynvml, select
 pynvml.nvmlInit()
 device, worst = pynvml.nvmlDeviceGetHandleByIndex(0), 0
+say(worst)
 while not select.select([sys.stdin], [], [], 0.001)[0]:
     processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
     worst = max(worst, sum(process.usedGpuMemory // MIB for process in processes))
 say(worst)
 """
     watcher = container.start(oracle, preload=False)
+    assert watcher.stdout is not None
+    watcher.stdout.readline()
     racers: list[subprocess.Popen[str]] = [container.start(program) for _ in range(8)]
     for racer in racers:
         _, errors = racer.communicate(timeout=60)
