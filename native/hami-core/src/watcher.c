@@ -67,7 +67,9 @@ static void *watch(void *nothing)
     do {
         hami_nap(TICK_NS);
         now = hami_now_ns();
-        if (collect(now) | atomic_exchange(&is_wanted, false))
+        if (atomic_exchange(&is_wanted, false))
+            wanted = now;
+        if (collect(now))
             wanted = now;
         hami_nvml_scale_follow(now);
         if (now - told < PUBLISH_NS)
