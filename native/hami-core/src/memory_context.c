@@ -182,13 +182,15 @@ static void count_contexts(int device)
 /* What NVML counted once may have been memory on its way back to the driver: it is believed gone when it is missing twice. */
 static void count_modules(int device)
 {
-    uint64_t measured, bytes;
+    uint64_t measured, bytes, context = devices[device].context;
 
     if (devices[device].contexts == 0 || !atomic_load(&reported_pid) || !measure(device, &measured))
         return;
     bytes = measured > devices[device].last_measured ? measured : devices[device].last_measured;
     devices[device].last_measured = measured;
-    state_locked(device, devices[device].context, bytes > devices[device].context ? bytes - devices[device].context : 0);
+    if (context > bytes)
+        context = bytes;
+    state_locked(device, context, bytes - context);
 }
 
 static void refresh(int device)
@@ -396,32 +398,43 @@ static CUcontext primary_of(CUdevice ordinal)
     return context;
 }
 
-#define END_PRIMARY(symbol, is_ended)                                  \
-    do {                                                               \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);             \
-        CUcontext context;                                             \
-        CUresult result;                                               \
-                                                                       \
-        if (!real)                                                     \
-            return CUDA_ERROR_NOT_FOUND;                               \
-        context = primary_of(ordinal);                                 \
-        hami_limiter_end_context(context);                             \
-        result = HAMI_INSIDE(real(ordinal));                           \
-        if (result == CUDA_SUCCESS && context && (is_ended)) {         \
-            hami_pools_end_device(hami_process_device(ordinal));       \
-            discharge(context);                                        \
-        }                                                              \
-        return result;                                                 \
+/* A reset empties a primary context, the last release ends it; whether a reset also ends it is the driver's to say. */
+static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
+{
+    bool is_ended = !primary_is_active(ordinal);
+
+    if (!is_emptied && !is_ended)
+        return;
+    hami_memory_end_context(context);
+    hami_pools_end_device(hami_process_device(ordinal));
+    if (is_ended)
+        discharge(context);
+}
+
+#define END_PRIMARY(symbol, is_emptied)                        \
+    do {                                                       \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);     \
+        CUcontext context;                                     \
+        CUresult result;                                       \
+                                                               \
+        if (!real)                                             \
+            return CUDA_ERROR_NOT_FOUND;                       \
+        context = primary_of(ordinal);                         \
+        hami_limiter_end_context(context);                     \
+        result = HAMI_INSIDE(real(ordinal));                   \
+        if (result == CUDA_SUCCESS && context)                 \
+            settle_primary(ordinal, context, is_emptied);      \
+        return result;                                         \
     } while (0)
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
 {
-    END_PRIMARY(cuDevicePrimaryCtxRelease_v2, !primary_is_active(ordinal));
+    END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false);
 }
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
 {
-    END_PRIMARY(cuDevicePrimaryCtxRelease, !primary_is_active(ordinal));
+    END_PRIMARY(cuDevicePrimaryCtxRelease, false);
 }
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)

@@ -1,0 +1,161 @@
+"""
+Contexts and modules are charged though nobody asks for their size, and without knowing the host's pid.
+"""
+
+import pytest
+from containers import GPU_A, Container
+
+from hamicommon.wire.region import decode_region
+
+CONTEXTS = """
+import pynvml
+cuda = Cuda()
+lib, seen = cuda.library, []
+def note(result=0):
+    seen.append([result, 1000 - cuda.visible()[0]])
+def another():
+    context = c_void_p()
+    result = lib.cuCtxCreate_v2(byref(context), 0, 0)
+    return result, context
+"""
+
+
+@pytest.mark.parametrize("offset", ["0", "100000"])
+def test_context_costs_what_nvml_says(container: Container, offset: str) -> None:
+    """
+    The first context and each further one are charged, and given back at their end, whatever pids NVML counts in.
+    """
+    results = container.run(
+        CONTEXTS
+        + """
+note()
+cuda.allocate(100 * MIB)
+result, context = another()
+note(result)
+ended = lib.cuCtxDestroy_v2(context)
+lib.cuCtxSetCurrent(cuda.context)
+note(ended)
+ended = lib.cuDevicePrimaryCtxReset_v2(0)
+cuda.use(0)
+note(ended)
+say(seen)
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_PID_OFFSET=offset,
+    )
+
+    assert [[0, 150], [0, 400], [0, 250], [0, 150]] == results
+
+
+def test_region_names_contexts_and_the_pid_nvml_uses(container: Container) -> None:
+    """
+    The monitor finds the context apart from the data, and the pid by which NVML knows the process.
+    """
+    process = container.start(
+        "cuda = Cuda()\ncuda.allocate(100 * MIB)\nsay(0)\nwait()",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_PID_OFFSET="100000",
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    (slot,) = decode_region(container.region.read_bytes()).slots
+    process.communicate("\n", timeout=20)
+
+    memory = slot.memory[0]
+    assert (150 << 20, 100 << 20, 250 << 20) == (memory.context, memory.data, memory.total)
+    assert process.pid + 100000 == slot.host_pid
+
+
+def test_modules_cost_what_they_add(container: Container) -> None:
+    """
+    A module is charged when it is loaded, and given back when it is unloaded.
+    """
+    results = container.run(
+        CONTEXTS
+        + """
+module = c_void_p()
+note(lib.cuModuleLoadData(byref(module), b"image"))
+note(lib.cuModuleUnload(module))
+say(seen)
+""",
+        FAKE_DRIVER_CONTEXT_MIB="100",
+        FAKE_DRIVER_MODULE_KIB="20480",
+    )
+
+    assert [[0, 120], [0, 100]] == results
+
+
+def test_contexts_and_modules_beyond_the_limit_are_refused(container: Container) -> None:
+    """
+    What does not fit is ended again and answered with CUDA_ERROR_OUT_OF_MEMORY; what was current stays current.
+    """
+    results = container.run(
+        CONTEXTS
+        + """
+cuda.allocate(850 * MIB)
+result, context = another()
+current, module = c_void_p(), c_void_p()
+lib.cuCtxGetCurrent(byref(current))
+note(result)
+note(lib.cuModuleLoadData(byref(module), b"image"))
+say([seen, context.value, current.value == cuda.context.value, module.value])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="100",
+        FAKE_DRIVER_MODULE_KIB="102400",
+    )
+
+    assert [[[2, 950], [2, 950]], None, True, None] == results
+
+
+def test_process_without_room_for_its_first_context_gets_none(container: Container) -> None:
+    """
+    The first context's cost is known only when it is there; it too is refused beyond the limit, and leaves nothing.
+    """
+    results = container.run(
+        """
+cuda = Cuda()
+context = c_void_p()
+say([cuda.context.value, cuda.library.cuDevicePrimaryCtxRetain(byref(context), 0)])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="1100",
+    )
+
+    assert [None, 2] == results
+    assert [] == list(decode_region(container.region.read_bytes()).slots)
+
+
+def test_processes_that_start_together_know_themselves(container: Container) -> None:
+    """
+    Eight at once, each with its context: the sum is exact.
+    """
+    processes = [container.start("cuda = Cuda()\nsay(0)\nwait()", FAKE_DRIVER_CONTEXT_MIB="50") for _ in range(8)]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    slots = decode_region(container.region.read_bytes()).slots
+    for process in processes:
+        process.communicate("\n", timeout=20)
+
+    assert {50 << 20} == {slot.memory[0].context for slot in slots}
+    assert 8 == len(slots)
+
+
+def test_device_of_a_limit_is_told_by_its_uuid(container: Container) -> None:
+    """
+    `_<i>` goes with NVIDIA_VISIBLE_DEVICES also for MIG instances, which NVML and CUDA name apart from their GPU.
+    """
+    instance = "MIG-11111111-0000-4000-8000-000000000000"
+    (container.folder / "hardware/devices.csv").write_text(
+        "uuid,name,memory_mib,numa_node,pci_bus_id\n"
+        f"{GPU_A},A,16384,0,0000:17:00.0\n"
+        "GPU-cccccccc-0000-4000-8000-000000000002,C,8192,1,0000:ca:00.0\n"
+        f"{instance},C 1g.2gb,2048,1,0000:ca:00.0\n"
+    )
+    results = container.run(
+        "cuda = Cuda()\nsay([cuda.visible()[1], cuda.allocate(300 * MIB)[0], cuda.allocate(100 * MIB)[0]])",
+        NVIDIA_VISIBLE_DEVICES=instance,
+        CUDA_DEVICE_MEMORY_LIMIT_0="200m",
+    )
+
+    assert [200, 2, 0] == results
+    assert [instance] == [uuid for uuid in decode_region(container.region.read_bytes()).uuids if uuid]

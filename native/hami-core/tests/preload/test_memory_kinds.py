@@ -1,0 +1,313 @@
+"""
+Memory that is no plain allocation: pools, graphs, arrays and shared memory cost what the driver keeps for them.
+"""
+
+from containers import Container
+
+POOLS = """
+cuda = Cuda()
+lib, seen = cuda.library, []
+def used():
+    return 1000 - cuda.visible()[0]
+def note(result=0):
+    seen.append([result, used()])
+def take(size, pool=None):
+    pointer = c_uint64()
+    arguments = [byref(pointer), c_size_t(size)] + ([pool] if pool else [])
+    call = lib.cuMemAllocFromPoolAsync if pool else lib.cuMemAllocAsync
+    return call(*arguments, None), pointer
+class Properties(ctypes.Structure):
+    _fields_ = [("type", c_int), ("handles", c_int), ("location", c_int), ("id", c_int), ("security", c_void_p),
+                ("most", c_size_t), ("rest", c_uint64 * 7)]
+def a_pool(keep=True):
+    pool = c_void_p()
+    lib.cuMemPoolCreate(byref(pool), byref(Properties(1, 0, 1, 0)))
+    if keep:
+        lib.cuMemPoolSetAttribute(pool, 4, byref(c_uint64(2**64 - 1)))
+    return pool
+"""
+GRAPHS = (
+    POOLS
+    + """
+class Node(ctypes.Structure):
+    _fields_ = [("pool", Properties), ("access", c_void_p), ("count", c_size_t), ("bytes", c_size_t), ("pointer", c_uint64)]
+def a_graph(size):
+    graph, node, executable = c_void_p(), c_void_p(), c_void_p()
+    lib.cuGraphCreate(byref(graph), 0)
+    params = Node(Properties(1, 0, 1, 0), None, 0, size, 0)
+    lib.cuGraphAddMemAllocNode(byref(node), graph, None, c_size_t(0), byref(params))
+    lib.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0))
+    return executable, c_uint64(params.pointer)
+"""
+)
+
+
+def test_pool_costs_what_it_has_reserved(container: Container) -> None:
+    """
+    The driver's pool grows by 32 MiB; what is freed into it is charged until a synchronisation gives it back.
+    """
+    results = container.run(
+        POOLS
+        + """
+first, one = take(1)
+note(first)
+second, two = take(40 * MIB)
+note(second)
+note(lib.cuMemFreeAsync(one, None))
+note(lib.cuMemFreeAsync(two, None))
+note(lib.cuCtxSynchronize())
+say(seen)
+"""
+    )
+
+    assert [[0, 32], [0, 64], [0, 64], [0, 64], [0, 0]] == results
+
+
+def test_pool_that_keeps_its_memory_is_charged_until_it_is_trimmed(container: Container) -> None:
+    """
+    A release threshold keeps memory over synchronisations; a trim and the pool's end give it back.
+    """
+    results = container.run(
+        POOLS
+        + """
+pool = a_pool()
+result, pointer = take(100 * MIB, pool)
+note(result)
+note(lib.cuMemFreeAsync(pointer, None))
+note(lib.cuStreamSynchronize(None))
+note(lib.cuMemPoolTrimTo(pool, c_size_t(32 * MIB)))
+take(10 * MIB, pool)
+note(lib.cuMemPoolDestroy(pool))
+say(seen)
+"""
+    )
+
+    assert [[0, 128], [0, 128], [0, 128], [0, 32], [0, 32]] == results
+
+
+def test_destroyed_pool_is_charged_until_its_last_allocation_is_freed(container: Container) -> None:
+    """
+    cuMemPoolDestroy ends the handle, not what was allocated.
+    """
+    results = container.run(
+        POOLS
+        + """
+pool = a_pool()
+_, one = take(10 * MIB, pool)
+_, two = take(10 * MIB, pool)
+note(lib.cuMemPoolDestroy(pool))
+note(lib.cuMemFree_v2(one))
+note(lib.cuMemFree_v2(two))
+say(seen)
+"""
+    )
+
+    assert [[0, 32], [0, 32], [0, 0]] == results
+
+
+def test_what_pools_keep_unused_is_given_up_before_anything_is_refused(container: Container) -> None:
+    """
+    A plain allocation and one from another pool both get the memory that a pool holds back.
+    """
+    results = container.run(
+        POOLS
+        + """
+pool, other = a_pool(), a_pool()
+_, pointer = take(900 * MIB, pool)
+note(cuda.allocate(500 * MIB)[0])
+lib.cuMemFreeAsync(pointer, None)
+result, plain = cuda.allocate(500 * MIB)
+note(result)
+cuda.free(plain)
+_, pointer = take(900 * MIB, pool)
+lib.cuMemFreeAsync(pointer, None)
+note(take(800 * MIB, other)[0])
+say(seen)
+"""
+    )
+
+    assert [[2, 928], [0, 500], [0, 800]] == results
+
+
+def test_pool_cannot_grow_beyond_the_limit(container: Container) -> None:
+    """
+    Also where the driver reserves more than was asked for, nothing stays that the limit does not allow.
+    """
+    results = container.run(
+        POOLS
+        + """
+cuda.allocate(980 * MIB)
+note(take(MIB)[0])
+note(take(30 * MIB)[0])
+say(seen)
+"""
+    )
+
+    assert [[2, 980], [2, 980]] == results
+
+
+def test_pool_of_another_device_is_charged_there(container: Container) -> None:
+    """
+    The pool says where memory is, not the current context.
+    """
+    results = container.run(
+        POOLS
+        + """
+pool = c_void_p()
+lib.cuDeviceGetDefaultMemPool(byref(pool), 1)
+take(10 * MIB, pool)
+note()
+cuda.use(1)
+note()
+say(seen)
+"""
+    )
+
+    assert [[0, 0], [0, 32]] == results
+
+
+def test_graph_costs_what_the_driver_keeps_for_it(container: Container) -> None:
+    """
+    The first launch takes a graph's memory; it stays taken until it is trimmed, whoever frees it.
+    """
+    results = container.run(
+        GRAPHS
+        + """
+executable, pointer = a_graph(100 * MIB)
+note()
+note(lib.cuGraphLaunch(executable, None))
+note(lib.cuMemFreeAsync(pointer, None))
+note(lib.cuGraphLaunch(executable, None))
+lib.cuMemFreeAsync(pointer, None)
+note(lib.cuDeviceGraphMemTrim(0))
+say(seen)
+"""
+    )
+
+    assert [[0, 0], [0, 128], [0, 128], [0, 128], [0, 0]] == results
+
+
+def test_graph_that_does_not_fit_is_not_launched(container: Container) -> None:
+    """
+    The launch is refused with CUDA_ERROR_OUT_OF_MEMORY, and succeeds when there is room.
+    """
+    results = container.run(
+        GRAPHS
+        + """
+executable, _ = a_graph(500 * MIB)
+_, pointer = cuda.allocate(600 * MIB)
+note(lib.cuGraphLaunch(executable, None))
+cuda.free(pointer)
+note(lib.cuGraphLaunch(executable, None))
+say(seen)
+"""
+    )
+
+    assert [[2, 600], [0, 512]] == results
+
+
+def test_allocation_in_a_captured_stream_is_the_graphs(container: Container) -> None:
+    """
+    Nothing is taken while a stream is captured; the launch of what was captured takes it.
+    """
+    results = container.run(
+        GRAPHS
+        + """
+stream, graph, executable = c_void_p(), c_void_p(), c_void_p()
+lib.cuStreamCreate(byref(stream), 1)
+lib.cuStreamBeginCapture_v2(stream, 0)
+pointer = c_uint64()
+note(lib.cuMemAllocAsync(byref(pointer), c_size_t(50 * MIB), stream))
+lib.cuStreamEndCapture(stream, byref(graph))
+lib.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0))
+note(lib.cuGraphLaunch(executable, stream))
+say(seen)
+"""
+    )
+
+    assert [[0, 0], [0, 64]] == results
+
+
+def test_arrays_cost_their_tiles(container: Container) -> None:
+    """
+    Rows are rounded up to 64 bytes and 8 rows, for each layer and level; sparse arrays have no memory of their own.
+    """
+    results = container.run("""
+cuda = Cuda()
+lib, seen = cuda.library, []
+class Array(ctypes.Structure):
+    _fields_ = [("width", c_size_t), ("height", c_size_t), ("depth", c_size_t), ("format", c_int), ("channels", c_uint),
+                ("flags", c_uint)]
+class Flat(ctypes.Structure):
+    _fields_ = [("width", c_size_t), ("height", c_size_t), ("format", c_int), ("channels", c_uint)]
+def note(result):
+    seen.append([result, 1000 - cuda.visible()[0]])
+flat, deep, levels, sparse = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+note(lib.cuArrayCreate_v2(byref(flat), byref(Flat(1 << 10, 1 << 10, 0x20, 1))))
+note(lib.cuArray3DCreate_v2(byref(deep), byref(Array(1 << 10, (1 << 10) - 7, 3, 0x20, 1, 0))))
+note(lib.cuMipmappedArrayCreate(byref(levels), byref(Array(1 << 10, 1 << 10, 0, 0x20, 4, 0)), 11))
+note(lib.cuArray3DCreate_v2(byref(sparse), byref(Array(1 << 14, 1 << 14, 0, 0x20, 4, 0x40))))
+huge = c_void_p()
+note(lib.cuArray3DCreate_v2(byref(huge), byref(Array(1 << 16, 1 << 16, 16, 0x20, 4, 0))))
+note(lib.cuArrayDestroy(flat))
+note(lib.cuArrayDestroy(deep))
+note(lib.cuMipmappedArrayDestroy(levels))
+say(seen)
+""")
+
+    assert [[0, 4], [0, 16], [0, 38], [0, 38], [2, 38], [0, 34], [0, 22], [0, 0]] == results
+
+
+def test_shared_memory_costs_its_maker(container: Container) -> None:
+    """
+    A process that opens what another one made is not charged for it, whether by CUDA IPC or by a file descriptor.
+    """
+    maker = container.start("""
+import base64
+cuda = Cuda()
+_, pointer = cuda.allocate(300 * MIB)
+handle = (c_uint64 * 8)()
+cuda.library.cuIpcGetMemHandle(handle, c_uint64(pointer))
+say(base64.b64encode(bytes(handle)).decode())
+wait()
+""")
+    assert maker.stdout is not None
+    handle = maker.stdout.readline().strip().strip('"')
+    results = container.run(f"""
+import base64
+cuda = Cuda()
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+handle = Handle.from_buffer_copy(base64.b64decode("{handle}"))
+pointer, seen = c_uint64(), [cuda.visible()[0]]
+seen.append(cuda.library.cuIpcOpenMemHandle_v2(byref(pointer), handle, 1))
+seen.append(cuda.visible()[0])
+seen.append(cuda.library.cuIpcCloseMemHandle(pointer))
+seen.append(cuda.visible()[0])
+say(seen)
+""")
+    maker.communicate("\n", timeout=20)
+
+    assert [700, 0, 700, 0, 700] == results
+
+
+def test_own_export_is_the_same_memory_again(container: Container) -> None:
+    """
+    A handle that a process exported and imports itself is charged once, until the last of both is released.
+    """
+    results = container.run(
+        POOLS
+        + """
+class Allocation(ctypes.Structure):
+    _fields_ = [("type", c_int), ("handles", c_int), ("location", c_int), ("id", c_int), ("rest", c_uint64 * 2)]
+handle, again, file = c_uint64(), c_uint64(), c_int()
+note(lib.cuMemCreate(byref(handle), c_size_t(100 * MIB), byref(Allocation(1, 1, 1, 0)), c_uint64(0)))
+lib.cuMemExportToShareableHandle(byref(file), handle, 1, c_uint64(0))
+note(lib.cuMemImportFromShareableHandle(byref(again), c_void_p(file.value), 1))
+note(lib.cuMemRelease(handle))
+note(lib.cuMemRelease(again))
+say(seen)
+"""
+    )
+
+    assert [[0, 100], [0, 100], [0, 100], [0, 0]] == results
