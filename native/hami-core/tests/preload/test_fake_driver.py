@@ -28,6 +28,27 @@ say(back.raw.decode())
     assert "012xx56789" == results
 
 
+def test_memsets_fill_rows(container: Container) -> None:
+    """
+    Two rows of three 16-bit values in a pitch of ten bytes, copied about by the calls that take any address.
+    """
+    said = container.run(
+        """
+cuda = Cuda()
+lib, first, second = cuda.library, cuda.allocate(32)[1], cuda.allocate(32)[1]
+back = ctypes.create_string_buffer(20)
+lib.cuMemsetD8Async_ptsz(c_uint64(first), 0x2E, c_size_t(20), None)
+lib.cuMemsetD2D16_v2(c_uint64(first), c_size_t(10), 0x6261, c_size_t(3), c_size_t(2))
+lib.cuMemcpyDtoDAsync_v2(c_uint64(second), c_uint64(first), c_size_t(20), None)
+lib.cuMemcpy(c_uint64(ctypes.addressof(back)), c_uint64(second), c_size_t(20))
+say([back.raw.decode(), lib.cuMemsetD32_v2(c_uint64(16), 0, c_size_t(1))])
+""",
+        preload=False,
+    )
+
+    assert ["ababab....ababab....", 1] == said
+
+
 def test_kernels_take_their_time_one_after_another(container: Container) -> None:
     """
     Two processes with 20 kernels of 10 ms each need 400 ms of one device together; launching takes none of it.
