@@ -30,7 +30,8 @@ GRAPHS = (
     POOLS
     + """
 class Node(ctypes.Structure):
-    _fields_ = [("pool", Properties), ("access", c_void_p), ("count", c_size_t), ("bytes", c_size_t), ("pointer", c_uint64)]
+    _fields_ = [("pool", Properties), ("access", c_void_p), ("count", c_size_t), ("bytes", c_size_t),
+                ("pointer", c_uint64)]
 def a_graph(size):
     graph, node, executable = c_void_p(), c_void_p(), c_void_p()
     lib.cuGraphCreate(byref(graph), 0)

@@ -2,9 +2,10 @@
 CUDA_OVERSUBSCRIBE: a grant beyond the card is kept with managed memory, which the program takes for device memory.
 """
 
+from typing import Any
+
 from containers import Container
 
-GRANT = {"CUDA_DEVICE_MEMORY_LIMIT": "12000m", "CUDA_OVERSUBSCRIBE": "true"}
 PROGRAM = """
 cuda = Cuda(2)
 lib, seen = cuda.library, []
@@ -15,20 +16,24 @@ def managed(pointer):
 """
 
 
+def run(container: Container, program: str) -> Any:
+    """Run a program under a grant of 12000 MiB on a card of 8192."""
+    return container.run(PROGRAM + program, CUDA_DEVICE_MEMORY_LIMIT="12000m", CUDA_OVERSUBSCRIBE="true")
+
+
 def test_grant_beyond_the_card_can_be_allocated(container: Container) -> None:
     """
     A card of 8192 MiB and a grant of 12000: all of the grant can be had, nothing more, and all of it is shown.
     """
-    results = container.run(
-        PROGRAM
-        + """
+    results = run(
+        container,
+        """
 shown = cuda.visible()
 _, first = cuda.allocate(8000 * MIB)
 result, second = cuda.allocate(3000 * MIB)
 seen = [shown, result, cuda.allocate(1200 * MIB)[0], cuda.visible()]
 say([*seen, cuda.free(second), cuda.visible()[0], cuda.allocate(3000 * MIB)[0]])
 """,
-        **GRANT,
     )
 
     assert [[12000, 12000], 0, 2, [1000, 12000], 0, 4000, 0] == results
@@ -38,9 +43,9 @@ def test_substitute_is_told_as_device_memory(container: Container) -> None:
     """
     cuPointerGetAttribute(s) call it not managed, also inside the allocation; memory the program asked for managed is.
     """
-    results = container.run(
-        PROGRAM
-        + """
+    results = run(
+        container,
+        """
 cuda.allocate(8000 * MIB)
 _, substitute = cuda.allocate(1000 * MIB)
 asked = c_uint64()
@@ -50,7 +55,6 @@ attributes, values = (c_int * 1)(8), (c_void_p * 1)(ctypes.addressof(value))
 many = lib.cuPointerGetAttributes(1, attributes, values, c_uint64(substitute))
 say([managed(substitute), managed(substitute + MIB), managed(asked.value), many, value.value])
 """,
-        **GRANT,
     )
 
     assert [[0, 0], [0, 0], [0, 1], 0, 0] == results
@@ -60,9 +64,9 @@ def test_pitched_and_stream_ordered_allocations_have_substitutes_too(container: 
     """
     Both are freed by the calls that go with them.
     """
-    results = container.run(
-        PROGRAM
-        + """
+    results = run(
+        container,
+        """
 cuda.allocate(8100 * MIB)
 pitch, rows, queued = c_size_t(), c_uint64(), c_uint64()
 seen.append(lib.cuMemAllocPitch_v2(byref(rows), byref(pitch), c_size_t(1000), c_size_t(1 << 20), 4))
@@ -74,7 +78,6 @@ seen.append(cuda.free(rows.value))
 seen.append(cuda.visible()[0])
 say(seen)
 """,
-        **GRANT,
     )
 
     assert [0, 1024, 0, 1876, 0, 0, 3900] == results
@@ -96,9 +99,9 @@ def test_virtual_memory_has_no_substitute(container: Container) -> None:
     """
     cuMemCreate's physical memory cannot be managed memory: beyond the card it is refused, and costs nothing.
     """
-    results = container.run(
-        PROGRAM
-        + """
+    results = run(
+        container,
+        """
 class Properties(ctypes.Structure):
     _fields_ = [("type", c_int), ("handles", c_int), ("location", c_int), ("id", c_int), ("rest", c_uint64 * 2)]
 cuda.allocate(8000 * MIB)
@@ -106,7 +109,6 @@ handle = c_uint64()
 result = lib.cuMemCreate(byref(handle), c_size_t(1000 * MIB), byref(Properties(1, 0, 1, 2)), c_uint64(0))
 say([result, cuda.visible()[0]])
 """,
-        **GRANT,
     )
 
     assert [2, 4000] == results
