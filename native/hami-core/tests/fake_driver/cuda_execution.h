@@ -7,7 +7,7 @@
  *
  * Work starts in the order of its launches where it fits: a stream's after the stream's earlier work, and after what it was told to wait
  * for. The legacy default stream waits for all blocking streams of its context and they for it; a per-thread default stream is a
- * blocking one. Once launched, work keeps its place on the context's time. A stream whose next step is a host function or another
+ * blocking one; priorities change nothing. Once launched, work keeps its place on the context's time. A stream whose next step is a host function or another
  * context's event is held: what follows is queued, and a thread of its own takes it further.
  *
  * Locks: the device's, taken by fake_lock(). Functions that say so expect it held.

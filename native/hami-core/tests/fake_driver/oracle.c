@@ -5,7 +5,7 @@
 
 ORACLE uint64_t fake_truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns)
 {
-    return schedule_open() ? schedule_busy_ns(device, (pid_t)pid, from_ns, to_ns) : 0;
+    return device >= 0 && device < HW_DEVICES_MAX && schedule_open() ? schedule_busy_ns(device, (pid_t)pid, from_ns, to_ns) : 0;
 }
 
 static bool is_known(int device)

@@ -2,7 +2,7 @@
  * What the fake driver knows for certain, for tests to compare with. Exported by libcuda.so.1; reach it by dlsym.
  *
  * Devices are physical indices. A pid is what the process takes for its own; 0 stands for all processes. Times are CLOCK_MONOTONIC in
- * nanoseconds. Call cuInit first.
+ * nanoseconds.
  */
 #ifndef FAKE_ORACLE_H
 #define FAKE_ORACLE_H

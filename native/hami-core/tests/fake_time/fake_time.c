@@ -200,13 +200,14 @@ static void *start_thread(void *argument)
 /* The creator runs on, so the new thread waits for its turn and cannot end before its handle is noted. */
 static int create_virtual(pthread_t *handle, const pthread_attr_t *attributes, struct start *start)
 {
+    int thread = start->thread; /* the new thread frees `start` */
     int result = REAL(pthread_create)(handle, attributes, start_thread, start);
 
     if (result == 0) {
-        handles[start->thread] = *handle;
+        handles[thread] = *handle;
         return 0;
     }
-    virtual_clock_drop(start->thread);
+    virtual_clock_drop(thread);
     free(start);
     return result;
 }

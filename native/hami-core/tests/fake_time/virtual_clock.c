@@ -16,6 +16,8 @@ enum { PROCESSES_MAX = 1024, THREADS_MAX = 4096, NOBODY = -1 };
 /* Later than any machine's own clock, so that a deadline of this clock that reaches the kernel after all has not passed. */
 #define START_NS 100000000000000000u
 #define RUNNER_POLL_NS 10000000
+/* After so many looks at the same moment a sleeper says why: half a minute. */
+enum { LOOKS_BEFORE_COMPLAINT = 3000 };
 /* Ranks order the first turns; every later place in the queue is behind them. */
 #define FIRST_TICKET ((uint64_t)1 << 32)
 
@@ -217,12 +219,23 @@ static int take_thread(void)
     return thread;
 }
 
+static void complain(void)
+{
+    if (!shared->is_started)
+        fprintf(stderr, "fake time: still waiting for %d processes to begin\n", expected_processes);
+    for (int thread = 0; thread < shared->threads_used; thread++)
+        if (state_of(thread) == RUNNING)
+            fprintf(stderr, "fake time: thread %d holds the clock and does not sleep\n", (int)shared->threads[thread].number);
+}
+
 /* Called without the lock. */
 static void wait_for_turn(void)
 {
     const struct timespec poll = {0, RUNNER_POLL_NS};
     struct thread *thread = &shared->threads[self];
+    uint64_t then = shared->now_ns;
     enum state state;
+    int looks = 0;
 
     while ((state = state_of(self)) != RUNNING) {
         if (syscall(SYS_futex, &thread->state, FUTEX_WAIT, state, &poll, NULL, 0) == 0 || state_of(self) == RUNNING)
@@ -232,6 +245,10 @@ static void wait_for_turn(void)
         hand_over();
         if (shared->is_started)
             run_beside_blocked();
+        looks = then == shared->now_ns ? looks + 1 : 0;
+        then = shared->now_ns;
+        if (looks == LOOKS_BEFORE_COMPLAINT)
+            complain();
         unlock();
     }
 }
