@@ -1,24 +1,20 @@
 """
 NVIDIA's own headers and runtimes, fetched from PyPI when a test wants them and never kept in the repository.
 
-Owns the cache (`$XDG_CACHE_HOME/hami-native`, else `~/.cache/hami-native`) and what the headers say. Where PyPI cannot
-be reached the tests are skipped, with pip's last words.
+Owns which releases are compared, and what their headers say.
 """
 
 import os
 import re
 import subprocess
-import sys
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
+from packages import fetched
 from tables import split
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-native"
 COMPILER = os.environ.get("HAMI_CC", "cc").split()
 EVERY_VERSION = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
 """Makes the headers declare each symbol by its own name, old ones too."""
@@ -34,7 +30,7 @@ class Release:
 
     def file(self, package: str, pattern: str) -> Path:
         """Return the one file of a package that matches."""
-        return next(_fetched(package).rglob(pattern))
+        return next(fetched(package).rglob(pattern))
 
     @property
     def cuda_h(self) -> Path:
@@ -99,24 +95,3 @@ def versions() -> dict[str, int]:
         for key, numbered in symbols.items()
         for (_, symbol), version in zip(sorted(numbered), sorted(known[key]), strict=True)
     }
-
-
-@cache
-def _fetched(package: str) -> Path:
-    """Return the folder with an installed package, installing it first if need be."""
-    folder = CACHE / package
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as name:
-            _install(package, Path(name) / "package")
-            (Path(name) / "package").rename(folder)
-    return folder
-
-
-def _install(package: str, folder: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-    options = ["--no-deps", "--retries", "1", "--timeout", "20", "--target", str(folder)]
-    done = subprocess.run([*pip, *options, package], capture_output=True, text=True, check=False)
-    if done.returncode != 0 and re.search("connection broken|timed out|name resolution", done.stderr, re.I):
-        pytest.skip(f"{package} cannot be fetched: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
