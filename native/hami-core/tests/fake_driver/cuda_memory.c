@@ -117,22 +117,31 @@ static CUresult release(CUdeviceptr pointer)
     return result;
 }
 
-static struct fake_range *first_of(CUcontext context)
+/* An end moves other ranges about, so that a walk may miss some: the last walk is the one that finds none. */
+void fake_ranges_end(bool (*is_meant)(const struct fake_range *range, const void *whose), const void *whose)
 {
-    struct fake_range *range = fake_range_next(NULL);
+    bool is_complete = false;
 
-    while (range && range->context != context)
-        range = fake_range_next(range);
-    return range;
+    while (!is_complete) {
+        is_complete = true;
+        for (struct fake_range *range = fake_range_next(NULL); range; range = fake_range_next(range)) {
+            if (!is_meant(range, whose))
+                continue;
+            fake_range_end(range);
+            is_complete = false;
+        }
+    }
+}
+
+static bool is_of_context(const struct fake_range *range, const void *context)
+{
+    return range->context == context;
 }
 
 void fake_memory_forget(CUcontext context)
 {
-    struct fake_range *range;
-
     fake_memory_lock();
-    while ((range = first_of(context)) != NULL)
-        fake_range_end(range);
+    fake_ranges_end(is_of_context, context);
     fake_arrays_forget(context);
     if (context->is_primary)
         fake_pools_forget(context->ordinal);

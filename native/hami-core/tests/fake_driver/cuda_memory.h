@@ -59,6 +59,9 @@ struct fake_range *fake_range_next(struct fake_range *range);
 /* Erase it and give back what it has. */
 void fake_range_end(struct fake_range *range);
 
+/* The same for every range that is meant. */
+void fake_ranges_end(bool (*is_meant)(const struct fake_range *range, const void *whose), const void *whose);
+
 /* What cuda_managed.c and cuda_pool.c do of that. */
 void fake_managed_end(struct fake_range *range);
 void fake_pool_take_back(struct fake_range *range);

@@ -84,9 +84,12 @@ static bool reserve(CUmemoryPool pool, uint64_t bytes)
 
 static void shrink(CUmemoryPool pool, uint64_t keep_bytes)
 {
-    uint64_t kept = rounded(pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes, growth_bytes());
+    uint64_t kept = pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes;
 
-    if (kept >= pool->reserved_bytes || keep_bytes >= pool->reserved_bytes)
+    if (kept >= pool->reserved_bytes)
+        return;
+    kept = rounded(kept, growth_bytes());
+    if (kept >= pool->reserved_bytes)
         return;
     if (pool->ordinal >= 0)
         hw_memory_give(fake_physical(pool->ordinal), pool->reserved_bytes - kept);
@@ -136,22 +139,15 @@ void fake_pools_settle(void)
     fake_memory_unlock();
 }
 
-static struct fake_range *first_pooled(int ordinal)
+static bool is_of_device(const struct fake_range *range, const void *ordinal)
 {
-    struct fake_range *range = fake_range_next(NULL);
-
-    while (range && (range->kind != FAKE_POOLED || ((CUmemoryPool)range->owner)->ordinal != ordinal))
-        range = fake_range_next(range);
-    return range;
+    return range->kind == FAKE_POOLED && fake_pool_ordinal(range->owner) == *(const int *)ordinal;
 }
 
 /* The end of a device's primary context empties its pools. */
 void fake_pools_forget(int ordinal)
 {
-    struct fake_range *range;
-
-    while ((range = first_pooled(ordinal)) != NULL)
-        fake_range_end(range);
+    fake_ranges_end(is_of_device, &ordinal);
     shrink(default_pool(ordinal), 0);
     shrink(fake_graph_pool(ordinal), 0);
     for (CUmemoryPool pool = made; pool; pool = pool->next)

@@ -31,6 +31,8 @@ static CUresult allocate_on(CUdeviceptr *pointer, size_t bytes, CUmemoryPool poo
     if (!pool)
         cuDeviceGetMemPool(&pool, context->ordinal);
     graph = fake_capture_of(stream);
+    if (graph && fake_pool_ordinal(pool) < 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
     return graph ? fake_graph_take(&node, graph, fake_pool_ordinal(pool), pointer, bytes) : allocate(pointer, bytes, pool);
 }
 
