@@ -1,0 +1,191 @@
+/* The fake device's arithmetic, against slow and plain versions of itself: turns, places for work, and the memory of busy time. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "history.h"
+#include "profile.h"
+#include "turns.h"
+
+#define MS 1000000u
+#define SECOND 1000000000ull
+
+/* Turns */
+
+static const struct turns_rule rule = {2 * MS, MS / 10};
+
+/* Run until `limit_ns` and add up what each of three contexts gets. */
+static void take_turns(struct turns *turns, uint64_t *left_ns, uint64_t limit_ns, uint64_t *got_ns)
+{
+    struct stretch stretch;
+
+    while (turns_next(turns, &rule, left_ns, 3, limit_ns, &stretch)) {
+        uint64_t length = stretch.to_ns - stretch.from_ns;
+
+        CHECK(length > 0 && length <= left_ns[stretch.context]);
+        left_ns[stretch.context] -= length;
+        got_ns[stretch.context] += length;
+    }
+    CHECK(turns->at_ns >= limit_ns);
+}
+
+static void test_turns_share_equally_at_the_price_of_interruptions(void)
+{
+    uint64_t left[] = {SECOND, SECOND, SECOND}, got[3] = {0};
+    struct turns turns = {0};
+
+    take_turns(&turns, left, 63 * MS, got);
+    for (int context = 0; context < 3; context++)
+        CHECK_EQUAL(20 * MS, got[context]);
+}
+
+static void test_one_that_is_alone_is_never_interrupted(void)
+{
+    uint64_t left[] = {0, SECOND, 0}, got[3] = {0};
+    struct turns turns = {0};
+
+    take_turns(&turns, left, 500 * MS, got);
+    CHECK_EQUAL(500 * MS, got[1]);
+}
+
+static void test_one_that_is_done_makes_room_at_once(void)
+{
+    uint64_t left[] = {MS / 2, MS / 2, MS / 2}, got[3] = {0};
+    struct turns turns = {0};
+
+    take_turns(&turns, left, 3 * MS / 2, got);
+    CHECK_EQUAL(MS / 2, got[2]);
+}
+
+static void test_newcomer_waits_for_the_end_of_a_turn(void)
+{
+    uint64_t left[] = {SECOND, 0, 0}, got[3] = {0};
+    struct turns turns = {0};
+
+    take_turns(&turns, left, 101 * MS, got);
+    left[1] = SECOND;
+    take_turns(&turns, left, 102 * MS, got);
+    CHECK_EQUAL(0, got[1]);
+    take_turns(&turns, left, 102 * MS + MS / 10 + 5, got);
+    CHECK_EQUAL(5, got[1]);
+}
+
+static void test_asking_often_changes_nothing(void)
+{
+    uint64_t seldom[] = {40 * MS, 3 * MS, 25 * MS}, often[] = {40 * MS, 3 * MS, 25 * MS}, got[3] = {0}, other[3] = {0};
+    struct turns one = {0}, two = {0};
+
+    take_turns(&one, seldom, 50 * MS, got);
+    for (uint64_t now = 0; now <= 50 * MS; now += 12345)
+        take_turns(&two, often, now, other);
+    take_turns(&two, often, 50 * MS, other);
+    CHECK(memcmp(got, other, sizeof(got)) == 0);
+}
+
+/* Profiles: the plain version counts the used part of every single instant. */
+
+enum { INSTANTS = 4000 };
+
+static uint64_t place_plainly(unsigned int *used, uint64_t earliest, uint64_t duration, unsigned int part)
+{
+    uint64_t start = earliest;
+
+    for (uint64_t at = start; at < start + duration; at++)
+        if (used[at] + part > PROFILE_WHOLE)
+            start = at + 1;
+    for (uint64_t at = start; at < start + duration; at++)
+        used[at] += part;
+    return start + duration;
+}
+
+static void test_work_gets_the_first_place_it_fits_in(void)
+{
+    static unsigned int used[INSTANTS];
+    struct profile profile = {0};
+    uint64_t now = 0, end;
+
+    srand(7);
+    for (int piece = 0; piece < 150; piece++) {
+        uint64_t earliest = now + (uint64_t)rand() % 30, duration = 1 + (uint64_t)rand() % 20;
+        unsigned int part = 1 + (unsigned int)rand() % PROFILE_WHOLE;
+
+        now += (uint64_t)rand() % 8;
+        earliest = earliest > now ? earliest : now;
+        CHECK(profile_place(&profile, now, earliest, duration, part, &end));
+        CHECK_EQUAL(place_plainly(used, earliest, duration, part), end);
+    }
+    profile_clear(&profile);
+}
+
+static void test_work_in_a_row_takes_no_memory(void)
+{
+    struct profile profile = {0};
+    uint64_t end = 0;
+
+    for (int piece = 0; piece < 100000; piece++)
+        profile_place(&profile, 0, end, 7, PROFILE_WHOLE, &end);
+    CHECK_EQUAL(700000, end);
+    CHECK_EQUAL(2, profile.count);
+    profile_clear(&profile);
+}
+
+/* Histories: the plain version keeps every stretch. */
+
+enum { STRETCHES = 20000 };
+
+static uint64_t starts[STRETCHES], ends[STRETCHES];
+
+static uint64_t busy_plainly(int count, uint64_t until)
+{
+    uint64_t busy = 0;
+
+    for (int index = 0; index < count && starts[index] < until; index++)
+        busy += (ends[index] < until ? ends[index] : until) - starts[index];
+    return busy;
+}
+
+static void test_history_is_exact_at_milliseconds(void)
+{
+    struct history *history = calloc(1, sizeof(*history));
+    uint64_t at = 3 * SECOND;
+
+    srand(11);
+    for (int index = 0; index < STRETCHES; index++) {
+        starts[index] = at + (uint64_t)rand() % (index % 50 ? 100000 : 5 * MS);
+        ends[index] = at = starts[index] + 1 + (uint64_t)rand() % (index % 31 ? 60000 : 4 * MS);
+        history_add(history, starts[index], ends[index]);
+    }
+    for (uint64_t when = 0; when < at + 2 * MS; when += 37 * MS)
+        CHECK_EQUAL(busy_plainly(STRETCHES, when), history_busy_ns(history, when));
+    CHECK(history->appended < 2 * (at - 3 * SECOND) / MS);
+    free(history);
+}
+
+static void test_history_forgets_the_oldest(void)
+{
+    struct history *history = calloc(1, sizeof(*history));
+    uint64_t stretches = HISTORY_POINTS, end = 2 * stretches * MS;
+
+    for (uint64_t index = 0; index < stretches; index++)
+        history_add(history, 2 * index * MS, (2 * index + 1) * MS);
+    CHECK_EQUAL(stretches * MS, history_busy_ns(history, end));
+    CHECK_EQUAL(1000 * MS, history_busy_ns(history, end) - history_busy_ns(history, end - 2000 * MS));
+    CHECK_EQUAL(history_busy_ns(history, 1000 * MS), history_busy_ns(history, 0));
+    history_clear(history);
+    CHECK_EQUAL(0, history_busy_ns(history, end));
+    free(history);
+}
+
+int main(void)
+{
+    test_turns_share_equally_at_the_price_of_interruptions();
+    test_one_that_is_alone_is_never_interrupted();
+    test_one_that_is_done_makes_room_at_once();
+    test_newcomer_waits_for_the_end_of_a_turn();
+    test_asking_often_changes_nothing();
+    test_work_gets_the_first_place_it_fits_in();
+    test_work_in_a_row_takes_no_memory();
+    test_history_is_exact_at_milliseconds();
+    test_history_forgets_the_oldest();
+    return check_failures();
+}
