@@ -1,33 +1,12 @@
 #include "kernel_cost.h"
 
-#include <stdatomic.h>
-
 /* Places looked at before another kind must go. */
 enum { REACH = 8 };
 
 /* After this many samples the mean follows as slowly as an average of so many: noise is small, and a change is caught in a few. */
 enum { MEMORY_SAMPLES = 8 };
 
-static uint64_t mixed(uint64_t value)
-{
-    value ^= value >> 32;
-    value *= 0x9e3779b97f4a7c15u;
-    return value ^ value >> 29;
-}
-
-static unsigned magnitude(uint64_t count)
-{
-    return count ? 64u - (unsigned)__builtin_clzll(count) : 0;
-}
-
-uint64_t hami_kernel_key(const void *handle, int device, uint64_t blocks, uint64_t threads)
-{
-    uint64_t shape = threads << 16 | (uint64_t)magnitude(blocks) << 8 | (uint64_t)device;
-
-    return mixed((uint64_t)(uintptr_t)handle ^ shape * 0xd6e8feb86659fd93u) | 1;
-}
-
-struct hami_kernel *hami_kernel_find(struct hami_kernels *kernels, uint64_t key)
+struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t key)
 {
     struct hami_kernel *place;
     uint64_t found;

@@ -8,6 +8,7 @@
 #ifndef HAMI_KERNEL_COST_H
 #define HAMI_KERNEL_COST_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define HAMI_KERNELS_MAX 4096u
@@ -24,10 +25,24 @@ struct hami_kernels {
 };
 
 /* The key of a kind; never 0. `blocks` and `threads` are the grid's and the block's sizes, 0 where they do not matter. */
-uint64_t hami_kernel_key(const void *handle, int device, uint64_t blocks, uint64_t threads);
+static inline uint64_t hami_kernel_key(const void *handle, int device, uint64_t blocks, uint64_t threads)
+{
+    uint64_t magnitude = blocks ? 64u - (unsigned)__builtin_clzll(blocks) : 0;
+    uint64_t key = (uint64_t)(uintptr_t)handle ^ (threads << 16 | magnitude << 8 | (uint64_t)device) * 0xd6e8feb86659fd93u;
+
+    key = (key ^ key >> 32) * 0x9e3779b97f4a7c15u;
+    return (key ^ key >> 29) | 1;
+}
 
 /* The kind with that key, remembered from now on if it was not. Never NULL. */
-struct hami_kernel *hami_kernel_find(struct hami_kernels *kernels, uint64_t key);
+struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t key);
+
+static inline struct hami_kernel *hami_kernel_find(struct hami_kernels *kernels, uint64_t key)
+{
+    struct hami_kernel *first = &kernels->places[key >> 8 & (HAMI_KERNELS_MAX - 1)];
+
+    return atomic_load_explicit(&first->key, memory_order_relaxed) == key ? first : hami_kernel_remember(kernels, key);
+}
 
 /* Learn from one timed launch. */
 void hami_kernel_learn(struct hami_kernel *kernel, uint64_t measured_ns);

@@ -13,11 +13,16 @@
 #include "watcher.h"
 
 /*
- * How long a launch sleeps that may not start yet. At least so long that what the bucket gains meanwhile is worth a switch of the device
- * from one container to the next; at most so long that a changed limit is soon felt.
+ * How long a launch sleeps that may not start yet: until the bucket holds what the device runs of a container before it takes the next
+ * one's turn, since every turn that is cut short costs both. Less than a program notices, and at most so long that a changed limit is
+ * soon felt.
  */
-#define NAP_MIN_NS 4000000u
+#define TURN_NS 1800000u
+#define NAP_LEAST_MAX_NS 20000000u
 #define NAP_MAX_NS 50000000u
+
+/* Of those that wait for the same moment the one wakes first that has waited longest: a new one sleeps so much longer than an old one. */
+#define COURTESY_NS 250000u
 
 /* How often a launch looks that waits for the device, not for the bucket. */
 #define DEVICE_NAP_NS 1000000u
@@ -31,8 +36,10 @@
 
 #define CAPTURE_MODE_RELAXED 2
 
-/* Whether any device of the region has a limit; looked up once a second. */
-static _Atomic bool has_limit;
+/* Whether any device of the region may have to be limited; looked up once a second. */
+enum bearing { NEVER, WHILE_SWITCHED_ON, ALWAYS };
+
+static _Atomic int bearing;
 static _Atomic uint64_t looked_second, noted_second;
 
 static unsigned limit_of(const struct hami_region *region, int device)
@@ -44,14 +51,10 @@ static unsigned limit_of(const struct hami_region *region, int device)
 
 static bool is_limiting(const struct hami_region *region)
 {
-    switch (hami_options()->utilization_policy) {
-    case HAMI_POLICY_FORCE:
-        return true;
-    case HAMI_POLICY_DISABLE:
-        return false;
-    default:
-        return atomic_load_explicit(&region->utilization_switch, memory_order_relaxed) != 0;
-    }
+    int now = atomic_load_explicit(&bearing, memory_order_relaxed);
+
+    return now == ALWAYS ||
+           (now == WHILE_SWITCHED_ON && atomic_load_explicit(&region->utilization_switch, memory_order_relaxed) != 0);
 }
 
 unsigned hami_limiter_percent(int device)
@@ -63,11 +66,16 @@ unsigned hami_limiter_percent(int device)
 
 static void look_for_limits(const struct hami_region *region)
 {
-    bool found = false;
+    bool has_limit = false;
+    int policy = hami_options()->utilization_policy;
 
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        found |= limit_of(region, device) != 0;
-    atomic_store_explicit(&has_limit, found, memory_order_relaxed);
+        has_limit |= limit_of(region, device) != 0;
+    atomic_store_explicit(&bearing,
+                          !has_limit || policy == HAMI_POLICY_DISABLE ? NEVER
+                          : policy == HAMI_POLICY_FORCE               ? ALWAYS
+                                                                      : WHILE_SWITCHED_ON,
+                          memory_order_relaxed);
 }
 
 /* Once a second at most: what a launch notes, and what it need not look at each time. */
@@ -138,8 +146,13 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
+static uint64_t courtesy(uint64_t waited_ns)
+{
+    return waited_ns < HAMI_PATIENCE_NS ? COURTESY_NS - waited_ns / (HAMI_PATIENCE_NS / COURTESY_NS) : 0;
+}
+
 /* How long the launch must wait; 0 when it may start. */
-static uint64_t wait_ns(int device, const struct hami_kernel *kernel, uint64_t now_ns)
+static uint64_t wait_ns(int device, unsigned percent, const struct hami_kernel *kernel, uint64_t now_ns)
 {
     const struct hami_meter *meter = &hami_meters[device];
     struct hami_gpu_time *shared = hami_gpu_time();
@@ -154,7 +167,7 @@ static uint64_t wait_ns(int device, const struct hami_kernel *kernel, uint64_t n
         now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
         return DEVICE_NAP_NS;
     wait = hami_bucket_wait_ns(&shared->devices[device].paid_at, now_ns);
-    return wait ? clamp(wait, NAP_MIN_NS, NAP_MAX_NS) : 0;
+    return wait ? clamp(wait, clamp(TURN_NS * 100ull / (percent + 1), 0, NAP_LEAST_MAX_NS), NAP_MAX_NS) : 0;
 }
 
 /* One attempt, under the lock. Returns how long to wait before the next; 0 when the launch has passed. */
@@ -163,6 +176,7 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream stream, uint6
     struct hami_lane *lane = hami_lane_find(id);
     struct hami_kernel *kernel;
     uint64_t now = hami_now_ns(), wait;
+    unsigned percent;
 
     if (!lane) {
         int device = hami_process_stream_device(launch->stream, launch->is_per_thread);
@@ -171,15 +185,16 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream stream, uint6
             return 0;
         lane = hami_lane_make(id, device, stream, current_context());
     }
-    if (!hami_limiter_percent(lane->device))
+    percent = hami_limiter_percent(lane->device);
+    if (!percent)
         return 0;
     kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, lane->device, launch->blocks, launch->threads));
     hami_lane_settle(lane, now);
-    wait = wait_ns(lane->device, kernel, now);
+    wait = wait_ns(lane->device, percent, kernel, now);
     if (wait) {
-        hami_meter_close_spans(lane->device, lane, now);
-        hami_meter_collect(lane->device, now);
-        wait = wait_ns(lane->device, kernel, now);
+        hami_lanes_pause(lane->device, lane, now);
+        hami_lanes_collect(lane->device, now);
+        wait = wait_ns(lane->device, percent, kernel, now);
     }
     if (!wait)
         hami_lane_launch(lane, kernel, now, timed);
@@ -190,7 +205,7 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream stream, uint6
 static void __attribute__((noinline)) pass_slowly(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
     CUstream stream = stream_of(launch);
-    uint64_t id = id_of(stream), wait;
+    uint64_t id = id_of(stream), wait, waited = 0;
     int mode;
 
     if (is_capturing(launch))
@@ -203,7 +218,8 @@ static void __attribute__((noinline)) pass_slowly(const struct hami_launch *laun
         hami_meter_unlock();
         hami_watcher_wake();
         if (wait)
-            hami_nap(wait);
+            hami_nap(wait + courtesy(waited));
+        waited += wait;
     } while (wait);
 }
 
@@ -239,7 +255,7 @@ void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_laun
     second = (uint64_t)time(NULL);
     if (__builtin_expect(second != atomic_load_explicit(&looked_second, memory_order_relaxed), 0))
         new_second(region, second);
-    if (!atomic_load_explicit(&has_limit, memory_order_relaxed) || hami_inside || !is_limiting(region))
+    if (!is_limiting(region) || hami_inside)
         return;
     if (!pass_on_lease(region, launch))
         pass_slowly(launch, timed);
@@ -261,7 +277,7 @@ void hami_limiter_end_stream(CUstream stream)
     if (hami_inside || !stream)
         return;
     hami_meter_lock();
-    hami_meter_end_stream(lane_id(stream, NULL));
+    hami_lane_end(lane_id(stream, NULL));
     hami_meter_unlock();
 }
 
@@ -270,12 +286,13 @@ void hami_limiter_end_context(CUcontext context)
     if (hami_inside || !context)
         return;
     hami_meter_lock();
-    hami_meter_end_context(context);
+    hami_lanes_end_context(context);
     hami_meter_unlock();
 }
 
 void hami_limiter_forget(void)
 {
-    hami_meter_forget();
+    hami_meter_unlock_in_child();
+    hami_lanes_forget();
     hami_watcher_forget();
 }

@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "meter.h"
+#include "lane.h"
 
 /* A launch about to be made. `handle` is a function or an executable graph; sizes that do not matter are 0. */
 struct hami_launch {

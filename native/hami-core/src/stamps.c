@@ -176,5 +176,7 @@ void hami_stamps_close(struct hami_stamps *stamps)
 
 void hami_stamps_forget(void)
 {
-    memset(pools, 0, sizeof(pools));
+    for (int index = 0; index < CONTEXTS_MAX; index++)
+        if (pools[index].context)
+            memset(&pools[index], 0, sizeof(pools[index]));
 }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "clock.h"
 #include "hooks.h"
@@ -36,7 +37,7 @@ static bool collect(uint64_t now_ns)
 
     hami_meter_lock();
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        is_ahead |= hami_meter_collect(device, now_ns);
+        is_ahead |= hami_lanes_collect(device, now_ns);
     hami_meter_unlock();
     return is_ahead;
 }
@@ -112,4 +113,6 @@ void hami_watcher_wake(void)
 void hami_watcher_forget(void)
 {
     atomic_store(&is_running, false);
+    memset(published_ns, 0, sizeof(published_ns));
+    hami_nvml_scale_forget();
 }

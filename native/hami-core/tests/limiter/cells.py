@@ -1,38 +1,46 @@
 """
 One run of the limiter's acceptance matrix: containers with limits on one fake device, in virtual time.
 
-Owns how a cell becomes processes and what is measured of it. Knows nothing of which cells there are (`matrix`) or what is
-written about them (`__main__`). The measure is the fake driver's own account of when the device was busy with whom.
+Owns how a cell becomes processes and what is measured of it. Knows nothing of which cells there are, or of what is
+asked of them (`matrix`). The measure is the fake driver's own account of when the device was busy with whom.
 """
 
 import json
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-DEVICE = "uuid,name,memory_mib,numa_node,pci_bus_id\nGPU-aaaaaaaa-0000-4000-8000-000000000000,Fake,16384,0,0000:17:00.0\n"
+DEVICE = """uuid,name,memory_mib,numa_node,pci_bus_id
+GPU-aaaaaaaa-0000-4000-8000-000000000000,Fake,16384,0,0000:17:00.0
+"""
 SETTLING_SECONDS = 5
 """What the mean leaves out of the beginning."""
 PID_OFFSET = "100000"
 """NVML's pids are the host's, which are not the container's."""
+UNLIMITED = 100
+PATIENCE_SECONDS = 600
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """A container: its limit in percent (100 is none), and what each of its processes runs."""
+    """A container: its limit in percent, and what each of its processes runs."""
 
     limit: int
     kernel: str
     processes: int = 1
     streams: int = 1
     graph: int = 0
+    """How many kernels are launched as one graph; 0 launches each by itself."""
     pause_us: int = 0
+    """How long to wait after each kernel has ended; 0 waits for none."""
 
     def arguments(self, seconds: int) -> list[str]:
         """Return the load's command line."""
-        return [self.kernel, str(seconds), f"streams={self.streams}", f"graph={self.graph}", f"pause_us={self.pause_us}"]
+        options = [f"{name}={getattr(self, name)}" for name in ("streams", "graph", "pause_us")]
+        return [self.kernel, str(seconds), *options]
 
 
 @dataclass(frozen=True)
@@ -41,26 +49,29 @@ class Cell:
 
     tenants: tuple[Tenant, ...]
     window_ms: int | None = 166
-    library: bool = True
+    has_library: bool = True
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one container got: percent of each second, launches, and the longest any launch took."""
+    """What one container got: percent of each second, launches, and the longest that any launch took."""
 
-    seconds: list[float] = field(default_factory=list)
-    launches: int = 0
-    longest_ms: float = 0.0
+    seconds: tuple[float, ...]
+    launches: int
+    longest_ms: float
 
-    @property
-    def mean(self) -> float:
-        """Percent of the time after settling."""
-        settled = self.seconds[SETTLING_SECONDS:]
-        return sum(settled) / len(settled)
+    def mean(self, begin: int = SETTLING_SECONDS, end: int | None = None) -> float:
+        """Return the percentage of the time from one second to another."""
+        chosen = self.seconds[begin:end]
+        return sum(chosen) / len(chosen)
 
 
 def run(cell: Cell, build: Path, seconds: int) -> list[Share]:
-    """Run a cell for so many virtual seconds after settling; return each container's share, in the order of the tenants."""
+    """
+    Run a cell for so many virtual seconds after settling.
+
+    Returns: each container's share, in the order of the tenants.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "devices.csv").write_text(DEVICE)
@@ -70,7 +81,7 @@ def run(cell: Cell, build: Path, seconds: int) -> list[Share]:
 
 def _start(cell: Cell, build: Path, folder: Path, seconds: int) -> list[list["subprocess.Popen[str]"]]:
     total, rank = sum(tenant.processes for tenant in cell.tenants), 0
-    started = []
+    started: list[list[subprocess.Popen[str]]] = []
     for number, tenant in enumerate(cell.tenants):
         started.append([])
         for _ in range(tenant.processes):
@@ -85,36 +96,45 @@ def _start(cell: Cell, build: Path, folder: Path, seconds: int) -> list[list["su
     return started
 
 
+def _drivers(cell: Cell, build: Path, folder: Path) -> Path:
+    """Return a folder with the fake driver, without NVML if the cell has none."""
+    if cell.window_ms is not None:
+        return build / "fake_driver"
+    drivers = folder / "drivers"
+    drivers.mkdir(exist_ok=True)
+    if not (drivers / "libcuda.so.1").exists():
+        (drivers / "libcuda.so.1").symlink_to(build / "fake_driver/libcuda.so.1")
+    return drivers
+
+
 def _environ(cell: Cell, build: Path, folder: Path, number: int) -> dict[str, str]:
-    drivers = build / "fake_driver"
-    if cell.window_ms is None:
-        drivers = folder / "drivers"
-        drivers.mkdir(exist_ok=True)
-        if not (drivers / "libcuda.so.1").exists():
-            (drivers / "libcuda.so.1").symlink_to(build / "fake_driver/libcuda.so.1")
-    libraries = [build / "libfake_time.so", *([build / "libvgpu.so"] if cell.library else [])]
+    sanitizer = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
+    libraries = [sanitizer, str(build / "libfake_time.so"), str(build / "libvgpu.so") if cell.has_library else ""]
     return {
         "PATH": os.environ["PATH"],
-        "LD_LIBRARY_PATH": str(drivers),
-        "LD_PRELOAD": ":".join(map(str, libraries)),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "LD_LIBRARY_PATH": str(_drivers(cell, build, folder)),
+        "LD_PRELOAD": ":".join(path for path in libraries if path),
         "FAKE_DRIVER_DIR": str(folder),
         "FAKE_DRIVER_PID_OFFSET": PID_OFFSET,
-        "FAKE_DRIVER_NVML_WINDOW_MS": str(cell.window_ms),
+        "FAKE_DRIVER_NVML_WINDOW_MS": str(cell.window_ms or 0),
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(folder / f"tenant-{number}.cache"),
-        "GPU_CORE_UTILIZATION_POLICY": "FORCE",
+        "GPU_CORE_UTILIZATION_POLICY": "force",
     }
 
 
-def _result(process: "subprocess.Popen[str]") -> dict[str, object]:
-    output, _ = process.communicate(timeout=600)
+def _result(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     if process.returncode != 0:
         raise RuntimeError(f"limiter_load ended with {process.returncode}")
-    result: dict[str, object] = json.loads(output)
+    result: dict[str, Any] = json.loads(output)
     return result
 
 
-def _share(results: list[dict]) -> Share:
-    seconds = [sum(second) / 1e7 for second in zip(*(result["busy_ns"] for result in results), strict=True)]
+def _share(results: list[dict[str, Any]]) -> Share:
+    busy = zip(*(result["busy_ns"] for result in results), strict=True)
     return Share(
-        seconds, sum(result["launches"] for result in results), max(result["longest_ms"] for result in results)
+        seconds=tuple(sum(second) / 1e7 for second in busy),
+        launches=sum(result["launches"] for result in results),
+        longest_ms=max(result["longest_ms"] for result in results),
     )

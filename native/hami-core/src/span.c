@@ -1,0 +1,111 @@
+#include "span.h"
+
+#include "meter.h"
+
+/* More than may be queued on all devices together, see limiter.c. */
+enum { SPANS_MAX = 2048 };
+
+static struct hami_span pool[SPANS_MAX], *unused;
+static unsigned made;
+
+void hami_spans_forget(void)
+{
+    unused = NULL;
+    made = 0;
+}
+
+static struct hami_span *take(void)
+{
+    struct hami_span *span = unused;
+
+    if (span)
+        unused = span->next;
+    else if (made < SPANS_MAX)
+        span = &pool[made++];
+    return span;
+}
+
+void hami_span_add(struct hami_spans *spans, int device, const struct hami_span *filled, uint64_t now_ns)
+{
+    struct hami_meter *meter = &hami_meters[device];
+    struct hami_span *span = take();
+
+    if (!span) {
+        hami_stamp_drop(filled->from);
+        return;
+    }
+    *span = *filled;
+    hami_stamp_hold(span->to);
+    if (!meter->queued_launches)
+        meter->progress_ns = now_ns;
+    meter->queued_ns += span->prepaid_ns;
+    meter->queued_launches += span->launches;
+    if (spans->first)
+        spans->last->next = span;
+    else
+        spans->first = span;
+    spans->last = span;
+}
+
+static void drop_first(struct hami_spans *spans, int device)
+{
+    struct hami_meter *meter = &hami_meters[device];
+    struct hami_span *span = spans->first;
+
+    spans->first = span->next;
+    hami_stamp_drop(span->from);
+    hami_stamp_drop(span->to);
+    meter->queued_ns -= span->prepaid_ns;
+    meter->queued_launches -= span->launches;
+    span->next = unused;
+    unused = span;
+}
+
+void hami_spans_drop(struct hami_spans *spans, int device)
+{
+    while (spans->first)
+        drop_first(spans, device);
+}
+
+static void pay(struct hami_span *span, int device, uint64_t from_ns, uint64_t to_ns, uint64_t now_ns)
+{
+    uint64_t prepaid = span->prepaid_ns, begin = span->paid_until_ns ? span->paid_until_ns : from_ns;
+
+    span->cost_ns += hami_meter_pay(device, begin, to_ns, &span->prepaid_ns, now_ns);
+    hami_meters[device].queued_ns -= prepaid - span->prepaid_ns;
+    span->paid_until_ns = to_ns > begin ? to_ns : begin;
+}
+
+static void end(struct hami_span *span, int device, uint64_t from_ns, uint64_t to_ns, uint64_t now_ns)
+{
+    pay(span, device, from_ns, to_ns, now_ns);
+    if (span->kernel)
+        hami_kernel_learn(span->kernel, to_ns - from_ns);
+    hami_meter_learn(device, to_ns - from_ns, span->cost_ns);
+    hami_meter_debit(device, now_ns, -(int64_t)span->prepaid_ns);
+    hami_meters[device].progress_ns = now_ns;
+}
+
+/* Returns false when the device has not reached the span's end. */
+static bool collect(struct hami_span *span, int device, uint64_t now_ns, const struct hami_stamp *tail, uint64_t *idle_ns)
+{
+    uint64_t from = 0, to = 0;
+    enum hami_stamp_state begun = hami_stamp_ask(span->from, &from);
+    enum hami_stamp_state ended = begun == HAMI_STAMP_REACHED ? hami_stamp_ask(span->to, &to) : begun;
+
+    if (ended == HAMI_STAMP_REACHED) {
+        to = to > from ? to : from;
+        end(span, device, from, to, now_ns);
+        if (span->to == tail)
+            *idle_ns = to;
+    } else if (ended == HAMI_STAMP_AHEAD && begun == HAMI_STAMP_REACHED && now_ns > from && now_ns - from < HAMI_PATIENCE_NS) {
+        pay(span, device, from, now_ns, now_ns);
+    }
+    return ended != HAMI_STAMP_AHEAD;
+}
+
+void hami_spans_collect(struct hami_spans *spans, int device, uint64_t now_ns, const struct hami_stamp *tail, uint64_t *idle_ns)
+{
+    while (spans->first && collect(spans->first, device, now_ns, tail, idle_ns))
+        drop_first(spans, device);
+}

@@ -1,0 +1,45 @@
+/*
+ * Stretches of a stream between two events, whose launches' estimates are replaced by the time the device was busy.
+ *
+ * A span is paid while it runs, so a kernel that takes longer than it ever did closes the gate at once. A span of one launch teaches
+ * what its kind costs. A queue holds one stream's spans in their order.
+ * Locks: the meter's. Fork: the parent's; hami_spans_forget() in the child.
+ */
+#ifndef HAMI_SPAN_H
+#define HAMI_SPAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernel_cost.h"
+#include "stamps.h"
+
+struct hami_span {
+    struct hami_stamp *from, *to;
+    struct hami_kernel *kernel; /* whose only launch it is, or NULL */
+    uint64_t paid_until_ns; /* 0: not begun */
+    uint64_t prepaid_ns; /* what is left of the estimates */
+    uint64_t cost_ns; /* what was paid */
+    unsigned launches;
+    struct hami_span *next;
+};
+
+struct hami_spans {
+    struct hami_span *first, *last;
+};
+
+/* Add a span. Takes over the caller's `from` and holds `to`. */
+void hami_span_add(struct hami_spans *spans, int device, const struct hami_span *span, uint64_t now_ns);
+
+/*
+ * Pay for what the device has done of the queue since the last call; the spans' context is current. Spans that ended leave the queue;
+ * the last one's end, if it has `tail` for its end, is stored in `idle_ns`.
+ */
+void hami_spans_collect(struct hami_spans *spans, int device, uint64_t now_ns, const struct hami_stamp *tail, uint64_t *idle_ns);
+
+/* Forget the queue: what was estimated stands. */
+void hami_spans_drop(struct hami_spans *spans, int device);
+
+void hami_spans_forget(void);
+
+#endif

@@ -1,0 +1,189 @@
+"""
+The limiter's acceptance matrix: which cells there are, what is asked of each, and the page that says what was measured.
+
+Usage: `python -m limiter.matrix BUILD [--seconds 60] [--workers 2] [--write PAGE]`, PYTHONPATH being the folder above.
+Neighbours: `cells` runs one cell; `test_limiter` asserts a few of these in `make test`.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from limiter.cells import UNLIMITED, Cell, Share, Tenant, run
+
+LIMITS = (5, 10, 25, 30, 50, 75, 90)
+KERNELS = {
+    "20 µs": "busy_20",
+    "1 ms": "busy_1000",
+    "10 ms": "busy_10000",
+    "100 ms": "busy_100000",
+    "log-normal": "lognormal_1000_100",
+    "phases": "phase_1000_{first}_10000",
+}
+"""`first` is such that the second phase begins about twenty seconds after the start."""
+FIRST_PHASE_LAUNCHES = 200
+"""For each percent of the limit: twenty seconds of kernels of 1 ms."""
+WINDOWS = (166, 1000, None)
+GRAPH = 4
+SWITCHED = 2000 / 2100
+"""What a device is busy that contexts share in turns of 2 ms, with 0.1 ms to switch (tests/fake_driver/schedule.h)."""
+TOLERANCE = 2.0
+FULL = 93.0
+"""A device that is busy so much of the time has no more to give: the rest is lost between turns."""
+SETTLED_TOLERANCE = 10.0
+SHORT = ("20 µs", "1 ms", "10 ms", "log-normal")
+"""Kernels of which many go into a second, so that every second can be held to the limit."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a container launches."""
+
+    processes: int = 1
+    streams: int = 1
+    graph: int = 0
+
+
+PLAIN = Form()
+FORMS = (PLAIN, Form(processes=4), Form(streams=8), Form(4, 8), Form(graph=GRAPH), Form(4, 8, GRAPH))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell with its place in the page."""
+
+    neighbour: str
+    kernel: str
+    limit: int
+    form: Form
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row with what was measured, in the order of its tenants."""
+
+    row: Row
+    shares: list[Share]
+
+    @property
+    def error(self) -> float:
+        """Points between the mean and what the first container should have."""
+        return self.shares[0].mean() - expected(self.row)
+
+    @property
+    def excess(self) -> float:
+        """Points by which the worst second after two passed the limit."""
+        return max(self.shares[0].seconds[2:]) - self.row.limit
+
+    def failures(self) -> list[str]:
+        """Return what does not hold, in words."""
+        found = []
+        is_blind = self.row.neighbour != "alone" and self.row.cell.window_ms is None
+        if self.error > TOLERANCE or (self.error < -TOLERANCE and not is_blind):
+            found.append(f"mean {self.shares[0].mean():.1f}, expected {expected(self.row):.1f}")
+        if self.row.neighbour == "30 beside 70" and not is_blind:
+            found += self._neighbour_failures()
+        if self.row.kernel in SHORT and self.excess > SETTLED_TOLERANCE:
+            found.append(f"{self.excess:.1f} points above the limit in a second")
+        return found
+
+    def _neighbour_failures(self) -> list[str]:
+        mean, total = self.shares[1].mean(), sum(share.mean() for share in self.shares)
+        if abs(mean - 70) <= TOLERANCE or (mean < 70 and total >= FULL):
+            return []
+        return [f"neighbour's mean {mean:.1f}, expected 70"]
+
+
+def expected(row: Row) -> float:
+    """Return the percentage that the first container should have: its limit, or its turns if those are less."""
+    if row.neighbour != "beside an unlimited one":
+        return row.limit
+    mine, other = (tenant.processes for tenant in row.cell.tenants)
+    return min(row.limit, 100 * SWITCHED * mine / (mine + other))
+
+
+def a_tenant(limit: int, kernel: str, form: Form) -> Tenant:
+    """Return a container that launches a kernel of the page without end."""
+    first = FIRST_PHASE_LAUNCHES * min(limit, 50) // form.processes
+    return Tenant(limit, KERNELS[kernel].format(first=first), form.processes, form.streams, form.graph)
+
+
+def rows() -> Iterator[Row]:
+    """Return every row of the matrix."""
+    for kernel in KERNELS:
+        for limit in LIMITS:
+            yield from _alone(kernel, limit)
+            yield from _beside_unlimited(kernel, limit)
+        yield from _beside_limited(kernel)
+
+
+def _alone(kernel: str, limit: int) -> Iterator[Row]:
+    for form in FORMS:
+        for window_ms in WINDOWS:
+            if window_ms == 1000 and form not in (PLAIN, Form(4, 8)):
+                continue
+            yield Row("alone", kernel, limit, form, Cell((a_tenant(limit, kernel, form),), window_ms))
+
+
+def _beside_unlimited(kernel: str, limit: int) -> Iterator[Row]:
+    for form in (PLAIN, Form(4, 8), Form(graph=GRAPH)):
+        for window_ms in WINDOWS:
+            if window_ms is None and form != PLAIN:
+                continue
+            tenants = (a_tenant(limit, kernel, form), a_tenant(UNLIMITED, kernel, PLAIN))
+            yield Row("beside an unlimited one", kernel, limit, form, Cell(tenants, window_ms))
+
+
+def _beside_limited(kernel: str) -> Iterator[Row]:
+    for form in FORMS:
+        for window_ms in WINDOWS:
+            tenants = (a_tenant(30, kernel, form), a_tenant(70, kernel, form))
+            yield Row("30 beside 70", kernel, 30, form, Cell(tenants, window_ms))
+
+
+def name(row: Row) -> str:
+    """Return a row in words."""
+    form = row.form
+    parts = [row.neighbour, f"limit {row.limit}", row.kernel, f"{form.processes} processes", f"{form.streams} streams"]
+    parts += ["graph"] if form.graph else []
+    return ", ".join([*parts, f"NVML {row.cell.window_ms or 'off'}"])
+
+
+def measure(build: Path, seconds: int, workers: int) -> list[Outcome]:
+    """Run every row, saying how far it has come."""
+    chosen, began = list(rows()), time.monotonic()
+    outcomes = []
+    with ThreadPoolExecutor(workers) as pool:
+        for outcome in pool.map(lambda row: Outcome(row, run(row.cell, build, seconds)), chosen):
+            outcomes.append(outcome)
+            for failure in outcome.failures():
+                sys.stdout.write(f"{name(outcome.row)}: {failure}\n")
+            if len(outcomes) % 25 == 0:
+                sys.stdout.write(f"{len(outcomes)} of {len(chosen)} after {time.monotonic() - began:.0f} s\n")
+            sys.stdout.flush()
+    return outcomes
+
+
+def main() -> None:
+    """Measure, write the page if asked to, and fail if anything does not hold."""
+    from limiter.page import page
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path, help="folder with libvgpu.so and the fake driver")
+    parser.add_argument("--seconds", type=int, default=60, help="virtual seconds measured in each cell")
+    parser.add_argument("--workers", type=int, default=2, help="cells run at once")
+    parser.add_argument("--write", type=Path, help="page to write")
+    options = parser.parse_args()
+    outcomes = measure(options.build.resolve(), options.seconds, options.workers)
+    if options.write:
+        options.write.write_text(page(outcomes, options.seconds, options.build.resolve()))
+    sys.exit(1 if any(outcome.failures() for outcome in outcomes) else 0)
+
+
+if __name__ == "__main__":
+    main()

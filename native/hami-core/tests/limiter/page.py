@@ -1,0 +1,195 @@
+"""
+Write what the acceptance matrix measured as a page of documentation.
+
+Owns the words and tables of docs/limiter.md. Neighbours: `matrix` measures and judges.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from limiter.cells import SETTLING_SECONDS, Cell, Tenant, run
+from limiter.matrix import FORMS, FULL, KERNELS, LIMITS, SHORT, TOLERANCE, Form, Outcome, name
+
+BELOW = (
+    ("1 ms every 3 ms", "busy_1000", 2000),
+    ("20 µs every 50 µs", "busy_20", 30),
+    ("10 ms every 20 ms", "busy_10000", 10000),
+)
+"""Programs that need less than their share: a kernel, and the pause after each."""
+BELOW_LIMIT = 75
+
+HEAD = """# What the SM limiter was measured to do
+
+This page is written by a command and not by hand:
+
+```
+tox -e limiter
+```
+
+Each cell of the matrix is a device of the fake driver on which containers launch kernels without end, for
+{seconds} virtual seconds after {settling}. The driver runs contexts in turns of 2 ms with 0.1 ms to switch,
+knows exactly when it was busy with whom, and tells NVML's windows late and in whole percents. The limit is on
+the time the device is busy with the container. An error is the mean's distance from that, in points; the tables
+show the worst of all ways to launch: {forms}; with NVML windows of 166 ms and 1 s and without NVML.
+
+{verdict}
+"""
+LEFT_OUT = """
+## Left out
+
+Because they add nothing: windows of 1 s for containers that are alone, but for the plainest and the fullest way
+to launch (nothing disturbs what events measure there); beside an unlimited neighbour 4 processes and 8 streams
+by themselves (the fullest way has both). The kernels: `log-normal` has a median of 1 ms and σ 1; `phases` takes
+1 ms and, after about twenty seconds, 10 ms.
+"""
+FULL_NOTE = f"""
+A device that two containers keep busy loses up to 5 % between turns. 30 + 70 do not fit then: the smaller share
+comes first, and the larger one has what is left. Where a device was busy for {FULL:.0f} % of the time, it is
+not asked for more.
+"""
+BLIND_NOTE = """
+Without NVML a container cannot tell its own work from what a neighbour did in between. It pays for both and
+gets less than its limit, never more:
+"""
+BESIDE_NOTE = """
+Limits above what a container's turns give (half of the device beside one other process, less the switches) are
+measured against those.
+"""
+
+
+def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
+    """Return the page for what was measured."""
+    failed = [f"- {name(outcome.row)}: {what}" for outcome in outcomes for what in outcome.failures()]
+    verdict = f"{len(outcomes)} cells, {len(failed)} outside {TOLERANCE:.0f} points."
+    sections = [
+        HEAD.format(
+            seconds=seconds,
+            settling=SETTLING_SECONDS,
+            forms=_forms(),
+            verdict="\n".join([verdict, *([""] if failed else []), *failed]),
+        ),
+        "## Alone\n",
+        _by_limit(outcomes, "alone", lambda outcome: True),
+        "\n## Beside an unlimited container\n",
+        _by_limit(outcomes, "beside an unlimited one", lambda outcome: outcome.row.cell.window_ms is not None),
+        BESIDE_NOTE,
+        "\n## 30 beside 70\n",
+        _pairs(outcomes),
+        FULL_NOTE,
+        "\n## Beside others, without NVML\n",
+        BLIND_NOTE,
+        _blind(outcomes),
+        "\n## Seconds above the limit\n",
+        _seconds(outcomes),
+        "\n## Below the limit\n",
+        _below(build, seconds),
+        "\n## What a launch costs\n",
+        _costs(build),
+        LEFT_OUT,
+    ]
+    return "\n".join(sections)
+
+
+def _forms() -> str:
+    return "; ".join(_form(form) for form in FORMS)
+
+
+def _form(form: Form) -> str:
+    processes = "1 process" if form.processes == 1 else f"{form.processes} processes"
+    streams = "1 stream" if form.streams == 1 else f"{form.streams} streams"
+    return f"{processes}, {streams}" + (f", graphs of {form.graph}" if form.graph else "")
+
+
+def _table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *(list(row) for row in body)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _worst(outcomes: Iterable[Outcome]) -> str:
+    errors = [outcome.error for outcome in outcomes]
+    return f"{max(errors, key=abs):+.1f}" if errors else ""
+
+
+def _by_limit(outcomes: list[Outcome], neighbour: str, is_shown: Callable[[Outcome], bool]) -> str:
+    shown = [outcome for outcome in outcomes if outcome.row.neighbour == neighbour and is_shown(outcome)]
+    return _table(
+        ["kernel", *(f"limit {limit}" for limit in LIMITS)],
+        (
+            [
+                kernel,
+                *(
+                    _worst(one for one in shown if (one.row.kernel, one.row.limit) == (kernel, limit))
+                    for limit in LIMITS
+                ),
+            ]
+            for kernel in KERNELS
+        ),
+    )
+
+
+def _pairs(outcomes: list[Outcome]) -> str:
+    shown = [one for one in outcomes if one.row.neighbour == "30 beside 70" and one.row.cell.window_ms is not None]
+
+    def means(kernel: str, tenant: int) -> str:
+        found = [one.shares[tenant].mean() for one in shown if one.row.kernel == kernel]
+        return f"{min(found):.1f} to {max(found):.1f}"
+
+    return _table(
+        ["kernel", "mean of 30", "mean of 70"], ([kernel, means(kernel, 0), means(kernel, 1)] for kernel in KERNELS)
+    )
+
+
+def _blind(outcomes: list[Outcome]) -> str:
+    shown = [one for one in outcomes if one.row.neighbour == "30 beside 70" and one.row.cell.window_ms is None]
+    return _table(
+        ["kernel", "least mean of 30", "greatest mean of 30"],
+        (
+            [
+                kernel,
+                f"{min(one.shares[0].mean() for one in shown if one.row.kernel == kernel):.1f}",
+                f"{max(one.shares[0].mean() for one in shown if one.row.kernel == kernel):.1f}",
+            ]
+            for kernel in KERNELS
+        ),
+    )
+
+
+def _seconds(outcomes: list[Outcome]) -> str:
+    return "The worst second after the first two, in points above the limit, of all cells:\n\n" + _table(
+        ["kernel", "points"],
+        ([kernel, f"{max(one.excess for one in outcomes if one.row.kernel == kernel):+.1f}"] for kernel in SHORT),
+    )
+
+
+def _below(build: Path, seconds: int) -> str:
+    rows = []
+    for title, kernel, pause_us in BELOW:
+        bare, limited = (
+            run(Cell((Tenant(BELOW_LIMIT, kernel, pause_us=pause_us),), has_library=library), build, seconds)[
+                0
+            ].launches
+            for library in (False, True)
+        )
+        rows.append([title, str(bare), str(limited), f"{100 * limited / bare:.2f} %"])
+    intro = f"Programs that need less than their {BELOW_LIMIT} % launch as often as without the library:\n\n"
+    return intro + _table(["program", "launches without", "launches with", ""], rows)
+
+
+def _costs(build: Path) -> str:
+    bench = Path(__file__).resolve().parents[1] / "bench/bench.py"
+    with tempfile.TemporaryDirectory() as folder:
+        result = subprocess.run([sys.executable, bench, build], capture_output=True, check=True, cwd=folder)
+    measured = json.loads(result.stdout)
+    rows = (
+        ("no limit, a stream", "launch_on_stream_ns"),
+        ("no limit, the default stream", "launch_ns"),
+        ("limited, a stream", "limited_launch_on_stream_ns"),
+        ("limited, the default stream", "limited_launch_ns"),
+    )
+    intro = "Nanoseconds added to a launch that need not wait, over a driver that does nothing (tests/bench):\n\n"
+    return intro + _table(["launch", "added"], ([title, f"{measured[key]['added']:.0f}"] for title, key in rows))
