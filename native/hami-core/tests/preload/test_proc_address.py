@@ -1,0 +1,68 @@
+"""
+cuGetProcAddress answers, for every name, version and flag, with the hook of the very symbol that the driver chose.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from containers import Container
+from tables import cuda_rows
+
+DRIVERS = ["11040", "12020", "12080", "13000", "13030"]
+
+ASK = """
+import json
+class Info(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("base", c_void_p), ("symbol", ctypes.c_char_p), ("address", c_void_p)]
+lib, own, info = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None), Info()
+lib.cuInit(0)
+def told(result, function, status):
+    if not function.value:
+        return [result, status.value, None, None]
+    own.dladdr(function, byref(info))
+    return [result, status.value, info.symbol.decode(), os.path.basename(info.file.decode())]
+def ask(name, version, flags):
+    function, status = c_void_p(), c_int(-1)
+    if hasattr(lib, "cuGetProcAddress_v2"):
+        result = lib.cuGetProcAddress_v2(name.encode(), byref(function), version, c_uint64(flags), byref(status))
+        newer = told(result, function, status)
+    else:
+        newer = None
+    function, status = c_void_p(), c_int(-1)
+    result = lib.cuGetProcAddress(name.encode(), byref(function), version, c_uint64(flags))
+    return [newer, told(result, function, status)]
+say([ask(*question) for question in json.load(sys.stdin)])
+"""
+
+
+def questions() -> list[tuple[str, int, int]]:
+    """Return every name with each version it has had, the one before, today's and the newest, and every flag."""
+    versions: dict[str, set[int]] = {"cuTexRefCreate": {2000}, "cuNoSuchThing": {2000}, "": {0}}
+    for row in cuda_rows():
+        versions.setdefault(row.name, {12080, 13050}).update((row.since, row.since - 10))
+    return [(name, version, flags) for name in versions for version in sorted(versions[name]) for flags in (0, 1, 2)]
+
+
+def answers(container: Container, driver: str, *, preload: bool) -> Iterator[tuple[int, int, str, str]]:
+    """Yield (result, status, symbol, library) of each question and either version of the call."""
+    folder = container.build / "fake_driver" / driver
+    process = container.start(ASK, preload=preload, LD_LIBRARY_PATH=f"{folder}:{folder.parent}")
+    output, errors = process.communicate(json.dumps(questions()), timeout=60)
+    assert (0, "") == (process.returncode, errors)
+    for both in json.loads(output):
+        yield from (tuple(answer) for answer in both if answer)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_answers_are_the_drivers_symbol_for_symbol(container: Container, driver: str) -> None:
+    """
+    With the library the same symbols, results and statuses as without it; those in the table are the library's own.
+    """
+    symbols = {row.symbol for row in cuda_rows()}
+    bare = list(answers(container, driver, preload=False))
+    ours = list(answers(container, driver, preload=True))
+
+    assert [answer[:3] for answer in bare] == [answer[:3] for answer in ours]
+    assert {"libvgpu.so"} == {library for _, _, symbol, library in ours if symbol in symbols}
+    assert len([answer for answer in ours if answer[2] in symbols]) > 1000
