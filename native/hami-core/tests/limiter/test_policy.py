@@ -1,0 +1,227 @@
+"""
+When launches are limited, and what the limiter leaves behind: programs in virtual time, one process each.
+"""
+
+import stat
+
+import pytest
+from containers import Container
+
+SM_LIMIT_OFFSET, PROC_NUM_OFFSET = 1728, 2008896
+SWITCH_OFFSET = PROC_NUM_OFFSET + 4
+SM_UTIL_OFFSET = 1856 + 1160 + 16
+"""Of the first slot and device. Source: include/hami/region.h."""
+
+LOAD = """
+import time, struct
+def run(cuda, kernel, count):
+    "Return how many virtual milliseconds so many launches and their ends take."
+    began = time.monotonic()
+    for _ in range(count):
+        assert 0 == cuda.launch(kernel)
+    cuda.library.cuCtxSynchronize()
+    return round((time.monotonic() - began) * 1000)
+def write(offset, form, value):
+    with open(os.environ["CUDA_DEVICE_MEMORY_SHARED_CACHE"], "r+b") as region:
+        region.seek(offset)
+        region.write(struct.pack(form, value))
+def threads():
+    return len(os.listdir("/proc/self/task"))
+cuda = Cuda()
+kernel = cuda.kernel(1000)
+"""
+
+
+@pytest.fixture
+def limited(container: Container) -> Container:
+    """A container in virtual time whose share of each device is 50 %, if launches are limited at all."""
+    libraries = [container.build / name for name in ("libfake_time.so", "libvgpu.so")]
+    container.environment |= {
+        "FAKE_TIME": "virtual",
+        "LD_PRELOAD": ":".join(map(str, libraries)),
+        "CUDA_DEVICE_SM_LIMIT": "50",
+        "GPU_CORE_UTILIZATION_POLICY": "force",
+    }
+    return container
+
+
+def test_two_seconds_of_work_take_four_at_half(limited: Container) -> None:
+    """Less the burst that a container may begin with."""
+    assert 3700 <= limited.run(LOAD + "say(run(cuda, kernel, 2000))") <= 4100
+
+
+@pytest.mark.parametrize(
+    ("policy", "switch", "is_limited"),
+    [
+        pytest.param("force", 0, True, id="forced"),
+        pytest.param("disable", 1, False, id="disabled"),
+        pytest.param("default", 1, True, id="switched on"),
+        pytest.param("default", 0, False, id="alone on the device"),
+    ],
+)
+def test_policy_decides_and_else_the_monitor(limited: Container, policy: str, switch: int, is_limited: bool) -> None:
+    """GPU_CORE_UTILIZATION_POLICY before the monitor's `utilization_switch`."""
+    program = LOAD + f"write({SWITCH_OFFSET}, 'i', {switch})\nsay(run(cuda, kernel, 1000))"
+    taken_ms = limited.run(program, GPU_CORE_UTILIZATION_POLICY=policy)
+
+    assert (taken_ms > 1700) == is_limited
+    assert is_limited or taken_ms <= 1010
+
+
+def test_monitor_changes_the_limit_of_a_running_program(limited: Container) -> None:
+    """The region's `sm_limit` and switch are read all the time."""
+    slower, unlimited = limited.run(
+        LOAD
+        + f"""
+run(cuda, kernel, 1000)
+write({SM_LIMIT_OFFSET}, 'Q', 25)
+slower = run(cuda, kernel, 1000)
+write({SM_LIMIT_OFFSET}, 'Q', 100)
+time.sleep(1.1)
+say([slower, run(cuda, kernel, 1000)])
+"""
+    )
+
+    assert 3800 <= slower <= 4200
+    assert unlimited <= 1010
+
+
+def test_devices_are_limited_each_by_itself(limited: Container) -> None:
+    """A tenth of the first and all of the second."""
+    first, second = limited.run(
+        LOAD
+        + """
+first = run(cuda, kernel, 200)
+cuda.use(1)
+say([first, run(cuda, cuda.kernel(1000), 200)])
+""",
+        CUDA_DEVICE_SM_LIMIT_0="10",
+        CUDA_DEVICE_SM_LIMIT_1="100",
+    )
+
+    assert 1800 <= first <= 2100
+    assert second <= 210
+
+
+def test_captured_launches_neither_wait_nor_pay(limited: Container) -> None:
+    """Work that is captured runs later; capturing costs no time even when the bucket is overdrawn."""
+    captured_ms, ended, nodes_ms = limited.run(
+        LOAD
+        + """
+run(cuda, kernel, 1000)
+stream, graph, executable = c_void_p(), c_void_p(), c_void_p()
+cuda.library.cuStreamCreate(byref(stream), 1)
+launch = lambda: cuda.library.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
+launch()
+cuda.library.cuStreamSynchronize(stream)
+assert 0 == cuda.library.cuStreamBeginCapture_v2(stream, 0)
+began = time.monotonic()
+for _ in range(200):
+    assert 0 == launch()
+captured = round((time.monotonic() - began) * 1000)
+ended = cuda.library.cuStreamEndCapture(stream, byref(graph))
+cuda.library.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0))
+began = time.monotonic()
+for _ in range(10):
+    assert 0 == cuda.library.cuGraphLaunch(executable, stream)
+cuda.library.cuCtxSynchronize()
+say([captured, ended, round((time.monotonic() - began) * 1000)])
+"""
+    )
+
+    assert [0, 0] == [captured_ms, ended]
+    assert 3500 <= nodes_ms <= 4300
+
+
+def test_streams_and_contexts_may_end_at_any_time(limited: Container) -> None:
+    """Launching on a new stream, ending it, ending the context and beginning again: the limit holds throughout."""
+    taken_ms = limited.run(
+        LOAD
+        + """
+began = time.monotonic()
+for _ in range(100):
+    stream = c_void_p()
+    cuda.library.cuStreamCreate(byref(stream), 1)
+    for _ in range(10):
+        assert 0 == cuda.library.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
+    cuda.library.cuStreamSynchronize(stream)
+    cuda.library.cuStreamDestroy_v2(stream)
+cuda.library.cuDevicePrimaryCtxReset_v2(0)
+cuda.use(0)
+kernel = cuda.kernel(1000)
+run(cuda, kernel, 1000)
+say(round((time.monotonic() - began) * 1000))
+"""
+    )
+
+    assert 3600 <= taken_ms <= 4300
+
+
+def test_thread_and_file_appear_with_a_limit_and_the_thread_goes_again(limited: Container) -> None:
+    """An unlimited program has neither; a limited one has one thread, until it has not launched for a while."""
+    program = LOAD + "run(cuda, kernel, 10)\nbusy = threads()\ntime.sleep(3)\nsay([busy, threads()])"
+
+    assert [1, 1] == limited.run(program, CUDA_DEVICE_SM_LIMIT="100")
+    assert [limited.region] == list(limited.folder.glob("share.cache*"))
+
+    assert [2, 1] == limited.run(program)
+    (extension,) = set(limited.folder.glob("share.cache*")) - {limited.region}
+    assert not extension.name.endswith(".cache")
+    assert 0o666 == stat.S_IMODE(extension.stat().st_mode)
+
+
+def test_scribbled_file_costs_a_minute_at_most(limited: Container) -> None:
+    """Every word of the extension file may be anything: the limit still holds soon after."""
+    limited.run(LOAD + "run(cuda, kernel, 10)\nsay(0)")
+    (extension,) = set(limited.folder.glob("share.cache*")) - {limited.region}
+    for byte in (b"\xff", b"\x55", b"\x01"):
+        extension.write_bytes(byte * extension.stat().st_size)
+
+        assert 1500 <= limited.run(LOAD + "run(cuda, kernel, 10)\nsay(run(cuda, kernel, 1000))") <= 62000
+
+
+def test_monitor_reads_how_busy_a_process_is(limited: Container) -> None:
+    """`device_util.sm_util` of the slot is the share of the device's time, and 0 when the process rests."""
+    busy, resting = limited.run(
+        LOAD
+        + f"""
+def told():
+    with open(os.environ["CUDA_DEVICE_MEMORY_SHARED_CACHE"], "rb") as region:
+        region.seek({SM_UTIL_OFFSET})
+        return struct.unpack("Q", region.read(8))[0]
+run(cuda, kernel, 2000)
+busy = told()
+time.sleep(3)
+say([busy, told()])
+"""
+    )
+
+    assert 45 <= busy <= 55
+    assert 0 == resting
+
+
+def test_forked_child_is_no_burden(limited: Container) -> None:
+    """A child of a limited process has the parent's mapping and none of its thread; both go on."""
+    statuses, taken_ms = limited.run(
+        LOAD
+        + """
+run(cuda, kernel, 100)
+statuses = []
+for _ in range(5):
+    child = os.fork()
+    if not child:
+        os._exit(cuda.launch(kernel))
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+say([statuses, run(cuda, kernel, 1000)])
+"""
+    )
+
+    assert [3] * 5 == statuses
+    assert 1800 <= taken_ms <= 2100
+
+
+def test_unreadable_extension_limits_each_process_by_itself(limited: Container) -> None:
+    """Where the file cannot be had the limit holds all the same."""
+    (limited.folder / "share.cache.gputime-1").mkdir()
+
+    assert 1700 <= limited.run(LOAD + "say(run(cuda, kernel, 1000))") <= 2100
