@@ -131,7 +131,7 @@ static int class_of(uint64_t bytes)
 {
     int class = 0;
 
-    while ((HW_UNIT_BYTES << class) < bytes)
+    while (class < CLASSES && (HW_UNIT_BYTES << class) < bytes)
         class++;
     return class;
 }
@@ -176,7 +176,7 @@ void fake_address_give(uint64_t address, uint64_t bytes)
     struct free_address *node = spare_nodes;
     int class = class_of(bytes);
 
-    if (address < arena || address >= arena_next)
+    if (address < arena || address >= arena_next || class >= CLASSES)
         return;
     if (node)
         spare_nodes = node->next;

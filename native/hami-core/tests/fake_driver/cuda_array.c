@@ -14,23 +14,25 @@
 
 enum { LEVELS_MAX = 18 };
 
-struct CUarray_st {
+/* What both kinds begin with: whose they are and what they cost. */
+struct texture {
     CUcontext context;
-    CUDA_ARRAY3D_DESCRIPTOR descriptor;
     struct fake_charge charge;
-    struct CUarray_st *next;
+    struct texture *next;
+};
+
+struct CUarray_st {
+    struct texture texture;
+    CUDA_ARRAY3D_DESCRIPTOR descriptor;
 };
 
 struct CUmipmappedArray_st {
-    CUcontext context;
-    struct fake_charge charge;
+    struct texture texture;
     unsigned int count;
-    struct CUarray_st levels[LEVELS_MAX];
-    struct CUmipmappedArray_st *next;
+    struct CUarray_st levels[LEVELS_MAX]; /* without memory of their own */
 };
 
-static CUarray arrays;
-static CUmipmappedArray mipmaps;
+static struct texture *textures;
 
 /* Bytes of one channel of one element; 0 for formats that are not modelled. Source: CUarray_format. */
 static size_t channel_bytes(int format)
@@ -78,37 +80,79 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
     return layer_bytes(descriptor) * (descriptor->Depth ? descriptor->Depth : 1);
 }
 
-static CUresult take(struct fake_charge *charge, CUcontext context, uint64_t bytes, unsigned int flags)
+/* A texture at the head of `size` bytes, in the current context; NULL with the reason. */
+static void *make(size_t size, uint64_t bytes, unsigned int flags, CUresult *result)
 {
     bool is_bare = flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);
+    struct texture *fresh;
+    CUcontext context;
 
-    return fake_charge_take(charge, is_bare ? -1 : context->physical, bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    *result = fake_current(&context);
+    if (*result != CUDA_SUCCESS)
+        return NULL;
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    fresh = calloc(1, size);
+    if (!fresh || !fake_charge_take(&fresh->charge, is_bare ? -1 : context->physical, bytes)) {
+        free(fresh);
+        return NULL;
+    }
+    fresh->context = context;
+    fake_memory_lock();
+    fresh->next = textures;
+    textures = fresh;
+    fake_memory_unlock();
+    *result = CUDA_SUCCESS;
+    return fresh;
+}
+
+static void end(struct texture **link)
+{
+    struct texture *texture = *link;
+
+    *link = texture->next;
+    fake_charge_give(&texture->charge);
+    free(texture);
+}
+
+static CUresult destroy(struct texture *texture)
+{
+    CUresult result = fake_check();
+    struct texture **link = &textures;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    fake_memory_lock();
+    while (*link && *link != texture)
+        link = &(*link)->next;
+    if (*link)
+        end(link);
+    else
+        result = CUDA_ERROR_INVALID_HANDLE;
+    fake_memory_unlock();
+    return result;
+}
+
+void fake_arrays_forget(CUcontext context)
+{
+    for (struct texture **link = &textures; *link;) {
+        if ((*link)->context == context)
+            end(link);
+        else
+            link = &(*link)->next;
+    }
 }
 
 static CUresult create(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    CUcontext context;
-    CUresult result = fake_current(&context);
+    CUresult result = fake_check();
     CUarray fresh;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_valid(descriptor))
-        return CUDA_ERROR_INVALID_VALUE;
-    fresh = calloc(1, sizeof(*fresh));
+    if (result != CUDA_SUCCESS || !is_valid(descriptor))
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    fresh = make(sizeof(*fresh), array_bytes(descriptor), descriptor->Flags, &result);
     if (!fresh)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = take(&fresh->charge, context, array_bytes(descriptor), descriptor->Flags);
-    if (result != CUDA_SUCCESS) {
-        free(fresh);
         return result;
-    }
-    fresh->context = context;
     fresh->descriptor = *descriptor;
-    fake_memory_lock();
-    fresh->next = arrays;
-    arrays = fresh;
-    fake_memory_unlock();
     *array = fresh;
     return CUDA_SUCCESS;
 }
@@ -140,31 +184,9 @@ API CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *narro
     return create(array, &(CUDA_ARRAY3D_DESCRIPTOR){narrow->Width, narrow->Height, 0, narrow->Format, narrow->NumChannels, 0});
 }
 
-static void destroy_array(CUarray *link)
-{
-    CUarray array = *link;
-
-    *link = array->next;
-    fake_charge_give(&array->charge);
-    free(array);
-}
-
 API CUresult cuArrayDestroy(CUarray array)
 {
-    CUresult result = fake_check();
-    CUarray *link = &arrays;
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_memory_lock();
-    while (*link && *link != array)
-        link = &(*link)->next;
-    if (*link)
-        destroy_array(link);
-    else
-        result = CUDA_ERROR_INVALID_HANDLE;
-    fake_memory_unlock();
-    return result;
+    return destroy((struct texture *)array);
 }
 
 EXTRA(cuArray3DGetDescriptor_v2, CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array)
@@ -191,48 +213,43 @@ static size_t halved(size_t length, unsigned int level)
     return length && !(length >> level) ? 1 : length >> level;
 }
 
-/* Fill in the levels; returns the bytes of all. */
-static uint64_t lay_out(CUmipmappedArray mipmap, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+static CUDA_ARRAY3D_DESCRIPTOR level_of(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int level)
 {
     bool is_layered = descriptor->Flags & 5u; /* CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_CUBEMAP */
-    uint64_t bytes = 0;
+    CUDA_ARRAY3D_DESCRIPTOR smaller = *descriptor;
 
-    for (unsigned int level = 0; level < mipmap->count; level++) {
-        CUDA_ARRAY3D_DESCRIPTOR *smaller = &mipmap->levels[level].descriptor;
+    smaller.Width = halved(descriptor->Width, level);
+    smaller.Height = halved(descriptor->Height, level);
+    smaller.Depth = is_layered ? descriptor->Depth : halved(descriptor->Depth, level);
+    return smaller;
+}
 
-        *smaller = *descriptor;
-        smaller->Width = halved(descriptor->Width, level);
-        smaller->Height = halved(descriptor->Height, level);
-        smaller->Depth = is_layered ? descriptor->Depth : halved(descriptor->Depth, level);
-        bytes += array_bytes(smaller);
-    }
-    return bytes;
+static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int level)
+{
+    CUDA_ARRAY3D_DESCRIPTOR smaller = level_of(descriptor, level);
+
+    return array_bytes(&smaller);
 }
 
 API CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
 {
-    CUcontext context;
-    CUresult result = fake_current(&context);
+    CUresult result = fake_check();
     CUmipmappedArray fresh;
+    uint64_t bytes = 0;
 
     if (result != CUDA_SUCCESS)
         return result;
     if (!array || !descriptor || !levels || !is_valid(descriptor))
         return CUDA_ERROR_INVALID_VALUE;
-    fresh = calloc(1, sizeof(*fresh));
+    levels = levels < LEVELS_MAX ? levels : LEVELS_MAX;
+    for (unsigned int level = 0; level < levels; level++)
+        bytes += level_bytes(descriptor, level);
+    fresh = make(sizeof(*fresh), bytes, descriptor->Flags, &result);
     if (!fresh)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    fresh->context = context;
-    fresh->count = levels < LEVELS_MAX ? levels : LEVELS_MAX;
-    result = take(&fresh->charge, context, lay_out(fresh, descriptor), descriptor->Flags);
-    if (result != CUDA_SUCCESS) {
-        free(fresh);
         return result;
-    }
-    fake_memory_lock();
-    fresh->next = mipmaps;
-    mipmaps = fresh;
-    fake_memory_unlock();
+    fresh->count = levels;
+    for (unsigned int level = 0; level < levels; level++)
+        fresh->levels[level].descriptor = level_of(descriptor, level);
     *array = fresh;
     return CUDA_SUCCESS;
 }
@@ -245,45 +262,7 @@ API CUresult cuMipmappedArrayGetLevel(CUarray *level_array, CUmipmappedArray arr
     return fake_check();
 }
 
-static void destroy_mipmap(CUmipmappedArray *link)
-{
-    CUmipmappedArray mipmap = *link;
-
-    *link = mipmap->next;
-    fake_charge_give(&mipmap->charge);
-    free(mipmap);
-}
-
 API CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    CUresult result = fake_check();
-    CUmipmappedArray *link = &mipmaps;
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_memory_lock();
-    while (*link && *link != array)
-        link = &(*link)->next;
-    if (*link)
-        destroy_mipmap(link);
-    else
-        result = CUDA_ERROR_INVALID_HANDLE;
-    fake_memory_unlock();
-    return result;
-}
-
-void fake_arrays_forget(CUcontext context)
-{
-    for (CUarray *link = &arrays; *link;) {
-        if ((*link)->context == context)
-            destroy_array(link);
-        else
-            link = &(*link)->next;
-    }
-    for (CUmipmappedArray *link = &mipmaps; *link;) {
-        if ((*link)->context == context)
-            destroy_mipmap(link);
-        else
-            link = &(*link)->next;
-    }
+    return destroy((struct texture *)array);
 }

@@ -33,13 +33,6 @@ CUresult fake_current(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
-static CUresult check_device(CUdevice device)
-{
-    CUresult result = fake_check();
-
-    return result == CUDA_SUCCESS && fake_physical(device) < 0 ? CUDA_ERROR_INVALID_DEVICE : result;
-}
-
 static CUresult push(CUcontext context)
 {
     if (depth == CONTEXT_STACK)
@@ -90,10 +83,10 @@ static CUresult release(CUcontext context)
 
 API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    CUresult result = check_device(device);
+    CUresult result = fake_check_device(device, context);
 
     if (result == CUDA_SUCCESS)
-        result = context ? retain(&primary[device]) : CUDA_ERROR_INVALID_VALUE;
+        result = retain(&primary[device]);
     if (result == CUDA_SUCCESS)
         *context = &primary[device];
     return result;
@@ -101,7 +94,7 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 
 API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-    CUresult result = check_device(device);
+    CUresult result = fake_check_device(device, &device);
 
     return result == CUDA_SUCCESS ? release(&primary[device]) : result;
 }
@@ -113,7 +106,7 @@ API CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 
 API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-    CUresult result = check_device(device);
+    CUresult result = fake_check_device(device, &device);
 
     if (result == CUDA_SUCCESS)
         empty(&primary[device]);
@@ -127,7 +120,7 @@ API CUresult cuDevicePrimaryCtxReset(CUdevice device)
 
 EXTRA(cuDevicePrimaryCtxSetFlags_v2, CUdevice device, unsigned int flags)
 {
-    CUresult result = check_device(device);
+    CUresult result = fake_check_device(device, &device);
 
     if (result == CUDA_SUCCESS)
         primary[device].flags = flags;
@@ -141,12 +134,10 @@ EXTRA(cuDevicePrimaryCtxSetFlags, CUdevice device, unsigned int flags)
 
 API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
 {
-    CUresult result = check_device(device);
+    CUresult result = fake_check_device(device, flags);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!flags || !active)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS || !active)
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     *flags = primary[device].flags;
     *active = primary[device].references > 0;
     return CUDA_SUCCESS;
@@ -156,13 +147,11 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, in
 
 static CUresult create(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    CUresult result = check_device(device);
+    CUresult result = fake_check_device(device, context);
     CUcontext fresh;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!context)
-        return CUDA_ERROR_INVALID_VALUE;
     fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return CUDA_ERROR_OUT_OF_MEMORY;

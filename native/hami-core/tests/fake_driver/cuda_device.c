@@ -132,7 +132,7 @@ API CUresult cuGetExportTable(const void **table, const CUuuid *id)
 
 /* Devices */
 
-static CUresult check_device(CUdevice device, const void *output)
+CUresult fake_check_device(CUdevice device, const void *output)
 {
     CUresult result = fake_check();
 
@@ -155,7 +155,7 @@ API CUresult cuDeviceGetCount(int *count)
 
 API CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
-    CUresult result = check_device(ordinal, device);
+    CUresult result = fake_check_device(ordinal, device);
 
     if (result == CUDA_SUCCESS)
         *device = ordinal;
@@ -164,7 +164,7 @@ API CUresult cuDeviceGet(CUdevice *device, int ordinal)
 
 API CUresult cuDeviceGetName(char *name, int size, CUdevice device)
 {
-    CUresult result = check_device(device, name);
+    CUresult result = fake_check_device(device, name);
 
     if (result == CUDA_SUCCESS && size > 0)
         snprintf(name, (size_t)size, "%s", hw_device(fake_physical(device))->name);
@@ -194,7 +194,7 @@ static void write_uuid(CUuuid *uuid, const char *text)
 
 API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-    CUresult result = check_device(device, uuid);
+    CUresult result = fake_check_device(device, uuid);
 
     if (result == CUDA_SUCCESS)
         write_uuid(uuid, hw_device(fake_physical(device))->uuid);
@@ -204,7 +204,7 @@ API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 /* Of a MIG instance the first version tells the GPU's. */
 API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
-    CUresult result = check_device(device, uuid);
+    CUresult result = fake_check_device(device, uuid);
     const struct hw_device *hardware;
 
     if (result != CUDA_SUCCESS)
@@ -216,7 +216,7 @@ API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 
 API CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device)
 {
-    CUresult result = check_device(device, text);
+    CUresult result = fake_check_device(device, text);
 
     if (result == CUDA_SUCCESS && size > 0)
         snprintf(text, (size_t)size, "%s", hw_device(fake_physical(device))->pci_bus_id + 4);
@@ -245,10 +245,10 @@ EXTRA(cuDeviceGetByPCIBusId, CUdevice *device, const char *text)
 
 EXTRA(cuDeviceCanAccessPeer, int *can_access, CUdevice device, CUdevice peer)
 {
-    CUresult result = check_device(peer, can_access);
+    CUresult result = fake_check_device(peer, can_access);
 
     if (result == CUDA_SUCCESS)
-        result = check_device(device, can_access);
+        result = fake_check_device(device, can_access);
     if (result == CUDA_SUCCESS)
         *can_access = device != peer;
     return result;
@@ -256,7 +256,7 @@ EXTRA(cuDeviceCanAccessPeer, int *can_access, CUdevice device, CUdevice peer)
 
 API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 {
-    CUresult result = check_device(device, major);
+    CUresult result = fake_check_device(device, major);
 
     if (result == CUDA_SUCCESS) {
         *major = 8;
@@ -267,7 +267,7 @@ API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 
 API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
-    CUresult result = check_device(device, value);
+    CUresult result = fake_check_device(device, value);
     const struct hw_device *hardware;
 
     if (result != CUDA_SUCCESS)
@@ -314,7 +314,7 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 
 API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
-    CUresult result = check_device(device, bytes);
+    CUresult result = fake_check_device(device, bytes);
 
     if (result == CUDA_SUCCESS)
         *bytes = hw_device(fake_physical(device))->memory_bytes;

@@ -37,6 +37,9 @@ struct CUctx_st {
 /* CUDA_SUCCESS once cuInit has succeeded in this very process. */
 CUresult fake_check(void);
 
+/* CUDA_SUCCESS for a device of this process and somewhere to write the answer. */
+CUresult fake_check_device(CUdevice device, const void *output);
+
 /* Make ready the primary context of an ordinal. */
 void fake_context_prepare(int ordinal, int physical);
 

@@ -105,6 +105,26 @@ say([free, total, first[0], cuda.allocate(1)[0], cuda.visible()[0], cuda.free(fi
     assert [16384 - 300, 16384, 0, 2, 0, 0, 0] == said
 
 
+def test_sizes_without_sense_are_out_of_memory(container: Container) -> None:
+    """
+    More than any device has, up to the largest number, is refused and leaves nothing.
+    """
+    said = run(
+        container,
+        """
+results = []
+for size in (1 << 44, (1 << 63) + 1, (1 << 64) - 1):
+    pointer = c_uint64()
+    results.append(cuda.allocate(size)[0])
+    results.append(lib.cuMemAllocManaged(byref(pointer), c_size_t(size), 1))
+    results.append(lib.cuMemAllocAsync(byref(pointer), c_size_t(size), None))
+say([results, truth()])
+""",
+    )
+
+    assert [[2] * 9, 0] == said
+
+
 def test_each_context_and_module_costs(container: Container) -> None:
     """
     A second context costs as much as the first, a module and a larger heap their size; its end frees all that is in it.
