@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from containers import Container
+from containers import SANITIZER, Container
 from elf import exports, needed
 from tables import cuda_rows, nvml_rows
 
@@ -140,10 +140,10 @@ def test_limit_holds_for_a_program_linked_to_the_driver(container: Container, bu
 
 def layered(container: Container, *layers: str) -> dict[str, str]:
     """Return an environment with libraries preloaded in that order, `libvgpu.so` among them."""
-    environment = container.environ()
-    own = environment["LD_PRELOAD"]
-    names = [own if layer == "libvgpu" else str(container.build / f"liblayer_{layer}.so") for layer in layers]
-    return {**environment, "LD_PRELOAD": ":".join(names)}
+    files = {layer: str(container.build / f"liblayer_{layer}.so") for layer in layers}
+    files["libvgpu"] = str(container.build / "libvgpu.so")
+    first = [SANITIZER] if SANITIZER else []
+    return {**container.environ(), "LD_PRELOAD": ":".join([*first, *(files[layer] for layer in layers)])}
 
 
 def test_next_is_the_one_after_the_caller(container: Container) -> None:
