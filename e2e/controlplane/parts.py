@@ -219,7 +219,10 @@ def install_driver(machine: Machine, driver: Path, hardware: FakeNode) -> None:
     configured = machine.path("/run/nvidia/container-runtime.json")
     if configured.exists():
         return
-    shutil.copytree(driver, machine.path(_LIBRARIES), dirs_exist_ok=True)
+    libraries = machine.path(_LIBRARIES)
+    libraries.mkdir(parents=True, exist_ok=True)
+    for library in driver.glob("*.so.1"):
+        shutil.copy2(library, libraries)
     hardware.write_hardware(machine.path(_HARDWARE))
     # A process of any user keeps the driver's state there.
     machine.path(_HARDWARE).chmod(0o777)
