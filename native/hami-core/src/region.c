@@ -161,13 +161,17 @@ static void write_inventory(struct hami_region *region, hami_take_inventory *tak
     region->device_count = (uint64_t)place;
 }
 
-/* Write a whole region into zeroed bytes, the magic last: whoever dies before that leaves a file that the next one begins anew. */
+static void wipe(struct hami_region *region)
+{
+    atomic_store(&region->initialized_flag, 0);
+    memset((char *)region + sizeof(region->initialized_flag), 0, sizeof(*region) - sizeof(region->initialized_flag));
+}
+
+/* Write a region into zeroed bytes, the magic last: whoever dies before that leaves a file that the next one begins anew. */
 static void initialise(struct hami_region *region, hami_take_inventory *take_inventory)
 {
     const struct hami_semaphore unlocked = {.value = 1, .shared = 128};
 
-    atomic_store(&region->initialized_flag, 0);
-    memset((char *)region + sizeof(region->initialized_flag), 0, sizeof(*region) - sizeof(region->initialized_flag));
     region->major_version = HAMI_REGION_MAJOR;
     region->minor_version = HAMI_REGION_MINOR;
     region->sem = unlocked;
@@ -233,7 +237,7 @@ static bool older_file_is_used(int file, off_t file_bytes)
     return false;
 }
 
-enum file_state { FILE_READY, FILE_STALE, FILE_FOREIGN };
+enum file_state { FILE_READY, FILE_EMPTY, FILE_STALE, FILE_FOREIGN };
 
 static enum file_state state_of(int file)
 {
@@ -243,6 +247,8 @@ static enum file_state state_of(int file)
 
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
         return FILE_FOREIGN;
+    if (status.st_size == 0)
+        return FILE_EMPTY;
     if (pread(file, header, sizeof(header), 0) != sizeof(header) || header[0] != HAMI_REGION_MAGIC)
         return FILE_STALE;
     is_same_layout = status.st_size == (off_t)HAMI_REGION_FILE_BYTES && header[1] == HAMI_REGION_MAJOR;
@@ -265,6 +271,12 @@ static struct hami_region *map_shared(const char *path)
         close(file);
     }
     return address == MAP_FAILED ? NULL : address;
+}
+
+static bool is_same_version(struct hami_region *region)
+{
+    return atomic_load(&region->initialized_flag) == HAMI_REGION_MAGIC && region->major_version == HAMI_REGION_MAJOR &&
+           region->minor_version == HAMI_REGION_MINOR;
 }
 
 static struct hami_region *map_private(void)
@@ -294,6 +306,22 @@ static void settle_limits(struct hami_region *region)
         write_limits(region, false);
 }
 
+/* The file as others left it, if it says all that this process would say: then there is nothing to lock it for. */
+static struct hami_region *attach_ready(void)
+{
+    struct hami_region *region;
+    int file = open(hami_options()->region_path, O_RDWR | O_CLOEXEC);
+    bool is_ready = file >= 0 && state_of(file) == FILE_READY;
+
+    if (file >= 0)
+        close(file);
+    region = is_ready ? map_shared(hami_options()->region_path) : NULL;
+    if (!region || (is_same_version(region) && region->device_count && !write_limits(region, true)))
+        return region;
+    munmap(region, sizeof(*region));
+    return NULL;
+}
+
 static struct hami_region *attach_file(hami_take_inventory *take_inventory)
 {
     const char *path = hami_options()->region_path;
@@ -312,6 +340,8 @@ static struct hami_region *attach_file(hami_take_inventory *take_inventory)
     else if ((state == FILE_READY || make_room(file)) && (region = map_shared(path)) == NULL)
         hami_log(HAMI_LOG_ERROR, "%s cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
     if (region && state == FILE_STALE)
+        wipe(region);
+    if (region && state != FILE_READY)
         initialise(region, take_inventory);
     else if (region && !region->device_count)
         write_inventory(region, take_inventory);
@@ -329,7 +359,9 @@ void hami_region_attach(hami_take_inventory *take_inventory)
         return;
     pthread_mutex_lock(&mutex);
     if (!hami_region()) {
-        region = attach_file(take_inventory);
+        region = attach_ready();
+        if (!region)
+            region = attach_file(take_inventory);
         if (!region) {
             is_private = true;
             region = map_private();
@@ -363,10 +395,9 @@ int hami_region_device(const char *uuid)
     return hami_region() ? known_device(hami_region(), uuid) : -1;
 }
 
-/* Slots. The caller of the functions below holds the lock on the file. */
+/* Slots */
 
-/* Usage goes first: nobody may count a slot that nobody owns. */
-static void empty_slot(struct hami_slot *slot)
+static void clear_use(struct hami_slot *slot)
 {
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
         atomic_store(&slot->used[device].total, 0);
@@ -382,16 +413,40 @@ static void empty_slot(struct hami_slot *slot)
     atomic_store(&slot->tag, 0);
     atomic_store(&slot->start_ticks, 0);
     atomic_store(&slot->host_pid, 0);
+}
+
+/* Usage goes first: nobody may count a slot that nobody owns. Whoever wants the slot waits for its pid to be 0. */
+static void empty_slot(struct hami_slot *slot)
+{
+    clear_use(slot);
     atomic_store(&slot->pid, 0);
 }
 
+/* Let the slots up to one count. Its owner says so again before each charge, should anybody who shrinks die half-way. */
+static void include(struct hami_region *region, const struct hami_slot *slot)
+{
+    int32_t wanted = (int32_t)(slot - region->procs) + 1;
+    int32_t count = atomic_load_explicit(&region->proc_num, memory_order_relaxed);
+
+    while (count < wanted && !atomic_compare_exchange_weak(&region->proc_num, &count, wanted))
+        continue;
+}
+
+/* Leave free slots at the end out. One that was claimed meanwhile is taken in again. */
 static void shrink(struct hami_region *region)
 {
+    int32_t before = atomic_load(&region->proc_num);
     int count = claimed_slots(region);
+    int end = count;
 
     while (count > 0 && atomic_load(&region->procs[count - 1].pid) == 0)
         count--;
-    atomic_store(&region->proc_num, count);
+    if (count == before || !atomic_compare_exchange_strong(&region->proc_num, &before, count))
+        return;
+    while (end > count && atomic_load(&region->procs[end - 1].pid) == 0)
+        end--;
+    if (end > count)
+        include(region, &region->procs[end - 1]);
 }
 
 static int sweep_locked(struct hami_region *region)
@@ -411,19 +466,23 @@ static int sweep_locked(struct hami_region *region)
     return swept;
 }
 
-static struct hami_slot *free_slot(struct hami_region *region)
+/* Take a slot whose pid is 0, at once and for good. */
+static bool take_slot(struct hami_slot *slot, int32_t pid)
 {
-    int count = claimed_slots(region);
-    int32_t self = (int32_t)getpid();
+    int32_t nobody = 0;
 
-    /* A slot with this very pid that this process did not claim is a dead predecessor's. */
-    for (int index = 0; index < count; index++)
-        if (atomic_load(&region->procs[index].pid) == self)
-            return &region->procs[index];
-    for (int index = 0; index < count; index++)
-        if (atomic_load(&region->procs[index].pid) == 0)
-            return &region->procs[index];
-    return count < HAMI_SLOTS_MAX ? &region->procs[count] : NULL;
+    return atomic_load_explicit(&slot->pid, memory_order_relaxed) == 0 && atomic_compare_exchange_strong(&slot->pid, &nobody, pid);
+}
+
+static struct hami_slot *take_free_slot(struct hami_region *region, int32_t pid)
+{
+    for (int index = 0; index < HAMI_SLOTS_MAX; index++) {
+        if (!take_slot(&region->procs[index], pid))
+            continue;
+        include(region, &region->procs[index]);
+        return &region->procs[index];
+    }
+    return NULL;
 }
 
 /* Whether a claimed slot's process is gone. Needs no lock, for what it says of the dead stays true. */
@@ -436,7 +495,20 @@ static bool anyone_died(struct hami_region *region)
     return false;
 }
 
-/* Who this process is; found out before the lock is taken, for /proc is slow. */
+/* Empty the slots of the dead; how many there were. One process at a time; the caller holds `mutex`. */
+static int sweep_slots(struct hami_region *region)
+{
+    int file = is_private ? -1 : lock_region();
+    int swept;
+
+    if (file < 0)
+        return 0;
+    swept = sweep_locked(region);
+    unlock_region(file);
+    return swept;
+}
+
+/* Who this process is. */
 struct identity {
     int32_t pid, host_pid;
     uint64_t start_ticks;
@@ -451,7 +523,7 @@ static struct identity own_identity(void)
 
 static void occupy(struct hami_slot *slot, const struct identity *self)
 {
-    empty_slot(slot);
+    clear_use(slot);
     atomic_store(&slot->start_ticks, self->start_ticks);
     atomic_store(&slot->tag, HAMI_SLOT_TAG);
     atomic_store(&slot->host_pid, self->host_pid);
@@ -459,17 +531,26 @@ static void occupy(struct hami_slot *slot, const struct identity *self)
     atomic_store(&slot->status, HAMI_SLOT_RUNNING);
 }
 
-static struct hami_slot *claim_locked(struct hami_region *region, const struct identity *self)
+/* A slot with this very pid that this process did not claim is a dead predecessor's. */
+static bool has_predecessor(struct hami_region *region, int32_t pid)
 {
-    struct hami_slot *slot = free_slot(region);
+    for (int index = 0; index < claimed_slots(region); index++)
+        if (atomic_load_explicit(&region->procs[index].pid, memory_order_relaxed) == pid)
+            return true;
+    return false;
+}
 
-    if (!slot && sweep_locked(region))
-        slot = free_slot(region);
-    if (!slot)
-        return NULL;
-    occupy(slot, self);
-    if (slot - region->procs >= claimed_slots(region))
-        atomic_store(&region->proc_num, (int32_t)(slot - region->procs) + 1);
+static struct hami_slot *claim_inside(struct hami_region *region, const struct identity *self)
+{
+    struct hami_slot *slot;
+
+    if (has_predecessor(region, self->pid))
+        sweep_slots(region);
+    slot = take_free_slot(region, self->pid);
+    if (!slot && sweep_slots(region))
+        slot = take_free_slot(region, self->pid);
+    if (slot)
+        occupy(slot, self);
     return slot;
 }
 
@@ -485,21 +566,16 @@ static struct hami_slot *claim(void)
     struct hami_region *region = hami_region();
     struct identity self = own_identity();
     struct hami_slot *slot;
-    int file;
 
     if (!region)
         return NULL;
     pthread_mutex_lock(&mutex);
     slot = atomic_load(&own_slot);
     if (!slot) {
-        file = is_private ? -1 : lock_region();
-        if (file >= 0 || is_private)
-            slot = claim_locked(region, &self);
+        slot = claim_inside(region, &self);
         if (!slot)
             slot = claim_outside(&self);
         atomic_store(&own_slot, slot);
-        if (file >= 0)
-            unlock_region(file);
     }
     pthread_mutex_unlock(&mutex);
     return slot;
@@ -524,16 +600,11 @@ struct hami_slot *hami_region_slot(void)
 void hami_region_sweep(void)
 {
     struct hami_region *region = hami_region();
-    int file;
 
     if (!region || is_private || !anyone_died(region))
         return;
     pthread_mutex_lock(&mutex);
-    file = lock_region();
-    if (file >= 0) {
-        sweep_locked(region);
-        unlock_region(file);
-    }
+    sweep_slots(region);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -550,19 +621,13 @@ void hami_region_sweep_if_stale(void)
 
 void hami_region_release(void)
 {
-    struct hami_region *region = hami_region();
     struct hami_slot *slot = atomic_load(&own_slot);
-    int file;
 
     if (!slot || atomic_load(&slot->pid) != (int32_t)getpid())
         return;
-    file = is_private || slot == &slot_outside ? -1 : lock_region();
     atomic_store(&own_slot, NULL);
     empty_slot(slot);
-    if (file >= 0) {
-        shrink(region);
-        unlock_region(file);
-    }
+    shrink(hami_region());
 }
 
 void hami_region_forget(void)
@@ -693,6 +758,8 @@ bool hami_region_charge(int device, uint64_t bytes)
 
     if (!slot)
         return false;
+    if (slot != &slot_outside)
+        include(hami_region(), slot);
     for (int attempt = 0; attempt < 3; attempt++) {
         limit = hami_region_limit(device);
         if (limit && bytes > limit)
