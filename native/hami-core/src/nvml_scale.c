@@ -83,12 +83,15 @@ static bool is_own(unsigned int pid, bool *are_known)
     return is_found;
 }
 
-/* The container's percentage in the newest window, and when that ended. Returns false when it is not known. */
+/*
+ * The container's percentage in the newest window, and when that ended; 0 when only others are named. Returns false when it is not
+ * known.
+ */
 static bool ask_percent(struct asked *device, unsigned *percent, uint64_t *ended_us)
 {
     static nvmlProcessUtilizationSample_t samples[SAMPLES_MAX];
     unsigned int count = SAMPLES_MAX;
-    bool are_known = true, is_any = false;
+    bool are_known = true;
 
     if (hami_real.nvmlDeviceGetProcessUtilization(device->handle, samples, &count, device->seen_us) != NVML_SUCCESS)
         return false;
@@ -98,12 +101,12 @@ static bool ask_percent(struct asked *device, unsigned *percent, uint64_t *ended
         if (samples[index].timeStamp > *ended_us)
             *ended_us = samples[index].timeStamp;
     for (unsigned int index = 0; index < count && index < SAMPLES_MAX; index++) {
-        if (samples[index].timeStamp + WINDOW_MIN_US < *ended_us || !is_own(samples[index].pid, &are_known))
-            continue;
-        *percent += samples[index].smUtil;
-        is_any = true;
+        bool is_newest = samples[index].timeStamp + WINDOW_MIN_US >= *ended_us;
+
+        if (is_own(samples[index].pid, &are_known) && is_newest)
+            *percent += samples[index].smUtil;
     }
-    return is_any && are_known && *ended_us > device->seen_us;
+    return are_known && *ended_us > device->seen_us;
 }
 
 /* NVML's times are of the wall clock. */

@@ -5,7 +5,7 @@
  * the last window; over many windows the ratio of the two is the price of a busy nanosecond of the timeline, which one process of the
  * container keeps up to date for all. Where NVML cannot be asked, or does not name the container's processes because their host pids are
  * not known, the price stays: then a container pays for the time that its neighbours take in between, and gets less, never more.
- * A window without an entry says nothing: NVML leaves out what it has not sampled as well as what it saw idle.
+ * No sample says nothing; one that names only others says that the container did next to nothing.
  * Threads: the watcher's only. Fork: hami_nvml_scale_forget() in the child.
  */
 #ifndef HAMI_NVML_SCALE_H

@@ -6,7 +6,7 @@
 #define PRIOR_NS 40000000u
 
 /* The busy time that is remembered: windows that round to whole percents, and edges that fall into the next window, even out. */
-#define MEMORY_NS 400000000u
+#define MEMORY_NS 1000000000u
 
 /* With sixteen tenants on a device, a span is sixteen times as long as its work; NVML counts more than the timeline only by rounding. */
 #define SCALE_MIN (HAMI_ONE / 16)

@@ -53,7 +53,7 @@ not asked for more.
 """
 BLIND_NOTE = """
 Without NVML a container cannot tell its own work from what a neighbour did in between. It pays for both and
-gets less than its limit, never more:
+gets less than its limit, never more. So it does, alone, for the device's switches between its own processes.
 """
 BESIDE_NOTE = """
 Limits above what a container's turns give (half of the device beside one other process, less the switches) are
@@ -160,9 +160,18 @@ def _blind(outcomes: list[Outcome]) -> str:
 
 
 def _seconds(outcomes: list[Outcome]) -> str:
-    return "The worst second after the first two, in points above the limit, of all cells:\n\n" + _table(
-        ["kernel", "points"],
-        ([kernel, f"{max(one.excess for one in outcomes if one.row.kernel == kernel):+.1f}"] for kernel in SHORT),
+    neighbours = ("alone", "beside an unlimited one", "30 beside 70")
+
+    def worst(kernel: str, neighbour: str) -> str:
+        return (
+            f"{max(one.excess for one in outcomes if (one.row.kernel, one.row.neighbour) == (kernel, neighbour)):+.1f}"
+        )
+
+    intro = (
+        "The worst second after the first two, in points above the limit, of all cells with kernels that are short:\n\n"
+    )
+    return intro + _table(
+        ["kernel", *neighbours], ([kernel, *(worst(kernel, neighbour) for neighbour in neighbours)] for kernel in SHORT)
     )
 
 

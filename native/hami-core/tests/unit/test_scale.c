@@ -53,7 +53,7 @@ static void one_odd_window_hardly_counts(void)
 
     for (int window = 0; window < 50; window++)
         hami_scale_add(&scale, 50, 200 * MS, 100 * MS);
-    CHECK(hami_scale_add(&scale, 1, 200 * MS, 100 * MS) > HAMI_ONE * 65 / 100);
+    CHECK(hami_scale_add(&scale, 1, 200 * MS, 100 * MS) > HAMI_ONE * 80 / 100);
 }
 
 static void price_stays_within_bounds(void)
