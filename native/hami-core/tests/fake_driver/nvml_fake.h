@@ -1,8 +1,8 @@
 /*
  * What the parts of the fake libnvidia-ml.so.1 share: device handles.
  *
- * nvml.c owns initialisation and what devices are; nvml_mig.c MIG instances; nvml_processes.c the process lists; nvml_utilisation.c
- * samples of use; nvml_events.c faults.
+ * nvml.c owns initialisation and the handles; nvml_device.c what a device is; nvml_mig.c MIG instances; nvml_processes.c the process
+ * lists; nvml_utilisation.c samples of use; nvml_events.c faults.
  */
 #ifndef NVML_FAKE_H
 #define NVML_FAKE_H
@@ -32,6 +32,12 @@ nvmlReturn_t fake_nvml_check(nvmlDevice_t device, const void *output);
 
 /* Answer with one number. */
 nvmlReturn_t fake_nvml_number(nvmlDevice_t device, unsigned int *output, unsigned int value);
+
+/* Answer with a text, in a buffer of `size`. */
+nvmlReturn_t fake_nvml_text(char *text, unsigned int size, const char *value);
+
+/* A device's serial number; a MIG instance has its GPU's. */
+void fake_nvml_serial(char *text, size_t size, nvmlDevice_t device);
 
 /* The handle of a physical device, or NULL when the container does not see it. */
 nvmlDevice_t fake_nvml_handle(int physical);
