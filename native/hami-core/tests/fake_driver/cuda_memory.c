@@ -160,16 +160,23 @@ CUresult fake_module_take(CUcontext context)
 {
     if (!hw_memory_take(context->physical, module_bytes()))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_memory_lock();
     context->module_bytes += module_bytes();
+    fake_memory_unlock();
     return CUDA_SUCCESS;
 }
 
 void fake_module_give(CUcontext context)
 {
-    if (context->module_bytes < module_bytes())
-        return;
-    context->module_bytes -= module_bytes();
-    hw_memory_give(context->physical, module_bytes());
+    bool is_there;
+
+    fake_memory_lock();
+    is_there = context->module_bytes >= module_bytes();
+    if (is_there)
+        context->module_bytes -= module_bytes();
+    fake_memory_unlock();
+    if (is_there)
+        hw_memory_give(context->physical, module_bytes());
 }
 
 API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)

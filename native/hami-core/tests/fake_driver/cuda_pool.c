@@ -19,7 +19,8 @@ static uint64_t growth_bytes(void)
 
 CUmemoryPool fake_pool_default(int ordinal)
 {
-    defaults[ordinal].ordinal = ordinal;
+    if (defaults[ordinal].ordinal != ordinal)
+        defaults[ordinal].ordinal = ordinal;
     return &defaults[ordinal];
 }
 

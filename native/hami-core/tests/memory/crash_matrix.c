@@ -27,22 +27,51 @@ static CUcontext context;
 static uint64_t limit_bytes;
 static _Atomic uint64_t *longest_wait_us;
 
-static void *churn(void *unused)
+static void take_and_give_plain(void)
 {
-    (void)unused;
-    cuCtxSetCurrent(context);
-    for (unsigned int round = 0;; round++) {
-        CUdeviceptr pointers[4] = {0};
-        size_t available = 0, total = 0;
+    CUdeviceptr pointers[4] = {0};
+    size_t available = 0, total = 0;
 
-        for (int index = 0; index < 4; index++)
-            if (cuMemAlloc_v2(&pointers[index], index % 2 ? 4096 : 3 * MIB) != CUDA_SUCCESS)
-                pointers[index] = 0;
-        if (cuMemGetInfo_v2(&available, &total) != CUDA_SUCCESS || available > total || total != limit_bytes)
-            fail("%zu of %zu bytes are free, and the limit is %llu", available, total, (unsigned long long)limit_bytes);
-        for (int index = 0; index < 4; index++)
-            if (pointers[index])
-                cuMemFree_v2(pointers[index]);
+    for (int index = 0; index < 4; index++)
+        if (cuMemAlloc_v2(&pointers[index], index % 2 ? 4096 : 3 * MIB) != CUDA_SUCCESS)
+            pointers[index] = 0;
+    if (cuMemGetInfo_v2(&available, &total) != CUDA_SUCCESS || available > total || total != limit_bytes)
+        fail("%zu of %zu bytes are free, and the limit is %llu", available, total, (unsigned long long)limit_bytes);
+    for (int index = 0; index < 4; index++)
+        if (pointers[index])
+            cuMemFree_v2(pointers[index]);
+}
+
+static void take_and_give_pooled(void)
+{
+    CUdeviceptr pointer;
+
+    if (cuMemAllocAsync(&pointer, 5000, NULL) == CUDA_SUCCESS)
+        cuMemFreeAsync(pointer, NULL);
+    cuCtxSynchronize();
+}
+
+static void come_and_go(void)
+{
+    CUcontext passing;
+    CUmodule module;
+
+    if (cuModuleLoadData(&module, "image") == CUDA_SUCCESS)
+        cuModuleUnload(module);
+    if (cuCtxCreate_v2(&passing, 0, 0) == CUDA_SUCCESS)
+        cuCtxDestroy_v2(passing);
+    cuCtxSetCurrent(context);
+}
+
+static void *churn(void *thread)
+{
+    cuCtxSetCurrent(context);
+    for (unsigned int round = (unsigned int)(uintptr_t)thread;; round++) {
+        take_and_give_plain();
+        if (round % 4 == 1)
+            take_and_give_pooled();
+        if (round % 8 == 2)
+            come_and_go();
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
     return NULL;
@@ -58,7 +87,7 @@ static void live(void)
     if (cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS)
         pause();
     for (int index = 0; index < THREADS; index++)
-        pthread_create(&threads[index], NULL, churn, NULL);
+        pthread_create(&threads[index], NULL, churn, (void *)(uintptr_t)index);
     for (;;)
         pause();
 }
