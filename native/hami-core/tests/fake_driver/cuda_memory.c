@@ -146,8 +146,8 @@ void fake_memory_forget(CUcontext context)
     if (context->is_primary)
         fake_pools_forget(context->ordinal);
     fake_memory_unlock();
-    hw_memory_give(context->physical, context->module_bytes);
-    context->module_bytes = 0;
+    while (context->module_bytes)
+        fake_module_give(context);
 }
 
 /* What loading a module costs, in bytes. */

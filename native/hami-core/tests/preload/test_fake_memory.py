@@ -156,6 +156,25 @@ say([*seen, lib.fake_truth_memory(0, c_uint64(0))])
     assert [0, 138 * 1024, 142 * 1024, 158 * 1024, 158 * 1024, 174 * 1024, 0, 0] == said
 
 
+def test_many_small_modules_end_with_their_context(container: Container) -> None:
+    """
+    200 modules of 16 KiB are packed like other small pieces, and given back as such.
+    """
+    said = run(
+        container,
+        """
+module = c_void_p()
+for _ in range(200):
+    lib.cuModuleLoadData(byref(module), b"x")
+seen = [truth()]
+lib.cuDevicePrimaryCtxReset_v2(0)
+say([*seen, truth()])
+""",
+    )
+
+    assert [4096, 0] == said
+
+
 def test_pitch_is_a_multiple_of_512_bytes(container: Container) -> None:
     """
     100 rows of 1000 bytes take 100 times 1024; an element size that no GPU has is refused.
