@@ -1,8 +1,8 @@
 /*
  * Arrays and mipmapped arrays.
  *
- * Texture memory is laid out in tiles of 64 bytes by 8 rows, so that a row's bytes and the number of rows are rounded up to those, for
- * each layer and each mipmap level. Sparse arrays, and those whose memory is mapped later, have none of their own.
+ * Texture memory is taken to be laid out in tiles of 64 bytes by 8 rows, so that a row's bytes and the number of rows are rounded up
+ * to those, for each layer and each mipmap level. Sparse arrays, and those whose memory is mapped later, have none of their own.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /*
  * How the fake driver's functions are found by name and version, and what answers for those that are not modelled.
  *
- * A function's name is its symbol without `_v<n>` and without `_ptsz` or `_ptds`, which mark the variant that works on the per-thread
- * default stream. The newest one not newer than the version asked for is the answer.
+ * A function's name is its symbol without `_v<n>` and without `_ptsz` or `_ptds`, which mark the variant for the per-thread default
+ * stream. The newest one not newer than the version asked for is the answer.
  * FAKE_DRIVER_PRIVATE_ENTRIES=1 answers with addresses that are no exported symbol's. Source of the rules: CUDA Driver API, "Driver
  * Entry Point Access", which since CUDA 12 has SUCCESS with no address for what is not there.
  */

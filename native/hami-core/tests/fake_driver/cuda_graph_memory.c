@@ -2,7 +2,8 @@
  * Memory nodes of graphs.
  *
  * A node's address is fixed when the node is made. The memory behind it comes from the device's graph pool at the first launch and
- * stays in that pool until cuDeviceGraphMemTrim, whoever frees it. Nodes run in the order they were added. Source: CUDA C++ Programming Guide, "Graph Memory Nodes".
+ * stays in that pool until cuDeviceGraphMemTrim, whoever frees it. Nodes run in the order they were added.
+ * Source: CUDA C++ Programming Guide, "Graph Memory Nodes".
  */
 #include <stdlib.h>
 #include <string.h>
