@@ -2,13 +2,13 @@
  * What the execution modules of the fake libcuda.so.1 share: a context's work and its streams.
  *
  * cuda_kernel.c owns modules, functions and how long a kernel takes; cuda_stream.c streams; cuda_queue.c their work; cuda_event.c events;
- * cuda_launch.c launches; cuda_graph.c graphs; cuda_capture.c how a stream's calls become a graph. When a context runs is schedule.h's.
- * Every time named `_at` is on the context's own time.
+ * cuda_launch.c launches; cuda_graph.h's modules graphs and captures. When a context runs is schedule.h's. Every time named `_at` is on
+ * the context's own time.
  *
  * Work starts in the order of its launches where it fits: a stream's after the stream's earlier work, and after what it was told to wait
  * for. The legacy default stream waits for all blocking streams of its context and they for it; a per-thread default stream is a
- * blocking one; priorities change nothing. Once launched, work keeps its place on the context's time. A stream whose next step is a host function or another
- * context's event is held: what follows is queued, and a thread of its own takes it further.
+ * blocking one. Priorities change nothing. Once launched, work keeps its place on the context's time. A stream whose next step is a host
+ * function or another context's event is held: what follows is queued, and a thread of its own takes it further.
  *
  * Locks: the device's, taken by fake_lock(). Functions that say so expect it held.
  */

@@ -1,5 +1,7 @@
 /*
- * What cuda_graph.c and cuda_capture.c share: a graph is its nodes in the order they were added.
+ * What the graph modules share: a graph is its nodes in the order they were added.
+ *
+ * cuda_graph.c owns building one by hand, cuda_capture.c how a stream's calls become one, cuda_graph_launch.c running it.
  *
  * A node depends on earlier ones only; handles that are no node of the graph order nothing and are left out of dependencies. Of memory
  * nodes a graph knows that they are there; what they do is cuda_graph_memory.c's. Numbers of kinds are those of CUgraphNodeType.
@@ -49,6 +51,9 @@ struct CUgraph_st {
 /* Add a copy of `node` after others. */
 CUresult fake_graph_add(CUgraphNode *handle, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                         const struct CUgraphNode_st *node);
+
+/* What the first version of the kernel node calls was given. */
+struct fake_kernel_params fake_kernel_params_first(const void *params);
 
 /* A copy whose nodes know their originals, or NULL. */
 CUgraph fake_graph_copy(CUgraph graph);

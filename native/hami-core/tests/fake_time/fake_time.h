@@ -6,6 +6,9 @@
  * orders them. FAKE_TIME=scaled:<factor> makes the machine's clocks run that many times faster for those who read and sleep through
  * libc. All clocks that count time since some moment are affected; those that count CPU time are not.
  *
+ * Every process that has it preloaded takes part, so a program that only starts others (env, timeout, a shell) must not have it: give it
+ * to the programs themselves.
+ *
  * A thread that waits for something else than time holds the virtual clock. Waiting in sleeps, in pthread_join and in waitpid is known;
  * around any other wait for what takes time (a pipe, a semaphore, a condition) a thread says so with fake_time_leave() and
  * fake_time_join(). Timed waits other than sleeps are not translated.
