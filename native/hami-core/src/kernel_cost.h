@@ -17,7 +17,7 @@ struct hami_kernel {
     _Atomic uint64_t key; /* 0: the place is free */
     _Atomic uint64_t cost_ns; /* 0: not known yet */
     _Atomic uint64_t probed_at_ns; /* when the launch began that will tell; 0: none */
-    uint32_t samples;
+    _Atomic uint32_t samples;
 };
 
 struct hami_kernels {

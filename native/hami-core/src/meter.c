@@ -68,7 +68,7 @@ uint64_t hami_meter_pay(int device, uint64_t from_ns, uint64_t to_ns, uint64_t *
     price = hami_timeline_mark(&shared->timelines[device], from_ns, to_ns) * scale / HAMI_ONE;
     covered = price < *prepaid_ns ? price : *prepaid_ns;
     *prepaid_ns -= covered;
-    hami_meters[device].own_ns += price;
+    atomic_fetch_add_explicit(&hami_meters[device].own_ns, price, memory_order_relaxed);
     hami_meter_debit(device, now_ns, (int64_t)(price - covered));
     return price;
 }
@@ -80,7 +80,7 @@ void hami_meter_let_stand(int device, uint64_t estimate_ns, uint64_t now_ns)
 
     if (shared && estimate_ns)
         hami_timeline_mark(&shared->timelines[device], now_ns > length ? now_ns - length : 0, now_ns);
-    hami_meters[device].own_ns += estimate_ns;
+    atomic_fetch_add_explicit(&hami_meters[device].own_ns, estimate_ns, memory_order_relaxed);
 }
 
 /* The factor is the container's: of overlapping spans whoever reports first pays, and the others' cost nothing. */

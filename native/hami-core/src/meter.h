@@ -26,7 +26,7 @@ struct hami_meter {
     unsigned queued_launches;
     uint64_t progress_ns; /* when something last ended or nothing was queued */
     uint64_t paused_ns; /* when launches last had to wait */
-    uint64_t own_ns; /* charged to this process, in all */
+    _Atomic uint64_t own_ns; /* charged to this process, in all; read without the lock */
 };
 
 extern struct hami_kernels hami_kernels;
