@@ -2,9 +2,13 @@
 Virtual time for a test's programs: what to put into their environment.
 """
 
-import os
+import pytest
+from containers import IS_THREAD_SANITIZED, SANITIZER, Container
 
-from containers import Container
+not_under_tsan = pytest.mark.skipif(
+    IS_THREAD_SANITIZED, reason="ThreadSanitizer's own waits are not on the virtual clock"
+)
+"""For tests whose programs have threads of their own."""
 
 
 def virtual(container: Container, processes: int = 1, rank: int = 0) -> dict[str, str]:
@@ -13,6 +17,5 @@ def virtual(container: Container, processes: int = 1, rank: int = 0) -> dict[str
 
     It preloads the clock and not `libvgpu.so`: start the program with `preload=False`.
     """
-    sanitizer = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
-    libraries = [path for path in (sanitizer, str(container.build / "libfake_time.so")) if path]
+    libraries = [path for path in (SANITIZER, str(container.build / "libfake_time.so")) if path]
     return {"FAKE_TIME": f"virtual:{processes}", "FAKE_TIME_RANK": str(rank), "LD_PRELOAD": ":".join(libraries)}

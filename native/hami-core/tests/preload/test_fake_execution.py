@@ -8,12 +8,8 @@ import json
 from typing import Any
 
 import pytest
-from containers import IS_THREAD_SANITIZED, Container
-from virtual import virtual
-
-not_under_tsan = pytest.mark.skipif(
-    IS_THREAD_SANITIZED, reason="ThreadSanitizer's own waits are not on the virtual clock"
-)
+from containers import Container
+from virtual import not_under_tsan, virtual
 
 MS = 10**6
 DEVICE = "from device import *\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from containers import Container
-from virtual import virtual
+from virtual import not_under_tsan, virtual
 
 PRELUDE = """
 from device import *
@@ -139,6 +139,7 @@ say([times, results])
     assert [[1, 2, 3, 3], [0, 910]] == run(container, program)
 
 
+@not_under_tsan
 def test_host_nodes_run_after_their_graph(container: Container) -> None:
     """
     A captured host function is called at each launch, when the graph is done; what follows on the stream waits.
@@ -165,6 +166,7 @@ MODES = {
 }
 
 
+@not_under_tsan
 @pytest.mark.parametrize(("mode", "answers", "end"), MODES.values(), ids=MODES)
 def test_capture_forbids_what_could_depend_on_it(container: Container, mode: int, answers: list[int], end: int) -> None:
     """

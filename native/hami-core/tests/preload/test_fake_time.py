@@ -7,12 +7,8 @@ import signal
 import time
 
 import pytest
-from containers import IS_THREAD_SANITIZED, Container
-from virtual import virtual
-
-not_under_tsan = pytest.mark.skipif(
-    IS_THREAD_SANITIZED, reason="ThreadSanitizer's own waits are not on the virtual clock"
-)
+from containers import Container
+from virtual import not_under_tsan, virtual
 
 SLEEPERS = """
 import threading, time
