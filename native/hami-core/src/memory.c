@@ -4,8 +4,8 @@
 
 #include "hooks.h"
 #include "log.h"
-#include "memory_context.h"
 #include "memory_graph.h"
+#include "memory_overhead.h"
 #include "memory_pool.h"
 #include "options.h"
 #include "process.h"
@@ -61,7 +61,7 @@ static bool take(int device, uint64_t bytes)
 
 CUresult hami_memory_charge(int device, size_t bytes)
 {
-    hami_context_refresh(device);
+    hami_overhead_refresh(device);
     if (take(device, bytes) || (hami_pools_trim(device) && take(device, bytes)))
         return CUDA_SUCCESS;
     hami_log(HAMI_LOG_WARNING, "%zu bytes refused on device %d: %llu of %llu in use", bytes, device,
@@ -118,7 +118,7 @@ void hami_memory_forget(void)
         atomic_store(&small_bytes[device], 0);
     hami_graph_forget();
     hami_pools_forget();
-    hami_context_forget();
+    hami_overhead_forget();
 }
 
 static CUresult free_again(CUdeviceptr pointer)

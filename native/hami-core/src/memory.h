@@ -7,7 +7,7 @@
  * What is charged is what the driver takes: blocks of 2 MiB. A request of 1 MiB or more has blocks of its own; smaller ones, in units
  * of 512 bytes, share blocks. A charge keeps the bytes that were asked for, and costs the same when it ends.
  *
- * memory.c owns that and plain memory, memory_pool.c pools, memory_context.c contexts and modules; the other files are the calls.
+ * memory.c owns that and plain memory, memory_pool.c pools, memory_overhead.c contexts and modules; the other files are the calls.
  */
 #ifndef HAMI_MEMORY_H
 #define HAMI_MEMORY_H

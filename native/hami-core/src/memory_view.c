@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "hooks.h"
-#include "memory_context.h"
+#include "memory_overhead.h"
 #include "memory_pool.h"
 #include "memory_view.h"
 #include "options.h"
@@ -36,8 +36,8 @@ bool hami_view_memory(int device, struct hami_memory_view *view)
         return false;
     hami_region_sweep_if_stale();
     hami_pools_refresh();
-    hami_context_refresh(device);
-    hami_context_refresh_if_stale(device);
+    hami_overhead_refresh(device);
+    hami_overhead_refresh_if_stale(device);
     view->total = hami_view_total(device, view->total);
     view->used = smaller(hami_region_used(device), view->total);
     left = view->total - view->used;
