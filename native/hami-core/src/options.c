@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/auxv.h>
 
 #include "log.h"
 
@@ -182,9 +183,12 @@ void hami_options_parse(struct hami_options *options)
 #undef OPTION
 }
 
+/* A program that runs as another user than its caller takes no file's name from the caller: it is left alone. */
 static void parse_once(void)
 {
     hami_options_parse(&parsed);
+    if (getauxval(AT_SECURE))
+        parsed.is_disabled = true;
 }
 
 const struct hami_options *hami_options(void)

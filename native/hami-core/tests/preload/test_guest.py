@@ -39,7 +39,7 @@ print(json.dumps({
 BASH = """
 umask 027; umask; ulimit -a; trap -p; set -o
 trap 'echo trapped' USR1; kill -USR1 $$
-grep -E 'Threads|Sig(Pnd|Blk|Ign|Cgt)' /proc/$$/status; ls /proc/$$/fd | wc -l
+grep -E 'Threads|Sig(Pnd|Blk|Ign|Cgt)' /proc/$$/status; files=(/proc/$$/fd/*); echo ${#files[@]}
 env | grep -vE '^(LD_PRELOAD|_)=' | sort; ls "$WATCHED"
 (echo from a subshell; exit 5); echo $?
 cat <(echo from a pipe) | tr a-z A-Z; exit 3
@@ -157,51 +157,88 @@ def test_programs_with_sanitizers_run_under_it(container: Container, name: str, 
 
 
 @pytest.fixture
-def setuid_program(container: Container) -> Iterator[Path]:
-    """A program that runs as its owner, root, in a folder that everybody can enter."""
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can enter, for programs that run as their owner, root."""
     if os.geteuid() != 0:
         pytest.skip("only root can make a program that runs as root")
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        copy = shutil.copy(program(container, "plain_program"), Path(name) / "setuid_program")
-        Path(copy).chmod(0o4755)
-        yield Path(copy)
+        yield Path(name)
+
+
+def as_root(program: Path, folder: Path) -> Path:
+    """Return a copy of a program that runs as root, whoever starts it."""
+    copy = Path(shutil.copy(program, folder))
+    copy.chmod(0o4755)
+    return copy
+
+
+def ran_with_preload_file(folder: Path, libraries: list[Path], script: str, **variables: str) -> str:
+    """Return what a script prints where /etc/ld.so.preload names libraries, as in a container that the plugin made."""
+    etc = folder / "etc"
+    etc.mkdir()
+    for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache"):
+        shutil.copy(Path("/etc") / name, etc)
+    (etc / "ld.so.preload").write_text("".join(f"{shutil.copy(library, folder)}\n" for library in libraries))
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"mount --bind {etc} /etc || exit 77\n{script}"],
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode in (1, 77):
+        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+    return done.stdout
 
 
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime is not for programs of another user")
-def test_setuid_program_ignores_the_callers_preload(container: Container, setuid_program: Path) -> None:
+def test_setuid_program_ignores_the_callers_preload(container: Container, open_folder: Path) -> None:
     """
     What a user puts into LD_PRELOAD never enters a program that runs as somebody else.
     """
-    done = subprocess.run(
-        [setuid_program], env=container.environ(), capture_output=True, text=True, check=False, user=NOBODY
-    )
+    copy = as_root(program(container, "plain_program"), open_folder)
+    done = subprocess.run([copy], env=container.environ(), capture_output=True, text=True, check=False, user=NOBODY)
 
     assert (3, "user 0, without the library\n", "") == (done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime cannot be in /etc/ld.so.preload")
-def test_every_program_of_a_container_runs_with_the_preload_file(container: Container, setuid_program: Path) -> None:
+def test_every_program_of_a_container_runs_with_the_preload_file(container: Container, open_folder: Path) -> None:
     """
     /etc/ld.so.preload, as the device plugin mounts it, brings the library to setuid programs too, and none minds.
     """
-    etc = setuid_program.parent / "etc"
-    etc.mkdir()
-    for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache"):
-        shutil.copy(Path("/etc") / name, etc)
-    library = shutil.copy(container.build / "libvgpu.so", setuid_program.parent)
-    (etc / "ld.so.preload").write_text(f"{library}\n")
-    inside = f"""
-mount --bind {etc} /etc || exit 77
-setpriv --reuid={NOBODY} --clear-groups {setuid_program}; echo $?
+    copy = as_root(program(container, "plain_program"), open_folder)
+    output = ran_with_preload_file(
+        open_folder,
+        [container.build / "libvgpu.so"],
+        f"""
+setpriv --reuid={NOBODY} --clear-groups {copy}; echo $?
 {program(container, "static_program")}; echo $?
 bash -c 'umask; kill -USR1 $$'; echo $?
-"""
-    done = subprocess.run(["unshare", "-m", "sh", "-c", inside], capture_output=True, text=True, check=False)
-    if done.returncode in (1, 77):
-        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+""",
+    )
 
-    assert "user 0, with the library\n3\nuser 0, without the library\n3\n0022\n138\n" == done.stdout
+    assert "user 0, with the library\n3\nuser 0, without the library\n3\n0022\n138\n" == output
+
+
+@pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime cannot be in /etc/ld.so.preload")
+def test_setuid_program_that_uses_cuda_takes_no_orders_from_its_caller(container: Container, open_folder: Path) -> None:
+    """
+    The caller's environment names no file that root then makes: such a program is not under control.
+    """
+    copy = as_root(program(container, "linked_program"), open_folder)
+    variables = container.environ(preload=False)
+    del variables["PATH"]
+    output = ran_with_preload_file(
+        open_folder,
+        [container.build / "libvgpu.so", container.build / "fake_driver/libcuda.so.1"],
+        f"setpriv --reuid={NOBODY} --clear-groups {copy}\ntrue",
+        **variables,
+    )
+
+    assert "1001 MiB: 0, 1000 MiB: 0\n" == output
+    assert not container.region.exists()
 
 
 def test_looking_for_cuda_makes_no_region(container: Container) -> None:
