@@ -39,7 +39,8 @@ print(json.dumps({
 BASH = """
 umask 027; umask; ulimit -a; trap -p; set -o
 trap 'echo trapped' USR1; kill -USR1 $$
-grep -E 'Threads|Sig(Pnd|Blk|Ign|Cgt)' /proc/$$/status; files=(/proc/$$/fd/*); echo ${#files[@]}
+mapfile -t status < /proc/$$/status; printf '%s\\n' "${status[@]}" | grep -E 'Threads|Sig(Pnd|Blk|Ign|Cgt)'
+files=(/proc/$$/fd/*); echo ${#files[@]}
 env | grep -vE '^(LD_PRELOAD|_)=' | sort; ls "$WATCHED"
 (echo from a subshell; exit 5); echo $?
 cat <(echo from a pipe) | tr a-z A-Z; exit 3
