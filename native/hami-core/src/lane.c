@@ -209,14 +209,14 @@ bool hami_lanes_collect(int device, uint64_t now_ns)
     for (struct hami_lane *lane = hami_lanes; lane < hami_lanes + HAMI_LANES_MAX; lane++) {
         uint64_t idle = 0;
 
-        if (!lane->spans.first || lane->device != device)
+        if (!lane->spans.first || (device != HAMI_ALL_DEVICES && lane->device != device))
             continue;
         if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_stamps_context(lane->stamps))) != CUDA_SUCCESS)
             continue;
-        hami_spans_collect(&lane->spans, device, now_ns, lane->tail, &idle);
+        hami_spans_collect(&lane->spans, lane->device, now_ns, lane->tail, &idle);
         HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
         if (idle)
-            lane->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[device], lane->open_ns);
+            lane->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[lane->device], lane->open_ns);
         is_ahead |= lane->spans.first != NULL;
     }
     return is_ahead;

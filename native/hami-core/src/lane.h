@@ -95,7 +95,9 @@ void hami_lane_end_timed(struct hami_timed_launch *timed, bool is_launched, uint
 /* End the leases of a device and record where its open spans end, before launches pause. `current` is the lane that pauses. */
 void hami_lanes_pause(int device, const struct hami_lane *current, uint64_t now_ns);
 
-/* Pay for what the device has done since the last call. Returns whether anything is still ahead of it. */
+#define HAMI_ALL_DEVICES (-1)
+
+/* Pay for what a device, or each, has done since the last call. Returns whether anything is still ahead of it. */
 bool hami_lanes_collect(int device, uint64_t now_ns);
 
 /* Forget a stream or context that is about to end. */

@@ -33,11 +33,10 @@ static uint64_t published_ns[HAMI_DEVICES_MAX];
 
 static bool collect(uint64_t now_ns)
 {
-    bool is_ahead = false;
+    bool is_ahead;
 
     hami_meter_lock();
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        is_ahead |= hami_lanes_collect(device, now_ns);
+    is_ahead = hami_lanes_collect(HAMI_ALL_DEVICES, now_ns);
     hami_meter_unlock();
     return is_ahead;
 }

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from limiter.cells import UNLIMITED, Cell, Share, Tenant, run
 from limiter.matrix import FULL, SWITCHED, TOLERANCE
+from virtual import not_under_tsan
+
+pytestmark = not_under_tsan
 
 SECONDS = 20
 
