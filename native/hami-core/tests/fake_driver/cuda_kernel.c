@@ -58,17 +58,14 @@ static double normal(uint64_t value)
 
 static uint64_t unslowed(CUfunction function)
 {
-    uint64_t launch = __atomic_fetch_add(&function->launches, 1, __ATOMIC_RELAXED);
+    uint64_t launch;
 
-    switch (function->kind) {
-    case LOGNORMAL:
-        return (uint64_t)((double)function->duration_ns * exp(function->sigma * normal(function->seed + 2 * launch)));
-    case PHASE:
+    if (function->kind == BUSY)
+        return function->duration_ns;
+    launch = __atomic_fetch_add(&function->launches, 1, __ATOMIC_RELAXED);
+    if (function->kind == PHASE)
         return launch < function->first_launches ? function->duration_ns : function->second_ns;
-    case BUSY:
-        break;
-    }
-    return function->duration_ns;
+    return (uint64_t)((double)function->duration_ns * exp(function->sigma * normal(function->seed + 2 * launch)));
 }
 
 static double clock_share(void)

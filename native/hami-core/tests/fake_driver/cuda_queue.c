@@ -42,20 +42,30 @@ CUresult fake_not_ready(void)
 
 /* A context's execution */
 
+static struct fake_execution *new_execution(CUcontext context)
+{
+    struct fake_execution *execution = calloc(1, sizeof(*execution));
+
+    if (!execution)
+        return NULL;
+    execution->owner = context;
+    execution->device = context->physical;
+    execution->context = -1;
+    execution->legacy.execution = execution;
+    execution->legacy.is_legacy = true;
+    execution->legacy.held_end = &execution->legacy.held;
+    return execution;
+}
+
 CUresult fake_execution_of(CUcontext context, struct fake_execution **execution)
 {
+    *execution = __atomic_load_n(&context->execution, __ATOMIC_ACQUIRE);
+    if (*execution)
+        return CUDA_SUCCESS;
     pthread_mutex_lock(&mutex);
     if (!context->execution)
-        context->execution = calloc(1, sizeof(*context->execution));
+        __atomic_store_n(&context->execution, new_execution(context), __ATOMIC_RELEASE);
     *execution = context->execution;
-    if (*execution && !(*execution)->owner) {
-        (*execution)->owner = context;
-        (*execution)->device = context->physical;
-        (*execution)->context = -1;
-        (*execution)->legacy.execution = *execution;
-        (*execution)->legacy.is_legacy = true;
-        (*execution)->legacy.held_end = &(*execution)->legacy.held;
-    }
     pthread_mutex_unlock(&mutex);
     return *execution ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -66,7 +76,7 @@ void fake_execution_forget(CUcontext context)
 
     pthread_mutex_lock(&mutex);
     execution = context->execution;
-    context->execution = NULL;
+    __atomic_store_n(&context->execution, NULL, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&mutex);
     if (!execution)
         return;
