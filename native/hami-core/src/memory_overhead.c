@@ -9,6 +9,7 @@
 #include "log.h"
 #include "memory.h"
 #include "memory_pool.h"
+#include "process.h"
 #include "region.h"
 
 /* What a context can cost: less is noise, more is a neighbour's allocation. NVIDIA's take 100 to 600 MiB. */
@@ -24,7 +25,7 @@ static struct {
 } devices[HAMI_DEVICES_MAX];
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic bool is_stale[HAMI_DEVICES_MAX];
+static _Atomic bool is_stale[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = true};
 
 /*
  * Bytes NVML counts for this process beyond its charges. Charges are made before and given back after the driver acts, so the answer
@@ -89,7 +90,7 @@ static void count_modules(int device)
 {
     uint64_t measured, bytes, context = devices[device].context;
 
-    if (devices[device].contexts == 0 || !measure(device, &measured))
+    if (!measure(device, &measured))
         return;
     bytes = measured > devices[device].last_measured ? measured : devices[device].last_measured;
     devices[device].last_measured = measured;
@@ -98,12 +99,35 @@ static void count_modules(int device)
     state_locked(device, context, bytes - context);
 }
 
+/*
+ * Count the context that is current, though nobody saw it made: a runtime may reach the driver by ways that are not caught. Where it is
+ * the only one that NVML lists, it is this process's.
+ */
+static void adopt(int device)
+{
+    struct hami_charge found = {.key = hami_memory_owner(), .device = (int16_t)device}, replaced;
+    struct hami_nvml_processes listed, nobody = {.count = 0};
+    uint64_t bytes;
+
+    if (!found.key || hami_process_current_device() != device)
+        return;
+    if (!hami_nvml_is_recognised() && hami_nvml_list(device, &listed))
+        hami_nvml_recognise(&nobody, &listed);
+    if (!measure(device, &bytes) || !bytes || !hami_charges_put(&hami_contexts, found, &replaced))
+        return;
+    devices[device].contexts = 1;
+    count_contexts(device);
+}
+
 static void refresh(int device)
 {
     pthread_mutex_lock(&mutex);
     atomic_store(&devices[device].measured_at, time(NULL));
     atomic_store(&is_stale[device], false);
-    count_modules(device);
+    if (devices[device].contexts == 0)
+        adopt(device);
+    else
+        count_modules(device);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -124,7 +148,7 @@ void hami_overhead_forget(void)
     pthread_mutex_init(&mutex, NULL);
     memset((void *)devices, 0, sizeof(devices));
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        atomic_store(&is_stale[device], false);
+        atomic_store(&is_stale[device], true);
     hami_nvml_self_forget();
 }
 

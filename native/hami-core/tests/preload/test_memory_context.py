@@ -159,3 +159,31 @@ def test_device_of_a_limit_is_told_by_its_uuid(container: Container) -> None:
 
     assert [200, 2, 0] == results
     assert [instance] == [uuid for uuid in decode_region(container.region.read_bytes()).uuids if uuid]
+
+
+def test_context_that_nobody_saw_made_is_charged_at_the_first_allocation(container: Container) -> None:
+    """
+    A runtime that reaches the driver by an entry that is not caught has its context charged all the same.
+    """
+    results = container.run(
+        """
+lib = ctypes.CDLL("libcuda.so.1")
+lib.cuInit(0)
+retain, context, pointer = c_void_p(), c_void_p(), c_uint64()
+status = c_int()
+lib.cuGetProcAddress_v2(b"cuDevicePrimaryCtxRetain", byref(retain), 99000, c_uint64(0), byref(status))
+caught = retain.value == ctypes.cast(lib.cuDevicePrimaryCtxRetain, c_void_p).value
+ctypes.CFUNCTYPE(c_int, c_void_p, c_int)(retain.value)(byref(context), 0)
+lib.cuCtxSetCurrent(context)
+lib.cuMemAlloc_v2(byref(pointer), c_size_t(100 * MIB))
+available, total = c_size_t(), c_size_t()
+lib.cuMemGetInfo_v2(byref(available), byref(total))
+say([caught, (total.value - available.value) // MIB])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_PID_OFFSET="100000",
+        FAKE_DRIVER_PRIVATE_ENTRIES="1",
+        FAKE_DRIVER_CUDA_VERSION="99000",
+    )
+
+    assert [False, 250] == results
