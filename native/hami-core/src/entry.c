@@ -1,144 +1,38 @@
 #include "entry.h"
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
 #include "hooks.h"
+#include "objects.h"
 
 /* The newest CUDA version whose symbols the tables were checked against; later ones may have changed types. */
 #define NEWEST_KNOWN_CUDA 13050
 
-/*
- * Sanitizer runtimes call dlsym while they start, before instrumented code may run. What a name that is not ours passes through is
- * never instrumented, and calls nothing they intercept.
- */
-#define EARLY __attribute__((no_sanitize("address", "undefined", "thread")))
-
 typedef void *(*dlsym_type)(void *, const char *);
 typedef void *(*dlvsym_type)(void *, const char *, const char *);
 
-/*
- * The real dlsym cannot be asked for: every name for it is ours. It is read from the symbol tables of the objects that the dynamic
- * linker lists for debuggers (https://sourceware.org/glibc/wiki/LinkerInterface), without a call. Those that are there at start never
- * go away. glibc and musl name the list differently; neither may refuse to load this library for want of the other's name.
- */
-extern struct r_debug _r_debug __attribute__((weak));
-extern struct r_debug *_dl_debug_addr __attribute__((weak));
-
-EARLY static const struct link_map *first_object(void)
-{
-    if (&_r_debug)
-        return _r_debug.r_map;
-    return &_dl_debug_addr ? _dl_debug_addr->r_map : NULL;
-}
-
-struct symbols {
-    const ElfW(Sym) *table;
-    const char *names;
-    const uint32_t *hash;
-};
-
-EARLY static const void *absolute(const struct link_map *object, ElfW(Addr) address)
-{
-    return (const void *)(address < object->l_addr ? object->l_addr + address : address);
-}
-
-EARLY static bool read_symbols(const struct link_map *object, struct symbols *symbols)
-{
-    *symbols = (struct symbols){NULL, NULL, NULL};
-    for (const ElfW(Dyn) *entry = object->l_ld; entry && entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SYMTAB)
-            symbols->table = absolute(object, entry->d_un.d_ptr);
-        else if (entry->d_tag == DT_STRTAB)
-            symbols->names = absolute(object, entry->d_un.d_ptr);
-        else if (entry->d_tag == DT_GNU_HASH)
-            symbols->hash = absolute(object, entry->d_un.d_ptr);
-    }
-    return symbols->table && symbols->names && symbols->hash;
-}
-
-EARLY static bool is_same(const char *first, const char *second)
-{
-    while (*first && *first == *second) {
-        first++;
-        second++;
-    }
-    return *first == *second;
-}
-
-/* The function that an object exports under a name, or NULL. Source: https://sourceware.org/legacy-ml/binutils/2006-10/msg00377.html */
-EARLY static void *exported(const struct link_map *object, const char *name)
-{
-    struct symbols symbols;
-    uint32_t hash = 5381, count, first, bloom, index;
-    const uint32_t *buckets, *chain;
-
-    if (!read_symbols(object, &symbols))
-        return NULL;
-    for (const char *letter = name; *letter; letter++)
-        hash = hash * 33 + (unsigned char)*letter;
-    count = symbols.hash[0];
-    first = symbols.hash[1];
-    bloom = symbols.hash[2];
-    buckets = symbols.hash + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-    chain = buckets + count;
-    index = count ? buckets[hash % count] : 0;
-    for (; index >= first; index++) {
-        const ElfW(Sym) *symbol = &symbols.table[index];
-
-        if ((chain[index - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF && is_same(symbols.names + symbol->st_name, name))
-            return (void *)(object->l_addr + symbol->st_value);
-        if (chain[index - first] & 1)
-            break;
-    }
-    return NULL;
-}
-
-EARLY static void *defined_from(const struct link_map *object, const char *name)
-{
-    void *found = NULL;
-
-    for (; object && !found; object = object->l_next)
-        found = object->l_ld == _DYNAMIC ? NULL : exported(object, name);
-    return found;
-}
-
-/* The first definition after this library's, as RTLD_NEXT has it; the first of all when this library was loaded late. */
-EARLY static void *next_definition(const char *name)
-{
-    const struct link_map *own = first_object();
-    void *found;
-
-    while (own && own->l_ld != _DYNAMIC)
-        own = own->l_next;
-    found = defined_from(own, name);
-    return found ? found : defined_from(first_object(), name);
-}
-
-EARLY static void *real_lookup(_Atomic(void *) *known, const char *name)
+/* The real dlsym cannot be asked for: every name for it is ours. */
+HAMI_EARLY static void *real_lookup(_Atomic(void *) *known, const char *name)
 {
     void *found = atomic_load_explicit(known, memory_order_acquire);
 
     if (!found) {
-        found = next_definition(name);
+        found = hami_object_next_definition(name);
         atomic_store_explicit(known, found, memory_order_release);
     }
     return found;
 }
 
-EARLY static void *real_dlsym(void)
+HAMI_EARLY static void *real_dlsym(void)
 {
     static _Atomic(void *) known;
 
     return real_lookup(&known, "dlsym");
 }
 
-EARLY static void *real_dlvsym(void)
+HAMI_EARLY static void *real_dlvsym(void)
 {
     static _Atomic(void *) known;
 
@@ -173,7 +67,7 @@ static struct hami_lookup not_there(const char *symbol)
 }
 
 /* `cuInit` and `nvmlInit`, not `curl_easy_init` nor `cublasCreate`. */
-EARLY static bool begins_like_ours(const char *symbol)
+HAMI_EARLY static bool begins_like_ours(const char *symbol)
 {
     const char *rest = symbol[0] == 'c' && symbol[1] == 'u' ? symbol + 2
                        : symbol[0] == 'n' && symbol[1] == 'v' && symbol[2] == 'm' && symbol[3] == 'l' ? symbol + 4
@@ -208,26 +102,13 @@ static struct hami_lookup answer_to(const struct question *question, void *found
     return answer(found && found == question->real ? question->row->hook : found);
 }
 
-/* The object after the one that an address lies in; the program, the first, may be anywhere. */
-static const struct link_map *after(const void *address)
-{
-    const struct link_map *object = first_object();
-    Dl_info info;
-
-    if (!object || !dladdr(address, &info))
-        return NULL;
-    while (object && object->l_addr != (ElfW(Addr))info.dli_fbase)
-        object = object->l_next;
-    return object ? object->l_next : first_object()->l_next;
-}
-
 /*
  * RTLD_NEXT is the real lookup's to answer, except that after a caller that comes before this library it would find a hook of what the
  * driver lacks, and after one that comes later the driver's own function.
  */
 static struct hami_lookup answer_next(const struct question *question, const void *caller, void *real_lookup)
 {
-    void *found = defined_from(after(caller), question->row->symbol);
+    void *found = hami_object_definition_after(caller, question->row->symbol);
 
     if (found && found == question->real)
         return answer(question->row->hook);
@@ -236,7 +117,7 @@ static struct hami_lookup answer_next(const struct question *question, const voi
     return (struct hami_lookup){NULL, real_lookup};
 }
 
-EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
+HAMI_EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
 {
     struct question question;
 
@@ -248,7 +129,7 @@ EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, con
     return answer_to(&question, hami_real_dlsym(handle, symbol));
 }
 
-EARLY struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const char *version, const void *caller)
+HAMI_EARLY struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const char *version, const void *caller)
 {
     struct question question;
 

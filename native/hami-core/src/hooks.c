@@ -92,6 +92,8 @@ static void index_symbol(uint16_t row)
     while (by_symbol[bucket])
         bucket = (bucket + 1) % BUCKETS;
     by_symbol[bucket] = (uint16_t)(row + 1);
+    if (hami_hook_rows[row].library != HAMI_LIBRARY_CUDA)
+        return;
     bucket = hash_text(symbol, length);
     while (by_name[bucket] && !has_name(&hami_hook_rows[by_name[bucket] - 1], symbol, length))
         bucket = (bucket + 1) % BUCKETS;

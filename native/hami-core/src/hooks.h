@@ -2,8 +2,9 @@
  * The driver's own functions, and which of them this library stands in for.
  *
  * The rows of hooks_cuda.def and hooks_nvml.def make an enumeration, pointers to the real functions (typed for HOOK_CUSTOM) and, in
- * src/entry.S, the bodies of the hooks that only forward. Real functions are looked up when the driver's library is in the process; calling one that the driver does
- * not have is answered with CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND, never by a jump to NULL.
+ * src/entry.S, the bodies of the hooks that only forward. Real functions are looked up when the driver's library is in the process;
+ * calling one that the driver does not have is answered with CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND, never by a jump to
+ * NULL.
  * Locks: none; threads that look up at the same time find the same. Fork: nothing changes; the driver stays mapped.
  */
 #ifndef HAMI_HOOKS_H
