@@ -13,6 +13,9 @@
 /* What a launch is taken to cost that could not be timed. */
 #define GUESS_NS 1000000u
 
+/* What a launch pays in advance whose cost is not known: some of them empty the bucket, also for the container's other processes. */
+#define ADVANCE_NS 10000000u
+
 #define NS_OF(used) ((used) & 0xffffffffffu)
 #define LAUNCHES_OF(used) ((unsigned)((used) >> 40))
 
@@ -126,16 +129,14 @@ void hami_lanes_pause(int device, const struct hami_lane *current, uint64_t now_
             continue;
         hami_lane_settle(lane, now_ns);
         atomic_store_explicit(&lane->used, HAMI_LEASE_NS, memory_order_relaxed);
-        if (!lane->open_launches)
-            continue;
-        if (is_dry(lane, now_ns) || (lane->is_default && lane != current))
-            let_stand(lane, now_ns);
-        else
+        if (lane->open_launches && !is_dry(lane, now_ns) && (!lane->is_default || lane == current))
             close_open(lane, now_ns);
+        /* The stream may run dry in the pause, so nothing is timed from its tail. */
+        let_stand(lane, now_ns);
     }
 }
 
-static void begin_timed(struct hami_lane *lane, struct hami_kernel *kernel, uint64_t estimate_ns, uint64_t now_ns,
+static void begin_timed(struct hami_lane *lane, struct hami_kernel *kernel, bool is_known, uint64_t prepaid_ns, uint64_t now_ns,
                         struct hami_timed_launch *timed)
 {
     if (lane->open_launches)
@@ -143,16 +144,16 @@ static void begin_timed(struct hami_lane *lane, struct hami_kernel *kernel, uint
     timed->from = lane->tail ? lane->tail : record(lane, now_ns);
     lane->tail = NULL;
     if (!timed->from) {
-        if (!estimate_ns)
+        if (!is_known)
             hami_kernel_learn(kernel, GUESS_NS);
         return;
     }
     timed->lane = lane;
     timed->lane_id = lane->id;
     timed->kernel = kernel;
-    timed->prepaid_ns = estimate_ns;
+    timed->prepaid_ns = prepaid_ns;
     lane->untimed_ns = 0;
-    if (!estimate_ns)
+    if (!is_known)
         atomic_store_explicit(&kernel->probed_at_ns, now_ns, memory_order_relaxed);
 }
 
@@ -163,13 +164,14 @@ static bool is_pausing(int device, uint64_t now_ns)
 
 void hami_lane_launch(struct hami_lane *lane, struct hami_kernel *kernel, uint64_t now_ns, struct hami_timed_launch *timed)
 {
-    uint64_t estimate = hami_meter_estimate(&hami_meters[lane->device], kernel);
+    uint64_t known = hami_meter_estimate(&hami_meters[lane->device], kernel);
+    uint64_t estimate = known ? known : ADVANCE_NS;
 
     if (is_dry(lane, now_ns) || !lane->tail)
         let_stand(lane, now_ns);
     timed->from = NULL;
-    if (!estimate || lane->untimed_ns + estimate >= HAMI_SPAN_NS)
-        begin_timed(lane, kernel, estimate, now_ns, timed);
+    if (!known || lane->untimed_ns + estimate >= HAMI_SPAN_NS)
+        begin_timed(lane, kernel, known != 0, estimate, now_ns, timed);
     else if (!lane->tail && is_pausing(lane->device, now_ns))
         lane->tail = record(lane, now_ns);
     hami_meter_debit(lane->device, now_ns, (int64_t)estimate);

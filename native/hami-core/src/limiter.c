@@ -167,7 +167,7 @@ static uint64_t wait_ns(int device, unsigned percent, const struct hami_kernel *
         now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
         return DEVICE_NAP_NS;
     wait = hami_bucket_wait_ns(&shared->devices[device].paid_at, now_ns);
-    return wait ? clamp(wait, clamp(TURN_NS * 100ull / (percent + 1), 0, NAP_LEAST_MAX_NS), NAP_MAX_NS) : 0;
+    return wait ? clamp(wait, clamp(TURN_NS * 100ull / percent, 0, NAP_LEAST_MAX_NS), NAP_MAX_NS) : 0;
 }
 
 /* One attempt, under the lock. Returns how long to wait before the next; 0 when the launch has passed. */

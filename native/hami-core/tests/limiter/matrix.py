@@ -27,7 +27,6 @@ KERNELS = {
 """`first` is such that the second phase begins about twenty seconds after the start."""
 FIRST_PHASE_LAUNCHES = 200
 """For each percent of the limit: twenty seconds of kernels of 1 ms."""
-WINDOWS = (166, 1000, None)
 GRAPH = 4
 SWITCHED = 2000 / 2100
 """What a device is busy that contexts share in turns of 2 ms, with 0.1 ms to switch (tests/fake_driver/schedule.h)."""
@@ -49,7 +48,12 @@ class Form:
 
 
 PLAIN = Form()
-FORMS = (PLAIN, Form(processes=4), Form(streams=8), Form(4, 8), Form(graph=GRAPH), Form(4, 8, GRAPH))
+FULL_FORM = Form(4, 8)
+FORMS = (PLAIN, Form(processes=4), Form(streams=8), FULL_FORM, Form(graph=GRAPH), Form(4, 8, GRAPH))
+ALONE = ((PLAIN, 166), (PLAIN, None), *((form, 166) for form in FORMS[1:5]), (FULL_FORM, None), (FORMS[5], None))
+BESIDE_UNLIMITED = ((PLAIN, 166), (PLAIN, 1000), (FULL_FORM, 1000))
+BESIDE_LIMITED = (*((form, 166) for form in FORMS), (PLAIN, 1000), (FULL_FORM, 1000), (PLAIN, None))
+"""Which ways to launch meet which windows of NVML, with every kernel and limit."""
 
 
 @dataclass(frozen=True)
@@ -136,27 +140,20 @@ def rows() -> Iterator[Row]:
 
 
 def _alone(kernel: str, limit: int) -> Iterator[Row]:
-    for form in FORMS:
-        for window_ms in WINDOWS:
-            if window_ms == 1000 and form not in (PLAIN, Form(4, 8)):
-                continue
-            yield Row("alone", kernel, limit, form, Cell((a_tenant(limit, kernel, form),), window_ms))
+    for form, window_ms in ALONE:
+        yield Row("alone", kernel, limit, form, Cell((a_tenant(limit, kernel, form),), window_ms))
 
 
 def _beside_unlimited(kernel: str, limit: int) -> Iterator[Row]:
-    for form in (PLAIN, Form(4, 8), Form(graph=GRAPH)):
-        for window_ms in WINDOWS:
-            if window_ms is None and form != PLAIN:
-                continue
-            tenants = (a_tenant(limit, kernel, form), a_tenant(UNLIMITED, kernel, PLAIN))
-            yield Row("beside an unlimited one", kernel, limit, form, Cell(tenants, window_ms))
+    for form, window_ms in BESIDE_UNLIMITED:
+        tenants = (a_tenant(limit, kernel, form), a_tenant(UNLIMITED, kernel, PLAIN))
+        yield Row("beside an unlimited one", kernel, limit, form, Cell(tenants, window_ms))
 
 
 def _beside_limited(kernel: str) -> Iterator[Row]:
-    for form in FORMS:
-        for window_ms in WINDOWS:
-            tenants = (a_tenant(30, kernel, form), a_tenant(70, kernel, form))
-            yield Row("30 beside 70", kernel, 30, form, Cell(tenants, window_ms))
+    for form, window_ms in BESIDE_LIMITED:
+        tenants = (a_tenant(30, kernel, form), a_tenant(70, kernel, form))
+        yield Row("30 beside 70", kernel, 30, form, Cell(tenants, window_ms))
 
 
 def name(row: Row) -> str:
