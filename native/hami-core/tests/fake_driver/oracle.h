@@ -11,7 +11,8 @@
 
 #include "hami/cuda_abi.h"
 
-/* Nanoseconds within [from_ns, to_ns) in which the device ran work of the process, also of one that has ended. */
+/* Nanoseconds within [from_ns, to_ns) in which the device ran work of the process, also of one that has ended; of one that was
+ * killed, until anybody last used the device. */
 uint64_t fake_truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns);
 
 /* Bytes of the device that are taken; and how many of those that a process has are managed memory. These need no cuInit. */

@@ -13,7 +13,7 @@
 
 enum { TURNS_KEPT = 4096, STRETCHES_AHEAD = 64 };
 
-/* The runner's process is looked at this often. */
+/* Whether processes that have work still live is looked at this often. */
 #define LIVENESS_NS 1000000u
 
 _Static_assert((int)SCHEDULE_CONTEXTS_MAX <= (int)TURNS_CONTEXTS_MAX, "every context can have its turn");
@@ -136,13 +136,20 @@ static void close_context(int context, uint64_t now)
     schedule->contexts[context].is_open = false;
 }
 
-static void bury(struct device *device, uint64_t now)
+/* Drop the work of the dead. */
+static void bury(int index, uint64_t now)
 {
+    struct device *device = &schedule->devices[index];
+
     if (now < device->looked_ns + LIVENESS_NS)
         return;
     device->looked_ns = now;
-    if (is_dead(device->turns.runner))
-        close_context(device->turns.runner, now);
+    for (int number = 0; number < device->contexts_end; number++) {
+        const struct context *context = &schedule->contexts[number];
+
+        if (context->device == index && context->promised_at > context->reached_at && is_dead(number))
+            close_context(number, now);
+    }
 }
 
 /* The work of every context of a device; returns how many there may be. */
@@ -197,7 +204,7 @@ uint64_t schedule_lock(int index)
 
     shared_mutex_lock(&device->mutex);
     now = hw_now_ns();
-    bury(device, now);
+    bury(index, now);
     if (now > device->turns.at_ns && is_concurrent)
         advance_all_at_once(index, now);
     else if (now > device->turns.at_ns)
@@ -268,6 +275,18 @@ void schedule_context_close(int context)
     close_context(context, hw_now_ns());
     is_mine[context] = false;
     shared_file_release(&file, context);
+}
+
+/* What ran until a process ends has run; of one that is killed only what somebody has asked about. */
+__attribute__((destructor)) static void settle(void)
+{
+    for (int context = 0; context < SCHEDULE_CONTEXTS_MAX; context++) {
+        if (!is_mine[context])
+            continue;
+        schedule_lock(schedule->contexts[context].device);
+        schedule_context_close(context);
+        schedule_unlock(schedule->contexts[context].device);
+    }
 }
 
 uint64_t schedule_reached_at(int context)

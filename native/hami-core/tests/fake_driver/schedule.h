@@ -10,8 +10,8 @@
  * along that time and say by schedule_promise() how far it reaches. Nobody simulates ahead: whoever asks first brings the device up to
  * date, because what happened until now depends on nothing that comes later.
  *
- * Times are nanoseconds: `_at` on a context's own time, which starts at 0, `_ns` on the node's clock. A process that dies takes its
- * unfinished work with it. Fork: a child has none of its parent's contexts.
+ * Times are nanoseconds: `_at` on a context's own time, which starts at 0, `_ns` on the node's clock. A process that ends
+ * takes its unfinished work with it. Fork: a child has none of its parent's contexts.
  */
 #ifndef FAKE_SCHEDULE_H
 #define FAKE_SCHEDULE_H
