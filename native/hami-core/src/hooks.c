@@ -149,9 +149,12 @@ const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *fu
 {
     uint16_t number;
 
-    for (number = rows_of_name(name); number; number = next_of_name[number - 1])
-        if (hami_hook_real(&hami_hook_rows[number - 1]) == function)
-            return &hami_hook_rows[number - 1];
+    for (number = rows_of_name(name); number; number = next_of_name[number - 1]) {
+        const struct hami_hook_row *row = &hami_hook_rows[number - 1];
+
+        if (row->hook == function || hami_hook_real(row) == function)
+            return row;
+    }
     for (uint32_t bucket = hash_pointer(function); (number = atomic_load(&by_real[bucket])); bucket = (bucket + 1) % BUCKETS)
         if (*hami_hook_rows[number - 1].real == function)
             return &hami_hook_rows[number - 1];

@@ -128,7 +128,7 @@ const struct hami_hook_row *hami_hook_of_symbol(const char *symbol);
 
 /*
  * The row whose function the driver answered for `name`, or NULL. Constant time. Several symbols may share one function: then it is
- * the one of that name.
+ * the one of that name. A driver that binds to its own symbols by the dynamic linker answers with the hook itself.
  */
 const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *function);
 
