@@ -92,6 +92,16 @@ bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charg
     return true;
 }
 
+void hami_memory_settle_end(struct hami_charges *charges, const struct hami_charge *taken, CUresult result)
+{
+    if (!taken->key)
+        return;
+    if (result == CUDA_SUCCESS)
+        hami_memory_discharge(taken);
+    else
+        hami_memory_remember(charges, *taken);
+}
+
 uint64_t hami_memory_owner(void)
 {
     CUcontext context = NULL;
@@ -257,25 +267,19 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
  * A pointer this library does not know goes to the driver all the same: its answer is the program's. The driver waits for the device,
  * so that pools may have less afterwards.
  */
-#define FREE(symbol, pointer)                                                              \
-    do {                                                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                 \
-        struct hami_charge taken;                                                          \
-        bool is_known;                                                                     \
-        CUresult result;                                                                   \
-                                                                                           \
-        if (!real)                                                                         \
-            return CUDA_ERROR_NOT_FOUND;                                                   \
-        if (hami_inside || !(pointer))                                                     \
-            return real(pointer);                                                          \
-        is_known = hami_charges_take(&hami_pointers, (pointer), &taken);                   \
-        result = HAMI_INSIDE(real(pointer));                                               \
-        if (is_known && result == CUDA_SUCCESS)                                            \
-            hami_memory_discharge(&taken);                                                 \
-        else if (is_known)                                                                 \
-            hami_memory_remember(&hami_pointers, taken);                                   \
-        hami_pools_refresh();                                                              \
-        return result;                                                                     \
+#define FREE(symbol, pointer)                                                            \
+    do {                                                                                 \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                               \
+        struct hami_charge taken;                                                        \
+        CUresult result;                                                                 \
+                                                                                         \
+        if (!real)                                                                       \
+            return CUDA_ERROR_NOT_FOUND;                                                 \
+        if (hami_inside || !(pointer))                                                   \
+            return real(pointer);                                                        \
+        result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken, real(pointer));        \
+        hami_pools_refresh();                                                            \
+        return result;                                                                   \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)

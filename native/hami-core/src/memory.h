@@ -16,6 +16,7 @@
 
 #include "charges.h"
 #include "hami/cuda_abi.h"
+#include "hooks.h"
 
 /* What a charge's memory is. */
 enum hami_memory_kind {
@@ -38,6 +39,23 @@ void hami_memory_discharge(const struct hami_charge *charge);
 
 /* Remember a charge under the driver's key; false, with the charge given back, when there is no memory to remember it. */
 bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charge);
+
+/*
+ * End what a charge is for: `call` is the driver's, and its result the value. The charge is taken away first, so that whoever is given the
+ * same address or handle in between may put his own; it comes back if the driver refuses. `taken` has the charge, or a key of 0.
+ */
+#define HAMI_MEMORY_END(charges, handle, taken, call)                              \
+    ({                                                                             \
+        CUresult hami_ended_;                                                      \
+                                                                                   \
+        if (!hami_charges_take((charges), (uint64_t)(uintptr_t)(handle), (taken))) \
+            (taken)->key = 0;                                                      \
+        hami_ended_ = HAMI_INSIDE(call);                                           \
+        hami_memory_settle_end((charges), (taken), hami_ended_);                   \
+        hami_ended_;                                                               \
+    })
+
+void hami_memory_settle_end(struct hami_charges *charges, const struct hami_charge *taken, CUresult result);
 
 /* Who has allocated on this thread: the current context, as the owner of a charge. */
 uint64_t hami_memory_owner(void);

@@ -14,27 +14,37 @@
 
 enum { LAYERED = 0x1, CUBEMAP = 0x4, LEVELS_MAX = 32 };
 
-/* Bits of one channel of one element. Formats of whole planes or compressed blocks are counted by their average. Source: CUarray_format. */
+/* Bits of one channel of one element; 32 also where a format is not listed, which is none too few. Source: CUarray_format. */
 static unsigned int channel_bits(int format)
 {
-    if (format >= 0xc0 && format <= 0xcb) /* normalised 8 and 16 bits, 1, 2 and 4 channels: signed and unsigned */
+    if (format >= 0xc0 && format <= 0xcb) /* normalised, of 8 and 16 bits, with 1, 2 and 4 channels each: unsigned, then signed */
         return (format - 0xc0) % 6 < 3 ? 8 : 16;
     switch (format) {
     case 0x01: /* UNSIGNED_INT8 */
     case 0x08: /* SIGNED_INT8 */
-    case 0xb0: /* NV12 */
         return 8;
     case 0x02: /* UNSIGNED_INT16 */
     case 0x09: /* SIGNED_INT16 */
     case 0x10: /* HALF */
         return 16;
-    case 0x91: /* BC1: 4 bits a texel, as 4 channels */
+    default:
+        return 32;
+    }
+}
+
+/* Compressed blocks of 4 by 4 elements have 8 bytes in the first and fourth scheme and 16 in the others, whatever their channels. */
+static unsigned int element_bits(int format, unsigned int channels)
+{
+    switch (format) {
+    case 0x91: /* BC1_UNORM, and with sRGB */
     case 0x92:
-    case 0x97: /* BC4 */
+    case 0x97: /* BC4_UNORM, BC4_SNORM */
     case 0x98:
         return 4;
-    default: /* INT32, FLOAT, and the upper bound of what is not listed */
-        return 32;
+    case 0xb0: /* NV12 */
+        return 12;
+    default:
+        return format > 0x92 && format < 0x9f ? 8 : channel_bits(format) * channels;
     }
 }
 
@@ -52,7 +62,7 @@ static uint64_t product(uint64_t first, uint64_t second)
 
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    uint64_t bits = product(descriptor->Width, channel_bits(descriptor->Format) * descriptor->NumChannels);
+    uint64_t bits = product(descriptor->Width, element_bits(descriptor->Format, descriptor->NumChannels));
     uint64_t row = rounded((bits + 7) / 8, TILE_BYTES);
     uint64_t layer = product(row, descriptor->Height ? rounded(descriptor->Height, TILE_ROWS) : 1);
 
@@ -170,24 +180,16 @@ HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA
            real(memory, description), cuDestroyExternalMemory);
 }
 
-#define DESTROY(symbol, table, handle)                                               \
-    do {                                                                             \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                           \
-        struct hami_charge taken;                                                    \
-        bool is_known;                                                               \
-        CUresult result;                                                             \
-                                                                                     \
-        if (!real)                                                                   \
-            return CUDA_ERROR_NOT_FOUND;                                             \
-        if (hami_inside || !(handle))                                                \
-            return real(handle);                                                     \
-        is_known = hami_charges_take(&table, (uint64_t)(uintptr_t)(handle), &taken); \
-        result = HAMI_INSIDE(real(handle));                                          \
-        if (is_known && result == CUDA_SUCCESS)                                      \
-            hami_memory_discharge(&taken);                                           \
-        else if (is_known)                                                           \
-            hami_memory_remember(&table, taken);                                     \
-        return result;                                                               \
+#define DESTROY(symbol, table, handle)                                    \
+    do {                                                                  \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                \
+        struct hami_charge taken;                                         \
+                                                                          \
+        if (!real)                                                        \
+            return CUDA_ERROR_NOT_FOUND;                                  \
+        if (hami_inside || !(handle))                                     \
+            return real(handle);                                          \
+        return HAMI_MEMORY_END(&table, handle, &taken, real(handle));     \
     } while (0)
 
 HAMI_EXPORT CUresult cuArrayDestroy(CUarray array)

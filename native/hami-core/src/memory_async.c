@@ -145,28 +145,21 @@ static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__
     return HAMI_INSIDE(hami_real.cuMemFree_v2(pointer));
 }
 
-#define FREE(symbol, wait)                                                                \
-    do {                                                                                  \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                \
-        struct hami_charge taken;                                                         \
-        bool is_known;                                                                    \
-        CUresult result;                                                                  \
-                                                                                          \
-        if (!real)                                                                        \
-            return CUDA_ERROR_NOT_FOUND;                                                  \
-        if (hami_inside || !pointer)                                                      \
-            return real(pointer, stream);                                                 \
-        is_known = hami_charges_take(&hami_pointers, pointer, &taken);                    \
-        if (is_known && taken.kind == HAMI_MEMORY_SUBSTITUTE)                             \
-            result = free_substitute(pointer, stream, wait);                              \
-        else                                                                              \
-            result = HAMI_INSIDE(real(pointer, stream));                                  \
-        if (is_known && result == CUDA_SUCCESS)                                           \
-            hami_memory_discharge(&taken);                                                \
-        else if (is_known)                                                                \
-            hami_memory_remember(&hami_pointers, taken);                                  \
-        hami_pools_refresh();                                                             \
-        return result;                                                                    \
+#define FREE(symbol, wait)                                                                                        \
+    do {                                                                                                          \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                        \
+        struct hami_charge taken = {.kind = HAMI_MEMORY_PLAIN};                                                   \
+        CUresult result;                                                                                          \
+                                                                                                                  \
+        if (!real)                                                                                                \
+            return CUDA_ERROR_NOT_FOUND;                                                                          \
+        if (hami_inside || !pointer)                                                                              \
+            return real(pointer, stream);                                                                         \
+        result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken,                                                 \
+                                 taken.kind == HAMI_MEMORY_SUBSTITUTE ? free_substitute(pointer, stream, wait)    \
+                                                                      : real(pointer, stream));                   \
+        hami_pools_refresh();                                                                                     \
+        return result;                                                                                            \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
