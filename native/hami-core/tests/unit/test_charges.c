@@ -69,6 +69,29 @@ static void an_owner_takes_its_charges_along(void)
     hami_charges_forget(&hami_pointers);
 }
 
+static void add_one(struct hami_charge *charge, void *count)
+{
+    charge->bytes++;
+    ++*(int *)count;
+}
+
+static void each_charge_is_shown_once_and_can_be_resized(void)
+{
+    struct hami_charge charge, replaced;
+    int count = 0;
+
+    for (uint64_t key = 1; key <= KEYS; key++)
+        hami_charges_put(&hami_pools, (struct hami_charge){.key = key, .bytes = key}, &replaced);
+    hami_charges_each(&hami_pools, add_one, &count);
+    CHECK_EQUAL(KEYS, count);
+    CHECK(hami_charges_find(&hami_pools, 7, &charge) && charge.bytes == 8);
+    CHECK_EQUAL(8, hami_charges_resize(&hami_pools, 7, 100));
+    CHECK(hami_charges_find(&hami_pools, 7, &charge) && charge.bytes == 100);
+    CHECK_EQUAL(0, hami_charges_resize(&hami_pools, KEYS + 1, 100));
+    CHECK(!hami_charges_find(&hami_pools, KEYS + 1, &charge));
+    hami_charges_forget(&hami_pools);
+}
+
 /* A million random steps against a plain array of what should be there. */
 static void random_use_loses_nothing(void)
 {
@@ -102,6 +125,7 @@ int main(void)
     a_reused_key_gives_the_old_charge_back();
     the_last_reference_ends_a_charge();
     an_owner_takes_its_charges_along();
+    each_charge_is_shown_once_and_can_be_resized();
     random_use_loses_nothing();
     return check_failures();
 }
