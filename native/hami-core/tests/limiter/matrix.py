@@ -33,6 +33,7 @@ SWITCHED = 2000 / 2100
 TOLERANCE = 2.0
 FULL = 93.0
 """A device that is busy so much of the time has no more to give: the rest is lost between turns."""
+NEAR_TURNS = 0.9
 SETTLED_TOLERANCE = 10.0
 SHORT = ("20 µs", "1 ms", "10 ms", "log-normal")
 """Kernels of which many go into a second, so that every second can be held to the limit."""
@@ -102,21 +103,27 @@ class Outcome:
         return [f"neighbour's mean {mean:.1f}, expected 70"]
 
 
+def turns(row: Row) -> float:
+    """Return the percentage a driver gives the first container beside an unlimited one if both always have work."""
+    mine, other = (tenant.processes for tenant in row.cell.tenants)
+    return 100 * SWITCHED * mine / (mine + other)
+
+
 def expected(row: Row) -> float:
     """Return the percentage that the first container should have: its limit, or its turns if those are less."""
-    if row.neighbour != "beside an unlimited one":
-        return row.limit
-    mine, other = (tenant.processes for tenant in row.cell.tenants)
-    return min(row.limit, 100 * SWITCHED * mine / (mine + other))
+    return min(row.limit, turns(row)) if row.neighbour == "beside an unlimited one" else row.limit
 
 
 def least(row: Row) -> float:
     """
     Return the error below which a cell fails.
 
+    A limit that is near a container's turns is not quite reached: while it waits it has no work for them.
     Without NVML what the device does between turns counts as the container's: switches between its own processes,
     and its neighbours' work.
     """
+    if row.neighbour == "beside an unlimited one":
+        return min(0.0, NEAR_TURNS * turns(row) - expected(row)) - TOLERANCE
     if row.cell.window_ms is not None:
         return -TOLERANCE
     if row.neighbour != "alone":

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -34,6 +35,7 @@ BELOW = (
 )
 """Programs that need less than their share: a kernel, and the pause after each."""
 BELOW_LIMIT = 75
+WIDTH = 140
 
 HEAD = """# What the SM limiter was measured to do
 
@@ -71,14 +73,18 @@ gets less than its limit, never more. So it does, alone, for the device's switch
 """
 BESIDE_NOTE = """
 Limits above what a container's turns give (half of the device beside one other process, less the switches) are
-measured against those.
+measured against those. Limits just below are not quite reached: while a container waits for its bucket, it has no work
+for its turns.
 """
 
 
 def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
     """Return the page for what was measured."""
     failed = [f"- {name(outcome.row)}: {what}" for outcome in outcomes for what in outcome.failures()]
-    verdict = f"{len(outcomes)} cells, {len(failed)} outside {TOLERANCE:.0f} points."
+    verdict = (
+        f"Of {len(outcomes)} cells {len(failed)} are outside of what is asked: a mean within {TOLERANCE:.0f} points, "
+        "but for what the notes below except."
+    )
     sections = [
         HEAD.format(
             seconds=seconds,
@@ -105,7 +111,16 @@ def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
         _costs(build),
         LEFT_OUT.format(alone=_met(ALONE), unlimited=_met(BESIDE_UNLIMITED), limited=_met(BESIDE_LIMITED)),
     ]
-    return "\n".join(sections)
+    return "\n\n".join(_filled(section.strip("\n")) for section in sections) + "\n"
+
+
+def _filled(section: str) -> str:
+    """Break the lines of what is neither a heading, a list, a table nor code."""
+    paragraphs = section.split("\n\n")
+    return "\n\n".join(
+        paragraph if paragraph.startswith(("#", "-", "|", "`")) else textwrap.fill(" ".join(paragraph.split()), WIDTH)
+        for paragraph in paragraphs
+    )
 
 
 def _forms() -> str:
