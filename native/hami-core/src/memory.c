@@ -154,27 +154,27 @@ static CUresult settle(CUresult result, CUdeviceptr pointer, struct hami_charge 
  * The body of an allocation on the current device: `call` is the driver's, `pointer` where it leaves its answer, `charged` the bytes
  * to charge for `bytes`; `substitute` may try something else when the driver has no room.
  */
-#define ALLOCATE(symbol, charged, pointer, call, substitute)                                            \
-    do {                                                                                                \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                              \
-        struct hami_charge charge = {.bytes = (charged)};                                               \
-        bool is_substitute = false;                                                                     \
-        int device = real && charge.bytes && (pointer) ? hami_process_current_device() : -1;            \
-        CUresult result;                                                                                \
-                                                                                                        \
-        if (!real)                                                                                      \
-            return CUDA_ERROR_NOT_FOUND;                                                                \
-        if (device < 0)                                                                                 \
-            return call;                                                                                \
-        charge.device = (int16_t)device;                                                                \
-        result = hami_memory_charge(device, charge.bytes);                                              \
-        if (result != CUDA_SUCCESS)                                                                     \
-            return result;                                                                              \
-        result = HAMI_INSIDE(call);                                                                     \
-        if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0))                                    \
-            result = substitute;                                                                        \
-        charge.kind = is_substitute ? HAMI_MEMORY_SUBSTITUTE : HAMI_MEMORY_PLAIN;                       \
-        return settle(result, result == CUDA_SUCCESS ? *(pointer) : 0, charge);                         \
+#define ALLOCATE(symbol, charged, pointer, call, substitute)                                 \
+    do {                                                                                     \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                   \
+        struct hami_charge charge = {.bytes = (charged)};                                    \
+        bool is_substitute = false;                                                          \
+        int device = real && charge.bytes && (pointer) ? hami_process_current_device() : -1; \
+        CUresult result;                                                                     \
+                                                                                             \
+        if (!real)                                                                           \
+            return CUDA_ERROR_NOT_FOUND;                                                     \
+        if (device < 0)                                                                      \
+            return call;                                                                     \
+        charge.device = (int16_t)device;                                                     \
+        result = hami_memory_charge(device, charge.bytes);                                   \
+        if (result != CUDA_SUCCESS)                                                          \
+            return result;                                                                   \
+        result = HAMI_INSIDE(call);                                                          \
+        if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0))                         \
+            result = substitute;                                                             \
+        charge.kind = is_substitute ? HAMI_MEMORY_SUBSTITUTE : HAMI_MEMORY_PLAIN;            \
+        return settle(result, result == CUDA_SUCCESS ? *(pointer) : 0, charge);              \
     } while (0)
 
 #define NOTHING_ELSE ((void)is_substitute, result)
@@ -230,25 +230,25 @@ static CUresult substitute_pitch(CUresult result, CUdeviceptr *pointer, size_t *
     return result;
 }
 
-#define ALLOCATE_PITCH(symbol, substitute)                                                                                        \
-    do {                                                                                                                          \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                                        \
-        int device = real && pointer && pitch && width && height ? hami_process_current_device() : -1;                            \
-        struct hami_charge charge = {.bytes = pitched(width, height), .device = (int16_t)device};                                 \
-        CUresult result;                                                                                                          \
-                                                                                                                                  \
-        if (!real)                                                                                                                \
-            return CUDA_ERROR_NOT_FOUND;                                                                                          \
-        if (device < 0)                                                                                                           \
-            return real(pointer, pitch, width, height, element_bytes);                                                            \
-        result = hami_memory_charge(device, charge.bytes);                                                                        \
-        if (result != CUDA_SUCCESS)                                                                                               \
-            return result;                                                                                                        \
-        result = HAMI_INSIDE(real(pointer, pitch, width, height, element_bytes));                                                 \
-        if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0))                                                              \
-            result = substitute;                                                                                                  \
+#define ALLOCATE_PITCH(symbol, substitute)                                                                                         \
+    do {                                                                                                                           \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                                         \
+        int device = real && pointer && pitch && width && height ? hami_process_current_device() : -1;                             \
+        struct hami_charge charge = {.bytes = pitched(width, height), .device = (int16_t)device};                                  \
+        CUresult result;                                                                                                           \
+                                                                                                                                   \
+        if (!real)                                                                                                                 \
+            return CUDA_ERROR_NOT_FOUND;                                                                                           \
+        if (device < 0)                                                                                                            \
+            return real(pointer, pitch, width, height, element_bytes);                                                             \
+        result = hami_memory_charge(device, charge.bytes);                                                                         \
+        if (result != CUDA_SUCCESS)                                                                                                \
+            return result;                                                                                                         \
+        result = HAMI_INSIDE(real(pointer, pitch, width, height, element_bytes));                                                  \
+        if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0))                                                               \
+            result = substitute;                                                                                                   \
         return settle_pitch(result, result == CUDA_SUCCESS ? *pointer : 0, result == CUDA_SUCCESS ? (uint64_t)*pitch * height : 0, \
-                            charge);                                                                                              \
+                            charge);                                                                                               \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
@@ -267,19 +267,19 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
  * A pointer this library does not know goes to the driver all the same: its answer is the program's. The driver waits for the device,
  * so that pools may have less afterwards.
  */
-#define FREE(symbol, pointer)                                                            \
-    do {                                                                                 \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                               \
-        struct hami_charge taken;                                                        \
-        CUresult result;                                                                 \
-                                                                                         \
-        if (!real)                                                                       \
-            return CUDA_ERROR_NOT_FOUND;                                                 \
-        if (hami_inside || !(pointer))                                                   \
-            return real(pointer);                                                        \
-        result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken, real(pointer));        \
-        hami_pools_refresh();                                                            \
-        return result;                                                                   \
+#define FREE(symbol, pointer)                                                     \
+    do {                                                                          \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                        \
+        struct hami_charge taken;                                                 \
+        CUresult result;                                                          \
+                                                                                  \
+        if (!real)                                                                \
+            return CUDA_ERROR_NOT_FOUND;                                          \
+        if (hami_inside || !(pointer))                                            \
+            return real(pointer);                                                 \
+        result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken, real(pointer)); \
+        hami_pools_refresh();                                                     \
+        return result;                                                            \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)

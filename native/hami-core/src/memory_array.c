@@ -99,33 +99,33 @@ static bool is_bare(unsigned int flags)
 }
 
 /* `charged` bytes for what `call` leaves in `*array`; `undo` ends it again. */
-#define CREATE(symbol, table, is_charged, charged, array, call, undo)                                      \
-    do {                                                                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                 \
-        int device = real && (is_charged) && !hami_inside ? hami_process_current_device() : -1;            \
-        struct hami_charge charge = {.device = (int16_t)device};                                           \
-        CUresult result;                                                                                   \
-                                                                                                           \
-        if (!real)                                                                                         \
-            return CUDA_ERROR_NOT_FOUND;                                                                   \
-        if (device < 0)                                                                                    \
-            return call;                                                                                   \
-        charge.bytes = (charged);                                                                          \
-        result = hami_memory_charge(device, charge.bytes);                                                 \
-        if (result != CUDA_SUCCESS)                                                                        \
-            return result;                                                                                 \
-        result = HAMI_INSIDE(call);                                                                        \
-        if (result != CUDA_SUCCESS) {                                                                      \
-            hami_memory_discharge(&charge);                                                                \
-            return result;                                                                                 \
-        }                                                                                                  \
-        charge.key = (uint64_t)(uintptr_t)*(array);                                                        \
-        charge.owner = hami_memory_owner();                                                                \
-        if (hami_memory_remember(&table, charge))                                                          \
-            return CUDA_SUCCESS;                                                                           \
-        if (hami_real.undo)                                                                                \
-            HAMI_INSIDE(hami_real.undo(*(array)));                                                         \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                                   \
+#define CREATE(symbol, table, is_charged, charged, array, call, undo)                           \
+    do {                                                                                        \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                      \
+        int device = real && (is_charged) && !hami_inside ? hami_process_current_device() : -1; \
+        struct hami_charge charge = {.device = (int16_t)device};                                \
+        CUresult result;                                                                        \
+                                                                                                \
+        if (!real)                                                                              \
+            return CUDA_ERROR_NOT_FOUND;                                                        \
+        if (device < 0)                                                                         \
+            return call;                                                                        \
+        charge.bytes = (charged);                                                               \
+        result = hami_memory_charge(device, charge.bytes);                                      \
+        if (result != CUDA_SUCCESS)                                                             \
+            return result;                                                                      \
+        result = HAMI_INSIDE(call);                                                             \
+        if (result != CUDA_SUCCESS) {                                                           \
+            hami_memory_discharge(&charge);                                                     \
+            return result;                                                                      \
+        }                                                                                       \
+        charge.key = (uint64_t)(uintptr_t)*(array);                                             \
+        charge.owner = hami_memory_owner();                                                     \
+        if (hami_memory_remember(&table, charge))                                               \
+            return CUDA_SUCCESS;                                                                \
+        if (hami_real.undo)                                                                     \
+            HAMI_INSIDE(hami_real.undo(*(array)));                                              \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                        \
     } while (0)
 
 static CUDA_ARRAY3D_DESCRIPTOR flat(size_t width, size_t height, int format, unsigned int channels)
@@ -180,16 +180,16 @@ HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA
            real(memory, description), cuDestroyExternalMemory);
 }
 
-#define DESTROY(symbol, table, handle)                                    \
-    do {                                                                  \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                \
-        struct hami_charge taken;                                         \
-                                                                          \
-        if (!real)                                                        \
-            return CUDA_ERROR_NOT_FOUND;                                  \
-        if (hami_inside || !(handle))                                     \
-            return real(handle);                                          \
-        return HAMI_MEMORY_END(&table, handle, &taken, real(handle));     \
+#define DESTROY(symbol, table, handle)                                \
+    do {                                                              \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);            \
+        struct hami_charge taken;                                     \
+                                                                      \
+        if (!real)                                                    \
+            return CUDA_ERROR_NOT_FOUND;                              \
+        if (hami_inside || !(handle))                                 \
+            return real(handle);                                      \
+        return HAMI_MEMORY_END(&table, handle, &taken, real(handle)); \
     } while (0)
 
 HAMI_EXPORT CUresult cuArrayDestroy(CUarray array)

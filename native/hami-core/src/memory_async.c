@@ -87,30 +87,30 @@ static CUresult substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, 
 }
 
 /* `pool` is 0 where nothing is to be charged. */
-#define ALLOCATE(symbol, is_possible, is_per_thread, find_pool, call)                              \
-    do {                                                                                           \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                         \
-        uint64_t pool, growth;                                                                     \
-        CUresult result;                                                                           \
-        bool is_within;                                                                            \
-                                                                                                   \
-        if (!real)                                                                                 \
-            return CUDA_ERROR_NOT_FOUND;                                                           \
-        pool = !hami_inside && (is_possible) ? (find_pool) : 0;                                    \
-        if (pool && is_capturing(stream, is_per_thread)) {                                         \
-            hami_graph_allocates();                                                                \
-            pool = 0;                                                                              \
-        }                                                                                          \
-        if (!pool)                                                                                 \
-            return call;                                                                           \
-        result = hami_pool_begin(pool, bytes, &growth);                                            \
-        if (result != CUDA_SUCCESS)                                                                \
-            return result;                                                                         \
-        result = HAMI_INSIDE(call);                                                                \
-        is_within = hami_pool_end(pool, growth);                                                   \
-        if (result != CUDA_SUCCESS)                                                                \
-            return substitute(result, pointer, bytes, pool);                                       \
-        return is_within ? remember(*pointer, stream, pool) : give_back(*pointer, stream, pool);   \
+#define ALLOCATE(symbol, is_possible, is_per_thread, find_pool, call)                            \
+    do {                                                                                         \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                       \
+        uint64_t pool, growth;                                                                   \
+        CUresult result;                                                                         \
+        bool is_within;                                                                          \
+                                                                                                 \
+        if (!real)                                                                               \
+            return CUDA_ERROR_NOT_FOUND;                                                         \
+        pool = !hami_inside && (is_possible) ? (find_pool) : 0;                                  \
+        if (pool && is_capturing(stream, is_per_thread)) {                                       \
+            hami_graph_allocates();                                                              \
+            pool = 0;                                                                            \
+        }                                                                                        \
+        if (!pool)                                                                               \
+            return call;                                                                         \
+        result = hami_pool_begin(pool, bytes, &growth);                                          \
+        if (result != CUDA_SUCCESS)                                                              \
+            return result;                                                                       \
+        result = HAMI_INSIDE(call);                                                              \
+        is_within = hami_pool_end(pool, growth);                                                 \
+        if (result != CUDA_SUCCESS)                                                              \
+            return substitute(result, pointer, bytes, pool);                                     \
+        return is_within ? remember(*pointer, stream, pool) : give_back(*pointer, stream, pool); \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
@@ -145,21 +145,21 @@ static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__
     return HAMI_INSIDE(hami_real.cuMemFree_v2(pointer));
 }
 
-#define FREE(symbol, wait)                                                                                        \
-    do {                                                                                                          \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                        \
-        struct hami_charge taken = {.kind = HAMI_MEMORY_PLAIN};                                                   \
-        CUresult result;                                                                                          \
-                                                                                                                  \
-        if (!real)                                                                                                \
-            return CUDA_ERROR_NOT_FOUND;                                                                          \
-        if (hami_inside || !pointer)                                                                              \
-            return real(pointer, stream);                                                                         \
-        result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken,                                                 \
-                                 taken.kind == HAMI_MEMORY_SUBSTITUTE ? free_substitute(pointer, stream, wait)    \
-                                                                      : real(pointer, stream));                   \
-        hami_pools_refresh();                                                                                     \
-        return result;                                                                                            \
+#define FREE(symbol, wait)                                                                                     \
+    do {                                                                                                       \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                     \
+        struct hami_charge taken = {.kind = HAMI_MEMORY_PLAIN};                                                \
+        CUresult result;                                                                                       \
+                                                                                                               \
+        if (!real)                                                                                             \
+            return CUDA_ERROR_NOT_FOUND;                                                                       \
+        if (hami_inside || !pointer)                                                                           \
+            return real(pointer, stream);                                                                      \
+        result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken,                                              \
+                                 taken.kind == HAMI_MEMORY_SUBSTITUTE ? free_substitute(pointer, stream, wait) \
+                                                                      : real(pointer, stream));                \
+        hami_pools_refresh();                                                                                  \
+        return result;                                                                                         \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
@@ -201,16 +201,16 @@ HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 }
 
 /* Calls after which pools may have less */
-#define THEN_REFRESH(symbol, ...)                           \
-    do {                                                    \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);  \
-        CUresult result;                                    \
-                                                            \
-        if (!real)                                          \
-            return CUDA_ERROR_NOT_FOUND;                    \
-        result = real(__VA_ARGS__);                         \
-        hami_pools_refresh();                               \
-        return result;                                      \
+#define THEN_REFRESH(symbol, ...)                          \
+    do {                                                   \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
+        CUresult result;                                   \
+                                                           \
+        if (!real)                                         \
+            return CUDA_ERROR_NOT_FOUND;                   \
+        result = real(__VA_ARGS__);                        \
+        hami_pools_refresh();                              \
+        return result;                                     \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)

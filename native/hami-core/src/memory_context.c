@@ -13,28 +13,28 @@
 #include "region.h"
 
 /* The body that makes a context on a device; `call` is the driver's, `undo` ends what it made. */
-#define CREATE(symbol, ordinal, is_wanted, call, undo)                                            \
-    do {                                                                                          \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                        \
-        int device = real && context && !hami_inside ? hami_process_device(ordinal) : -1;         \
-        struct hami_overhead_before before;                                                                     \
-        CUresult result;                                                                          \
-                                                                                                  \
-        if (!real)                                                                                \
-            return CUDA_ERROR_NOT_FOUND;                                                          \
-        if (device < 0 || !(is_wanted))                                                           \
-            return call;                                                                          \
-        if (!hami_overhead_begin(device, &before))                                                              \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                      \
-        result = HAMI_INSIDE(call);                                                               \
-        if (result != CUDA_SUCCESS || hami_overhead_charge(device, &before, *context))                          \
-            return result;                                                                        \
-        HAMI_INSIDE(undo);                                                                        \
-        if (hami_real.cuCtxSetCurrent)                                                            \
-            HAMI_INSIDE(hami_real.cuCtxSetCurrent(before.current));                               \
-        hami_overhead_discharge(*context);                                                                      \
-        *context = NULL;                                                                          \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                          \
+#define CREATE(symbol, ordinal, is_wanted, call, undo)                                    \
+    do {                                                                                  \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                \
+        int device = real && context && !hami_inside ? hami_process_device(ordinal) : -1; \
+        struct hami_overhead_before before;                                               \
+        CUresult result;                                                                  \
+                                                                                          \
+        if (!real)                                                                        \
+            return CUDA_ERROR_NOT_FOUND;                                                  \
+        if (device < 0 || !(is_wanted))                                                   \
+            return call;                                                                  \
+        if (!hami_overhead_begin(device, &before))                                        \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                              \
+        result = HAMI_INSIDE(call);                                                       \
+        if (result != CUDA_SUCCESS || hami_overhead_charge(device, &before, *context))    \
+            return result;                                                                \
+        HAMI_INSIDE(undo);                                                                \
+        if (hami_real.cuCtxSetCurrent)                                                    \
+            HAMI_INSIDE(hami_real.cuCtxSetCurrent(before.current));                       \
+        hami_overhead_discharge(*context);                                                \
+        *context = NULL;                                                                  \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                  \
     } while (0)
 
 #define DESTROY_AGAIN (hami_real.cuCtxDestroy_v2 ? hami_real.cuCtxDestroy_v2(*context) : CUDA_ERROR_NOT_FOUND)
@@ -91,7 +91,7 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordin
         hami_limiter_end_context(context);                 \
         result = HAMI_INSIDE(real(context));               \
         if (result == CUDA_SUCCESS && !hami_inside)        \
-            hami_overhead_discharge(context);                            \
+            hami_overhead_discharge(context);              \
         return result;                                     \
     } while (0)
 
@@ -130,20 +130,20 @@ static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
         hami_overhead_discharge(context);
 }
 
-#define END_PRIMARY(symbol, is_emptied)                        \
-    do {                                                       \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);     \
-        CUcontext context;                                     \
-        CUresult result;                                       \
-                                                               \
-        if (!real)                                             \
-            return CUDA_ERROR_NOT_FOUND;                       \
-        context = primary_of(ordinal);                         \
-        hami_limiter_end_context(context);                     \
-        result = HAMI_INSIDE(real(ordinal));                   \
-        if (result == CUDA_SUCCESS && context)                 \
-            settle_primary(ordinal, context, is_emptied);      \
-        return result;                                         \
+#define END_PRIMARY(symbol, is_emptied)                    \
+    do {                                                   \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
+        CUcontext context;                                 \
+        CUresult result;                                   \
+                                                           \
+        if (!real)                                         \
+            return CUDA_ERROR_NOT_FOUND;                   \
+        context = primary_of(ordinal);                     \
+        hami_limiter_end_context(context);                 \
+        result = HAMI_INSIDE(real(ordinal));               \
+        if (result == CUDA_SUCCESS && context)             \
+            settle_primary(ordinal, context, is_emptied);  \
+        return result;                                     \
     } while (0)
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
@@ -166,9 +166,10 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
     END_PRIMARY(cuDevicePrimaryCtxReset, true);
 }
 
-/* Modules, libraries and limits of the device's heaps: how much they take only NVML can tell */
-
-/* What a module takes is known when it is there: if that passes the limit it is unloaded again. */
+/*
+ * How much modules, libraries and the heaps of a context take only NVML can tell, once it is there: a module that passes the limit is
+ * unloaded again.
+ */
 static CUresult settle_module(CUresult result, CUmodule *module)
 {
     int device = result == CUDA_SUCCESS ? hami_process_current_device() : -1;
@@ -188,10 +189,10 @@ static CUresult settle_module(CUresult result, CUmodule *module)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-#define LOAD(symbol, ...)                                                             \
-    do {                                                                              \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                            \
-                                                                                      \
+#define LOAD(symbol, ...)                                                                      \
+    do {                                                                                       \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                     \
+                                                                                               \
         return real ? settle_module(real(module, __VA_ARGS__), module) : CUDA_ERROR_NOT_FOUND; \
     } while (0)
 
@@ -215,17 +216,17 @@ HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
     LOAD(cuModuleLoadFatBinary, binary);
 }
 
-#define END(symbol, ...)                                    \
-    do {                                                    \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);  \
-        CUresult result;                                    \
-                                                            \
-        if (!real)                                          \
-            return CUDA_ERROR_NOT_FOUND;                    \
-        result = real(__VA_ARGS__);                         \
-        if (result == CUDA_SUCCESS && !hami_inside)         \
-            hami_overhead_went();                           \
-        return result;                                      \
+#define END(symbol, ...)                                   \
+    do {                                                   \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
+        CUresult result;                                   \
+                                                           \
+        if (!real)                                         \
+            return CUDA_ERROR_NOT_FOUND;                   \
+        result = real(__VA_ARGS__);                        \
+        if (result == CUDA_SUCCESS && !hami_inside)        \
+            hami_overhead_went();                          \
+        return result;                                     \
     } while (0)
 
 HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)

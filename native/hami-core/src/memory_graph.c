@@ -101,13 +101,13 @@ CUresult hami_graph_run(CUgraphExec executable, CUstream stream, CUresult (*run)
     return result;
 }
 
-#define INSTANTIATE(symbol, ...)                                                                 \
-    do {                                                                                \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                              \
-                                                                                        \
-        if (!real)                                                                      \
-            return CUDA_ERROR_NOT_FOUND;                                                \
-        return note(real(executable, graph, __VA_ARGS__), executable, graph);           \
+#define INSTANTIATE(symbol, ...)                                              \
+    do {                                                                      \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                    \
+                                                                              \
+        if (!real)                                                            \
+            return CUDA_ERROR_NOT_FOUND;                                      \
+        return note(real(executable, graph, __VA_ARGS__), executable, graph); \
     } while (0)
 
 HAMI_EXPORT CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
@@ -174,16 +174,17 @@ HAMI_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, co
     return real ? real(node, graph, dependencies, count, params) : CUDA_ERROR_NOT_FOUND;
 }
 
-#define ADD_NODE(symbol, ...)                                      \
-    do {                                                           \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);         \
-                                                                   \
-        if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)      \
-            hami_graph_allocates();                                \
-        return real ? real(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND;    \
+#define ADD_NODE(symbol, ...)                                       \
+    do {                                                            \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);          \
+                                                                    \
+        if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) \
+            hami_graph_allocates();                                 \
+        return real ? real(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND;     \
     } while (0)
 
-HAMI_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *params)
+HAMI_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                    CUgraphNodeParams *params)
 {
     ADD_NODE(cuGraphAddNode, node, graph, dependencies, count, params);
 }

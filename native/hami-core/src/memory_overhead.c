@@ -18,7 +18,7 @@
 
 static struct {
     _Atomic int contexts;
-    uint64_t each_bytes;      /* of one context, where NVML does not name this process */
+    uint64_t each_bytes;      /* of one context, as last known */
     uint64_t context, module; /* as the region has them */
     uint64_t last_measured;   /* both together */
     _Atomic time_t measured_at;
@@ -47,8 +47,7 @@ static bool measure(int device, uint64_t *bytes)
     return true;
 }
 
-/* The functions called ..._locked and count_... hold the mutex. */
-
+/* The caller of this and of what counts holds the mutex. */
 static void state_locked(int device, uint64_t context, uint64_t module)
 {
     devices[device].context = context;
@@ -83,6 +82,8 @@ static void count_contexts(int device)
     else
         state_locked(device, measured > devices[device].module ? measured - devices[device].module : 0, devices[device].module);
     devices[device].last_measured = devices[device].context + devices[device].module;
+    if (devices[device].contexts)
+        devices[device].each_bytes = devices[device].context / (uint64_t)devices[device].contexts;
 }
 
 /* What NVML counted once may have been memory on its way back to the driver: it is believed gone when it is missing twice. */

@@ -72,25 +72,25 @@ HAMI_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 }
 
 /* Either answer may be unwanted; a driver that insists on both says so. */
-#define GET_INFO(symbol, most)                                                                             \
-    do {                                                                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                 \
-        struct hami_memory_view view;                                                                      \
-        CUresult result;                                                                                   \
-                                                                                                           \
-        if (!real)                                                                                         \
-            return CUDA_ERROR_NOT_FOUND;                                                                   \
-        result = real(available, total);                                                                   \
-        if (result != CUDA_SUCCESS)                                                                        \
-            return result;                                                                                 \
+#define GET_INFO(symbol, most)                                                                                            \
+    do {                                                                                                                  \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                                \
+        struct hami_memory_view view;                                                                                     \
+        CUresult result;                                                                                                  \
+                                                                                                                          \
+        if (!real)                                                                                                        \
+            return CUDA_ERROR_NOT_FOUND;                                                                                  \
+        result = real(available, total);                                                                                  \
+        if (result != CUDA_SUCCESS)                                                                                       \
+            return result;                                                                                                \
         view = (struct hami_memory_view){.available = available ? *available : (most), .total = total ? *total : (most)}; \
-        if (!hami_view_memory(hami_process_current_device(), &view))                                       \
-            return result;                                                                                 \
-        if (available)                                                                                     \
-            *available = (__typeof__(*available))smaller(view.available, (most));                          \
-        if (total)                                                                                         \
-            *total = (__typeof__(*total))smaller(view.total, (most));                                      \
-        return result;                                                                                     \
+        if (!hami_view_memory(hami_process_current_device(), &view))                                                      \
+            return result;                                                                                                \
+        if (available)                                                                                                    \
+            *available = (__typeof__(*available))smaller(view.available, (most));                                         \
+        if (total)                                                                                                        \
+            *total = (__typeof__(*total))smaller(view.total, (most));                                                     \
+        return result;                                                                                                    \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
