@@ -36,6 +36,10 @@ FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
 """Short, because a Unix socket's path may have 107 bytes."""
 INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended."""
+BUSY_SETTLES_SECONDS = 2
+BUSY_SECONDS = 5
+BUSY_TOLERANCE = 3.0
+"""Points; a machine whose own processors are busy launches late now and then."""
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_yellow")
 
 
@@ -78,6 +82,7 @@ class Demo:
         await self.other_shapes()
         await self.refused_beyond_share()
         await self.measured()
+        await self.held_to_a_share_of_time()
         await self.waits_for_room()
         await self.invariants_hold()
 
@@ -239,6 +244,37 @@ class Demo:
                 (self.where(uuid), bar, f"{promised_mib} of {device.memory_mib} MiB", f"{promised_percent} % of cores")
             )
         self.screen.table(("device", "memory", ">promised", ">"), rows)
+
+    async def held_to_a_share_of_time(self) -> None:
+        """One is limited, the other is not; both launch all they can."""
+        self.screen.heading("30 % of a device's time, beside one who takes what is left")
+        shares = await self.place("gpu-time/pods.yaml")
+        busy = {row.pod: await self.busy_percent(row.pod) for row in shares}
+        asked = {row.pod: f"{row.share.core_percent} %" if row.share.core_percent else "–" for row in shares}
+        self.screen.table(
+            ("Pod", "device", ">asked for", f">had in {BUSY_SECONDS} s", ""),
+            [
+                (row.pod, self.where(row.share.uuid), asked[row.pod], f"{busy[row.pod]:.1f} %", bar)
+                for row in shares
+                for bar in [self.gauge(busy[row.pod], 100, row.pod)]
+            ],
+        )
+        held, free = busy["held"], busy["free"]
+        self.screen.promise("both are on the same device", len({row.share.uuid for row in shares}) == 1)
+        self.screen.promise("one is held to its 30 % of the time", abs(held - 30) <= BUSY_TOLERANCE)
+        self.screen.promise("the other has more, and together they have no more than all", held < free <= 101 - held)
+        for row in shares:
+            await self.cluster.delete_pod(row.pod)
+
+    async def busy_percent(self, pod: str) -> float:
+        """Return how much of BUSY_SECONDS a Pod's kernels ran, once it has been at it for a moment."""
+
+        async def reported() -> list[float]:
+            found = [float(percent) for percent in re.findall(r"^busy ([\d.]+) %$", await self.cluster.log(pod), re.M)]
+            return found[BUSY_SETTLES_SECONDS:] if len(found) >= BUSY_SETTLES_SECONDS + BUSY_SECONDS else []
+
+        seconds = await eventually(reported, f"{pod} reports how busy it is")
+        return sum(seconds[:BUSY_SECONDS]) / BUSY_SECONDS
 
     async def waits_for_room(self) -> None:
         """One that fits nowhere says why, and starts when room appears."""

@@ -2,7 +2,8 @@
 Allocate device memory and keep it, with or without load: what a Pod of the demo and of the tests runs.
 
 Prints `allocated N MiB of M MiB visible` once it holds what it was asked for, and each refusal as the driver words it:
-`cuMemAlloc(N MiB): CUDA_ERROR_OUT_OF_MEMORY`. Ends with SIGTERM, or after `--seconds`.
+`cuMemAlloc(N MiB): CUDA_ERROR_OUT_OF_MEMORY`. With `--report` it prints `busy N %` each second: how much of it kernels
+ran. Ends with SIGTERM, or after `--seconds`.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from workloads.gpu_table import render
 
 IDLE_SECONDS = 0.05
 SLICE_SECONDS = 0.02
+REPORT_SECONDS = 1.0
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -28,6 +30,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="end after this time instead of never")
     parser.add_argument("--busy", type=int, default=0, metavar="PERCENT", help="share of the time to run kernels")
     parser.add_argument("--kernel-us", type=int, default=1000, metavar="US", help="duration of each kernel of --busy")
+    parser.add_argument("--report", action="store_true", help="print each second how much of it kernels ran")
     parser.add_argument("--exit-on-refusal", action="store_true", help="exit with 2 when an allocation is refused")
     return parser.parse_args(argv)
 
@@ -46,6 +49,7 @@ def keep(driver: Driver, options: argparse.Namespace) -> None:
     """Stay until it is time to end, launching kernels for the share of the time that was asked for."""
     end = time.monotonic() + options.seconds if options.seconds is not None else float("inf")
     kernel = driver.kernel(f"busy_{options.kernel_us}") if options.busy else None
+    reported, launches = time.monotonic(), 0
     while time.monotonic() < end:
         if kernel is None:
             time.sleep(min(IDLE_SECONDS, max(0.0, end - time.monotonic())))
@@ -53,7 +57,12 @@ def keep(driver: Driver, options: argparse.Namespace) -> None:
         slice_end = time.monotonic() + SLICE_SECONDS
         for _ in range(max(1, round(SLICE_SECONDS * 1e6 * options.busy / 100 / options.kernel_us))):
             driver.launch(kernel)
+            launches += 1
         time.sleep(max(0.0, slice_end - time.monotonic()))
+        elapsed_us = (time.monotonic() - reported) * 1e6
+        if options.report and elapsed_us >= REPORT_SECONDS * 1e6:
+            print(f"busy {100 * launches * options.kernel_us / elapsed_us:.1f} %", flush=True)
+            reported, launches = time.monotonic(), 0
 
 
 def end_on_signal(_number: int, _frame: FrameType | None) -> None:
