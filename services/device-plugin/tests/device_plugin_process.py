@@ -104,6 +104,13 @@ class PluginProcess:
             assert time.monotonic() < deadline, self.logs
             await asyncio.sleep(0.02)
 
+    async def readiness(self, status: int) -> None:
+        """Wait until `/readyz` answers with *status*."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while (answer := await self.get("/readyz"))[0] != status:
+            assert time.monotonic() < deadline, (answer, self.logs)
+            await asyncio.sleep(0.02)
+
     async def get(self, path: str) -> tuple[int, str]:
         """Return status and text of *path* at the metrics address."""
         await self.until(lambda: any("port" in line for line in self.logs))

@@ -303,9 +303,10 @@ async def test_kubelet_restart_is_survived(host: Path, api: ApiServer, kubelet: 
         answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
         await kubelet.stop()
         kubelet.devices = {}
-        await asyncio.sleep(0.2)
+        await plugin.readiness(503)
         await kubelet.start()
         await plugin.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices) == 6)
+        await plugin.readiness(200)
         await kubelet.pre_start(f"{A100}-0")
 
         assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
@@ -321,11 +322,9 @@ async def test_plugin_registers_again_when_the_kubelet_stops_listening(
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
         await kubelet.disconnect()
-        assert 503 == (await plugin.get("/readyz"))[0]
         await plugin.until(lambda: len(kubelet.registrations) == 2)
-        await asyncio.sleep(0.2)
 
-        assert (200, "ok\n") == await plugin.get("/readyz")
+        await plugin.readiness(200)
 
 
 async def test_older_instance_that_ends_leaves_the_younger_ones_socket(
