@@ -22,8 +22,6 @@ from invariants import check
 if TYPE_CHECKING:
     from real import RealCluster
 
-BESIDE = ("controlplane_tests", "conformance")
-"""Folders of tests that have clusters of their own, whatever the promises run on."""
 _namespaces = (f"test-{os.getpid()}-{number}" for number in itertools.count(1))
 """Names that no earlier run on a cluster that was kept has used."""
 
@@ -36,14 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """
-    Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster.
-
-    Where several processes share the tests, those of one cluster stay together.
-    """
+    """Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster."""
     for item in items:
-        is_beside = any(folder in item.path.parts for folder in BESIDE)
-        item.add_marker(pytest.mark.xdist_group("beside" if is_beside else "promises"))
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         if is_async and "minicluster_tests" not in item.path.parts:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)

@@ -6,7 +6,6 @@ One cluster of the chosen kind for the whole run, one namespace for each test, a
 
 import asyncio
 import contextlib
-import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -43,8 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _behaviour(node_id: str) -> str:
     module, _, case = node_id.partition("::")
-    function, *_ = re.split(r"[\[@]", case)
-    return f"{Path(module).stem}::{function}"
+    return f"{Path(module).stem}::{case.partition('[')[0]}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

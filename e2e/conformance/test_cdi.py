@@ -59,13 +59,12 @@ async def test_missing_spec(node: Host) -> None:
     plugin.respond = naming(node.cdi_device())
     await node.create("p", node.container(script=SAY, devices=1))
     message = await node.waits("p", "CreateContainerError")
-    starts = len(plugin.starts)
 
     node.write_cdi(env=["VALUE=there"])
 
     assert "there\n" == await node.says("p", "\n")
     assert f"CDI device injection failed: unresolvable CDI devices {node.cdi_device()}" in message
-    assert len(plugin.starts) > starts
+    assert len(plugin.starts) > 1
 
 
 async def test_missing_device(node: Host) -> None:
