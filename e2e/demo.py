@@ -52,6 +52,11 @@ class Placed:
     node: str
     share: Share
 
+    @property
+    def cores(self) -> str:
+        """The part of the device's time that was asked for."""
+        return f"{self.share.core_percent} %" if self.share.core_percent else "–"
+
 
 def placed(pod: Object) -> list[Placed]:
     """Return what a bound Pod's containers were granted, init containers first."""
@@ -122,9 +127,8 @@ class Demo:
             for row in placed(pod):
                 shares.append(row)
                 letter = self.letters.setdefault(row.pod, string.ascii_lowercase[len(self.letters)])
-                cores = f"{row.share.core_percent} %" if row.share.core_percent else "–"
                 cells = (row.pod, row.container, row.node, str(self.devices[row.share.uuid].index))
-                amounts = (f">{row.share.memory_mib} MiB", f">{cores}", f">{after}")
+                amounts = (f">{row.share.memory_mib} MiB", f">{row.cores}", f">{after}")
                 widths = [width for _, width in heads]
                 mark = Text(letter, style=self.colour(letter))
                 self.screen.row([(mark, 1), *zip((*cells, *amounts), widths, strict=True)])
@@ -250,13 +254,11 @@ class Demo:
         self.screen.heading("30 % of a device's time, beside one who takes what is left")
         shares = await self.place("gpu-time/pods.yaml")
         busy = {row.pod: await self.busy_percent(row.pod) for row in shares}
-        asked = {row.pod: f"{row.share.core_percent} %" if row.share.core_percent else "–" for row in shares}
         self.screen.table(
             ("Pod", "device", ">asked for", f">had in {BUSY_SECONDS} s", ""),
             [
-                (row.pod, self.where(row.share.uuid), asked[row.pod], f"{busy[row.pod]:.1f} %", bar)
-                for row in shares
-                for bar in [self.gauge(busy[row.pod], 100, row.pod)]
+                (row.pod, self.where(row.share.uuid), row.cores, f"{percent:.1f} %", self.gauge(percent, 100, row.pod))
+                for row, percent in zip(shares, busy.values(), strict=True)
             ],
         )
         held, free = busy["held"], busy["free"]

@@ -127,22 +127,22 @@ HAMI_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream)
     LAUNCH(cuGraphLaunch_ptsz, hami_graph_run(executable, stream, real), stream, true, executable, 0, 0);
 }
 
+#define END_STREAM(symbol)                                 \
+    do {                                                   \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
+                                                           \
+        if (!real)                                         \
+            return CUDA_ERROR_NOT_FOUND;                   \
+        hami_limiter_end_stream(stream);                   \
+        return real(stream);                               \
+    } while (0)
+
 HAMI_EXPORT CUresult cuStreamDestroy(CUstream stream)
 {
-    __typeof__(&cuStreamDestroy) real = HAMI_REAL_CUDA(cuStreamDestroy);
-
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    hami_limiter_end_stream(stream);
-    return real(stream);
+    END_STREAM(cuStreamDestroy);
 }
 
 HAMI_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
-    __typeof__(&cuStreamDestroy_v2) real = HAMI_REAL_CUDA(cuStreamDestroy_v2);
-
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    hami_limiter_end_stream(stream);
-    return real(stream);
+    END_STREAM(cuStreamDestroy_v2);
 }

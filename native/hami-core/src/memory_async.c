@@ -201,49 +201,43 @@ HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 }
 
 /* Calls after which pools may have less */
-#define THEN_REFRESH(symbol, ...)                          \
-    do {                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
-        CUresult result;                                   \
-                                                           \
-        if (!real)                                         \
-            return CUDA_ERROR_NOT_FOUND;                   \
-        result = real(__VA_ARGS__);                        \
-        hami_pools_refresh();                              \
-        return result;                                     \
-    } while (0)
+static CUresult refresh_pools(CUresult result)
+{
+    hami_pools_refresh();
+    return result;
+}
 
 HAMI_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
-    THEN_REFRESH(cuMemPoolTrimTo, pool, keep_bytes);
+    HAMI_SETTLE(cuMemPoolTrimTo, refresh_pools, pool, keep_bytes);
 }
 
 HAMI_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    THEN_REFRESH(cuDeviceGraphMemTrim, device);
+    HAMI_SETTLE(cuDeviceGraphMemTrim, refresh_pools, device);
 }
 
 HAMI_EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
-    THEN_REFRESH(cuStreamSynchronize, stream);
+    HAMI_SETTLE(cuStreamSynchronize, refresh_pools, stream);
 }
 
 HAMI_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    THEN_REFRESH(cuStreamSynchronize_ptsz, stream);
+    HAMI_SETTLE(cuStreamSynchronize_ptsz, refresh_pools, stream);
 }
 
 HAMI_EXPORT CUresult cuEventSynchronize(CUevent event)
 {
-    THEN_REFRESH(cuEventSynchronize, event);
+    HAMI_SETTLE(cuEventSynchronize, refresh_pools, event);
 }
 
 HAMI_EXPORT CUresult cuCtxSynchronize(void)
 {
-    THEN_REFRESH(cuCtxSynchronize);
+    HAMI_SETTLE(cuCtxSynchronize, refresh_pools);
 }
 
 HAMI_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
 {
-    THEN_REFRESH(cuCtxSynchronize_v2, context);
+    HAMI_SETTLE(cuCtxSynchronize_v2, refresh_pools, context);
 }

@@ -216,30 +216,24 @@ HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
     LOAD(cuModuleLoadFatBinary, binary);
 }
 
-#define END(symbol, ...)                                   \
-    do {                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
-        CUresult result;                                   \
-                                                           \
-        if (!real)                                         \
-            return CUDA_ERROR_NOT_FOUND;                   \
-        result = real(__VA_ARGS__);                        \
-        if (result == CUDA_SUCCESS && !hami_inside)        \
-            hami_overhead_went();                          \
-        return result;                                     \
-    } while (0)
+static CUresult settle_end(CUresult result)
+{
+    if (result == CUDA_SUCCESS && !hami_inside)
+        hami_overhead_went();
+    return result;
+}
 
 HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-    END(cuModuleUnload, module);
+    HAMI_SETTLE(cuModuleUnload, settle_end, module);
 }
 
 HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
-    END(cuLibraryUnload, library);
+    HAMI_SETTLE(cuLibraryUnload, settle_end, library);
 }
 
 HAMI_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
-    END(cuCtxSetLimit, limit, value);
+    HAMI_SETTLE(cuCtxSetLimit, settle_end, limit, value);
 }
