@@ -174,3 +174,10 @@ def test_bind_says_nothing_of_vendors_that_were_not_asked() -> None:
     assert {"hami.io/vgpu-devices-allocated"} == {
         key for key in annotations if "allocate" in key and "phase" not in key
     }
+
+
+def test_cause_is_what_comes_closest_to_fitting() -> None:
+    """Devices of other types do not hide that the acceptable ones are full; every reason has its rank."""
+    assert Reason.MEMORY is Misfit(((Reason.TYPE, 6), (Reason.MEMORY, 1), (Reason.CORDONED, 1)), 8).cause
+    assert Reason.NUMA is Misfit(((Reason.COUNT, 1), (Reason.NUMA, 1)), 2).cause
+    assert list(Reason) == [Misfit.of_node(reason).cause for reason in Reason]

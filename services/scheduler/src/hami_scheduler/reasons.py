@@ -32,10 +32,44 @@ class Reason(StrEnum):
     MIG = "CardMigTopologyInfeasible"
     COUNT = "AllocatedCardsInsufficientRequest"
     """Some devices are acceptable, fewer than asked."""
+    MODE = "ModeNotFit"
+    """The device, or its Node, cannot be shared in the way the Pod asks."""
+    SICK = "CardUnhealthy"
+    """MetaX's own word for a device that is not healthy."""
+    QOS = "CardQosPolicyMismatch"
+    APP_CLASS = "CardAppClassMismatch"
+    OTHER_DEVICE = "CardNotFoundCustomFilterRule"
+    """An earlier container of the Pod has another device, and the vendor wants one for all."""
     NODE_DEVICES = "NodeInsufficientDevice"
     """The Node has fewer devices of the vendor than asked, used or not."""
     NODE_UNREGISTERED = "node unregistered"
     """The Node offers no device at all, or is not known."""
+
+
+_PROGRESS = (
+    Reason.NODE_UNREGISTERED,
+    Reason.NODE_DEVICES,
+    Reason.UNHEALTHY,
+    Reason.SICK,
+    Reason.CORDONED,
+    Reason.TYPE,
+    Reason.MODE,
+    Reason.UUID,
+    Reason.OTHER_DEVICE,
+    Reason.APP_CLASS,
+    Reason.QOS,
+    Reason.REPLICAS,
+    Reason.EXCLUSIVE,
+    Reason.QUOTA,
+    Reason.MEMORY,
+    Reason.CORE,
+    Reason.ZERO_CORE,
+    Reason.MIG,
+    Reason.COUNT,
+    Reason.NUMA,
+)
+"""Every reason, those that rule a device out altogether first, those that come close to fitting last."""
+_RANKS = {reason: rank for rank, reason in enumerate(_PROGRESS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +82,8 @@ class Misfit:
     """Devices of the vendor asked for."""
     reasons: tuple[Reason, ...] = field(init=False, compare=False)
     """The distinct reasons, sorted."""
+    cause: Reason = field(init=False, compare=False)
+    """The reason that comes closest to fitting: what a person would have to change."""
     text: str = field(init=False, compare=False)
     """
     The `FailedNodes` value: `n/m Code` joined by `, `, sorted as text.
@@ -65,6 +101,7 @@ class Misfit:
             reasons if not self.device_count else sorted(f"{n}/{self.device_count} {code}" for code, n in self.counts)
         )
         object.__setattr__(self, "reasons", reasons)
+        object.__setattr__(self, "cause", max(reasons, key=_RANKS.__getitem__, default=Reason.NODE_DEVICES))
         object.__setattr__(self, "text", ", ".join(parts))
 
     @classmethod
