@@ -170,8 +170,7 @@ async def test_refusal_names_codes_only_and_the_event_has_the_numbers(scheduler:
     [event] = scheduler.api.events
     assert ("FilteringFailed", "Warning") == (event["reason"], event["type"])
     assert "no available node, 2 nodes do not meet; 1 nodes CardInsufficientMemory(exact)" in event["message"]
-    assert "1 NVIDIA device with 99999 MiB" in event["message"]
-    assert "GPU-a on exact has 16384 MiB" in event["message"]
+    assert "1 lacks 99999 MiB on any NVIDIA device (best has 16384), 1 offers no device" in event["message"]
 
 
 async def test_pod_that_asks_for_nothing_passes(scheduler: Running) -> None:

@@ -6,13 +6,31 @@ import pytest
 
 from hami_scheduler import events
 from hami_scheduler.bind import node_label, plain_bind, plan_bind
+from hami_scheduler.cluster import Cluster
 from hami_scheduler.events import REPEAT_SECONDS, EventBook
-from hami_scheduler.explanation import choice, describe, refusal, short_by
-from hami_scheduler.filter import UNREGISTERED, FilterResult, filter_nodes
+from hami_scheduler.explanation import EVENT_LIMIT_BYTES, choice, describe, refusal, short_by, summary
+from hami_scheduler.filter import UNREGISTERED, FilterResult, allowances_of, filter_nodes
+from hami_scheduler.grant import Grant
+from hami_scheduler.phrases import Lexicon
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.refusals import Refusals
+from hamicommon.model import Device
 
-from .builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share, asks, vendors
+from .builders import (
+    Object,
+    a_cluster,
+    a_container,
+    a_device,
+    a_grant,
+    a_mig_device,
+    a_node,
+    a_pod,
+    a_request,
+    a_share,
+    an_inventory,
+    asks,
+    vendors,
+)
 
 
 def test_codes_are_sorted_as_text() -> None:
@@ -24,27 +42,191 @@ def test_codes_are_sorted_as_text() -> None:
     )
 
 
-def test_refusal_says_what_is_asked_and_what_there_is() -> None:
-    """Most common reasons first, few names, and the best device there is."""
-    nodes = [a_node(f"n{i}", a_device(f"GPU-{i}", memory_mib=1000 + i)) for i in range(7)]
-    cluster = a_cluster(*nodes)
-    request = a_request(a_pod("p", a_container(gpu=2, gpumem_percentage=50), a_container("b", gpu=1, gpumem=5000)))
-    names = [f"n{i}" for i in range(7)] + ["ghost"]
-    result = filter_nodes(request, names, cluster.snapshot)
+def refused(cluster: Cluster, pod: Object, *names: str) -> str:
+    """Return why *pod* fits none of the Nodes *names* of *cluster*."""
+    request, snapshot = a_request(pod), cluster.snapshot
+    result = filter_nodes(request, names, snapshot)
+    assert None is result.node
+    return refusal(request, result.misfits, snapshot.ledger, allowances_of(request, snapshot.quotas))
+
+
+def causes(cluster: Cluster, pod: Object, *names: str) -> str:
+    """Return the ranked causes alone."""
+    return refused(cluster, pod, *names).partition("; ")[0]
+
+
+def test_refusal_ranks_causes_and_says_the_best_there_is() -> None:
+    """Each Node once, most common cause first; then what is asked, HAMi's words and its codes with few names."""
+    nodes = [a_node(f"n{i}", a_device(f"GPU-{i}", memory_mib=2041 + i)) for i in range(7)]
+    taken = [a_node(f"t{i}", a_device(f"GPU-t{i}", count=1)) for i in range(3)]
+    cordoned = [a_node(f"c{i}", a_device(f"GPU-c{i}"), hami_io__device_cordon=f"GPU-c{i}") for i in range(2)]
+    cluster = a_cluster(*nodes, *taken, *cordoned)
+    for i in range(3):
+        cluster.ledger.put(a_grant(f"u{i}", f"t{i}", a_share(f"GPU-t{i}", 1)))
+    names = [node["metadata"]["name"] for node in (*nodes, *taken, *cordoned)]
 
     assert (
-        "no available node, 8 nodes do not meet; 7 nodes NodeInsufficientDevice(n0,n1,n2,n3,n4,...); "
-        "1 nodes node unregistered(ghost); asked: 1 NVIDIA device with 5000 MiB and 0 % compute; "
-        "GPU-6 on n6 has 1006 MiB, 100 % compute, 10 replicas left"
-    ) == refusal(request, names, result.misfits, cluster.ledger)
+        "0 of 12 nodes: 7 lack 3000 MiB on any NVIDIA device (best has 2047), 3 have no free replica, 2 are cordoned; "
+        "asked: 1 NVIDIA device with 3000 MiB and 0 % compute; no available node, 12 nodes do not meet; "
+        "7 nodes CardInsufficientMemory(n0,n1,n2,n3,n4,...); 3 nodes CardTimeSlicingExhausted(t0,t1,t2); "
+        "2 nodes CardCordoned(c0,c1)"
+    ) == refused(cluster, a_pod("p", a_container(gpu=1, gpumem=3000)), *names)
 
 
-def test_refusal_without_any_device_says_so() -> None:
-    """Neither an empty cluster nor one of other models has a best device."""
-    request = a_request(a_pod(annotations={"nvidia.com/use-gputype": "H100"}))
+SMALL = a_device(memory_mib=1000)
+FULL = a_grant("u", "n1", a_share("GPU-a", 100, 80))
 
-    assert "no candidate has an open device" in refusal(request, [], {}, a_cluster().ledger)
-    assert "no candidate has an open device" in refusal(request, ["n1"], {}, a_cluster(a_node("n1", a_device())).ledger)
+
+@pytest.mark.parametrize(
+    ("limits", "annotations", "device", "held", "expected"),
+    [
+        pytest.param({"gpumem": 1}, {}, None, None, "1 offers no device", id="no device"),
+        pytest.param({"gpu": 2, "gpumem": 1}, {}, SMALL, None, "1 has fewer NVIDIA devices than the 2 asked", id="few"),
+        pytest.param(
+            {"gpumem": 1}, {}, a_device(healthy=False), None, "1 has no healthy NVIDIA device", id="unhealthy"
+        ),
+        pytest.param(
+            {"gpumem": 1},
+            {"nvidia.com/use-gputype": "H100"},
+            SMALL,
+            None,
+            "1 has no NVIDIA device of a type the Pod accepts (H100)",
+            id="type",
+        ),
+        pytest.param(
+            {"gpumem": 1},
+            {"nvidia.com/nouse-gputype": "A10", "nvidia.com/vgpu-mode": "hami-core"},
+            SMALL,
+            None,
+            "1 has no NVIDIA device of a type the Pod accepts (not A10, mode hami-core)",
+            id="other type",
+        ),
+        pytest.param(
+            {"gpumem": 1},
+            {"nvidia.com/nouse-gpuuuid": "GPU-a"},
+            SMALL,
+            None,
+            "1 has no device that the Pod's UUID lists allow",
+            id="uuid",
+        ),
+        pytest.param(
+            {"gpumem": 1},
+            {"hami.io/gpu-scheduler-policy": "mutex"},
+            a_device(),
+            FULL,
+            "1 has no NVIDIA device to be had alone",
+            id="mutex",
+        ),
+        pytest.param(
+            {"gpumem_percentage": 50},
+            {},
+            SMALL,
+            a_grant("u", "n1", a_share("GPU-a", 600)),
+            "1 lacks 50 % of the memory on any NVIDIA device (best has 40 % of 1000 MiB)",
+            id="percentage",
+        ),
+        pytest.param(
+            {"gpumem": 1, "gpucores": 50},
+            {},
+            a_device(),
+            FULL,
+            "1 lacks 50 % compute on any NVIDIA device (best has 20 %)",
+            id="compute",
+        ),
+        pytest.param(
+            {"gpumem": 1, "gpucores": 150},
+            {},
+            a_device(core_percent=200),
+            a_grant("u", "n1", a_share("GPU-a", 1, 120)),
+            "1 lacks 100 % compute on any NVIDIA device (best has 80 of 200)",
+            id="scaled compute",
+        ),
+        pytest.param(
+            {"gpumem": 1},
+            {},
+            a_device(),
+            a_grant("u", "n1", a_share("GPU-a", 1, 100)),
+            "1 has no compute left on any NVIDIA device",
+            id="no compute",
+        ),
+        pytest.param(
+            {"gpumem": 30000, "gpu": 2},
+            {},
+            a_mig_device(),
+            None,
+            "1 has fewer NVIDIA devices with room than the 2 asked (best has 1)",
+            id="mig, second instance",
+        ),
+    ],
+)
+def test_every_cause_is_told_in_words(
+    limits: dict[str, int], annotations: dict[str, str], device: Device | None, held: Grant | None, expected: str
+) -> None:
+    """With what is asked and the best there is, where that says something."""
+    cluster = a_cluster(*([a_node("n1", device)] if device else []))
+    if device is not None and device.mode == "mig":
+        cluster.ledger.put_node(an_inventory("n1", device))
+    if held:
+        cluster.ledger.put(held)
+
+    assert f"0 of 1 nodes: {expected}" == causes(
+        cluster, a_pod("p", a_container(**{"gpu": 1, **limits}), annotations=annotations), "n1"
+    )
+
+
+def test_siblings_that_leave_too_little_are_told_so() -> None:
+    """Each container alone would fit; the best device's amount would only confuse."""
+    cluster = a_cluster(a_node("n1", a_device(memory_mib=5000)))
+    pod = a_pod("p", a_container("a", gpu=1, gpumem=3000), a_container("b", gpu=1, gpumem=3000))
+
+    assert "1 lacks 3000 MiB on any NVIDIA device beside the Pod's other containers" in causes(cluster, pod, "n1")
+
+
+def test_numa_and_quota_are_told_with_what_they_are_about() -> None:
+    """Devices apart, and what the namespace may still take."""
+    apart = a_cluster(a_node("n1", a_device("GPU-a", numa=0), a_device("GPU-b", numa=1)))
+    bound = a_pod("p", a_container(gpu=2, gpumem=1000), annotations={"nvidia.com/numa-bind": "true"})
+    assert "1 has no 2 NVIDIA devices with room on one NUMA node" in causes(apart, bound, "n1")
+
+    limited = a_cluster(a_node("n1", a_device()))
+    limited.quotas.put(
+        {
+            "metadata": {"namespace": "default", "name": "q"},
+            "spec": {"hard": {"limits.nvidia.com/gpumem": "800", "limits.nvidia.com/gpucores": "50"}},
+        }
+    )
+    assert "1 would exceed the namespace's quota (800 MiB and 50 % compute left)" in causes(limited, a_pod(), "n1")
+
+
+def test_best_device_is_one_the_pod_may_have() -> None:
+    """A device without a replica, or ruled out by UUID, has nothing to offer however much memory is left."""
+    devices = a_device("GPU-a", memory_mib=500), a_device("GPU-b", count=1), a_device("GPU-c")
+    cluster = a_cluster(a_node("n1", *devices))
+    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-b", 1)))
+
+    assert "1 lacks 1000 MiB on any NVIDIA device (best has 500)" in causes(
+        cluster, a_pod(annotations={"nvidia.com/nouse-gpuuuid": "GPU-c"}), "n1"
+    )
+
+
+def test_refusal_fits_into_an_event() -> None:
+    """Names of Nodes may have 253 characters; they give way before a cause or a code does."""
+    names = [f"{i}-{'x' * 240}" for i in range(9)]
+    small = a_pod("p", a_container(gpu=1, gpumem=2000))
+    text = refused(a_cluster(*(a_node(name, SMALL) for name in names)), small, *names)
+
+    assert len(text.encode()) <= EVENT_LIMIT_BYTES
+    assert text.endswith(f"9 nodes CardInsufficientMemory({names[0]},{names[1]},...)")
+    assert "0 of 0 nodes" in refused(a_cluster(), small)
+
+
+def test_rare_causes_are_counted_together() -> None:
+    """A sentence of many causes is one nobody reads."""
+    misfits = {f"n{rank}": Misfit.of_node(reason) for rank, reason in enumerate(list(Reason)[:9])}
+    cluster = a_cluster()
+    request = a_request()
+
+    assert summary(request, misfits, Lexicon(request, cluster.ledger, {})).endswith("3 for other reasons")
 
 
 def test_choice_names_containers_devices_and_amounts() -> None:
@@ -156,11 +338,12 @@ def test_label_is_left_out_where_it_would_be_invalid(node: str, expected: str | 
 
 def test_refusal_of_a_pod_that_asks_for_nothing_has_no_numbers() -> None:
     """A Pod may lose its requests between two calls; the sentence still holds."""
-    cluster = a_cluster(a_node("n1"))
+    text = refusal(a_request(a_pod("p", a_container())), {"n1": UNREGISTERED}, a_cluster().ledger, {})
 
-    text = refusal(a_request(a_pod("p", a_container())), ["n1"], {"n1": UNREGISTERED}, cluster.ledger)
-
-    assert "no available node, 1 nodes do not meet; 1 nodes node unregistered(n1)" == text
+    assert (
+        "0 of 1 nodes: 1 offers no device; no available node, 1 nodes do not meet; 1 nodes node unregistered(n1)"
+        == text
+    )
 
 
 def test_bind_says_nothing_of_vendors_that_were_not_asked() -> None:

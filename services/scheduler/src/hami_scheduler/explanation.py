@@ -5,22 +5,23 @@ Owns wording only. A sentence here may change with every call, so none of it may
 Neighbours: `filter` decides, `reasons` owns the stable codes, `extender` tells.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections import defaultdict
+from collections.abc import Mapping
 
 from hami_scheduler.filter import FilterResult
-from hami_scheduler.fit import cores_asked
 from hami_scheduler.grant import Grant
 from hami_scheduler.ledger import Ledger
+from hami_scheduler.phrases import Lexicon, compute_words, memory_words, of_nodes
+from hami_scheduler.quota import Allowance
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import PodRequest
-from hami_scheduler.screening import accepted_kinds
 from hamicommon.model import Request
 
-_NODES_NAMED = 5
-"""Nodes listed per reason; an Event is cut at 1 KiB."""
+EVENT_LIMIT_BYTES = 1024
+"""What an Event's message may have; `hamicommon.runtime.kube` cuts there."""
+_NODES_NAMED = (5, 2, 1, 0)
+"""Nodes listed per code, as many as there is room for."""
+_CAUSES_NAMED = 6
 
 
 def choice(request: PodRequest, result: FilterResult) -> str:
@@ -44,17 +45,48 @@ def choice(request: PodRequest, result: FilterResult) -> str:
     )
 
 
-def refusal(request: PodRequest, candidates: Sequence[str], misfits: Mapping[str, Misfit], ledger: Ledger) -> str:
+def refusal(
+    request: PodRequest,
+    misfits: Mapping[str, Misfit],
+    ledger: Ledger,
+    allowances: Mapping[str, Allowance],
+) -> str:
     """
-    Return why no Node can take *request*, most common reasons first, with what is asked and the best there is.
+    Return why no Node can take *request*, for an Event: causes in order, what is asked, and HAMi's words and codes.
 
-    Begins with HAMi's own words, which people and alerts search for.
+    Never longer than an Event's message may be, as long as names of Nodes are left out for it.
     """
-    parts = [f"no available node, {len(misfits)} nodes do not meet", *_by_reason(misfits)]
-    asked = _largest_request(request)
-    if asked is not None:
-        parts.append(f"asked: {describe(asked)}; {_best_device(asked, request, candidates, ledger)}")
-    return "; ".join(parts)
+    parts = [summary(request, misfits, Lexicon(request, ledger, allowances))]
+    asked = "; ".join(dict.fromkeys(describe(each) for container in request.containers for each in container.requests))
+    if asked:
+        parts.append(f"asked: {asked}")
+    parts.append(f"no available node, {len(misfits)} nodes do not meet")
+    text = ""
+    for named in _NODES_NAMED:
+        text = "; ".join((*parts, *_by_code(misfits, named)))
+        if len(text.encode()) <= EVENT_LIMIT_BYTES:
+            break
+    return text
+
+
+def summary(request: PodRequest, misfits: Mapping[str, Misfit], lexicon: Lexicon) -> str:
+    """
+    Return the causes, most common first, each Node counted once: `0 of 3 nodes: 2 have no free replica, 1 is cordoned`.
+
+    A Node counts for the reason that comes closest to fitting.
+    """
+    nodes: defaultdict[Reason, list[str]] = defaultdict(list)
+    for name, misfit in misfits.items():
+        nodes[misfit.cause].append(name)
+    ranked = sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
+    parts = [
+        of_nodes(cause, len(names), lexicon.details(cause, names, [misfits[name] for name in names]))
+        for cause, names in ranked[:_CAUSES_NAMED]
+    ]
+    others = sum(len(names) for _, names in ranked[_CAUSES_NAMED:])
+    if others:
+        parts.append(f"{others} for other reasons")
+    return f"0 of {len(misfits)} nodes: {', '.join(parts)}" if parts else "0 of 0 nodes: no node was to be looked at"
 
 
 def reason_key(misfits: Mapping[str, Misfit]) -> str:
@@ -69,9 +101,8 @@ def describe(asked: Request) -> str:
     >>> describe(Request("NVIDIA", 2, 3000, None, 25))
     '2 NVIDIA devices with 3000 MiB and 25 % compute each'
     """
-    memory = f"{asked.memory_mib} MiB" if asked.memory_mib else f"{asked.memory_percent} % of the memory"
     plural, each = ("s", " each") if asked.count > 1 else ("", "")
-    return f"{asked.count} {asked.vendor} device{plural} with {memory} and {cores_asked(asked)} % compute{each}"
+    return f"{asked.count} {asked.vendor} device{plural} with {memory_words(asked)} and {compute_words(asked)}{each}"
 
 
 def short_by(grant: Grant, problems: Mapping[str, str]) -> str:
@@ -80,36 +111,14 @@ def short_by(grant: Grant, problems: Mapping[str, str]) -> str:
     return f"node {grant.node} can no longer take {grant.namespace}/{grant.name}: {listed}"
 
 
-def _by_reason(misfits: Mapping[str, Misfit]) -> list[str]:
+def _by_code(misfits: Mapping[str, Misfit], named: int) -> list[str]:
+    """Return per code how many Nodes have it, most first, and the first *named* of them by name."""
     nodes: defaultdict[Reason, list[str]] = defaultdict(list)
     for name, misfit in misfits.items():
         for reason in misfit.reasons:
             nodes[reason].append(name)
-    counts = Counter({reason: len(names) for reason, names in nodes.items()})
     parts = []
-    for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        names = sorted(nodes[reason])
-        more = ",..." if count > _NODES_NAMED else ""
-        parts.append(f"{count} nodes {reason}({','.join(names[:_NODES_NAMED])}{more})")
+    for reason, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0])):
+        listed = ",".join(sorted(names)[:named]) + (",..." if len(names) > named else "")
+        parts.append(f"{len(names)} nodes {reason}" + (f"({listed})" if named else ""))
     return parts
-
-
-def _largest_request(request: PodRequest) -> Request | None:
-    requests = [asked for container in request.containers for asked in container.requests]
-    return max(requests, key=lambda r: (r.memory_mib, r.memory_percent or 0, r.count, r.core_percent), default=None)
-
-
-def _best_device(asked: Request, request: PodRequest, candidates: Sequence[str], ledger: Ledger) -> str:
-    """Return the acceptable device with the most memory left among *candidates*, in words."""
-    rows = slice(0, ledger.row_count)
-    wanted = np.zeros(ledger.node_count + 1, np.bool_)
-    wanted[ledger.indexes(candidates)] = True
-    accepted = accepted_kinds(ledger, asked.vendor, request.rules[asked.vendor])
-    left = (ledger.capacity[rows] - ledger.promised[rows]).clip(0)
-    memory = np.where(ledger.is_open[rows] & accepted & wanted[ledger.node_of_row[rows]], left[:, 1], -1)
-    if not memory.size or memory.max() < 0:
-        return "no candidate has an open device of a kind the Pod accepts"
-    row = int(memory.argmax())
-    replicas, memory_mib, core_percent = left[row].tolist()
-    node, uuid = ledger.device_at(row)
-    return f"{uuid} on {node} has {memory_mib} MiB, {core_percent} % compute, {replicas} replicas left"

@@ -152,7 +152,7 @@ class Extender:
             self._refuse(
                 pod,
                 explanation.reason_key(result.misfits),
-                lambda: explanation.refusal(request, candidates, result.misfits, snapshot.ledger),
+                lambda: self._told_refusal(request, result.misfits),
             )
             self._waiting.refused(request, candidates, snapshot)
             return FilterAnswer(failed_nodes=result.failed_nodes)
@@ -253,6 +253,10 @@ class Extender:
             logger.info("No node chosen", pod=_name(pod), decision=sentence)
             self._api.tell(pod, "FilteringFailed", sentence, is_warning=True)
 
+    def _told_refusal(self, request: PodRequest, misfits: Mapping[str, Misfit]) -> str:
+        snapshot = self._cluster.snapshot
+        return explanation.refusal(request, misfits, snapshot.ledger, allowances_of(request, snapshot.quotas))
+
     # Bind
 
     async def bind(self, uid: str, namespace: str, name: str, node: str) -> None:
@@ -326,7 +330,7 @@ class Extender:
         snapshot = self._cluster.snapshot
         found = try_node(request, node, snapshot.ledger, allowances_of(request, snapshot.quotas))
         if isinstance(found, Misfit):
-            raise BindError(explanation.refusal(request, [node], {node: found}, snapshot.ledger))
+            raise BindError(self._told_refusal(request, {node: found}))
         grant = _grant(request, node, found)
         self._cluster.reserve(grant, self._clock.steady())
         return grant

@@ -1,0 +1,239 @@
+"""
+Every reason in words: of one Node or several, of one device or several, with what is asked and the best there is.
+
+Owns the wording and the numbers in it. Must never reach `FailedNodes`: these texts change with every grant.
+Neighbours: `reasons` owns the stable codes, `explanation` and `report` put phrases together.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami_scheduler.fit import WHOLE_CORE_PERCENT, cores_asked
+from hami_scheduler.ledger import Ledger
+from hami_scheduler.quota import UNLIMITED, Allowance
+from hami_scheduler.reasons import Misfit, Reason
+from hami_scheduler.request import PodRequest
+from hami_scheduler.rules import Rules
+from hami_scheduler.screening import accepted_kinds
+from hamicommon.model import Request
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How one reason is said; fields in braces are filled from `Details`."""
+
+    one: str
+    """The verb of one Node or one device."""
+    many: str
+    node: str
+    """What follows the verb of a Node."""
+    device: str
+    """What follows the verb of a device."""
+
+
+_WORDS = {
+    Reason.NODE_UNREGISTERED: _Words("offers", "offer", "no device", "nothing"),
+    Reason.NODE_DEVICES: _Words("has", "have", "fewer {vendor} devices than the {count} asked", "nothing"),
+    Reason.UNHEALTHY: _Words("has", "have", "no healthy {vendor} device", "failed"),
+    Reason.SICK: _Words("has", "have", "no healthy {vendor} device", "failed"),
+    Reason.CORDONED: _Words("is", "are", "cordoned", "cordoned"),
+    Reason.TYPE: _Words("has", "have", "no {vendor} device of a type the Pod accepts{types}", "another type{types}"),
+    Reason.MODE: _Words("has", "have", "no {vendor} device to be shared as the Pod asks", "another mode"),
+    Reason.UUID: _Words("has", "have", "no device that the Pod's UUID lists allow", "a UUID the Pod does not accept"),
+    Reason.OTHER_DEVICE: _Words(
+        "has", "have", "no room on the device of the Pod's earlier container", "no earlier container of the Pod"
+    ),
+    Reason.APP_CLASS: _Words("has", "have", "no device free of Pods of another class", "Pods of another class"),
+    Reason.QOS: _Words("has", "have", "no device of the Pod's QoS policy", "another QoS policy"),
+    Reason.REPLICAS: _Words("has", "have", "no free replica", "no free replica"),
+    Reason.EXCLUSIVE: _Words("has", "have", "no {vendor} device to be had alone", "other users, and is wanted alone"),
+    Reason.QUOTA: _Words(
+        "would exceed", "would exceed", "the namespace's quota{allowed}", "the namespace's quota{allowed}"
+    ),
+    Reason.MEMORY: _Words("lacks", "lack", "{memory} on any {vendor} device{best}", "{memory}{best}"),
+    Reason.CORE: _Words("lacks", "lack", "{compute} on any {vendor} device{best}", "{compute}{best}"),
+    Reason.ZERO_CORE: _Words("has", "have", "no compute left on any {vendor} device", "no compute left"),
+    Reason.MIG: _Words("has", "have", "no MIG profile and place left for {memory}", "no MIG place for {memory}"),
+    Reason.COUNT: _Words(
+        "has", "have", "fewer {vendor} devices with room than the {count} asked{best}", "room, where {count} are asked"
+    ),
+    Reason.NUMA: _Words(
+        "has", "have", "no {count} {vendor} devices with room{together}", "a place apart from the others"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What fills the fields of the words."""
+
+    vendor: str
+    count: int
+    memory: str
+    compute: str
+    types: str = ""
+    allowed: str = ""
+    best: str = ""
+    together: str = ""
+
+
+def of_nodes(reason: Reason, count: int, details: Details) -> str:
+    """
+    Return what *count* Nodes have in common.
+
+    >>> of_nodes(Reason.MEMORY, 7, Details("NVIDIA", 1, "3000 MiB", "25 % compute", best=" (best has 2048)"))
+    '7 lack 3000 MiB on any NVIDIA device (best has 2048)'
+    """
+    words = _WORDS[reason]
+    return f"{count} {words.one if count == 1 else words.many} {_fill(words.node, details)}"
+
+
+def of_devices(reason: Reason, count: int, details: Details) -> str:
+    """
+    Return what *count* devices of one Node have in common.
+
+    >>> of_devices(Reason.CORDONED, 1, Details("NVIDIA", 1, "3000 MiB", "25 % compute"))
+    '1 is cordoned'
+    """
+    words = _WORDS[reason]
+    return f"{count} {words.one if count == 1 else words.many} {_fill(words.device, details)}"
+
+
+def memory_words(asked: Request) -> str:
+    """Return the memory of *asked* in words."""
+    return f"{asked.memory_mib} MiB" if asked.memory_mib else f"{asked.memory_percent} % of the memory"
+
+
+def compute_words(asked: Request) -> str:
+    """Return the compute of *asked* in words."""
+    return f"{cores_asked(asked)} % compute"
+
+
+class Lexicon:
+    """The details of every reason for one Pod, on one state of the cluster."""
+
+    def __init__(self, request: PodRequest, ledger: Ledger, allowances: Mapping[str, Allowance]) -> None:
+        """Read *ledger* when asked; it must not change meanwhile."""
+        self._request = request
+        self._ledger = ledger
+        self._allowances = allowances
+        self._left: dict[Request, _Left] = {}
+        asked = {each: None for container in request.containers for each in container.requests}
+        self._asked = sorted(asked, key=_size, reverse=True)
+
+    def details(self, reason: Reason, nodes: Iterable[str], misfits: Sequence[Misfit] = ()) -> Details:
+        """Return what to say of *nodes*, which refuse the Pod for *reason* and perhaps others, as *misfits* say."""
+        if not self._asked:
+            return Details("", 0, "", "")
+        indexes = self._ledger.indexes(nodes)
+        asked, best = self._asked[0], ""
+        if reason in {Reason.MEMORY, Reason.CORE}:
+            asked, best = self._lacking(indexes, is_memory=reason is Reason.MEMORY)
+        elif reason in {Reason.COUNT, Reason.NODE_DEVICES, Reason.NUMA}:
+            asked = max(self._asked, key=lambda each: each.count)
+        if reason is Reason.COUNT and misfits:
+            best = f" (best has {max(dict(misfit.counts).get(reason, 0) for misfit in misfits)})"
+        rules = self._request.rules[asked.vendor]
+        return Details(
+            asked.vendor,
+            asked.count,
+            memory_words(asked),
+            compute_words(asked),
+            _types(rules),
+            _allowed(self._allowances.get(asked.vendor, UNLIMITED)),
+            best,
+            " on one NUMA node" if rules.is_numa_bound else " that belong together",
+        )
+
+    def _lacking(self, indexes: NDArray[np.int64], *, is_memory: bool) -> tuple[Request, str]:
+        """Return the first request that even the best device has too little left for, and what that device has."""
+        for asked in self._asked:
+            left = self._left_for(asked)
+            found = left.memory(indexes, asked) if is_memory else left.compute(indexes, asked)
+            if found is None:
+                return asked, ""
+            if found.is_short:
+                return asked, f" (best has {found.words})"
+        asked = self._asked[0]
+        return asked, " beside the Pod's other containers"
+
+    def _left_for(self, asked: Request) -> "_Left":
+        if asked not in self._left:
+            self._left[asked] = _Left(self._ledger, asked, self._request.rules[asked.vendor])
+        return self._left[asked]
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    is_short: bool
+    words: str
+
+
+class _Left:
+    """What is left of the devices that one request may have, where a replica is left."""
+
+    def __init__(self, ledger: Ledger, asked: Request, rules: Rules) -> None:
+        rows = slice(0, ledger.row_count)
+        self._capacity = ledger.capacity[rows]
+        self._left = (self._capacity - ledger.promised[rows]).clip(0)
+        self._node_of_row = ledger.node_of_row[rows]
+        self._is_possible = ledger.is_open[rows] & accepted_kinds(ledger, asked.vendor, rules) & (self._left[:, 0] > 0)
+        if rules.use_uuids or rules.nouse_uuids:
+            for row in np.flatnonzero(self._is_possible).tolist():
+                self._is_possible[row] = rules.accepts_uuid(ledger.device_at(row)[1])
+
+    def memory(self, indexes: NDArray[np.int64], asked: Request) -> _Best | None:
+        """Return the device with the most memory left on the Nodes at *indexes*, None where there is none."""
+        row = self._best_row(indexes, 1)
+        if row is None:
+            return None
+        capacity, left = int(self._capacity[row, 1]), int(self._left[row, 1])
+        if asked.memory_mib:
+            return _Best(left < asked.memory_mib, str(left))
+        percent = left * 100 // max(capacity, 1)
+        return _Best(percent < (asked.memory_percent or 0), f"{percent} % of {capacity} MiB")
+
+    def compute(self, indexes: NDArray[np.int64], asked: Request) -> _Best | None:
+        """Return the device with the most compute left on the Nodes at *indexes*, None where there is none."""
+        row = self._best_row(indexes, 2)
+        if row is None:
+            return None
+        capacity, left = int(self._capacity[row, 2]), int(self._left[row, 2])
+        words = f"{left} %" if capacity == WHOLE_CORE_PERCENT else f"{left} of {capacity}"
+        return _Best(left < cores_asked(asked), words)
+
+    def _best_row(self, indexes: NDArray[np.int64], column: int) -> int | None:
+        rows = np.flatnonzero(self._is_possible & np.isin(self._node_of_row, indexes))
+        return int(rows[self._left[rows, column].argmax()]) if rows.size else None
+
+
+def _fill(text: str, details: Details) -> str:
+    return text.format_map({name: getattr(details, name) for name in Details.__slots__})
+
+
+def _size(asked: Request) -> tuple[int, int, int, int]:
+    return asked.memory_mib, asked.memory_percent or 0, asked.count, asked.core_percent
+
+
+def _types(rules: Rules) -> str:
+    """Return what the Pod says of types and modes, in brackets, empty where it says nothing."""
+    said = [
+        rules.use_types or "",
+        f"not {rules.nouse_types}" if rules.nouse_types else "",
+        f"mode {rules.modes}" if rules.modes else "",
+    ]
+    listed = ", ".join(part for part in said if part)
+    return f" ({listed})" if listed else ""
+
+
+def _allowed(allowance: Allowance) -> str:
+    """Return what the quota leaves, in brackets, empty where there is none."""
+    said = [
+        f"{max(0, amount)} {unit}"
+        for amount, unit in ((allowance.memory_mib, "MiB"), (allowance.core_percent, "% compute"))
+        if amount is not None
+    ]
+    return f" ({' and '.join(said)} left)" if said else ""
