@@ -121,3 +121,5 @@ class Request:
     """Of each device's memory, 0..100; None where memory_mib decides."""
     core_percent: int
     """Per device, 0 means no part is promised."""
+    profile_size: int = 0
+    """Parts of a device asked for as such, where the vendor cuts devices by profile; 0 where the amounts decide."""

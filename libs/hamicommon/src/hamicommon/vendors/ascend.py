@@ -1,10 +1,15 @@
 """
-Ascend: names and keys of each configured chip.
+Ascend: names, keys and requests of each configured chip.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/device.go
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from hamicommon.config import AscendChipConfig
+from hamicommon.model import Request
+from hamicommon.vendors.amounts import request_of, rounded_amount, whole_amount, within
 from hamicommon.vendors.description import Vendor, named
 from hamicommon.wire import keys
 
@@ -25,4 +30,23 @@ def vendor(chip: AscendChipConfig) -> Vendor:
         memory_resource_name=chip.resource_memory_name,
         core_resource_name=chip.resource_core_name,
         memory_factor=max(1, chip.memory_factor),
+    )
+
+
+def parse_request(resources: Mapping[str, Any], chip: AscendChipConfig) -> Request | None:
+    """
+    Return what a container with these `resources` asks of *chip*, None if nothing.
+
+    Memory is what it says: the webhook has brought it to the size of a template where the device is to be cut by one.
+
+    >>> chip = AscendChipConfig("910B3", "Ascend910B3", "npu", "npu-memory", "npu-core")
+    >>> parse_request({"limits": {"npu": "1", "npu-memory": "16384"}}, chip)
+    Request(vendor='Ascend910B3', count=1, memory_mib=16384, memory_percent=None, core_percent=0, profile_size=0)
+    """
+    memory = whole_amount(resources, chip.resource_memory_name) or 0
+    return request_of(
+        chip.common_word,
+        within(whole_amount(resources, chip.resource_count_name)),
+        within(memory * max(1, chip.memory_factor)),
+        within(rounded_amount(resources, chip.resource_core_name)),
     )

@@ -1,13 +1,20 @@
 """
-Cambricon MLU: names and keys. The inventory is the Node's capacity, the lock Cambricon's own.
+Cambricon MLU: names, keys and requests. The inventory is the Node's capacity, the lock Cambricon's own.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/cambricon/device.go
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from hamicommon.config import CambriconConfig
+from hamicommon.model import Request
+from hamicommon.vendors.amounts import WHOLE_PERCENT, exact_mib, request_of, saturated, whole_amount
 from hamicommon.vendors.description import Vendor, named
 
 KEY = "MLU"
+UNIT_MIB = 256
+"""MiB per unit of memory, in requests and in a Node's capacity."""
 
 
 def vendor(config: CambriconConfig) -> Vendor:
@@ -22,4 +29,21 @@ def vendor(config: CambriconConfig) -> Vendor:
         lock_key="cambricon.com/dsmlu.lock",
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
+        memory_factor=UNIT_MIB,
+    )
+
+
+def parse_request(resources: Mapping[str, Any], config: CambriconConfig) -> Request | None:
+    """
+    Return what a container with these `resources` asks of Cambricon, None if nothing; without cores whole devices.
+
+    >>> config = CambriconConfig("vmlu", "vmemory", "vcore")
+    >>> parse_request({"limits": {"vmlu": "1", "vmemory": "20", "vcore": "30"}}, config)
+    Request(vendor='MLU', count=1, memory_mib=5120, memory_percent=None, core_percent=30, profile_size=0)
+    """
+    return request_of(
+        KEY,
+        saturated(whole_amount(resources, config.resource_count_name)),
+        exact_mib(resources, config.resource_memory_name, UNIT_MIB),
+        saturated(whole_amount(resources, config.resource_core_name), absent=WHOLE_PERCENT),
     )

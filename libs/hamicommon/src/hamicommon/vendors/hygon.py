@@ -1,10 +1,15 @@
 """
-Hygon DCU: names and keys.
+Hygon DCU: names, keys and requests.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/hygon/device.go
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from hamicommon.config import HygonConfig
+from hamicommon.model import Request
+from hamicommon.vendors.amounts import WHOLE_PERCENT, request_of, whole_amount, within
 from hamicommon.vendors.description import Vendor, named
 from hamicommon.wire import keys
 
@@ -28,4 +33,20 @@ def vendor(config: HygonConfig) -> Vendor:
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
         memory_factor=max(1, config.memory_factor),
+    )
+
+
+def parse_request(resources: Mapping[str, Any], config: HygonConfig) -> Request | None:
+    """
+    Return what a container with these `resources` asks of Hygon, None if nothing; without cores whole devices.
+
+    >>> parse_request({"limits": {"num": "2", "mem": "1000"}}, HygonConfig("num", "mem", "cores"))
+    Request(vendor='DCU', count=2, memory_mib=1000, memory_percent=None, core_percent=100, profile_size=0)
+    """
+    memory = whole_amount(resources, config.resource_memory_name) or 0
+    return request_of(
+        KEY,
+        within(whole_amount(resources, config.resource_count_name)),
+        within(memory * max(1, config.memory_factor)),
+        within(whole_amount(resources, config.resource_core_name), absent=WHOLE_PERCENT),
     )

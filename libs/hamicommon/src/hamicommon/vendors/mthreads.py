@@ -1,13 +1,21 @@
 """
-Moore Threads: names and keys. The inventory is the Node's capacity; there is no lock.
+Moore Threads: names, keys and requests. The inventory is the Node's capacity; there is no lock.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/mthreads/device.go
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from hamicommon.config import MthreadsConfig
+from hamicommon.model import Request
+from hamicommon.vendors.amounts import exact_mib, request_of, saturated, whole_amount, within
 from hamicommon.vendors.description import Vendor, named
 
 KEY = "Mthreads"
+UNIT_MIB = 512
+"""MiB per unit of memory, in requests and in a Node's capacity."""
+CORES_PER_DEVICE = 16
 
 
 def vendor(config: MthreadsConfig) -> Vendor:
@@ -21,4 +29,23 @@ def vendor(config: MthreadsConfig) -> Vendor:
         nouse_uuid_key="mthreads.ai/nouse-gpuuuid",
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
+        memory_factor=UNIT_MIB,
     )
+
+
+def parse_request(resources: Mapping[str, Any], config: MthreadsConfig) -> Request | None:
+    """
+    Return what a container with these `resources` asks of Moore Threads, None if nothing.
+
+    Memory and cores are those of all the devices together.
+
+    >>> config = MthreadsConfig("vgpu", "memory", "core")
+    >>> parse_request({"limits": {"vgpu": "2", "memory": "192", "core": "32"}}, config)
+    Request(vendor='Mthreads', count=2, memory_mib=49152, memory_percent=None, core_percent=16, profile_size=0)
+    """
+    count = within(whole_amount(resources, config.resource_count_name))
+    memory_mib = exact_mib(resources, config.resource_memory_name, UNIT_MIB)
+    if not count or memory_mib is None:
+        return None
+    cores = saturated(whole_amount(resources, config.resource_core_name))
+    return request_of(KEY, count, memory_mib // count, cores // count)

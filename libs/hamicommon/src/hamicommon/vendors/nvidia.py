@@ -9,10 +9,10 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 from collections.abc import Mapping
 from typing import Any
 
-from hamicommon import quantity
 from hamicommon.config import NvidiaConfig
 from hamicommon.model import Request
-from hamicommon.vendors.description import Vendor, amount, named
+from hamicommon.vendors.amounts import WHOLE_PERCENT, exact_mib, saturated, whole_amount
+from hamicommon.vendors.description import Vendor, named
 from hamicommon.wire import keys
 
 KEY = "NVIDIA"
@@ -62,40 +62,21 @@ def parse_request(resources: Mapping[str, Any], config: NvidiaConfig) -> Request
 
     >>> parse_request({"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k"}},
     ...     NvidiaConfig(resource_count_name="nvidia.com/gpu", resource_memory_name="nvidia.com/gpumem"))
-    Request(vendor='NVIDIA', count=1, memory_mib=3000, memory_percent=None, core_percent=0)
+    Request(vendor='NVIDIA', count=1, memory_mib=3000, memory_percent=None, core_percent=0, profile_size=0)
     """
-    count = _whole(resources, config.resource_count_name)
-    if count is None or count <= 0:
+    count = saturated(whole_amount(resources, config.resource_count_name))
+    memory_mib = exact_mib(resources, config.resource_memory_name, max(1, config.memory_factor))
+    if not count or memory_mib is None:
         return None
-    memory_mib = _memory_mib(resources, config)
-    if memory_mib is None:
-        return None
-    percent = _whole(resources, config.resource_memory_percentage_name) or 0
+    percent = whole_amount(resources, config.resource_memory_percentage_name) or 0
     if memory_mib == 0 and percent <= 0:
         memory_mib = config.default_memory_mib
-        percent = 100
-    cores = _whole(resources, config.resource_core_name)
+        percent = WHOLE_PERCENT
+    cores = whole_amount(resources, config.resource_core_name)
     return Request(
         vendor=KEY,
-        count=min(count, quantity.INT32_MAX),
+        count=count,
         memory_mib=memory_mib,
-        memory_percent=None if memory_mib else min(percent, 100),
-        core_percent=config.default_core_percent if cores is None else min(max(cores, 0), quantity.INT32_MAX),
+        memory_percent=None if memory_mib else min(percent, WHOLE_PERCENT),
+        core_percent=saturated(cores, absent=config.default_core_percent),
     )
-
-
-def _memory_mib(resources: Mapping[str, Any], config: NvidiaConfig) -> int | None:
-    """Return the memory asked for, 0 where none is, None where the amount voids the request."""
-    text = amount(resources, config.resource_memory_name)
-    if text is None:
-        return 0
-    units = quantity.whole(text)
-    if units is None or units < 0:
-        return None
-    memory_mib = units * max(1, config.memory_factor)
-    return memory_mib if memory_mib <= quantity.INT32_MAX else None
-
-
-def _whole(resources: Mapping[str, Any], name: str) -> int | None:
-    text = amount(resources, name)
-    return None if text is None else quantity.whole(text)

@@ -1,0 +1,54 @@
+"""
+AWS Neuron: names, keys and requests. The inventory is the Node's capacity; there is no lock.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/device.go
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hamicommon.config import AwsNeuronConfig
+from hamicommon.model import Request
+from hamicommon.quantity import INT32_MAX
+from hamicommon.vendors.amounts import whole_amount
+from hamicommon.vendors.description import Vendor, amount, named
+
+KEY = "AWSNeuron"
+CORES_PER_DEVICE = 2
+"""As HAMi counts them, also where a device has more."""
+
+
+def vendor(config: AwsNeuronConfig) -> Vendor:
+    """Return AWS Neuron's names and keys."""
+    return Vendor(
+        key=KEY,
+        resource_names=named(config.resource_count_name, config.resource_core_name),
+        to_allocate_key="",
+        allocated_key="hami.io/aws-neuron-devices-allocated",
+        use_uuid_key="aws.amazon.com/use-neuron-uuid",
+        nouse_uuid_key="aws.amazon.com/nouse-neuron-uuid",
+        core_resource_name=config.resource_core_name,
+    )
+
+
+def parse_request(resources: Mapping[str, Any], config: AwsNeuronConfig) -> Request | None:
+    """
+    Return what a container with these `resources` asks of AWS Neuron, None if nothing.
+
+    `core_percent` is a number of cores of each device, 0 for all of them. Cores that neither fit into one device nor
+    fill several are no request.
+
+    >>> config = AwsNeuronConfig("neuron", "neuroncore")
+    >>> parse_request({"limits": {"neuroncore": "4"}}, config)
+    Request(vendor='AWSNeuron', count=2, memory_mib=0, memory_percent=None, core_percent=2, profile_size=0)
+    >>> parse_request({"limits": {"neuroncore": "3"}}, config) is None
+    True
+    """
+    if amount(resources, config.resource_count_name) is not None:
+        count = whole_amount(resources, config.resource_count_name) or 0
+        return Request(KEY, count, 0, None, 0) if 0 < count <= INT32_MAX else None
+    cores = whole_amount(resources, config.resource_core_name) or 0
+    if 0 < cores <= CORES_PER_DEVICE:
+        return Request(KEY, 1, 0, None, cores)
+    count, rest = divmod(cores, CORES_PER_DEVICE)
+    return Request(KEY, count, 0, None, CORES_PER_DEVICE) if 0 < count <= INT32_MAX and not rest else None
