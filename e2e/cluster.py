@@ -214,8 +214,14 @@ class Cluster(ABC):
 
     async def delete_all_pods(self) -> None:
         """Delete every Pod of the namespace and wait until all are gone."""
-        pods, _ = await self.api.list(f"/api/v1/namespaces/{self.namespace}/pods")
-        await asyncio.gather(*(self.delete_pod(pod["metadata"]["name"]) for pod in pods))
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        pods, _ = await self.api.list(path)
+        await asyncio.gather(*(self.api.delete(f"{path}/{pod['metadata']['name']}", 1) for pod in pods))
+
+        async def none_left() -> bool:
+            return not (await self.api.list(path))[0]
+
+        await eventually(none_left, f"every Pod of {self.namespace} is gone", 60)
 
 
 ClusterOf = Callable[[tuple[FakeNode, ...], Settings], AbstractAsyncContextManager[Cluster]]

@@ -23,7 +23,8 @@ from minicluster.client import ApiError, Client, Object
 from processes import environment
 from release import DEPLOY_SECONDS, HAMI, Release
 
-FOLDER = Path("/var/tmp/hami-e2e")
+FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])])
+"""Of the cluster; each of several runs side by side has its own."""
 IMAGES = ROOT / "build/images"
 PREVIOUS_TAG = "previous"
 """Of the images built from the commit before this one."""
@@ -239,14 +240,11 @@ def _entries(log: str) -> Iterator[Object]:
 async def running(
     kubernetes: str | None = None, nodes: tuple[FakeNode, ...] = TWO_NODES, *, is_kept: bool = False
 ) -> AsyncIterator[RealCluster]:
-    """The cluster for the length of a block: brought up, images loaded, release installed; down again unless kept."""
-    control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, outlives_us=is_kept)
+    """The cluster for the length of a block: brought up with its images, release installed; down again unless kept."""
+    images = [*sorted(IMAGES.glob("*.tar")), *sorted(PREVIOUS_IMAGES.glob("*.tar"))]
+    control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, images=images, outlives_us=is_kept)
     try:
         await asyncio.to_thread(control_plane.up, nodes, print)
-        for archive in sorted(IMAGES.glob("*.tar")):
-            await asyncio.to_thread(control_plane.load_image, archive)
-        for archive in sorted(PREVIOUS_IMAGES.glob("*.tar")):
-            await asyncio.to_thread(control_plane.load_image, archive, later_nodes=False)
         cluster = RealCluster(control_plane, nodes, Release(control_plane))
         await cluster.deploy()
         yield cluster

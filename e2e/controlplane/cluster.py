@@ -26,6 +26,7 @@ from controlplane.machine import Description, Machine, MachineError, Service
 from controlplane.node import Node
 from controlplane.pki import Authority
 from controlplane.record import Record
+from controlplane.store import CONTAINERD_ROOT, Store, is_answering, load
 from hardware import FakeNode
 from minicluster.client import ApiError
 from processes import claimed, free_port
@@ -33,6 +34,7 @@ from processes import claimed, free_port
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRIVER = ROOT / "build/native/fake_driver"
 CONTROL = "control"
+STORE = "images"
 CGROUP = "hami-controlplane"
 READY_SECONDS = 180.0
 ENDED_SECONDS = 5.0
@@ -49,7 +51,8 @@ class ControlPlane:
     """
     A cluster below one folder. Methods block, and must not be called within an event loop.
 
-    With *outlives_us* the machines live on after this process, otherwise they end with it.
+    Every node has the *images* of these OCI archives from its first moment. With *outlives_us* the machines live on
+    after this process, otherwise they end with it.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class ControlPlane:
         kubernetes: str = build.DEFAULT_KUBERNETES,
         *,
         driver: Path = DRIVER,
+        images: Iterable[Path] = (),
         outlives_us: bool = False,
     ) -> None:
         self.folder = folder.resolve()
@@ -70,7 +74,7 @@ class ControlPlane:
         self._driver = driver
         self._outlives_us = outlives_us
         self._nodes: dict[str, Node] = {}
-        self._archives_loaded: list[Path] = []
+        self._images = list(images)
         self._record: Record
         self._binaries: Path
 
@@ -176,12 +180,11 @@ class ControlPlane:
         for machine in self._machines():
             machine.serve_again()
 
-    def load_image(self, archive: Path, *, later_nodes: bool = True) -> None:
-        """Import an OCI archive into every node that lacks it, with *later_nodes* into those added later as well."""
-        if later_nodes:
-            self._archives_loaded.append(archive)
+    def load_image(self, archive: Path) -> None:
+        """Import an OCI archive into every node that lacks it, those that are added later as well."""
+        self._images.append(archive)
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda node: node.load(archive), self._nodes.values()))
+            list(pool.map(lambda node: load(node.machine, [archive]), self._nodes.values()))
 
     # --- tools -------------------------------------------------------------------------------------------------------
 
@@ -223,17 +226,15 @@ class ControlPlane:
         parts.issue_control(pki)
         pki.kubeconfig("admin", f"https://127.0.0.1:{self._record.port}", self.kubeconfig)
         with ThreadPoolExecutor() as pool:
-            archives = pool.submit(self._archives)
-            step("etcd, API server")
+            stock = pool.submit(self._stock)
+            step("etcd, API server, images")
             self._start_control(control, pki)
+            stock.result()
             step(f"containerd on {', '.join(node.name for node in nodes)}")
             list(pool.map(self._start_runtime, nodes))
-            loads = [pool.submit(node.load, archive) for archive in archives.result() for node in nodes]
             self._until(self._is_api_ready, "the API server is ready", control)
             step("controllers, kubelets")
             control.serve([*self._control_services(control, pki), *parts.controllers(self._binaries, control, pki)])
-            for load in loads:
-                load.result()
             for node in nodes:
                 self._start_kubelet(node)
         for node in nodes:
@@ -259,15 +260,15 @@ class ControlPlane:
     def _boot(self, node: Node) -> None:
         """Start all of a node whose cluster is up, and wait until it says it is Ready, now and not before."""
         began = datetime.datetime.now(datetime.UTC)
+        self._stock()
         self._start_runtime(node)
-        for archive in [*self._archives(), *self._archives_loaded]:
-            node.load(archive)
         self._start_kubelet(node)
         self._until_ready(node, began)
 
     def _start_runtime(self, node: Node) -> None:
-        """Start the node's machine if it is off, join it to the network, and start containerd."""
+        """Start the node's machine if it is off, join it to the network, and start containerd with all images."""
         machine, control = node.machine, self.control.pid
+        self._store.fill(machine)
         machine.start()
         assert machine.pid is not None
         assert control is not None
@@ -277,7 +278,8 @@ class ControlPlane:
         parts.install_driver(machine, self._driver, node.hardware)
         if machine.services().get("containerd") is None:
             machine.serve([parts.containerd(self._binaries, machine, node.index)])
-        self._until(lambda: node.has_runtime, f"containerd of {node.name} answers", machine)
+        self._until(lambda: is_answering(machine), f"containerd of {node.name} answers", machine)
+        load(machine, self._archives())
 
     def _start_kubelet(self, node: Node) -> None:
         pki = Authority(self.folder / "pki")
@@ -289,15 +291,24 @@ class ControlPlane:
             ]
         )
 
+    def _stock(self) -> None:
+        """See that the store has every image."""
+        self._store.add(self._archives())
+
+    @property
+    def _store(self) -> Store:
+        machine = self._machine(STORE, kept=(CONTAINERD_ROOT,))
+        return Store(machine, parts.containerd(self._binaries, machine, 0))
+
     def _archives(self) -> list[Path]:
-        """Return the archives of the images that every node has, packed once for the programs that are in them."""
+        """Return the archives of the images that every node has; of our own programs they are packed once."""
         names = {"pause": parts.PAUSE_IMAGE, "kube-scheduler": parts.scheduler_image(self.kubernetes)}
         archives = []
         for program, name in names.items():
             place, source = f"/usr/local/bin/{program}", (self._binaries / program).resolve()
             archive = build.cache() / f"{source.parent.name}-{program}.tar"
             archives.append(oci.packed(archive, name, {place: source}, [place]))
-        return archives
+        return [*archives, *self._images]
 
     def _let_live(self, machines: Iterable[Machine]) -> None:
         if self._outlives_us:

@@ -149,6 +149,11 @@ class Machine:
         _wait(lambda: self.pid is None, f"{self.name} ends")
         (self.folder / "init.json").unlink(missing_ok=True)
 
+    def retire(self) -> None:
+        """Kill it, and leave its files but no machine."""
+        self.kill()
+        (self.folder / "machine.json").unlink()
+
     def remove(self) -> None:
         """Kill it and leave nothing of it."""
         self.kill()

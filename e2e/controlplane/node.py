@@ -7,12 +7,8 @@ Owns what is done to one node. Neighbours: `machine` is the box, `parts` what ru
 from collections.abc import Callable
 from pathlib import Path
 
-from controlplane import oci
 from controlplane.machine import Machine, MachineError
-from controlplane.parts import CONTAINERD_SOCKET
 from hardware import FakeNode
-
-_CTR = ("ctr", f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io")
 
 
 class Node:
@@ -37,15 +33,6 @@ class Node:
     def path(self, path: str) -> Path:
         """Return where this machine keeps the node's own file *path*. Raises: ValueError where it has none."""
         return self.machine.path(path)
-
-    @property
-    def has_runtime(self) -> bool:
-        """Whether containerd answers."""
-        try:
-            self.machine.run([*_CTR, "version"])
-        except MachineError:
-            return False
-        return True
 
     def kill_kubelet(self) -> None:
         """Kill the kubelet as a crash would; containers run on, and it stays away until `start_kubelet`."""
@@ -77,15 +64,6 @@ class Node:
             if self._is_ours(pid) and _pid_inside(status) == inside:
                 return pid
         raise MachineError(f"{self.name}: container {bare} has ended")
-
-    def load(self, archive: Path) -> None:
-        """Import the images of an OCI archive that the node lacks, or has otherwise. Raises: MachineError."""
-        listed = self.machine.run([*_CTR, "images", "list"])
-        present = {tuple(line.split()[:3:2]) for line in listed.splitlines()[1:]}
-        if all((image.name, image.digest) in present for image in oci.images(archive)):
-            return
-        with archive.open("rb") as content:
-            self.machine.run([*_CTR, "images", "import", "--all-platforms", "-"], content)
 
     def _is_ours(self, pid: int) -> bool:
         try:

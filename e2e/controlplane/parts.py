@@ -17,18 +17,18 @@ import yaml
 from controlplane import build, network
 from controlplane.machine import PACKAGES, Machine, Service
 from controlplane.pki import AUTHORITY, Authority
+from controlplane.store import CONTAINERD_ROOT, CONTAINERD_SOCKET
 from hardware import FakeNode
 
 API_PORT = 6443
 INSIDE = f"https://{network.CONTROL_ADDRESS}:{API_PORT}"
 """The API server as the machines of the cluster reach it."""
 
-CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "localhost/pause:3"
 NODE_FOLDERS = (
     "/usr/local/vgpu",
     "/var/lib/cni",
-    "/var/lib/containerd",
+    CONTAINERD_ROOT,
     "/var/lib/kubelet",
     "/var/log/containers",
     "/var/log/pods",
@@ -182,7 +182,7 @@ def containerd(binaries: Path, machine: Machine, index: int) -> Service:
 def _containerd_toml(binaries: Path, networks: Path) -> str:
     return f"""\
 version = 3
-root = "/var/lib/containerd"
+root = "{CONTAINERD_ROOT}"
 state = "/run/containerd"
 
 [grpc]

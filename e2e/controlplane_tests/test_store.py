@@ -1,0 +1,124 @@
+"""
+The store of images: what a machine gets from it is there at once, and its own from then on.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import build, cgroups, parts, store
+from controlplane.machine import Description, Machine, MachineError, Service
+from controlplane.store import CONTAINERD_ROOT, Store
+from controlplane_tests.conftest import PROBE_IMAGE
+
+pytestmark = [pytest.mark.usefixtures("able_machine"), pytest.mark.timeout(600)]
+_CGROUP = f"hami-test-{os.getpid()}"
+
+
+class Rack:
+    """A store, and machines that are filled from it, below one folder."""
+
+    def __init__(self, folder: Path, binaries: Path) -> None:
+        self._folder = folder
+        self._binaries = binaries
+        self._machines: list[Machine] = []
+        self.store = Store(*self._machine("store"))
+
+    def filled(self, name: str) -> Machine:
+        """Return a new machine with what is in the store, its containerd running."""
+        machine, containerd = self._machine(name)
+        self.store.fill(machine)
+        store.start(machine, containerd)
+        return machine
+
+    def remove(self) -> None:
+        """Leave no machine."""
+        for machine in self._machines:
+            machine.kill()
+        cgroups.remove(_CGROUP)
+
+    def _machine(self, name: str) -> tuple[Machine, Service]:
+        folder = self._folder / name
+        folder.mkdir()
+        programs = {str(path.resolve().parent) for path in self._binaries.iterdir()}
+        visible = (str(self._folder), str(self._binaries), *sorted(programs))
+        description = Description(name, f"{_CGROUP}/{name}", str(self._binaries), (CONTAINERD_ROOT,), visible)
+        machine = Machine(folder, description)
+        self._machines.append(machine)
+        return machine, parts.containerd(self._binaries, machine, 1)
+
+
+@pytest.fixture
+def rack(go: None, tmp_path: Path) -> Iterator[Rack]:
+    """Yield a store with nothing in it, and nothing else."""
+    rack = Rack(tmp_path, build.binaries(step=print))
+    yield rack
+    rack.remove()
+
+
+@pytest.fixture
+def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that every import adds the name of its machine to."""
+    found: list[str] = []
+    run = Machine.run
+
+    def watched(machine: Machine, argv: list[str], *more: Any) -> str:
+        if "import" in argv:
+            found.append(machine.name)
+        return run(machine, argv, *more)
+
+    monkeypatch.setattr(Machine, "run", watched)
+    return found
+
+
+def _ctr(machine: Machine, *arguments: str) -> str:
+    return machine.run(["ctr", f"--address={store.CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments])
+
+
+def _names(machine: Machine) -> list[str]:
+    """Return what its images are called, but for the names containerd's CRI plugin adds."""
+    return [name for name in _ctr(machine, "images", "list", "-q").split() if not name.startswith("sha256:")]
+
+
+def test_machine_is_born_with_what_was_imported_once(rack: Rack, probe_image: Path, imports: list[str]) -> None:
+    """Two machines, one import; loading it again does nothing, there or in the store."""
+    rack.store.add([probe_image])
+    rack.store.add([probe_image])
+    for name in ("one", "two"):
+        machine = rack.filled(name)
+        store.load(machine, [probe_image])
+        assert [PROBE_IMAGE] == _names(machine)
+
+    assert ["store"] == imports
+
+
+def test_image_removed_from_one_machine_stays_in_the_others(rack: Rack, probe_image: Path) -> None:
+    """And in the store, so that the next machine has it whole."""
+    rack.store.add([probe_image])
+    one, two = rack.filled("one"), rack.filled("two")
+
+    _ctr(one, "images", "rm", "--sync", *_ctr(one, "images", "list", "-q").split())
+
+    assert "" == _ctr(one, "content", "list", "-q")
+    for machine in (two, rack.filled("three")):
+        listed = _ctr(machine, "run", "--rm", PROBE_IMAGE, "probe", "/usr/local/bin/probe", "list", "/usr/local/bin")
+        assert "/usr/local/bin/probe\n" == listed
+
+
+def test_import_that_failed_is_done_again(rack: Rack, probe_image: Path, imports: list[str]) -> None:
+    """A store says that it holds an archive only when it does."""
+    content = bytearray(probe_image.read_bytes())
+    middle = len(content) // 2
+    content[middle] ^= 0xFF
+    broken = probe_image.with_name("broken.tar")
+    broken.write_bytes(content)
+    with pytest.raises(MachineError, match="digest"):
+        rack.store.add([broken])
+
+    rack.store.add([probe_image])
+
+    assert ["store", "store"] == imports
+    assert [PROBE_IMAGE] == _names(rack.filled("one"))
