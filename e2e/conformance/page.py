@@ -6,6 +6,7 @@ here, never decided here. Neighbour: `conftest` runs the tests.
 """
 
 import ast
+import fcntl
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,15 +146,17 @@ def cell(behaviour: Behaviour) -> str:
 
 
 def record(cluster: str, outcomes: Mapping[str, bool], otherwise: Mapping[str, str]) -> None:
-    """Add what a run found to what earlier runs on the same *cluster* did; *outcomes* are by behaviour."""
-    held = dict(_read(cluster).held)
-    for section in sections():
-        for behaviour in section.behaviours:
-            if behaviour.name in outcomes:
-                held[behaviour.name] = behaviour.digest if outcomes[behaviour.name] else ""
+    """Add what a run found to what others on the same *cluster* did; *outcomes* are by behaviour."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    found = {"held": held, "otherwise": dict(otherwise)}
-    (RESULTS / f"{cluster}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    with (RESULTS / ".lock").open("w") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        held = dict(_read(cluster).held)
+        for section in sections():
+            for behaviour in section.behaviours:
+                if behaviour.name in outcomes:
+                    held[behaviour.name] = behaviour.digest if outcomes[behaviour.name] else ""
+        found = {"held": held, "otherwise": dict(otherwise)}
+        (RESULTS / f"{cluster}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def results() -> dict[str, Run]:
