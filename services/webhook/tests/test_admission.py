@@ -17,44 +17,30 @@ from hami_webhook.quota import Amount, Holdings, NamespaceQuota
 from hamicommon.config import DeviceConfig
 from hamicommon.quantity import parse_quantity
 
+from .json_patch import applied
+
 CASES = {case["case"]: case for case in json.loads((Path(__file__).parent / "vectors" / "pods.json").read_text())}
 
 NOTHING_ASKED = {"admit-489", "admit-495", "admit-501"}
 """HAMi adds variables to Pods that ask for nothing when the device config says so; such Pods are left alone here."""
 
-COVERED_VENDORS = {"nvidia", "none", "cambricon", "hygon", "metax-gpu"}
-NOT_YET = {
-    "admit-210": "Cambricon's memory against a quota needs its request rules",
-    **{
-        name: f"{case['vendor']}: only NVIDIA, Cambricon, Hygon and whole MetaX devices are admitted so far"
-        for name, case in CASES.items()
-        if case["vendor"] not in COVERED_VENDORS
-    },
-}
-COVERED = sorted(CASES.keys() - NOT_YET.keys() - NOTHING_ASKED)
+OVER_QUOTA_HERE = {"admit-123"}
+"""A quota of no memory at all, and a Pod that takes all of a device's: HAMi admits it and never finds a place."""
 
-OTHER_VENDORS_ENV = "ASCEND_VISIBLE_DEVICES"
-"""HAMi appends one of these for every Ascend chip to every container; Ascend is not admitted yet."""
+REFUSED_HERE = {
+    **dict.fromkeys(("admit-003", "admit-009"), "invalid nvidia.com/gpumem value 3000000000 in container "),
+    **dict.fromkeys(("admit-024", "admit-096"), "invalid nvidia.com/gpumem value 16Gi in container "),
+    **dict.fromkeys(("admit-054", "admit-057"), "invalid nvidia.com/gpumem value 1500m in container "),
+    **dict.fromkeys(("admit-033", "admit-063"), "invalid nvidia.com/gpumem-percentage value 500m in container c0"),
+    "admit-423": "invalid kunlunxin.com/xpu value 3 in container c0: must be 1, 2, 4 or 8",
+}
+"""
+HAMi does not see what is wrong with these amounts: it drops the request, rounds it, or never finds a place for it.
+"""
+
+ASCEND_ENV = "ASCEND_VISIBLE_DEVICES"
 
 PodBuilder = Callable[..., dict[str, Any]]
-
-
-def applied(document: Any, patch: tuple[dict[str, Any], ...]) -> Any:
-    """Return *document* with a JSON Patch applied, strictly after RFC 6902."""
-    result = copy.deepcopy(document)
-    for operation in patch:
-        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
-        target = result
-        for part in parents:
-            target = target[int(part)] if isinstance(target, list) else target[part]
-        if isinstance(target, list):
-            assert "add" == operation["op"]
-            assert "-" == last
-            target.append(operation["value"])
-        else:
-            assert (operation["op"] == "replace") == (last in target)
-            target[last] = operation["value"]
-    return result
 
 
 def decided(case: dict[str, Any], devices: dict[str, DeviceConfig], pod: dict[str, Any]) -> Admission:
@@ -71,38 +57,82 @@ def decided(case: dict[str, Any], devices: dict[str, DeviceConfig], pod: dict[st
 def seen(container: dict[str, Any]) -> dict[str, Any]:
     """Return what matters of a container, amounts as numbers and variables in HAMi's sorted order."""
     resources = container.get("resources") or container
+    env = [{"value": "", **variable} for variable in container.get("env") or []]
     return {
         "name": container["name"],
         **{
             part: {name: parse_quantity(amount) for name, amount in (resources.get(part) or {}).items()}
             for part in ("limits", "requests")
         },
-        "env": sorted(
-            (variable for variable in container.get("env") or [] if variable["name"] != OTHER_VENDORS_ENV),
-            key=lambda variable: (variable["name"], variable.get("value", "")),
-        ),
+        "env": sorted(env, key=lambda variable: (variable["name"], variable["value"])),
     }
 
 
-@pytest.mark.parametrize("name", COVERED)
+def as_decided_here(before: dict[str, Any], hamis: dict[str, Any], ascend: set[str]) -> dict[str, Any]:
+    """
+    Return what HAMi makes of the container *before*, less two of its defects; *ascend* are resources that count chips.
+
+    HAMi sets a limit beside a request that then differs, which the API server refuses; a number of devices that only
+    the request says is the limit here. It appends one ASCEND_VISIBLE_DEVICES for every chip that the container does not
+    ask for, also where it asks for another.
+    """
+    limits, requests = dict(hamis["limits"]), dict(hamis["requests"])
+    for name in requests.keys() & limits.keys():
+        if name not in before["limits"]:
+            limits[name] = requests[name]
+        elif limits[name] != before["limits"][name]:
+            requests[name] = limits[name]
+    hiding = {"name": ASCEND_ENV, "value": ""}
+    env = [variable for variable in hamis["env"] if variable != hiding]
+    if hiding in hamis["env"] and ascend.isdisjoint(before["limits"]):
+        env.insert(0, hiding)
+    env.sort(key=lambda each: (each["name"], each["value"]))
+    return {**hamis, "limits": limits, "requests": requests, "env": env}
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - NOTHING_ASKED - OVER_QUOTA_HERE - REFUSED_HERE.keys()))
 def test_pods_are_admitted_as_hami_admits_them(name: str, devices: dict[str, DeviceConfig]) -> None:
-    """Code, message and the Pod that comes out are those of HAMi v2.10.0."""
+    """Code, what the message begins with, and the Pod that comes out are those of HAMi v2.10.0."""
     case = CASES[name]
     admission, expected = decided(case, devices, case["pod"]), case["out"]
 
-    assert (expected["allowed"], expected.get("code"), expected.get("message"), expected.get("reason")) == (
+    assert admission.message.startswith(expected.get("message", ""))
+    assert (expected["allowed"], expected.get("code"), expected.get("reason"), "message" in expected) == (
         admission.allowed,
         admission.code or None,
-        admission.message or None,
         admission.reason or None,
+        bool(admission.message),
     )
     if "result" in expected:
         pod, result = applied(case["pod"], admission.patch), expected["result"]
         assert result["schedulerName"] == pod["spec"].get("schedulerName", "")
         assert result["runtimeClassName"] == pod["spec"].get("runtimeClassName")
         assert result["annotations"] == pod["metadata"].get("annotations")
+        chips = {chip.resource_count_name for chip in devices[case["flags"]["config"]].ascend.chips}
         for kind in ("initContainers", "containers"):
-            assert [seen(each) for each in result[kind]] == [seen(each) for each in pod["spec"].get(kind, [])]
+            before = [seen(each) for each in case["pod"]["spec"].get(kind, [])]
+            assert [
+                as_decided_here(was, seen(each), chips) for was, each in zip(before, result[kind] or [], strict=True)
+            ] == [seen(each) for each in pod["spec"].get(kind, [])]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_HERE))
+def test_an_amount_that_no_device_can_mean_is_refused(name: str, devices: dict[str, DeviceConfig]) -> None:
+    """Its author hears at once, and no Pod waits for ever."""
+    case = CASES[name]
+    admission = decided(case, devices, case["pod"])
+
+    assert (False, Outcome.BAD_AMOUNT) == (admission.allowed, admission.outcome)
+    assert admission.message.startswith(REFUSED_HERE[name])
+
+
+@pytest.mark.parametrize("name", sorted(OVER_QUOTA_HERE))
+def test_memory_of_unknown_amount_does_not_fit_where_none_is_left(name: str, devices: dict[str, DeviceConfig]) -> None:
+    """A percentage is some memory."""
+    case = CASES[name]
+
+    assert case["out"]["allowed"]
+    assert Outcome.OVER_QUOTA is decided(case, devices, case["pod"]).outcome
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -111,7 +141,8 @@ def test_deciding_again_changes_nothing_more(name: str, devices: dict[str, Devic
     case = CASES[name]
     first = decided(case, devices, case["pod"])
     if first.allowed:
-        assert () == decided(case, devices, applied(case["pod"], first.patch)).patch
+        again = decided(case, devices, applied(case["pod"], first.patch))
+        assert (True, ()) == (again.allowed, again.patch)
 
 
 @pytest.mark.parametrize("name", sorted(NOTHING_ASKED))
@@ -123,12 +154,6 @@ def test_a_pod_that_asks_for_nothing_is_left_alone_whatever_the_config(
 
     assert case["out"]["patch_ops"] > 1
     assert Admission(Outcome.NOT_ASKING) == decided(case, devices, case["pod"])
-
-
-def test_every_case_is_covered_or_named() -> None:
-    """Nothing is left out silently."""
-    assert CASES.keys() == set(COVERED) | NOT_YET.keys() | NOTHING_ASKED
-    assert 47 == sum(CASES[name]["vendor"] == "nvidia" for name in COVERED)
 
 
 def test_the_patch_names_only_what_changed(policy: Policy, a_pod: PodBuilder) -> None:
@@ -178,30 +203,6 @@ def test_the_variable_that_wins_is_ours_and_is_there_once(
     assert len(env) + added == len(variables)
 
 
-@pytest.mark.parametrize("name", ["gpu", "gpucores"])
-@pytest.mark.parametrize("amount", ["4294967297", "2147483648", "-1", "many", ["1"], None])
-def test_amounts_that_would_wrap_are_refused_with_their_range(
-    policy: Policy, a_pod: PodBuilder, name: str, amount: Any
-) -> None:
-    """HAMi hands such a Pod something else than it asked for."""
-    admission = admit(a_pod({"gpu": "1", name: amount}), policy)
-    if amount is None:
-        assert admission.allowed
-        return
-
-    assert (Outcome.BAD_AMOUNT, False, 500) == (admission.outcome, admission.allowed, admission.code)
-    assert admission.message.startswith(f"invalid nvidia.com/{name} value {str(amount)[:40]} in container c0: must be")
-    assert admission.message.endswith("an integer between 0 and 2147483647")
-
-
-@pytest.mark.parametrize("amount", ["16Gi", "3000000000", "0.5", "-1", "oops"])
-def test_memory_that_no_device_can_mean_is_warned_of(policy: Policy, a_pod: PodBuilder, amount: str) -> None:
-    """HAMi admits it and never grants anything; whoever creates the Pod hears why."""
-    (warning,) = admit(a_pod({"gpu": "1", "gpumem": amount}), policy).warnings
-
-    assert f"container c0: nvidia.com/gpumem {amount} is not a whole number of at most 2147483647" in warning
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -239,7 +240,7 @@ def test_a_pod_without_containers_is_denied(policy: Policy) -> None:
 
 
 def test_a_quota_refusal_says_the_numbers(policy: Policy, a_pod: PodBuilder) -> None:
-    """The message is HAMi's, what is missing goes along as a warning."""
+    """The message begins as HAMi's."""
     quota = NamespaceQuota({"nvidia.com/gpumem": 4000}, {"NVIDIA": Amount(3000, 0)})
     pod = a_pod({"gpu": "2", "gpumem": "1000"})
 
@@ -249,8 +250,7 @@ def test_a_quota_refusal_says_the_numbers(policy: Policy, a_pod: PodBuilder) -> 
         allowed=False,
         code=403,
         reason="Forbidden",
-        message="exceeding resource quota",
-        warnings=("namespace ns: limits.nvidia.com/gpumem is 4000 MiB, 3000 in use, 2000 asked",),
+        message="exceeding resource quota: namespace ns: limits.nvidia.com/gpumem is 4000 MiB, 3000 in use, 2000 asked",
     ) == admit(pod, policy, "ns", quota)
 
 

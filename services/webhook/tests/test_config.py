@@ -104,7 +104,7 @@ def test_a_contradiction_about_the_certificate_names_its_flags(flags: tuple[str,
 @pytest.mark.parametrize("name", [*SCHEDULER_FLAGS, *VENDOR_FLAGS, *KLOG_FLAGS])
 def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
     """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""
-    is_bool = (SCHEDULER_FLAGS | VENDOR_FLAGS | KLOG_FLAGS)[name]
+    is_bool = {**SCHEDULER_FLAGS, **VENDOR_FLAGS, **KLOG_FLAGS}[name]
     forms = [[name], [f"{name}=false"], [f"{name}=T"]] if is_bool else [[f"{name}=1m"], [name, "1m"]]
     needed = ["--device-config-file=/d", "--cert_file=/c", "--key_file=/k"]
 

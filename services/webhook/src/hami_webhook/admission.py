@@ -6,19 +6,20 @@ A Pod that names no managed resource is never changed, whatever the device confi
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/webhook.go
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hami_webhook import nvidia, quota
+from hami_webhook import quota
+from hami_webhook.amounts import AmountError
 from hami_webhook.patch import Operation, diff
 from hami_webhook.pod import Container, Pod, PodError, read_pod
-from hamicommon import vendors
+from hami_webhook.rules import Rules
+from hami_webhook.vendors import all_rules
 from hamicommon.config import DeviceConfig
-from hamicommon.vendors import Vendor
+from hamicommon.vendors import RequestParser, Vendor, request_parsers
 
 DEFAULT_SCHEDULER = "default-scheduler"
-_COUNTED_ONLY = (vendors.cambricon.KEY, vendors.hygon.KEY, vendors.metax.GPU_KEY)
-"""Vendors whose containers need no change: a limit on the counting resource is all there is to see."""
 
 
 class Outcome(Enum):
@@ -41,8 +42,10 @@ class Outcome(Enum):
 class Policy:
     """What the operator decided."""
 
-    devices: DeviceConfig
-    vendors: tuple[Vendor, ...]
+    rules: tuple[Rules, ...]
+    """Of every vendor."""
+    parsers: Mapping[str, RequestParser]
+    """How requests are read, by the vendor's key."""
     resource_names: frozenset[str]
     """Every resource any vendor manages."""
     scheduler_name: str
@@ -52,9 +55,14 @@ class Policy:
     @classmethod
     def of(cls, devices: DeviceConfig, scheduler_name: str, overwrite_default_scheduler: bool = True) -> "Policy":
         """Return the policy that follows from the device config and two flags."""
-        known = vendors.all_vendors(devices)
-        names = frozenset(name for vendor in known for name in vendor.resource_names)
-        return cls(devices, known, names, scheduler_name, overwrite_default_scheduler)
+        rules = all_rules(devices)
+        names = frozenset(name for rule in rules for name in rule.vendor.resource_names)
+        return cls(rules, request_parsers(devices), names, scheduler_name, overwrite_default_scheduler)
+
+    @property
+    def vendors(self) -> tuple[Vendor, ...]:
+        """Every vendor."""
+        return tuple(rule.vendor for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +101,10 @@ def admit(
     if refusal is not None:
         return refusal
     patch = tuple(diff(value, pod.rewritten()))
-    warnings = [
-        warning for container in pod.all_containers() for warning in nvidia.warnings(container, policy.devices.nvidia)
-    ]
-    return Admission(Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=tuple(warnings))
+    warnings = (rule.warning(container) for container in pod.all_containers() for rule in policy.rules)
+    return Admission(
+        Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=tuple(filter(None, warnings))
+    )
 
 
 def _has_other_scheduler(pod: Pod, policy: Policy) -> bool:
@@ -110,10 +118,10 @@ def _has_other_scheduler(pod: Pod, policy: Policy) -> bool:
 def _mutate(pod: Pod, policy: Policy) -> Admission | None:
     """Change what vendors and scheduling need changed; return why the Pod may not be created."""
     try:
-        managed = [_mutate_container(container, pod, policy) for container in pod.all_containers()]
-    except nvidia.AmountError as error:
+        asking = [_mutate_container(container, pod, policy) for container in pod.all_containers()]
+    except AmountError as error:
         return Admission(Outcome.BAD_AMOUNT, allowed=False, code=500, message=str(error))
-    if not any(managed):
+    if not any(asking):
         return None
     privileged = next((container for container in pod.all_containers() if container.is_privileged), None)
     if privileged is not None:
@@ -126,30 +134,32 @@ def _mutate(pod: Pod, policy: Policy) -> Admission | None:
 
 
 def _mutate_container(container: Container, pod: Pod, policy: Policy) -> bool:
-    """Return whether *container* asks any vendor, after that vendor changed what it needs."""
-    is_nvidia = nvidia.mutate(container, pod, policy.devices.nvidia)
-    is_counted = any(
-        vendor.key in _COUNTED_ONLY and vendor.resource_names and vendor.resource_names[0] in container.limits
-        for vendor in policy.vendors
-    )
-    return is_nvidia or is_counted
+    """Return whether *container* asks any vendor for a device, after that vendor changed what it needs."""
+    named = [rule for rule in policy.rules if container.names_any(rule.vendor.resource_names)]
+    asked = [rule for rule in named if rule.admit(container, pod)]
+    shown = {rule.hidden for rule in asked}
+    for rule in policy.rules:
+        for variable in rule.everywhere:
+            container.set_env(*variable)
+        if rule.is_hiding and rule.hidden and rule.hidden not in shown:
+            container.set_env(*rule.hidden)
+    return bool(asked)
 
 
 def _refuse_quota(pod: Pod, policy: Policy, namespace_quota: quota.NamespaceQuota) -> Admission | None:
-    config = policy.devices.nvidia
-
-    def amount(container: Container) -> quota.Amount:
-        return quota.demanded(vendors.nvidia.parse_request(container.resources, config))
-
-    asked = quota.peak(
-        [(container.is_sidecar, amount(container)) for container in pod.init_containers],
-        [amount(container) for container in pod.containers],
-    )
-    excess = namespace_quota.excess(vendors.nvidia.vendor(config), asked)
-    if excess is None:
+    if not namespace_quota.limits:
         return None
-    return _denied(Outcome.OVER_QUOTA, "exceeding resource quota", f"namespace {pod.namespace}: {excess}")
+    for vendor in policy.vendors:
+        parse = policy.parsers[vendor.key]
+        asked = quota.peak(
+            [(each.is_sidecar, quota.demanded(parse(each.resources))) for each in pod.init_containers],
+            [quota.demanded(parse(each.resources)) for each in pod.containers],
+        )
+        excess = namespace_quota.excess(vendor, asked)
+        if excess is not None:
+            return _denied(Outcome.OVER_QUOTA, f"exceeding resource quota: namespace {pod.namespace}: {excess}")
+    return None
 
 
-def _denied(outcome: Outcome, message: str, *warnings: str) -> Admission:
-    return Admission(outcome, allowed=False, code=403, reason="Forbidden", message=message, warnings=warnings)
+def _denied(outcome: Outcome, message: str) -> Admission:
+    return Admission(outcome, allowed=False, code=403, reason="Forbidden", message=message)

@@ -5,11 +5,12 @@ Everything this service reads of a Pod is checked here once, so that decisions m
 copies the containers that change and shares the rest, which is what keeps the patch minimal.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hamicommon.errors import HamiError
+from hamicommon.quantity import QuantityError, parse_quantity
 
 Object = dict[str, Any]
 
@@ -30,26 +31,49 @@ class Container:
     is_sidecar: bool
     """An init container that keeps running beside the others."""
     is_privileged: bool
-    limits: Mapping[str, Any]
-    requests: Mapping[str, Any]
+    resources: dict[str, Mapping[str, Any]]
+    """`limits` and `requests` as they are now."""
     env: Sequence[Object]
     _original: Object
-    _limits_added: dict[str, Any] = field(default_factory=dict)
+    _added: dict[str, dict[str, str]] = field(default_factory=dict)
+    """New amounts, in `limits` and in `requests`."""
     _env_added: list[Object] = field(default_factory=list)
 
     @property
-    def resources(self) -> dict[str, Mapping[str, Any]]:
-        """Limits and requests as they are now."""
-        return {"limits": self.limits, "requests": self.requests}
+    def limits(self) -> Mapping[str, Any]:
+        """What it may use."""
+        return self.resources["limits"]
 
-    def names_any(self, resource_names: frozenset[str]) -> bool:
-        """Return whether it limits or requests any of *resource_names*."""
-        return not (resource_names.isdisjoint(self.limits) and resource_names.isdisjoint(self.requests))
+    @property
+    def requests(self) -> Mapping[str, Any]:
+        """What it is sure to get."""
+        return self.resources["requests"]
 
-    def set_limit(self, name: str, amount: str) -> None:
-        """Set `limits[name]`."""
-        self._limits_added[name] = amount
-        self.limits = {**self.limits, name: amount}
+    def names_any(self, names: Iterable[str]) -> bool:
+        """Return whether it limits or requests any of the resources *names*."""
+        return any(name in self.limits or name in self.requests for name in names)
+
+    def set_limit(self, name: str, amount: int) -> None:
+        """
+        Set `limits[name]`, and `requests[name]` where there is one.
+
+        The API server copies a limit to the request that lacks, and refuses a Pod where the two of one device differ.
+        Source: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#consuming-extended-resources
+        """
+        self._set("limits", name, amount)
+        if name in self.requests:
+            self._set("requests", name, amount)
+
+    def set_amount(self, name: str, amount: int) -> None:
+        """Set `limits[name]` and `requests[name]`."""
+        self._set("limits", name, amount)
+        self._set("requests", name, amount)
+
+    def _set(self, part: str, name: str, amount: int) -> None:
+        present = self.resources[part]
+        if not _means(present.get(name), amount):
+            self._added.setdefault(part, {})[name] = str(amount)
+            self.resources[part] = {**present, name: str(amount)}
 
     def set_env(self, name: str, value: str) -> None:
         """
@@ -67,10 +91,11 @@ class Container:
     def rewritten(self) -> Object:
         """Return the container with its changes, the very same object if there are none."""
         result = self._original
-        if self._limits_added:
-            resources = result.get("resources") or {}
-            limits = {**(resources.get("limits") or {}), **self._limits_added}
-            result = {**result, "resources": {**resources, "limits": limits}}
+        if self._added:
+            resources = dict(result.get("resources") or {})
+            for part, amounts in self._added.items():
+                resources[part] = {**(resources.get(part) or {}), **amounts}
+            result = {**result, "resources": resources}
         if self._env_added:
             result = {**result, "env": [*(result.get("env") or []), *self._env_added]}
         return result
@@ -84,10 +109,12 @@ class Pod:
     scheduler_name: str
     node_name: str
     runtime_class_name: str | None
+    annotations: Mapping[str, str]
     init_containers: tuple[Container, ...]
     containers: tuple[Container, ...]
     _original: Object
     _spec_changes: dict[str, Any] = field(default_factory=dict)
+    _annotations_added: dict[str, str] = field(default_factory=dict)
 
     def all_containers(self) -> Iterator[Container]:
         """Yield init containers, then the others, in Pod order."""
@@ -103,8 +130,19 @@ class Pod:
         """Set `spec.runtimeClassName`."""
         self._spec_changes["runtimeClassName"] = self.runtime_class_name = name
 
+    def set_annotation(self, key: str, value: str) -> None:
+        """Set one of `metadata.annotations`."""
+        if self.annotations.get(key) != value:
+            self._annotations_added[key] = value
+            self.annotations = {**self.annotations, key: value}
+
     def rewritten(self) -> Object:
         """Return the Pod with its changes, the very same object if there are none."""
+        result = self._original
+        if self._annotations_added:
+            metadata = result.get("metadata") or {}
+            annotations = {**(metadata.get("annotations") or {}), **self._annotations_added}
+            result = {**result, "metadata": {**metadata, "annotations": annotations}}
         spec = {**(self._original.get("spec") or {}), **self._spec_changes}
         changed = bool(self._spec_changes)
         for key, containers in (("initContainers", self.init_containers), ("containers", self.containers)):
@@ -112,7 +150,7 @@ class Pod:
             if any(now is not before for now, before in zip(new, spec.get(key) or (), strict=True)):
                 spec[key] = new
                 changed = True
-        return {**self._original, "spec": spec} if changed else self._original
+        return {**result, "spec": spec} if changed else result
 
 
 def read_pod(value: object, namespace: str = "") -> Pod:
@@ -131,6 +169,7 @@ def read_pod(value: object, namespace: str = "") -> Pod:
         scheduler_name=_text(spec.get("schedulerName"), "spec.schedulerName"),
         node_name=_text(spec.get("nodeName"), "spec.nodeName"),
         runtime_class_name=None if runtime_class is None else _text(runtime_class, "spec.runtimeClassName"),
+        annotations=_texts(metadata.get("annotations"), "metadata.annotations"),
         init_containers=_containers(spec.get("initContainers"), "spec.initContainers", is_init=True),
         containers=_containers(spec.get("containers"), "spec.containers", is_init=False),
         _original=pod,
@@ -161,8 +200,7 @@ def _container(value: object, place: str, *, is_init: bool) -> Container:
         is_init=is_init,
         is_sidecar=is_init and container.get("restartPolicy") == "Always",
         is_privileged=bool(privileged),
-        limits=_mapping(resources.get("limits"), f"{place}.resources.limits"),
-        requests=_mapping(resources.get("requests"), f"{place}.resources.requests"),
+        resources={part: _mapping(resources.get(part), f"{place}.resources.{part}") for part in ("limits", "requests")},
         env=env,
         _original=container,
     )
@@ -190,6 +228,21 @@ def _text(value: object, place: str) -> str:
     if not isinstance(value, str):
         raise PodError(place, "a string", value)
     return value
+
+
+def _texts(value: object, place: str) -> Mapping[str, str]:
+    for key, text in (found := _mapping(value, place)).items():
+        if not isinstance(text, str):
+            raise PodError(f"{place}[{key[:60]}]", "a string", text)
+    return found
+
+
+def _means(text: object, amount: int) -> bool:
+    """Return whether *text* is a quantity of *amount*, as 1k is of 1000."""
+    try:
+        return isinstance(text, str | int) and parse_quantity(text) == amount
+    except QuantityError:
+        return False
 
 
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}

@@ -48,13 +48,13 @@ class NamespaceQuota:
             return None
         used = self.used.get(vendor.key, Amount())
         checks = (
-            (vendor.memory_resource_name, vendor.memory_factor, used.memory_mib, asked.memory_mib, "MiB"),
-            (vendor.core_resource_name, 1, used.core_percent, asked.core_percent, "percent"),
+            (vendor.memory_resource_name, vendor.memory_factor, used.memory_mib, asked.memory_mib, " MiB"),
+            (vendor.core_resource_name, 1, used.core_percent, asked.core_percent, ""),
         )
         for resource, factor, held, wanted, unit in checks:
             limit = self.limits.get(resource) if resource else None
             if limit is not None and held + wanted > limit * factor:
-                return f"{PREFIX}{resource} is {limit * factor} {unit}, {held} in use, {wanted} asked"
+                return f"{PREFIX}{resource} is {limit * factor}{unit}, {held} in use, {wanted} asked"
         return None
 
 
@@ -155,10 +155,16 @@ def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amou
 
 
 def demanded(request: Request | None) -> Amount:
-    """Return what one container's request counts against a quota; a percentage has no MiB before it has a device."""
+    """
+    Return what one container's request counts against a quota.
+
+    A percentage has no MiB before it has a device. It is some memory all the same, so where none is left it is refused
+    here, and does not wait for ever.
+    """
     if request is None:
         return Amount()
-    return Amount(request.memory_mib * request.count, request.core_percent * request.count)
+    memory_mib = request.memory_mib or (1 if request.memory_percent else 0)
+    return Amount(memory_mib * request.count, request.core_percent * request.count)
 
 
 def peak(inits: Iterable[tuple[bool, Amount]], containers: Iterable[Amount]) -> Amount:

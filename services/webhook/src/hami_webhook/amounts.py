@@ -1,0 +1,110 @@
+"""
+Amounts of a container's resources, and which of them a device can mean.
+
+An amount that could never be granted is refused here, where its author sees it, and not where a Pod waits for ever.
+Neighbours: each vendor says its bounds; what depends on a second amount is the vendor's own.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hami_webhook.pod import Container
+from hamicommon.errors import HamiError
+from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
+from hamicommon.vendors.description import Vendor, amount
+
+_MIB = 2**20
+
+
+class AmountError(HamiError):
+    """A container asks for what no device can give; the message begins with HAMi's where HAMi refuses it, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The whole numbers that one resource can be."""
+
+    name: str
+    most: int = INT32_MAX
+    """HAMi counts in 32 bits and wraps what is more."""
+    least: int = 0
+    unit_mib: int = 0
+    """What 1 stands for, of a resource that is memory."""
+    says: str = ""
+    """What HAMi says to other numbers."""
+
+    @classmethod
+    def memory(cls, name: str, unit_mib: int = 1) -> "Bound":
+        """Return the bound of memory in units of *unit_mib*."""
+        return cls(name, INT32_MAX // max(1, unit_mib), unit_mib=max(1, unit_mib))
+
+    def check(self, container: Container) -> None:
+        """
+        Look at what *container* asks.
+
+        Raises:
+            AmountError: it is none of these numbers.
+        """
+        value = _amount(container, self.name)
+        if value is None or (isinstance(value, int) and self.least <= value <= self.most):
+            return
+        if self.says:
+            refusal = f"{self.says}: container {container.name} asks for {_shown(container, self.name)}, write"
+        else:
+            refusal = f"invalid {_place(container, self.name)}: must be"
+        advice = self._advice(container, value)
+        raise AmountError(f"{refusal} an integer between {self.least} and {self.most}{advice}")
+
+    def _advice(self, container: Container, value: int | Fraction | str) -> str:
+        """Return what to write in place of *value*, which may have been meant as bytes."""
+        if not self.unit_mib:
+            return ""
+        unit = f"; the unit is {self.unit_mib} MiB"
+        if isinstance(value, str) or value < _MIB:
+            return unit
+        units = -(-value // (self.unit_mib * _MIB))
+        return f"{unit}, so for {_shown(container, self.name)} bytes write {units}" if units <= self.most else unit
+
+
+def bounds_of(vendor: Vendor) -> tuple[Bound, ...]:
+    """Return what bounds the count, the memory and the cores of most vendors."""
+    return (
+        *(Bound(name) for name in vendor.resource_names[:1]),
+        Bound.memory(vendor.memory_resource_name, vendor.memory_factor),
+        Bound(vendor.core_resource_name),
+    )
+
+
+def whole(container: Container, name: str) -> int | None:
+    """
+    Return what *container* asks of *name*, its limit before its request, None if it does not say.
+
+    Raises:
+        AmountError: that is no whole number.
+    """
+    value = _amount(container, name)
+    if value is None or isinstance(value, int):
+        return value
+    raise AmountError(
+        f"invalid {name} value {_shown(container, name)} in container {container.name}: must be an integer"
+    )
+
+
+def _amount(container: Container, name: str) -> int | Fraction | str | None:
+    """Return the amount, a fraction where it is not whole, its text where it is no quantity."""
+    text = amount(container.resources, name)
+    if text is None:
+        return None
+    try:
+        value = parse_quantity(text)
+    except QuantityError:
+        return str(text)
+    return int(value) if value.denominator == 1 else value
+
+
+def _place(container: Container, name: str) -> str:
+    return f"{name} value {_shown(container, name)} in container {container.name}"
+
+
+def _shown(container: Container, name: str) -> str:
+    return str(amount(container.resources, name))[:40]

@@ -1,0 +1,58 @@
+"""
+What admission does for one vendor: data, and at most one function.
+
+Neighbours: `vendors` has the rules of each, `admission` applies them.
+Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (MutateAdmission of each package)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hami_webhook.amounts import Bound
+from hami_webhook.pod import Container, Pod
+from hamicommon.vendors import Vendor
+
+Variable = tuple[str, str]
+"""Name and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What admission does for one vendor, or for one chip of a vendor that has several."""
+
+    vendor: Vendor
+    asks: tuple[str, ...]
+    """A limit on any of these asks for a device; the first counts devices."""
+    bounds: tuple[Bound, ...] = ()
+    complete: Callable[[Container, Pod], bool] | None = None
+    """Fills in what the container leaves open, and returns whether it asks for a device."""
+    runtime_class: str = ""
+    """RuntimeClass of Pods that ask and name none."""
+    hidden: Variable | None = None
+    """What hides the vendor's devices from a container."""
+    is_hiding: bool = False
+    """Whether devices are hidden from the containers of a Pod that ask for none of the vendor's."""
+    everywhere: tuple[Variable, ...] = ()
+    """What every container of a Pod that asks for any vendor's devices is told."""
+
+    def admit(self, container: Container, pod: Pod) -> bool:
+        """
+        Check and complete *container*, which names a resource of the vendor; return whether it asks for a device.
+
+        Raises:
+            AmountError: it asks for what no device can give.
+        """
+        for bound in self.bounds:
+            bound.check(container)
+        asked = self.complete(container, pod) if self.complete else any(name in container.limits for name in self.asks)
+        if asked and self.runtime_class and pod.runtime_class_name is None:
+            pod.set_runtime_class_name(self.runtime_class)
+        return asked
+
+    def warning(self, container: Container) -> str | None:
+        """Return what is to be said of an admitted *container* that wants a share, and counts no devices."""
+        if not container.names_any(self.vendor.resource_names) or container.names_any(self.asks):
+            return None
+        named = next(name for name in self.vendor.resource_names if container.names_any((name,)))
+        count = self.asks[0]
+        return f"container {container.name}: {named} gives no device without {count}; add {count}: 1"

@@ -1,0 +1,34 @@
+"""
+AMD: cores are a percentage of a device's compute units.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/amd/device.go (MutateAdmission)
+"""
+
+from functools import partial
+
+from hami_webhook.amounts import Bound
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import AmdConfig
+from hamicommon.vendors import amd
+from hamicommon.vendors.description import named
+
+
+def rules(config: AmdConfig) -> Rules:
+    """Return AMD's rules."""
+    count, core = config.resource_count_name, config.resource_core_name
+    says = f"{core} must be an integer percentage between 1 and 100"
+    return Rules(
+        amd.vendor(config),
+        asks=named(count),
+        bounds=(Bound(count), Bound.memory(config.resource_memory_name)),
+        complete=partial(_complete, config=config, cores=Bound(core, 100, least=1, says=says)),
+    )
+
+
+def _complete(container: Container, _pod: Pod, config: AmdConfig, cores: Bound) -> bool:
+    """Look at the cores of whoever counts devices; memory or cores alone ask, too."""
+    if config.resource_count_name in container.limits and cores.name in container.limits:
+        cores.check(container)
+    names = named(config.resource_count_name, config.resource_memory_name, config.resource_core_name)
+    return any(name in container.limits for name in names)

@@ -1,0 +1,96 @@
+"""
+Ascend: memory is cut in templates, the NPUs of a 910C come in modules of two, and cores exist in hami-core mode only.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/device.go (MutateAdmission)
+"""
+
+from functools import partial
+
+from hami_webhook.amounts import AmountError, bounds_of, whole
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import AscendChipConfig
+from hamicommon.vendors import ascend
+from hamicommon.vendors.description import named
+
+MODE_KEY = "huawei.com/vnpu-mode"
+"""Pod annotation: `hami-core` shares by the library, anything else by the chip's templates."""
+VISIBLE_DEVICES_ENV = "ASCEND_VISIBLE_DEVICES"
+
+_MODULE = 2
+"""NPUs of one module of a chip that is a super Pod's."""
+
+
+def rules(chip: AscendChipConfig) -> Rules:
+    """Return the rules of one chip."""
+    vendor = ascend.vendor(chip)
+    return Rules(
+        vendor,
+        asks=named(chip.resource_count_name),
+        bounds=bounds_of(vendor),
+        complete=partial(_complete, chip=chip),
+        runtime_class=chip.runtime_class_name,
+        hidden=(VISIBLE_DEVICES_ENV, ""),
+        is_hiding=chip.overwrite_env,
+    )
+
+
+def _complete(container: Container, pod: Pod, chip: AscendChipConfig) -> bool:
+    """Round the count to modules and the memory to a template; the limit and the request say the result."""
+    if chip.resource_count_name not in container.limits:
+        return False
+    count = _whole_modules(container, chip) if chip.super_pod else whole(container, chip.resource_count_name) or 0
+    is_soft = pod.annotations.get(MODE_KEY) == "hami-core"
+    core = chip.resource_core_name
+    if not is_soft and whole(container, core):
+        raise AmountError(
+            f"{core} is only supported in hami-core (soft split) mode: remove it from container {container.name},"
+            f" or annotate the Pod with {MODE_KEY}: hami-core"
+        )
+    memory = chip.resource_memory_name
+    units = _memory_units(container, chip, is_soft)
+    if count > (_MODULE if chip.super_pod else 1) and units != _whole_device_units(chip):
+        raise AmountError(
+            f"vNPU not supported for multiple devices: container {container.name} asks for {count} and a part of the"
+            f" memory of each; write {memory}: {_whole_device_units(chip)}, or {chip.resource_count_name}: 1"
+        )
+    if memory:
+        container.set_amount(memory, units)
+    return True
+
+
+def _whole_modules(container: Container, chip: AscendChipConfig) -> int:
+    """Return how many NPUs the container asks for; it is given a module where it asks for one NPU."""
+    count = whole(container, chip.resource_count_name) or 0
+    if count == 1:
+        container.set_limit(chip.resource_count_name, _MODULE)
+        return _MODULE
+    if count % _MODULE:
+        raise AmountError(
+            f"{chip.common_word} device request must be 1 or 2*n, got {count}: in container {container.name} write"
+            f" {chip.resource_count_name}: {count + 1}"
+        )
+    return count
+
+
+def _memory_units(container: Container, chip: AscendChipConfig, is_soft: bool) -> int:
+    """Return the memory of each device in its resource's unit: what was asked, rounded up to what can be cut."""
+    name, factor = chip.resource_memory_name, max(1, chip.memory_factor)
+    if name not in container.limits:
+        return _whole_device_units(chip)
+    asked = whole(container, name) or 0
+    if asked * factor > chip.memory_capacity_mib:
+        most = chip.memory_capacity_mib // factor
+        raise AmountError(
+            f"{name} {asked} is invalid: no {chip.common_word} has more than {chip.memory_capacity_mib} MiB; in"
+            f" container {container.name} write at most {most}"
+        )
+    if is_soft:
+        return asked
+    sizes = (template.memory_mib for template in chip.templates if asked * factor <= template.memory_mib)
+    size = next(sizes, None)
+    return _whole_device_units(chip) if size is None else max(1, size // factor)
+
+
+def _whole_device_units(chip: AscendChipConfig) -> int:
+    return max(1, chip.memory_allocatable_mib // max(1, chip.memory_factor))

@@ -1,0 +1,46 @@
+"""
+AWS Neuron: devices, or cores of them, which come as one, or as whole devices.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/device.go (MutateAdmission)
+"""
+
+from functools import partial
+
+from hami_webhook.amounts import AmountError, Bound, whole
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import AwsNeuronConfig
+from hamicommon.quantity import INT32_MAX
+from hamicommon.vendors import awsneuron
+from hamicommon.vendors.description import named
+
+CORES = awsneuron.CORES_PER_DEVICE
+
+
+def rules(config: AwsNeuronConfig) -> Rules:
+    """Return AWS Neuron's rules."""
+    count, core = config.resource_count_name, config.resource_core_name
+    return Rules(
+        awsneuron.vendor(config),
+        asks=named(count, core),
+        complete=partial(
+            _complete,
+            count=Bound(count, least=1, says=f"{count} must be greater than 0"),
+            core=Bound(core, INT32_MAX * CORES, least=1, says=f"{core} must be greater than 0"),
+        ),
+    )
+
+
+def _complete(container: Container, _pod: Pod, count: Bound, core: Bound) -> bool:
+    """Look at the devices, or where none are counted at the cores."""
+    if container.names_any((count.name,)):
+        count.check(container)
+        return True
+    core.check(container)
+    cores = whole(container, core.name)
+    if cores is not None and cores > CORES and cores % CORES:
+        raise AmountError(
+            f"{core.name} must be 1 or a multiple of {CORES}, got {cores}: in container {container.name} write"
+            f" {cores + 1}"
+        )
+    return cores is not None

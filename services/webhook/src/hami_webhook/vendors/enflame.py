@@ -1,0 +1,45 @@
+"""
+Enflame: a part of a device, asked for by its size, or by memory and cores; limits and requests become the same.
+
+Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame (MutateAdmission)
+"""
+
+from functools import partial
+
+from hami_webhook.amounts import Bound, whole
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import EnflameConfig
+from hamicommon.vendors import enflame
+from hamicommon.vendors.description import named
+
+
+def drs_rules(config: EnflameConfig) -> Rules:
+    """Return the rules of devices cut by profile."""
+    count = config.resource_drs_name or config.legacy_resource_vgcu_name
+    counts = (_positive(count),)
+    amounts = (
+        _positive(config.resource_memory_name),
+        Bound(config.resource_core_name, 100, least=1, says=f"{config.resource_core_name} must be in range (0,100]"),
+    )
+    return Rules(
+        enflame.drs_vendor(config),
+        asks=named(count, config.resource_memory_name, config.resource_core_name),
+        complete=partial(_complete, choices=(counts, amounts)),
+    )
+
+
+def _positive(name: str) -> Bound:
+    return Bound(name, least=1, says=f"{name} must be greater than 0")
+
+
+def _complete(container: Container, _pod: Pod, choices: tuple[tuple[Bound, ...], ...]) -> bool:
+    """Look at the count, or where there is none at memory and cores, and let limits and requests say the same."""
+    for bounds in choices:
+        present = [bound for bound in bounds if container.names_any((bound.name,))]
+        for bound in present:
+            bound.check(container)
+            container.set_amount(bound.name, whole(container, bound.name) or 0)
+        if present:
+            return True
+    return False

@@ -1,0 +1,41 @@
+"""
+Iluvatar: all cores of every device for whoever asks for several, and the container's name, which its plugin looks for.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/iluvatar/device.go (MutateAdmission)
+"""
+
+from functools import partial
+
+from hami_webhook.amounts import bounds_of, whole
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import IluvatarConfig
+from hamicommon.vendors import iluvatar
+from hamicommon.vendors.description import named
+
+NAME_ENV = "SOL_CONTINER_NAME"
+"""Spelled as the vendor's plugin spells it."""
+WHOLE_DEVICE_CORES = 100
+
+
+def rules(chip: IluvatarConfig) -> Rules:
+    """Return the rules of one chip."""
+    vendor = iluvatar.vendor(chip)
+    return Rules(
+        vendor,
+        asks=named(chip.resource_count_name),
+        bounds=bounds_of(vendor),
+        complete=partial(_complete, chip=chip),
+    )
+
+
+def _complete(container: Container, _pod: Pod, chip: IluvatarConfig) -> bool:
+    """Set the cores of several devices, and the container's name unless there is one."""
+    if chip.resource_count_name not in container.limits:
+        return False
+    count = whole(container, chip.resource_count_name) or 0
+    if count > 1 and chip.resource_core_name:
+        container.set_limit(chip.resource_core_name, WHOLE_DEVICE_CORES * count)
+    if container.name and all(variable.get("name") != NAME_ENV for variable in container.env):
+        container.set_env(NAME_ENV, container.name)
+    return True

@@ -1,0 +1,52 @@
+"""
+Kunlun: devices come by one, two, four or eight, and the memory of shared ones in three sizes.
+
+Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/kunlun (MutateAdmission, and what can be placed)
+"""
+
+from functools import partial
+
+from hami_webhook.amounts import AmountError, Bound, whole
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import KunlunConfig
+from hamicommon.vendors import kunlun
+from hamicommon.vendors.description import named
+
+COUNTS = (0, 1, 2, 4, 8)
+
+
+def rules(config: KunlunConfig) -> Rules:
+    """Return the rules of whole devices."""
+    return Rules(
+        kunlun.vendor(config),
+        asks=named(config.resource_count_name),
+        complete=partial(_complete, count_name=config.resource_count_name, memory_name=""),
+    )
+
+
+def xpu_rules(config: KunlunConfig) -> Rules:
+    """Return the rules of shared devices."""
+    return Rules(
+        kunlun.xpu_vendor(config),
+        asks=named(config.resource_vcount_name),
+        bounds=(Bound.memory(config.resource_vmemory_name),),
+        complete=partial(_complete, count_name=config.resource_vcount_name, memory_name=config.resource_vmemory_name),
+    )
+
+
+def _complete(container: Container, _pod: Pod, count_name: str, memory_name: str) -> bool:
+    """Look at the count, and round the memory up to a size; more than a device has is all of it."""
+    if count_name not in container.limits:
+        return False
+    if (count := whole(container, count_name)) not in COUNTS:
+        raise AmountError(
+            f"invalid {count_name} value {count} in container {container.name}: must be 1, 2, 4 or 8, as devices are"
+            " linked"
+        )
+    if memory_name in container.limits:
+        asked = whole(container, memory_name) or 0
+        container.set_amount(
+            memory_name, next((size for size in kunlun.SHARE_SIZES_MIB if asked <= size), kunlun.DEVICE_MIB)
+        )
+    return True

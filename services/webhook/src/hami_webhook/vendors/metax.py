@@ -1,0 +1,73 @@
+"""
+MetaX: the class and the quality of service of shared devices.
+
+Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/metax (MutateAdmission)
+"""
+
+import re
+from functools import partial
+
+from hami_webhook.amounts import AmountError, Bound, whole
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import MetaxConfig
+from hamicommon.quantity import INT32_MAX
+from hamicommon.vendors import metax
+from hamicommon.vendors.description import named
+
+CLASS_KEY = "metax-tech.com/sgpu-app-class"
+"""Pod annotation: online Pods go before offline ones on a device."""
+CLASSES = ("online", "offline")
+QOS_KEY = "metax-tech.com/sgpu-qos-policy"
+"""Pod annotation: how devices share their cores."""
+QOS_POLICIES = ("best-effort", "fixed-share", "burst-share")
+
+_MIB_OF_GIB = 1024
+_UNIT = re.compile("[a-zA-Z]")
+
+
+def sgpu_rules(config: MetaxConfig) -> Rules:
+    """Return the rules of shared devices."""
+    return Rules(
+        metax.sgpu_vendor(config),
+        asks=named(config.resource_vcount_name),
+        bounds=(Bound(config.resource_vcount_name), Bound(config.resource_vcore_name, 100)),
+        complete=partial(_complete, config=config),
+    )
+
+
+def _complete(container: Container, pod: Pod, config: MetaxConfig) -> bool:
+    """Give the Pod a quality of service, unless it is online; look at what it says itself."""
+    if config.resource_vcount_name not in container.limits:
+        return False
+    _check_memory(container, config.resource_vmemory_name)
+    found = pod.annotations.get(CLASS_KEY)
+    if found is not None:
+        if found not in CLASSES:
+            raise AmountError(f"{CLASS_KEY} must be set one of [{', '.join(CLASSES)}]: {found[:40]!r} is neither")
+        count = whole(container, config.resource_vcount_name)
+        if count != 1:
+            raise AmountError(
+                f"app-class pod must request single device: container {container.name} asks for {count}; write"
+                f" {config.resource_vcount_name}: 1, or remove the annotation {CLASS_KEY}"
+            )
+    if found != "online" and (policy := pod.annotations.get(QOS_KEY)) not in QOS_POLICIES:
+        if policy is not None:
+            raise AmountError(f"{QOS_KEY} must be set one of [{', '.join(QOS_POLICIES)}]: {policy[:40]!r} is none")
+        pod.set_annotation(QOS_KEY, QOS_POLICIES[0])
+    return True
+
+
+def _check_memory(container: Container, name: str) -> None:
+    """Refuse what is no memory: a number of GiB, or an amount with a unit, of at least 1 MiB unless it is 0."""
+    Bound(name, INT32_MAX * 2**20).check(container)
+    amount = whole(container, name) if name in container.limits else None
+    if not amount:
+        return
+    text = str(container.limits[name])
+    mib = amount // 2**20 if _UNIT.search(text) else amount * _MIB_OF_GIB
+    if not 0 < mib <= INT32_MAX:
+        raise AmountError(
+            f"invalid {name} value {text[:40]} in container {container.name}: means {mib} MiB; write a number of GiB"
+            f" up to {INT32_MAX // _MIB_OF_GIB}, or an amount with its unit, such as 512Mi"
+        )

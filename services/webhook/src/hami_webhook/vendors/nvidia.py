@@ -1,0 +1,80 @@
+"""
+NVIDIA: a count for whoever names a share only, all cores for whoever takes all memory, and variables.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (MutateAdmission)
+"""
+
+from functools import partial
+
+from hami_webhook.amounts import Bound, bounds_of, whole
+from hami_webhook.pod import Container, Pod
+from hami_webhook.rules import Rules
+from hamicommon.config import NvidiaConfig
+from hamicommon.vendors import nvidia
+from hamicommon.vendors.description import amount, named
+
+PRIORITY_ENV = "CUDA_TASK_PRIORITY"
+CORE_POLICY_ENV = "GPU_CORE_UTILIZATION_POLICY"
+VISIBLE_DEVICES_ENV = "NVIDIA_VISIBLE_DEVICES"
+
+WHOLE_DEVICE_CORES = 100
+
+
+def rules(config: NvidiaConfig) -> Rules:
+    """Return NVIDIA's rules."""
+    has_policy = config.gpu_core_policy not in {"", "default"}
+    vendor = nvidia.vendor(config)
+    return Rules(
+        vendor,
+        asks=named(config.resource_count_name),
+        bounds=(
+            Bound(config.resource_memory_percentage_name, 100),
+            *bounds_of(vendor),
+            Bound(config.resource_priority_name),
+        ),
+        complete=partial(_complete, config=config),
+        runtime_class=config.runtime_class_name,
+        hidden=(VISIBLE_DEVICES_ENV, "none"),
+        is_hiding=config.overwrite_env,
+        everywhere=((CORE_POLICY_ENV, config.gpu_core_policy),) if has_policy else (),
+    )
+
+
+def _complete(container: Container, _pod: Pod, config: NvidiaConfig) -> bool:
+    """Fill in the count and the cores that the container's other amounts imply, and tell it its priority."""
+    if config.resource_priority_name in container.limits:
+        priority = whole(container, config.resource_priority_name)
+        container.set_env(PRIORITY_ENV, str(priority or 0))
+    count, core = config.resource_count_name, config.resource_core_name
+    memory = named(config.resource_memory_name, config.resource_memory_percentage_name)
+    asked = bool(count) and count in container.limits
+    if not asked and config.default_device_count > 0:
+        limited = [name for name in named(core, *memory) if name in container.limits]
+        if limited == [core] and count in container.requests and _is_whole_already(container, config):
+            return True
+        if limited:
+            container.set_limit(count, whole(container, count) or config.default_device_count)
+            asked = True
+    if core and amount(container.resources, core) is None and _takes_all_memory(container, config):
+        container.set_limit(core, WHOLE_DEVICE_CORES)
+        asked = True
+    return asked
+
+
+def _is_whole_already(container: Container, config: NvidiaConfig) -> bool:
+    """
+    Return whether the cores were filled in before, for a count that stands in the requests alone.
+
+    HAMi counts devices anew on the second call; its own first answer must stay as it is.
+    """
+    return whole(container, config.resource_core_name) == WHOLE_DEVICE_CORES and _takes_all_memory(container, config)
+
+
+def _takes_all_memory(container: Container, config: NvidiaConfig) -> bool:
+    """Return whether the container counts devices and asks for all of their memory."""
+    resources = container.resources
+    if amount(resources, config.resource_count_name) is None:
+        return False
+    if amount(resources, config.resource_memory_percentage_name) is not None:
+        return whole(container, config.resource_memory_percentage_name) == 100
+    return amount(resources, config.resource_memory_name) is None
