@@ -10,13 +10,23 @@
 /* The inode of the initial pid namespace, fixed by Linux (PROC_PID_INIT_INO in include/linux/proc_ns.h). */
 #define INITIAL_PID_NAMESPACE 0xeffffffcu
 
-enum { STATE_FIELD = 3, START_FIELD = 22 };
+enum { STATE_FIELD = 3, THREADS_FIELD = 20, START_FIELD = 22 };
+
+/* A numbered field of /proc/<pid>/stat, from the state on; `state` points to that. NULL when there is none. */
+static const char *field_of(const char *state, int wanted)
+{
+    for (int number = STATE_FIELD; state && number < wanted; number++) {
+        state = strchr(state, ' ');
+        state = state ? state + 1 : NULL;
+    }
+    return state;
+}
 
 uint64_t hami_start_ticks(int32_t pid)
 {
     char path[32], text[1024];
     ssize_t length;
-    char *field;
+    const char *state, *threads, *start;
     int file;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -29,17 +39,13 @@ uint64_t hami_start_ticks(int32_t pid)
         return 0;
     text[length] = '\0';
     /* The name, field 2, may hold anything; it ends at the last parenthesis. */
-    field = strrchr(text, ')');
-    if (!field || field[1] != ' ' || strchr("ZXx", field[2]))
+    state = strrchr(text, ')');
+    state = state && state[1] == ' ' ? state + 2 : NULL;
+    threads = field_of(state, THREADS_FIELD);
+    start = field_of(state, START_FIELD);
+    if (!start || (strchr("ZXx", *state) && strtol(threads, NULL, 10) <= 1))
         return 0;
-    field += 2;
-    for (int number = STATE_FIELD; number < START_FIELD; number++) {
-        field = strchr(field, ' ');
-        if (!field)
-            return 0;
-        field++;
-    }
-    return strtoull(field, NULL, 10);
+    return strtoull(start, NULL, 10);
 }
 
 bool hami_pid_is_host_pid(void)

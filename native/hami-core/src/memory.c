@@ -17,9 +17,26 @@
  */
 #define UNIT 512u
 #define SMALL ((uint64_t)1 << 20)
-#define BLOCK ((uint64_t)2 << 20)
+#define BLOCK HAMI_MEMORY_BLOCK
+
+struct hami_memory_changes hami_memory_changes;
+_Thread_local uint32_t hami_memory_own_changes __attribute__((tls_model("initial-exec")));
 
 static _Atomic uint64_t small_bytes[HAMI_DEVICES_MAX];
+
+/* Ends are read first: whoever begins in between makes the answer false. */
+bool hami_memory_is_settled(uint32_t *changes)
+{
+    uint32_t ended = atomic_load(&hami_memory_changes.ended);
+
+    *changes = atomic_load(&hami_memory_changes.begun);
+    return *changes - ended == hami_memory_own_changes;
+}
+
+bool hami_memory_is_unchanged(uint32_t changes)
+{
+    return atomic_load(&hami_memory_changes.begun) == changes;
+}
 
 static uint64_t rounded(uint64_t bytes, uint64_t unit)
 {
@@ -62,7 +79,7 @@ static bool take(int device, uint64_t bytes)
 CUresult hami_memory_charge(int device, size_t bytes)
 {
     hami_overhead_refresh(device);
-    if (take(device, bytes) || (hami_pools_trim(device) && take(device, bytes)))
+    if (take(device, bytes) || (hami_overhead_make_room(device) && take(device, bytes)))
         return CUDA_SUCCESS;
     hami_log(HAMI_LOG_WARNING, "%zu bytes refused on device %d: %llu of %llu in use", bytes, device,
              (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
@@ -126,6 +143,9 @@ void hami_memory_forget(void)
         hami_charges_forget(tables[index]);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         atomic_store(&small_bytes[device], 0);
+    atomic_store(&hami_memory_changes.begun, 0);
+    atomic_store(&hami_memory_changes.ended, 0);
+    hami_memory_own_changes = 0;
     hami_graph_forget();
     hami_pools_forget();
     hami_overhead_forget();
@@ -166,6 +186,7 @@ static CUresult settle(CUresult result, CUdeviceptr pointer, struct hami_charge 
             return CUDA_ERROR_NOT_FOUND;                                                     \
         if (device < 0)                                                                      \
             return call;                                                                     \
+        HAMI_CHANGING;                                                                       \
         charge.device = (int16_t)device;                                                     \
         result = hami_memory_charge(device, charge.bytes);                                   \
         if (result != CUDA_SUCCESS)                                                          \
@@ -241,6 +262,7 @@ static CUresult substitute_pitch(CUresult result, CUdeviceptr *pointer, size_t *
             return CUDA_ERROR_NOT_FOUND;                                                                                           \
         if (device < 0)                                                                                                            \
             return real(pointer, pitch, width, height, element_bytes);                                                             \
+        HAMI_CHANGING;                                                                                                             \
         result = hami_memory_charge(device, charge.bytes);                                                                         \
         if (result != CUDA_SUCCESS)                                                                                                \
             return result;                                                                                                         \
@@ -277,6 +299,7 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
             return CUDA_ERROR_NOT_FOUND;                                          \
         if (hami_inside || !(pointer))                                            \
             return real(pointer);                                                 \
+        HAMI_CHANGING;                                                            \
         result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken, real(pointer)); \
         hami_pools_refresh();                                                     \
         return result;                                                            \

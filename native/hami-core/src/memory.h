@@ -12,6 +12,7 @@
 #ifndef HAMI_MEMORY_H
 #define HAMI_MEMORY_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "charges.h"
@@ -24,6 +25,40 @@ enum hami_memory_kind {
     HAMI_MEMORY_POOLED,     /* costs nothing itself: its pool does */
     HAMI_MEMORY_SUBSTITUTE, /* managed memory in the place of device memory that the card does not have */
 };
+
+/* The driver's own unit: see the top. */
+#define HAMI_MEMORY_BLOCK ((uint64_t)2 << 20)
+
+/*
+ * While the driver and the account change one after the other, NVML's number cannot be compared with the charges. A call that changes
+ * both says so by HAMI_CHANGING, from before its charge to its end; hami_memory_is_settled() is false while others are at it, and
+ * hami_memory_is_unchanged() if any have begun since.
+ */
+struct hami_memory_changes {
+    _Atomic uint32_t begun, ended;
+};
+
+extern struct hami_memory_changes hami_memory_changes;
+extern _Thread_local uint32_t hami_memory_own_changes __attribute__((tls_model("initial-exec")));
+
+static inline int hami_memory_begin_change(void)
+{
+    hami_memory_own_changes++;
+    atomic_fetch_add(&hami_memory_changes.begun, 1);
+    return 0;
+}
+
+static inline void hami_memory_end_change(const int *unused)
+{
+    (void)unused;
+    atomic_fetch_add(&hami_memory_changes.ended, 1);
+    hami_memory_own_changes--;
+}
+
+#define HAMI_CHANGING int changing_ __attribute__((cleanup(hami_memory_end_change), unused)) = hami_memory_begin_change()
+
+bool hami_memory_is_settled(uint32_t *changes);
+bool hami_memory_is_unchanged(uint32_t changes);
 
 /* What the driver takes for an allocation of its own: whole blocks. UINT64_MAX when there is no such number. */
 uint64_t hami_memory_blocks(uint64_t bytes);

@@ -103,6 +103,7 @@ static CUresult substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, 
         }                                                                                        \
         if (!pool)                                                                               \
             return call;                                                                         \
+        HAMI_CHANGING;                                                                           \
         result = hami_pool_begin(pool, bytes, &growth);                                          \
         if (result != CUDA_SUCCESS)                                                              \
             return result;                                                                       \
@@ -155,6 +156,7 @@ static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__
             return CUDA_ERROR_NOT_FOUND;                                                                       \
         if (hami_inside || !pointer)                                                                           \
             return real(pointer, stream);                                                                      \
+        HAMI_CHANGING;                                                                                         \
         result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken,                                              \
                                  taken.kind == HAMI_MEMORY_SUBSTITUTE ? free_substitute(pointer, stream, wait) \
                                                                       : real(pointer, stream));                \
@@ -197,7 +199,10 @@ HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    return pool && !hami_inside ? hami_pool_destroy(pool, real) : real(pool);
+    if (!pool || hami_inside)
+        return real(pool);
+    HAMI_CHANGING;
+    return hami_pool_destroy(pool, real);
 }
 
 /* Calls after which pools may have less */

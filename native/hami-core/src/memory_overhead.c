@@ -18,42 +18,46 @@
 
 static struct {
     _Atomic int contexts;
+    _Atomic bool is_doubtful; /* what is stated may be too much */
     uint64_t each_bytes;      /* of one context, as last known */
     uint64_t context, module; /* as the region has them */
-    uint64_t last_measured;   /* both together */
     _Atomic time_t measured_at;
 } devices[HAMI_DEVICES_MAX];
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_stale[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = true};
 
+/* Knowing */
+
+struct measure {
+    uint64_t bytes;
+    bool is_known, is_exact;
+};
+
 /*
- * Bytes NVML counts for this process beyond its charges. Charges are made before and given back after the driver acts, so the answer
- * is never too large, and exact when nothing was charged meanwhile: else it is asked once more.
+ * Bytes NVML counts for this process beyond its charges. Charges are made before the driver acts and given back after it, so the answer
+ * is never too large, and exact when nothing was under way: else it is asked again, a few times.
  */
-static bool measure(int device, uint64_t *bytes)
+static struct measure measure(int device)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
+    struct measure answer = {.is_known = true};
+
+    for (int attempt = 0; attempt < 4 && !answer.is_exact; attempt++) {
+        uint32_t changes;
         uint64_t charged, counted;
 
         hami_pools_refresh();
+        answer.is_exact = hami_memory_is_settled(&changes);
         charged = hami_region_own_data(device);
         if (!hami_nvml_own_bytes(device, &counted))
-            return false;
-        *bytes = counted > charged ? counted - charged : 0;
-        if (charged == hami_region_own_data(device))
-            break;
+            return (struct measure){.is_known = false};
+        hami_pools_refresh();
+        answer.is_exact &= hami_memory_is_unchanged(changes) && charged == hami_region_own_data(device);
+        counted = counted > charged ? counted - charged : 0;
+        if (answer.is_exact || counted > answer.bytes)
+            answer.bytes = counted;
     }
-    return true;
-}
-
-/* The caller of this and of what counts holds the mutex. */
-static void state_locked(int device, uint64_t context, uint64_t module)
-{
-    devices[device].context = context;
-    devices[device].module = module;
-    hami_region_state_context(device, context);
-    hami_region_state_module(device, module);
+    return answer;
 }
 
 /* What a context cost, by the card's own use before and after: neighbours' allocations only add to it, so less is better known. */
@@ -61,43 +65,66 @@ static uint64_t estimate(int device, uint64_t card_before)
 {
     uint64_t card_after = hami_nvml_card_used(device);
     uint64_t bytes = card_after > card_before ? card_after - card_before : 0;
-    uint64_t others = hami_region_least_context(device);
+    uint64_t others;
 
     if (bytes < CONTEXT_LEAST || bytes > CONTEXT_MOST)
         bytes = 0;
-    if (others && (!bytes || others < bytes))
+    if (hami_region_least_context(device, &others) && (!bytes || others < bytes))
         bytes = others;
     return bytes;
 }
 
-/* A context came or went. */
-static void count_contexts(int device)
-{
-    uint64_t measured;
+/* Stating: the caller holds the mutex. */
 
-    if (devices[device].contexts == 0)
-        state_locked(device, 0, 0);
-    else if (!measure(device, &measured))
-        state_locked(device, (uint64_t)devices[device].contexts * devices[device].each_bytes, devices[device].module);
-    else
-        state_locked(device, measured > devices[device].module ? measured - devices[device].module : 0, devices[device].module);
-    devices[device].last_measured = devices[device].context + devices[device].module;
-    if (devices[device].contexts)
-        devices[device].each_bytes = devices[device].context / (uint64_t)devices[device].contexts;
+static void state(int device, uint64_t context, uint64_t module, uint64_t held)
+{
+    devices[device].context = context;
+    devices[device].module = module;
+    hami_region_state_overhead(device, &(struct hami_overhead){(uint64_t)devices[device].contexts, context, module}, held);
 }
 
-/* What NVML counted once may have been memory on its way back to the driver: it is believed gone when it is missing twice. */
-static void count_modules(int device)
+/*
+ * What contexts and modules take together, in place of what was held for them. An answer that may be too low raises what is known and
+ * does not lower it.
+ */
+static uint64_t overhead(int device, const struct measure *answer, uint64_t held)
 {
-    uint64_t measured, bytes, context = devices[device].context;
+    uint64_t most = devices[device].context + devices[device].module + held;
 
-    if (!measure(device, &measured))
-        return;
-    bytes = measured > devices[device].last_measured ? measured : devices[device].last_measured;
-    devices[device].last_measured = measured;
+    atomic_store(&devices[device].is_doubtful, !answer->is_exact);
+    return answer->is_exact || answer->bytes > most ? answer->bytes : most;
+}
+
+/* A context came or went. True unless it took more than was held. */
+static bool count_contexts(int device, uint64_t held)
+{
+    uint64_t before = devices[device].context + devices[device].module, module = devices[device].module, bytes;
+    struct measure answer;
+
+    if (devices[device].contexts == 0) {
+        state(device, 0, 0, held);
+        return true;
+    }
+    answer = measure(device);
+    bytes = answer.is_known ? overhead(device, &answer, held) : (uint64_t)devices[device].contexts * devices[device].each_bytes + module;
+    if (module > bytes)
+        module = bytes;
+    state(device, bytes - module, module, held);
+    devices[device].each_bytes = devices[device].context / (uint64_t)devices[device].contexts;
+    return bytes <= before + held;
+}
+
+/* A module came or went. True unless it took more than was held. */
+static bool count_modules(int device, uint64_t held)
+{
+    uint64_t before = devices[device].context + devices[device].module, context = devices[device].context, bytes;
+    struct measure answer = measure(device);
+
+    bytes = answer.is_known ? overhead(device, &answer, held) : before;
     if (context > bytes)
         context = bytes;
-    state_locked(device, context, bytes - context);
+    state(device, context, bytes - context, held);
+    return bytes <= before + held;
 }
 
 /*
@@ -108,16 +135,17 @@ static void adopt(int device)
 {
     struct hami_charge found = {.key = hami_memory_owner(), .device = (int16_t)device}, replaced;
     struct hami_nvml_processes listed, nobody = {.count = 0};
-    uint64_t bytes;
+    struct measure answer;
 
     if (!found.key || hami_process_current_device() != device)
         return;
     if (!hami_nvml_is_recognised() && hami_nvml_list(device, &listed))
         hami_nvml_recognise(&nobody, &listed);
-    if (!measure(device, &bytes) || !bytes || !hami_charges_put(&hami_contexts, found, &replaced))
+    answer = measure(device);
+    if (!answer.is_known || !answer.bytes || !hami_charges_put(&hami_contexts, found, &replaced))
         return;
     devices[device].contexts = 1;
-    count_contexts(device);
+    count_contexts(device, 0);
 }
 
 static void refresh(int device)
@@ -128,7 +156,7 @@ static void refresh(int device)
     if (devices[device].contexts == 0)
         adopt(device);
     else
-        count_modules(device);
+        count_modules(device, 0);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -144,6 +172,23 @@ void hami_overhead_refresh_if_stale(int device)
         refresh(device);
 }
 
+bool hami_overhead_make_room(int device)
+{
+    bool is_anything = hami_pools_trim(device);
+
+    if (!atomic_load(&devices[device].is_doubtful))
+        return is_anything;
+    refresh(device);
+    return true;
+}
+
+void hami_overhead_changed(void)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        if (devices[device].contexts)
+            atomic_store_explicit(&is_stale[device], true, memory_order_relaxed);
+}
+
 void hami_overhead_forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
@@ -153,28 +198,66 @@ void hami_overhead_forget(void)
     hami_nvml_self_forget();
 }
 
-/* Whether the container is within its limit with `more` bytes; the dead and what pools keep unused do not count. */
-bool hami_overhead_is_within(int device, uint64_t more)
+/* Holding */
+
+static bool hold(int device, uint64_t bytes)
+{
+    return hami_region_hold(device, bytes) || (hami_overhead_make_room(device) && hami_region_hold(device, bytes));
+}
+
+/* Whether the container is within its limit after all, when more was taken than was held. */
+static bool is_within(int device)
 {
     uint64_t limit = hami_region_limit(device);
 
-    if (!limit || hami_region_used(device) + more <= limit)
+    if (!limit || hami_region_used(device) <= limit)
         return true;
     hami_region_sweep();
     hami_pools_trim(device);
-    return hami_region_used(device) + more <= limit;
+    return hami_region_used(device) <= limit;
+}
+
+static bool is_cost_known(int device, uint64_t *bytes)
+{
+    *bytes = devices[device].each_bytes;
+    return *bytes || hami_region_least_context(device, bytes);
+}
+
+static void let_others_in(struct hami_overhead_before *before)
+{
+    if (before->is_alone)
+        hami_region_unlock_contexts();
+    before->is_alone = false;
+}
+
+/*
+ * While nobody in the container has a context, nobody allocates: one process at a time finds out what a context costs, and holds what is
+ * left meanwhile.
+ */
+static bool hold_context(int device, struct hami_overhead_before *before)
+{
+    if (!is_cost_known(device, &before->held)) {
+        before->is_alone = hami_region_lock_contexts();
+        if (!is_cost_known(device, &before->held)) {
+            before->held = before->is_alone ? hami_region_hold_rest(device, CONTEXT_MOST) : 0;
+            return before->held || !before->is_alone;
+        }
+        let_others_in(before);
+    }
+    return hold(device, before->held);
 }
 
 bool hami_overhead_begin(int device, struct hami_overhead_before *before)
 {
-    uint64_t expected = devices[device].each_bytes ? devices[device].each_bytes : hami_region_least_context(device);
-
-    if (!hami_overhead_is_within(device, expected)) {
+    before->processes.count = 0;
+    before->held = 0;
+    before->is_alone = false;
+    if (hami_region_limit(device) && !hold_context(device, before)) {
+        let_others_in(before);
         hami_log(HAMI_LOG_WARNING, "a context refused on device %d: %llu of %llu in use", device,
                  (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
         return false;
     }
-    before->processes.count = 0;
     before->card_used = hami_nvml_card_used(device);
     before->current = (CUcontext)(uintptr_t)hami_memory_owner();
     if (!hami_nvml_is_recognised() && !hami_nvml_list(device, &before->processes))
@@ -182,12 +265,12 @@ bool hami_overhead_begin(int device, struct hami_overhead_before *before)
     return true;
 }
 
-/* Charge for a new context; false when it passes the limit. */
-bool hami_overhead_charge(int device, const struct hami_overhead_before *before, CUcontext context)
+static bool charge_context(int device, const struct hami_overhead_before *before, CUcontext context)
 {
     struct hami_charge made = {.key = (uint64_t)(uintptr_t)context, .device = (int16_t)device}, replaced;
     struct hami_nvml_processes after;
     bool is_listed = !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
+    bool is_as_held;
 
     pthread_mutex_lock(&mutex);
     if (is_listed)
@@ -195,10 +278,22 @@ bool hami_overhead_charge(int device, const struct hami_overhead_before *before,
     if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
         devices[device].each_bytes = estimate(device, before->card_used);
     devices[device].contexts++;
-    count_contexts(device);
+    is_as_held = count_contexts(device, before->held);
     pthread_mutex_unlock(&mutex);
     hami_charges_put(&hami_contexts, made, &replaced);
-    return hami_overhead_is_within(device, 0);
+    return is_as_held || is_within(device);
+}
+
+bool hami_overhead_end(int device, struct hami_overhead_before *before, CUcontext context)
+{
+    bool is_charged = true;
+
+    if (context)
+        is_charged = charge_context(device, before, context);
+    else
+        hami_region_drop_hold(device, before->held);
+    let_others_in(before);
+    return is_charged;
 }
 
 /* Forget a context that is gone. */
@@ -211,23 +306,22 @@ void hami_overhead_discharge(CUcontext context)
         return;
     pthread_mutex_lock(&mutex);
     devices[made.device].contexts--;
-    count_contexts(made.device);
+    count_contexts(made.device, 0);
     pthread_mutex_unlock(&mutex);
 }
 
-void hami_overhead_came(void)
+bool hami_overhead_hold(int device, uint64_t bytes)
 {
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        if (devices[device].contexts)
-            atomic_store_explicit(&is_stale[device], true, memory_order_relaxed);
+    hami_overhead_refresh(device);
+    return hold(device, bytes);
 }
 
-/* What NVML counted before does not bind any more: something is known to have gone. */
-void hami_overhead_went(void)
+bool hami_overhead_settle(int device, uint64_t held)
 {
+    bool is_as_held;
+
     pthread_mutex_lock(&mutex);
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        devices[device].last_measured = 0;
+    is_as_held = count_modules(device, held);
     pthread_mutex_unlock(&mutex);
-    hami_overhead_came();
+    return is_as_held || is_within(device);
 }

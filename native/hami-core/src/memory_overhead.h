@@ -4,6 +4,8 @@
  * Where NVML names this process, its own number stands: contexts and modules are what NVML counts beyond what was charged otherwise.
  * Where it does not, a context costs what the card's use rose by when it was made, at most what the container's other contexts cost;
  * modules then cost nothing.
+ * Before one is made, what it is expected to take is held of the limit: for a context what others took, for a module a block. A context
+ * whose cost nobody in the container knows is made by one process at a time, which holds what is left.
  * Locks: one mutex, held while NVML is asked and pools tell what they have, never while a context is made or ended.
  */
 #ifndef HAMI_MEMORY_OVERHEAD_H
@@ -18,31 +20,38 @@
 /* What was so before a context was made. */
 struct hami_overhead_before {
     struct hami_nvml_processes processes;
-    uint64_t card_used;
+    uint64_t card_used, held;
     CUcontext current;
+    bool is_alone; /* the lock for contexts is held */
 };
 
-/* Look, before a context is made on a region device. False when it is known not to fit. */
+/* Hold memory for a context on a region device, and look. False when it does not fit; else hami_overhead_end() must follow. */
 bool hami_overhead_begin(int device, struct hami_overhead_before *before);
 
-/* Charge for a context that was made. False when it passes the limit: then end it and call hami_overhead_discharge(). */
-bool hami_overhead_charge(int device, const struct hami_overhead_before *before, CUcontext context);
+/*
+ * Charge for the context that was made, NULL for none, in place of what was held. False when it took more and passes the limit: then end
+ * it and call hami_overhead_discharge().
+ */
+bool hami_overhead_end(int device, struct hami_overhead_before *before, CUcontext context);
 
 /* Forget a context that is gone, and what was allocated in it. */
 void hami_overhead_discharge(CUcontext context);
 
-/* Modules came, or something went: ask NVML again at the next look. */
-void hami_overhead_came(void);
-void hami_overhead_went(void);
+/* The same for code, and for what else a context sets aside: hold whole blocks, and settle them when the driver has taken some. */
+bool hami_overhead_hold(int device, uint64_t bytes);
+bool hami_overhead_settle(int device, uint64_t held);
+
+/* Modules came or went: ask NVML again at the next look. */
+void hami_overhead_changed(void);
 
 /* Ask NVML again about a region device if modules came or went since. Costs a load when not. */
 void hami_overhead_refresh(int device);
 
+/* Before something is refused: make pools give up what they keep unused, and ask NVML again if its last answer was no good. */
+bool hami_overhead_make_room(int device);
+
 /* Ask NVML again about a region device, at most once a second: code is also loaded at a kernel's first launch. */
 void hami_overhead_refresh_if_stale(int device);
-
-/* Whether the container is within its limit with `more` bytes; the dead and what pools keep unused do not count. */
-bool hami_overhead_is_within(int device, uint64_t more);
 
 /* Forget the parent's contexts, in a forked child. */
 void hami_overhead_forget(void);

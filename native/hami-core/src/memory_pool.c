@@ -13,14 +13,14 @@
 enum { LIVE, ENDED };
 
 /*
- * In what steps a pool grows. NVIDIA's grow by 32 MiB, as RESERVED_MEM_CURRENT shows after an allocation of one byte. What grows by more
- * than was charged for can be given back; a graph that was launched cannot, so for graphs a whole step must fit. The step is what was
- * seen last.
+ * In what steps a pool grows. NVIDIA's grow by 32 MiB, as RESERVED_MEM_CURRENT shows after an allocation of one byte. Whole steps are
+ * charged before the driver is asked, so that nothing is taken that the limit does not have. The step is what was seen last, of pools
+ * and of what graphs take.
  */
 #define FIRST_STEP ((uint64_t)32 << 20)
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t graph_step = FIRST_STEP;
+static uint64_t steps[] = {FIRST_STEP, FIRST_STEP};
 static _Atomic bool is_used;
 
 static bool is_of_graphs(uint64_t pool)
@@ -146,11 +146,11 @@ void hami_pools_refresh(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* What a pool must reserve beyond what it has, as far as its own numbers tell; the rest is settled afterwards. */
+/* What a pool must reserve beyond what it has, as far as its own numbers and its steps tell. */
 static uint64_t needed_growth(const struct hami_charge *pool, uint64_t bytes)
 {
     cuuint64_t used;
-    uint64_t growth;
+    uint64_t step = steps[is_of_graphs(pool->key)], growth;
 
     if (!hami_region_limit(pool->device))
         return 0;
@@ -159,13 +159,15 @@ static uint64_t needed_growth(const struct hami_charge *pool, uint64_t bytes)
     if (__builtin_add_overflow(used, bytes, &used))
         return UINT64_MAX;
     growth = used > pool->bytes ? hami_memory_blocks(used - pool->bytes) : 0;
-    return is_of_graphs(pool->key) && growth < UINT64_MAX - graph_step ? (growth + graph_step - 1) / graph_step * graph_step : growth;
+    return growth < UINT64_MAX - step ? (growth + step - 1) / step * step : growth;
 }
 
 static void learn_step(uint64_t pool, uint64_t grown, uint64_t expected)
 {
-    if (is_of_graphs(pool) && grown && (grown > expected || grown < graph_step))
-        graph_step = grown;
+    uint64_t *step = &steps[is_of_graphs(pool)];
+
+    if (grown && (grown > expected || grown < *step))
+        *step = grown;
 }
 
 CUresult hami_pool_begin(uint64_t pool, size_t bytes, uint64_t *growth)

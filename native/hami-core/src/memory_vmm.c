@@ -32,6 +32,7 @@ HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
         device = hami_process_device(properties->location.id);
     if (device < 0)
         return real(handle, bytes, properties, flags);
+    HAMI_CHANGING;
     charge.device = (int16_t)device;
     result = hami_memory_charge(device, bytes);
     if (result != CUDA_SUCCESS)
@@ -56,6 +57,7 @@ HAMI_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
+    HAMI_CHANGING;
     result = HAMI_INSIDE(real(handle));
     if (result == CUDA_SUCCESS && handle && !hami_inside)
         drop(handle);
@@ -115,6 +117,7 @@ HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
+    HAMI_CHANGING;
     result = HAMI_INSIDE(real(pointer, bytes));
     if (result != CUDA_SUCCESS || hami_inside)
         return result;

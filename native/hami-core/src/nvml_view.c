@@ -77,7 +77,7 @@ static unsigned int list_container(int device, void *processes, unsigned int roo
     for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++) {
         nvmlProcessInfo_v2_t entry = {(unsigned int)slot->pid, slot->used[device].total, NO_INSTANCE, NO_INSTANCE};
 
-        if (!entry.pid || !entry.usedGpuMemory)
+        if (slot->pid <= 0 || !entry.usedGpuMemory)
             continue;
         if (found < room)
             memcpy((char *)processes + found * stride, &entry, stride);

@@ -10,6 +10,9 @@
 #include "log.h"
 #include "options.h"
 
+/* In a slot that is being emptied: the pid of no process, so that whoever dies half-way leaves it to the next one. */
+enum { NOBODYS_PID = -1 };
+
 static struct hami_slot *_Atomic own_slot;
 static struct hami_slot slot_outside; /* this process's, when the region has none left */
 static pthread_mutex_t claim_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -24,6 +27,7 @@ static void clear_use(struct hami_slot *slot)
         atomic_store(&slot->used[device].module, 0);
         atomic_store(&slot->used[device].data, 0);
         atomic_store(&slot->used[device].offset, 0);
+        atomic_store(&slot->used[device].contexts, 0);
         atomic_store(&slot->monitor_used[device], 0);
     }
     memset(slot->device_use, 0, sizeof(slot->device_use));
@@ -68,19 +72,25 @@ static void shrink(struct hami_region *region)
         include(region, &region->procs[end - 1]);
 }
 
+/* Empty a slot whose owner is dead. It may have a new owner by the time that is known: then its pid is another one. */
+static bool bury(struct hami_slot *slot)
+{
+    int32_t pid = atomic_load(&slot->pid);
+
+    if (slot == atomic_load(&own_slot) || pid == 0 || hami_slot_is_alive(slot) ||
+        !atomic_compare_exchange_strong(&slot->pid, &pid, NOBODYS_PID))
+        return false;
+    hami_log(HAMI_LOG_DECISION, "process %d is gone; its slot is free", pid);
+    empty_slot(slot);
+    return true;
+}
+
 static int sweep_locked(struct hami_region *region)
 {
     int swept = 0;
 
-    for (int index = 0; index < hami_region_count(region); index++) {
-        struct hami_slot *slot = &region->procs[index];
-
-        if (slot == atomic_load(&own_slot) || atomic_load(&slot->pid) == 0 || hami_slot_is_alive(slot))
-            continue;
-        hami_log(HAMI_LOG_DECISION, "process %d is gone; its slot is free", atomic_load(&slot->pid));
-        empty_slot(slot);
-        swept++;
-    }
+    for (int index = 0; index < hami_region_count(region); index++)
+        swept += bury(&region->procs[index]);
     shrink(region);
     return swept;
 }
@@ -248,6 +258,15 @@ void hami_region_sweep_if_stale(void)
     hami_region_sweep();
 }
 
+static bool holds_memory(const struct hami_slot *slot)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        if (atomic_load(&slot->used[device].total))
+            return true;
+    return false;
+}
+
+/* A slot that is not free has a use that counts until its process is swept; the monitor does not see it any more. */
 void hami_region_release(void)
 {
     struct hami_slot *slot = atomic_load(&own_slot);
@@ -255,6 +274,10 @@ void hami_region_release(void)
     if (!slot || atomic_load(&slot->pid) != (int32_t)getpid())
         return;
     atomic_store(&own_slot, NULL);
+    if (holds_memory(slot)) {
+        atomic_store(&slot->status, HAMI_SLOT_FREE);
+        return;
+    }
     empty_slot(slot);
     shrink(hami_region());
 }
@@ -290,12 +313,6 @@ uint64_t hami_region_own_data(int device)
     return slot ? atomic_load(&slot->used[device].data) : 0;
 }
 
-static void add(struct hami_slot *slot, int device, uint64_t bytes)
-{
-    atomic_fetch_add(&slot->used[device].data, bytes);
-    atomic_fetch_add(&slot->used[device].total, bytes);
-}
-
 /* A charge that the slot does not hold cannot be taken from it: totals never wrap. */
 static void subtract(_Atomic uint64_t *value, uint64_t bytes)
 {
@@ -319,30 +336,32 @@ void hami_region_charge_anyway(int device, uint64_t bytes)
 {
     struct hami_slot *slot = hami_region_slot();
 
-    if (slot)
-        add(slot, device, bytes);
+    if (!slot)
+        return;
+    atomic_fetch_add(&slot->used[device].total, bytes);
+    atomic_fetch_add(&slot->used[device].data, bytes);
 }
 
-/* The difference is added as a whole, modulo 2^64: the total holds the old value already. */
-static void state(_Atomic uint64_t *total, _Atomic uint64_t *field, uint64_t bytes)
-{
-    atomic_fetch_add(total, bytes - atomic_exchange(field, bytes));
-}
-
-void hami_region_state_context(int device, uint64_t bytes)
+/* The difference is added as a whole, modulo 2^64: the total has the old values and what was held already. */
+void hami_region_state_overhead(int device, const struct hami_overhead *overhead, uint64_t held)
 {
     struct hami_slot *slot = hami_region_slot();
+    struct hami_device_memory *used = slot ? &slot->used[device] : NULL;
+    uint64_t before;
 
-    if (slot)
-        state(&slot->used[device].total, &slot->used[device].context, bytes);
+    if (!used)
+        return;
+    before = atomic_exchange(&used->context, overhead->context_bytes) + atomic_exchange(&used->module, overhead->module_bytes);
+    atomic_store(&used->contexts, overhead->contexts);
+    atomic_fetch_add(&used->total, overhead->context_bytes + overhead->module_bytes - before - held);
 }
 
-void hami_region_state_module(int device, uint64_t bytes)
+void hami_region_drop_hold(int device, uint64_t bytes)
 {
-    struct hami_slot *slot = hami_region_slot();
+    struct hami_slot *slot = atomic_load(&own_slot);
 
-    if (slot)
-        state(&slot->used[device].total, &slot->used[device].module, bytes);
+    if (slot && bytes)
+        subtract(&slot->used[device].total, bytes);
 }
 
 void hami_region_state_host_pid(int32_t pid)
@@ -353,27 +372,30 @@ void hami_region_state_host_pid(int32_t pid)
         atomic_store(&slot->host_pid, pid);
 }
 
-uint64_t hami_region_least_context(int device)
+/* HAMi's own library does not say how many contexts a process has: then it is one. */
+bool hami_region_least_context(int device, uint64_t *bytes)
 {
     struct hami_slot *slot;
-    uint64_t least = 0;
+    bool is_any = false;
 
     for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++) {
-        uint64_t bytes = atomic_load(&slot->pid) ? atomic_load(&slot->used[device].context) : 0;
+        uint64_t taken = atomic_load(&slot->used[device].context), contexts = atomic_load(&slot->used[device].contexts);
 
-        if (bytes && (!least || bytes < least))
-            least = bytes;
+        if (atomic_load(&slot->pid) <= 0 || (!taken && !contexts))
+            continue;
+        taken /= contexts ? contexts : 1;
+        *bytes = is_any && *bytes < taken ? *bytes : taken;
+        is_any = true;
     }
-    return least;
+    return is_any;
 }
 
 /*
  * Whoever adds first and reads the sum afterwards cannot miss another's addition: of two processes that together pass the limit at
  * least one sees it. Both may; each then takes its own back, and the second try of one of them succeeds.
  */
-bool hami_region_charge(int device, uint64_t bytes)
+static bool reserve(struct hami_slot *slot, int device, uint64_t bytes)
 {
-    struct hami_slot *slot = hami_region_slot();
     uint64_t limit;
 
     if (!slot)
@@ -384,14 +406,45 @@ bool hami_region_charge(int device, uint64_t bytes)
         limit = hami_region_limit(device);
         if (limit && bytes > limit)
             return false;
-        add(slot, device, bytes);
+        atomic_fetch_add(&slot->used[device].total, bytes);
         if (!limit || hami_region_used(device) <= limit)
             return true;
-        hami_region_discharge(device, bytes);
+        subtract(&slot->used[device].total, bytes);
         if (attempt == 0)
             hami_region_sweep();
         else if (attempt == 1)
             nanosleep(&(struct timespec){0, 50000 + 1000 * (getpid() % 64)}, NULL);
     }
     return false;
+}
+
+bool hami_region_charge(int device, uint64_t bytes)
+{
+    struct hami_slot *slot = hami_region_slot();
+
+    if (!reserve(slot, device, bytes))
+        return false;
+    atomic_fetch_add(&slot->used[device].data, bytes);
+    return true;
+}
+
+bool hami_region_hold(int device, uint64_t bytes)
+{
+    return reserve(hami_region_slot(), device, bytes);
+}
+
+uint64_t hami_region_hold_rest(int device, uint64_t most)
+{
+    for (int attempt = 0; attempt < 3; attempt++) {
+        uint64_t limit = hami_region_limit(device), used, rest;
+
+        hami_region_sweep();
+        used = hami_region_used(device);
+        rest = used < limit ? limit - used : 0;
+        if (rest > most)
+            rest = most;
+        if (!rest || hami_region_hold(device, rest))
+            return rest;
+    }
+    return 0;
 }

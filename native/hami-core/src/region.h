@@ -67,9 +67,24 @@ void hami_region_discharge(int device, uint64_t bytes);
 /* Add what the driver has taken already: nothing is refused. */
 void hami_region_charge_anyway(int device, uint64_t bytes);
 
-/* State what this process's contexts and modules take of a device; nothing is refused. */
-void hami_region_state_context(int device, uint64_t bytes);
-void hami_region_state_module(int device, uint64_t bytes);
+/*
+ * Hold `bytes` for a context or module that is about to be made; false as hami_region_charge(). What was held ends with
+ * hami_region_state_overhead(), or with hami_region_drop_hold() when nothing was made.
+ */
+bool hami_region_hold(int device, uint64_t bytes);
+void hami_region_drop_hold(int device, uint64_t bytes);
+
+/* Hold what is left within the limit, `most` bytes at most; returns how much that was. */
+uint64_t hami_region_hold_rest(int device, uint64_t most);
+
+/* What a process's contexts and modules take of a device. */
+struct hami_overhead {
+    uint64_t contexts; /* how many */
+    uint64_t context_bytes, module_bytes;
+};
+
+/* State what this process's take, in place of what was held for them; nothing is refused. */
+void hami_region_state_overhead(int device, const struct hami_overhead *overhead, uint64_t held);
 
 /* Free the slots of dead processes. `_if_stale` does so at most once a second. */
 void hami_region_sweep(void);
@@ -78,11 +93,21 @@ void hami_region_sweep_if_stale(void);
 /* The pid by which NVML knows this process, once that is found out. */
 void hami_region_state_host_pid(int32_t pid);
 
-/* The context bytes of a process that has some, the least of them; 0 when no process of the container has a context. */
-uint64_t hami_region_least_context(int device);
+/* What a context takes: the least that any process's in the container does. False when none has a context. */
+bool hami_region_least_context(int device, uint64_t *bytes);
 
-/* Give the slot back; called when the process ends. */
+/*
+ * Give the slot back; called when the process ends. What the driver has not been given back by then is counted until the process is
+ * gone.
+ */
 void hami_region_release(void);
+
+/*
+ * Be alone among the processes of the container, and those of newer libraries of HAMi, while a context is made whose cost nobody knows.
+ * The kernel drops the lock when its holder dies; false when it is not to be had within 5 s, as from a process that was stopped.
+ */
+bool hami_region_lock_contexts(void);
+void hami_region_unlock_contexts(void);
 
 /* Forget the parent's slot and lock; called in a forked child. Async-signal-safe. */
 void hami_region_forget(void);

@@ -11,15 +11,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "file_lock.h"
 #include "liveness.h"
 #include "log.h"
 #include "options.h"
 
-#ifndef F_OFD_SETLKW
-#define F_OFD_SETLKW 38
-#endif
+enum { RECENT_KERNEL_FRESH = 2, LONGEST_WAIT_MS = 5000 };
 
-enum { RECENT_KERNEL_FRESH = 2 };
+/* The second is where HAMi-core locks its own look for a process's first context. Source: its pull request 248. */
+static struct hami_file_lock region_lock = HAMI_FILE_LOCK(0, sizeof(struct hami_region));
+static struct hami_file_lock contexts_lock = HAMI_FILE_LOCK(0x40000000, 1);
 
 /* Where older versions keep their slots, to see whether a process still uses the file. Source: the layouts of HAMi-core's history. */
 static const struct {
@@ -35,8 +36,6 @@ static const struct {
 
 static struct hami_region *_Atomic mapped;
 static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t lock_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int lock_file = -1; /* guarded by lock_mutex */
 static bool is_private;
 
 struct hami_region *hami_region(void)
@@ -44,48 +43,31 @@ struct hami_region *hami_region(void)
     return atomic_load_explicit(&mapped, memory_order_acquire);
 }
 
-/* The lock */
+/* The locks */
 
-static bool set_lock(int file, short type)
+static const char *path_of_locks(void)
 {
-    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = sizeof(struct hami_region)};
-    int result;
-
-    while ((result = fcntl(file, F_OFD_SETLKW, &range)) != 0 && errno == EINTR)
-        continue;
-    return result == 0;
+    return is_private ? NULL : hami_options()->region_path;
 }
 
-/*
- * The lock belongs to the open file and so ends with its last descriptor, as when its process dies. Two things keep it from living on in
- * a forked child: this open file is never mapped, and it is unlocked before the descriptor is forgotten.
- */
 bool hami_region_lock(void)
 {
-    int file;
-
-    pthread_mutex_lock(&lock_mutex);
-    if (is_private)
-        return true;
-    file = open(hami_options()->region_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    lock_file = file;
-    if (file >= 0 && set_lock(file, F_WRLCK))
-        return true;
-    lock_file = -1;
-    if (file >= 0)
-        close(file);
-    pthread_mutex_unlock(&lock_mutex);
-    return false;
+    return hami_file_lock_take(&region_lock, path_of_locks(), -1);
 }
 
 void hami_region_unlock(void)
 {
-    if (lock_file >= 0) {
-        set_lock(lock_file, F_UNLCK);
-        close(lock_file);
-    }
-    lock_file = -1;
-    pthread_mutex_unlock(&lock_mutex);
+    hami_file_lock_give(&region_lock);
+}
+
+bool hami_region_lock_contexts(void)
+{
+    return hami_file_lock_take(&contexts_lock, path_of_locks(), LONGEST_WAIT_MS);
+}
+
+void hami_region_unlock_contexts(void)
+{
+    hami_file_lock_give(&contexts_lock);
 }
 
 bool hami_region_is_private(void)
@@ -337,12 +319,12 @@ static struct hami_region *attach_ready(void)
 static struct hami_region *map_locked(hami_take_inventory *take_inventory)
 {
     const char *path = hami_options()->region_path;
-    enum file_state state = state_of(lock_file);
+    enum file_state state = state_of(region_lock.file);
     struct hami_region *region = NULL;
 
     if (state == FILE_FOREIGN)
         hami_log(HAMI_LOG_ERROR, "%s has another layout and live owners; limits hold for each process by itself", path);
-    else if ((state == FILE_READY || make_room(lock_file)) && (region = map_shared(path)) == NULL)
+    else if ((state == FILE_READY || make_room(region_lock.file)) && (region = map_shared(path)) == NULL)
         hami_log(HAMI_LOG_ERROR, "%s cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
     if (region && state == FILE_STALE)
         wipe(region);
@@ -418,9 +400,7 @@ uint64_t hami_region_limit(int device)
 
 void hami_region_file_forget(void)
 {
-    if (lock_file >= 0)
-        close(lock_file);
-    lock_file = -1;
-    pthread_mutex_init(&lock_mutex, NULL);
+    hami_file_lock_forget(&region_lock);
+    hami_file_lock_forget(&contexts_lock);
     pthread_mutex_init(&attach_mutex, NULL);
 }

@@ -181,8 +181,13 @@ typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
 
 /* Numbers of which this library needs none, or few, by name. */
-typedef int CUlimit;
 typedef int CUjit_option;
+typedef int CUlibraryOption;
+
+typedef enum CUlimit_enum {
+    CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+    CU_LIMIT_MALLOC_HEAP_SIZE = 2
+} CUlimit;
 
 typedef enum CUgraphNodeType_enum {
     CU_GRAPH_NODE_TYPE_GRAPH = 4,
@@ -395,6 +400,10 @@ CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleLoad(CUmodule *module, const char *path);
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values);
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary);
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count,
+                           CUlibraryOption *library_options, void **library_values, unsigned int library_count);
+CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count,
+                               CUlibraryOption *library_options, void **library_values, unsigned int library_count);
 CUresult cuLibraryUnload(CUlibrary library);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);

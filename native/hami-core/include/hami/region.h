@@ -21,9 +21,11 @@
 
 enum hami_slot_status { HAMI_SLOT_FREE = 0, HAMI_SLOT_RUNNING = 1, HAMI_SLOT_SUSPENDED = 2 };
 
+/* HAMi leaves the last three words unused; here the first of them is how many contexts `context` is. */
 struct hami_device_memory {
     _Atomic uint64_t context, module, data, offset, total;
-    uint64_t unused[3];
+    _Atomic uint64_t contexts;
+    uint64_t unused[2];
 };
 
 struct hami_device_use {

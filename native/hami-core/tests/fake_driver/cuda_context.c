@@ -6,8 +6,7 @@
 
 enum { CONTEXT_STACK = 32 };
 
-/* What cuCtxSetLimit may raise: device memory that a context sets aside. CUlimit, and the size a new context has included. */
-enum { PRINTF_FIFO_SIZE = 1, MALLOC_HEAP_SIZE = 2 };
+/* What cuCtxSetLimit may raise: device memory that a context sets aside. The sizes that a new context has included. */
 #define PRINTF_FIFO_BYTES HW_MIB
 #define MALLOC_HEAP_BYTES (8 * HW_MIB)
 
@@ -58,7 +57,7 @@ static void empty(CUcontext context)
 {
     fake_execution_forget(context);
     fake_memory_forget(context);
-    for (int limit = PRINTF_FIFO_SIZE; limit <= MALLOC_HEAP_SIZE; limit++) {
+    for (int limit = CU_LIMIT_PRINTF_FIFO_SIZE; limit <= CU_LIMIT_MALLOC_HEAP_SIZE; limit++) {
         hw_memory_give(context->physical, context->set_aside_bytes[limit]);
         context->set_aside_bytes[limit] = 0;
     }
@@ -291,11 +290,11 @@ EXTRA(cuCtxGetApiVersion, CUcontext context, unsigned int *version)
     return CUDA_SUCCESS;
 }
 
-/* What is set aside beyond what a new context has is taken at once, and kept until the context ends. */
+/* What is set aside beyond what a new context has is taken at once, in whole granules, and kept until the context ends. */
 static CUresult set_aside(CUcontext context, int limit, uint64_t included_bytes, size_t value)
 {
     uint64_t *bytes = &context->set_aside_bytes[limit];
-    uint64_t wanted = value > included_bytes ? value - included_bytes : 0;
+    uint64_t wanted = value > included_bytes ? (value - included_bytes + HW_GRANULE_BYTES - 1) / HW_GRANULE_BYTES * HW_GRANULE_BYTES : 0;
 
     if (wanted <= *bytes)
         return CUDA_SUCCESS;
@@ -314,11 +313,11 @@ API CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&mutex);
-    if (limit == MALLOC_HEAP_SIZE)
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
         result = set_aside(context, limit, MALLOC_HEAP_BYTES, value);
-    else if (limit == PRINTF_FIFO_SIZE)
+    else if (limit == CU_LIMIT_PRINTF_FIFO_SIZE)
         result = set_aside(context, limit, PRINTF_FIFO_BYTES, value);
-    else if (limit < 0 || limit > 6)
+    else if ((int)limit < 0 || (int)limit > 6)
         result = CUDA_ERROR_UNSUPPORTED_LIMIT;
     pthread_mutex_unlock(&mutex);
     return result;

@@ -206,3 +206,30 @@ API CUresult cuModuleUnload(CUmodule module)
     free(module);
     return CUDA_SUCCESS;
 }
+
+/* Libraries are modules that are loaded at once into the current context. */
+
+API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count,
+                               CUlibraryOption *library_options, void **library_values, unsigned int library_count)
+{
+    (void)options;
+    (void)values;
+    (void)count;
+    (void)library_options;
+    (void)library_values;
+    (void)library_count;
+    return cuModuleLoadData((CUmodule *)library, code);
+}
+
+API CUresult cuLibraryUnload(CUlibrary library)
+{
+    return cuModuleUnload((CUmodule)library);
+}
+
+EXTRA(cuLibraryGetModule, CUmodule *module, CUlibrary library)
+{
+    if (!module || !library)
+        return CUDA_ERROR_INVALID_VALUE;
+    *module = (CUmodule)library;
+    return CUDA_SUCCESS;
+}

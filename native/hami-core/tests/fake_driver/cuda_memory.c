@@ -158,7 +158,7 @@ static uint64_t module_bytes(void)
 
 CUresult fake_module_take(CUcontext context)
 {
-    if (!hw_memory_take(context->physical, module_bytes()))
+    if (!hw_code_take(context->physical, module_bytes()))
         return CUDA_ERROR_OUT_OF_MEMORY;
     fake_memory_lock();
     context->module_bytes += module_bytes();
@@ -176,7 +176,7 @@ void fake_module_give(CUcontext context)
         context->module_bytes -= module_bytes();
     fake_memory_unlock();
     if (is_there)
-        hw_memory_give(context->physical, module_bytes());
+        hw_code_give(context->physical, module_bytes());
 }
 
 API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)

@@ -69,11 +69,18 @@ uint64_t hw_now_ns(void);
 bool hw_memory_take(int device, uint64_t bytes);
 void hw_memory_give(int device, uint64_t bytes);
 
+/* The same for code, which is packed with other code only. */
+bool hw_code_take(int device, uint64_t bytes);
+void hw_code_give(int device, uint64_t bytes);
+
 /* Add or remove one context of this process; its memory cost is FAKE_DRIVER_CONTEXT_MIB (default 128). */
 bool hw_context_take(int device);
 void hw_context_give(int device);
 
 uint64_t hw_memory_used(int device);
+
+/* The most that was ever in use at once by processes that lived. */
+uint64_t hw_memory_peak(int device);
 
 /* The same of the processes with that pid, which need no context for it; and how much of it is managed memory. */
 uint64_t hw_memory_of(int device, pid_t pid);

@@ -9,7 +9,8 @@ static uint64_t whole(uint64_t bytes, uint64_t unit)
 
 static uint64_t share_used(const struct hw_share *share)
 {
-    return whole(share->small_bytes, HW_GRANULE_BYTES) + share->large_bytes + share->managed_bytes;
+    return whole(share->small_bytes, HW_GRANULE_BYTES) + whole(share->code_bytes, HW_GRANULE_BYTES) + share->large_bytes +
+           share->managed_bytes;
 }
 
 static struct hw_share *share_of(int position, int device)
@@ -17,21 +18,33 @@ static struct hw_share *share_of(int position, int device)
     return &hw_state->processes[position].device[device];
 }
 
-static void change(struct hw_share *share, uint64_t bytes, bool is_more)
-{
-    uint64_t *part = bytes < HW_SMALL_BYTES ? &share->small_bytes : &share->large_bytes;
-    uint64_t amount = whole(bytes, bytes < HW_SMALL_BYTES ? HW_UNIT_BYTES : HW_GRANULE_BYTES);
+enum part { SMALL, LARGE, CODE };
 
-    *part = is_more ? *part + amount : *part - amount;
+static enum part part_of(uint64_t bytes)
+{
+    return bytes < HW_SMALL_BYTES ? SMALL : LARGE;
 }
 
-void hw_account(int position, int device, uint64_t bytes, bool is_more)
+static void change(struct hw_share *share, enum part part, uint64_t bytes, bool is_more)
+{
+    uint64_t *sum = part == SMALL ? &share->small_bytes : part == CODE ? &share->code_bytes : &share->large_bytes;
+    uint64_t amount = whole(bytes, part == LARGE ? HW_GRANULE_BYTES : HW_UNIT_BYTES);
+
+    *sum = is_more ? *sum + amount : *sum - amount;
+}
+
+static void account(int position, int device, enum part part, uint64_t bytes, bool is_more)
 {
     struct hw_share *share = share_of(position, device);
     uint64_t before = share_used(share);
 
-    change(share, bytes, is_more);
+    change(share, part, bytes, is_more);
     hw_state->used_bytes[device] += share_used(share) - before;
+}
+
+void hw_account(int position, int device, uint64_t bytes, bool is_more)
+{
+    account(position, device, part_of(bytes), bytes, is_more);
 }
 
 void hw_memory_recount(void)
@@ -41,6 +54,16 @@ void hw_memory_recount(void)
         for (int position = 0; position < hw_state->processes_end; position++)
             hw_state->used_bytes[device] += share_used(share_of(position, device));
     }
+}
+
+/* The most that the living ever had: the dead, who are noticed late, do not count. */
+static void note_peak(int device)
+{
+    if (hw_state->used_bytes[device] <= hw_state->peak_bytes[device])
+        return;
+    hw_reap_dead();
+    if (hw_state->used_bytes[device] > hw_state->peak_bytes[device])
+        hw_state->peak_bytes[device] = hw_state->used_bytes[device];
 }
 
 static uint64_t free_bytes(int device)
@@ -78,7 +101,7 @@ static bool has_room(int device, uint64_t bytes)
     return bytes <= free_bytes(device);
 }
 
-bool hw_memory_take(int device, uint64_t bytes)
+static bool take(int device, uint64_t bytes, enum part part)
 {
     struct hw_process *process;
     bool is_taken = false;
@@ -88,21 +111,43 @@ bool hw_memory_take(int device, uint64_t bytes)
     if (process) {
         struct hw_share grown = process->device[device];
 
-        change(&grown, bytes, true);
+        change(&grown, part, bytes, true);
         is_taken = has_room(device, share_used(&grown) - share_used(&process->device[device]));
-        if (is_taken)
-            hw_account(hw_position(process), device, bytes, true);
+        if (is_taken) {
+            account(hw_position(process), device, part, bytes, true);
+            note_peak(device);
+        }
     }
     hw_unlock();
     return is_taken;
 }
 
-void hw_memory_give(int device, uint64_t bytes)
+static void give(int device, uint64_t bytes, enum part part)
 {
     hw_lock();
     if (hw_known_process())
-        hw_account(hw_position(hw_known_process()), device, bytes, false);
+        account(hw_position(hw_known_process()), device, part, bytes, false);
     hw_unlock();
+}
+
+bool hw_memory_take(int device, uint64_t bytes)
+{
+    return take(device, bytes, part_of(bytes));
+}
+
+void hw_memory_give(int device, uint64_t bytes)
+{
+    give(device, bytes, part_of(bytes));
+}
+
+bool hw_code_take(int device, uint64_t bytes)
+{
+    return take(device, bytes, CODE);
+}
+
+void hw_code_give(int device, uint64_t bytes)
+{
+    give(device, bytes, CODE);
 }
 
 bool hw_context_take(int device)
@@ -134,6 +179,16 @@ uint64_t hw_memory_used(int device)
     used = hw_state->used_bytes[device];
     hw_unlock();
     return used;
+}
+
+uint64_t hw_memory_peak(int device)
+{
+    uint64_t peak;
+
+    hw_lock();
+    peak = hw_state->peak_bytes[device];
+    hw_unlock();
+    return peak;
 }
 
 uint64_t hw_memory_of(int device, pid_t pid)
@@ -196,6 +251,7 @@ uint64_t hw_managed_take(int device, uint64_t bytes)
             taken = free_bytes(device) / HW_GRANULE_BYTES * HW_GRANULE_BYTES;
         hw_known_process()->device[device].managed_bytes += taken;
         hw_state->used_bytes[device] += taken;
+        note_peak(device);
     }
     hw_unlock();
     return taken;

@@ -17,6 +17,7 @@ enum { HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
 /* What a process has of one device. */
 struct hw_share {
     uint64_t small_bytes;   /* whole units, packed into granules */
+    uint64_t code_bytes;    /* likewise, into granules of their own: code is addressed from a base */
     uint64_t large_bytes;   /* whole granules, its contexts among them */
     uint64_t managed_bytes; /* whole granules of managed memory that are on the device; others may evict them */
     unsigned int contexts;
@@ -43,7 +44,7 @@ struct hw_state {
     uint64_t serials;
     uint64_t generations;
     int processes_end, blocks_end; /* above these, everything is free */
-    uint64_t used_bytes[HW_DEVICES_MAX];
+    uint64_t used_bytes[HW_DEVICES_MAX], peak_bytes[HW_DEVICES_MAX];
     struct hw_process processes[HW_PROCESSES_MAX + 1]; /* the last one is HW_NOBODY */
     struct hw_block blocks[HW_BLOCKS_MAX];
 };

@@ -20,6 +20,11 @@ ORACLE uint64_t fake_truth_memory(int device, uint64_t pid)
     return pid ? hw_memory_of(device, (pid_t)pid) : hw_memory_used(device);
 }
 
+ORACLE uint64_t fake_truth_memory_peak(int device)
+{
+    return is_known(device) ? hw_memory_peak(device) : 0;
+}
+
 ORACLE uint64_t fake_truth_managed(int device, uint64_t pid)
 {
     return is_known(device) ? hw_managed_of(device, (pid_t)pid) : 0;

@@ -19,6 +19,9 @@ uint64_t fake_truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t
 uint64_t fake_truth_memory(int device, uint64_t pid);
 uint64_t fake_truth_managed(int device, uint64_t pid);
 
+/* The most bytes of the device that were ever taken at one moment, by all processes that lived then. */
+uint64_t fake_truth_memory_peak(int device);
+
 /* Make later launches of the function take this long. */
 void fake_set_duration(CUfunction function, uint64_t duration_ns);
 

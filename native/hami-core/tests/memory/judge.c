@@ -51,9 +51,12 @@ static struct hami_region *map_region(void)
     return address;
 }
 
-static struct verdict look(const struct hami_region *region, int device, uint64_t (*truth)(int, uint64_t))
+typedef uint64_t ask_truth(int device, uint64_t pid);
+typedef uint64_t ask_peak(int device);
+
+static struct verdict look(const struct hami_region *region, int device, ask_truth *truth, ask_peak *peak)
 {
-    struct verdict verdict = {.truth = truth(device, 0), .limit = region->limit[device]};
+    struct verdict verdict = {.truth = truth(device, 0), .limit = region->limit[device], .peak = peak(device)};
 
     for (int index = 0; index < region->proc_num; index++) {
         if (!region->procs[index].pid)
@@ -82,7 +85,8 @@ static void sit(void)
     __typeof__(&nvmlDeviceGetHandleByIndex_v2) get = (__typeof__(get))symbol(nvml, "nvmlDeviceGetHandleByIndex_v2");
     __typeof__(&nvmlDeviceGetComputeRunningProcesses_v2) list =
         (__typeof__(list))symbol(nvml, "nvmlDeviceGetComputeRunningProcesses_v2");
-    uint64_t (*truth)(int, uint64_t) = (uint64_t(*)(int, uint64_t))symbol(cuda, "fake_truth_memory");
+    ask_truth *truth = (ask_truth *)symbol(cuda, "fake_truth_memory");
+    ask_peak *peak = (ask_peak *)symbol(cuda, "fake_truth_memory_peak");
     const struct hami_region *region = NULL;
     nvmlDevice_t handles[DEVICES];
     int device;
@@ -97,7 +101,7 @@ static void sit(void)
         struct verdict verdict;
 
         list(handles[device], &count, NULL); /* sweeps */
-        verdict = look(region, device, truth);
+        verdict = look(region, device, truth, peak);
         if (write(answer[1], &verdict, sizeof(verdict)) != sizeof(verdict))
             break;
     }

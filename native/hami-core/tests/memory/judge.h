@@ -13,6 +13,7 @@ enum { DEVICES = 2 };
 /* What a device's processes have, by the library's account and in truth. */
 struct verdict {
     uint64_t accounted, truth, limit;
+    uint64_t peak; /* the most that was taken since the driver's files were made */
     int live_slots;
 };
 

@@ -140,6 +140,26 @@ def test_processes_that_start_together_know_themselves(container: Container) -> 
     assert 8 == len(slots)
 
 
+def test_contexts_are_charged_before_they_are_made(container: Container) -> None:
+    """
+    Twelve processes want 100 MiB each of 1000 at once: as many get a context as fit, and the device never has more.
+    """
+    program = "cuda = Cuda()\nsay(bool(cuda.context.value))\nwait()"
+    processes = [container.start(program, FAKE_DRIVER_CONTEXT_MIB="100") for _ in range(12)]
+    made = []
+    for process in processes:
+        assert process.stdout is not None
+        made.append(process.stdout.readline())
+    peak = container.run(
+        "lib = ctypes.CDLL('libcuda.so.1')\nlib.fake_truth_memory_peak.restype = c_uint64\n"
+        "say(lib.fake_truth_memory_peak(0) // MIB)"
+    )
+    for process in processes:
+        process.communicate("\n", timeout=20)
+
+    assert (10, 1000) == (made.count("true\n"), peak)
+
+
 def test_device_of_a_limit_is_told_by_its_uuid(container: Container) -> None:
     """
     `_<i>` goes with NVIDIA_VISIBLE_DEVICES also for MIG instances, which NVML and CUDA name apart from their GPU.

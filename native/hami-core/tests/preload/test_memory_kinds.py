@@ -86,6 +86,26 @@ say(seen)
     assert [[0, 128], [0, 128], [0, 128], [0, 32], [0, 32]] == results
 
 
+def test_pool_that_has_no_room_for_a_whole_step_does_not_grow(container: Container) -> None:
+    """
+    What a pool would reserve is charged before the driver is asked, so that the device never has more than the limit.
+    """
+    results = container.run(
+        POOLS
+        + """
+lib.fake_truth_memory_peak.restype = c_uint64
+_, plain = cuda.allocate(970 * MIB)
+seen.append(take(1)[0])
+cuda.free(plain)
+cuda.allocate(968 * MIB)
+seen.append(take(1)[0])
+say([*seen, lib.fake_truth_memory_peak(0) // MIB])
+"""
+    )
+
+    assert [2, 0, 1000] == results
+
+
 def test_destroyed_pool_is_charged_until_its_last_allocation_is_freed(container: Container) -> None:
     """
     cuMemPoolDestroy ends the handle, not what was allocated.

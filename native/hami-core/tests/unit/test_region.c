@@ -4,6 +4,7 @@
  * The limit of every device is 1 MiB.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #include "check.h"
 #include "liveness.h"
-#include "region.h"
+#include "region_file.h"
 
 enum { PROCESSES = 64, LIMIT = 1 << 20, PIECE = 4096 };
 
@@ -35,6 +36,20 @@ static double seconds_now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static bool has_state(pid_t pid, char state)
+{
+    char path_of_stat[64], found = 0;
+    FILE *file;
+
+    snprintf(path_of_stat, sizeof(path_of_stat), "/proc/%d/stat", (int)pid);
+    file = fopen(path_of_stat, "re");
+    if (file && fscanf(file, "%*d (%*[^)]) %c", &found) != 1)
+        found = 0;
+    if (file)
+        fclose(file);
+    return found == state;
 }
 
 static int exit_status(pid_t child)
@@ -93,6 +108,7 @@ static void the_limit_is_exact(void)
     CHECK(hami_region_charge(0, 1));
     hami_region_discharge(0, 2ull * LIMIT);
     CHECK_EQUAL(0, hami_region_used(0));
+    hami_region_discharge(1, LIMIT);
     CHECK_EQUAL(getpid(), hami_region_slot()->pid);
     hami_region_release();
     CHECK_EQUAL(0, hami_region()->proc_num);
@@ -204,6 +220,7 @@ static void a_child_claims_its_own_slot(void)
         CHECK(hami_region_slot() != parents);
         CHECK(hami_region_charge(0, PIECE));
         CHECK_EQUAL(2 * PIECE, hami_region_used(0));
+        hami_region_discharge(0, PIECE);
         hami_region_release();
         _exit(check_failed ? 1 : 0);
     }
@@ -275,6 +292,7 @@ static void beyond_the_last_slot_the_limit_still_holds(void)
         _exit(check_failed ? 1 : 0);
     }
     CHECK_EQUAL(0, exit_status(child));
+    hami_region_discharge(0, LIMIT / 2);
     hami_region_release();
     CHECK_EQUAL(LIMIT / 2, hami_region_used(0));
     CHECK_EQUAL(HAMI_SLOTS_MAX, region->proc_num);
@@ -283,17 +301,117 @@ static void beyond_the_last_slot_the_limit_still_holds(void)
 static void contexts_and_modules_count_beside_data(void)
 {
     hami_region_attach(two_devices);
-    hami_region_state_context(0, 1000);
-    hami_region_state_module(0, 500);
+    hami_region_state_overhead(0, &(struct hami_overhead){1, 1000, 500}, 0);
     CHECK(hami_region_charge(0, PIECE));
-    hami_region_state_context(0, 300);
+    hami_region_state_overhead(0, &(struct hami_overhead){1, 300, 500}, 0);
     CHECK_EQUAL(300 + 500 + PIECE, hami_region_used(0));
     CHECK_EQUAL(PIECE, hami_region_own_data(0));
     CHECK(!hami_region_charge(0, LIMIT - PIECE));
-    hami_region_state_module(0, 0);
-    hami_region_state_context(0, 0);
+    hami_region_state_overhead(0, &(struct hami_overhead){0, 0, 0}, 0);
     CHECK(hami_region_charge(0, LIMIT - PIECE));
     hami_region_release();
+}
+
+/* What is held for a context is nobody else's until the context is there, and then gives way to what it took. */
+static void a_hold_binds_until_it_is_settled(void)
+{
+    uint64_t each;
+
+    hami_region_attach(two_devices);
+    CHECK(hami_region_hold(0, LIMIT / 2));
+    CHECK_EQUAL(0, hami_region_own_data(0));
+    CHECK(!hami_region_charge(0, LIMIT / 2 + 1));
+    CHECK(!hami_region_hold(0, LIMIT / 2 + 1));
+    hami_region_state_overhead(0, &(struct hami_overhead){2, 1000, 0}, LIMIT / 2);
+    CHECK_EQUAL(1000, hami_region_used(0));
+    CHECK(hami_region_least_context(0, &each) && each == 500);
+    CHECK(!hami_region_least_context(1, &each));
+    CHECK_EQUAL(LIMIT - 1000, hami_region_hold_rest(0, LIMIT));
+    CHECK_EQUAL(0, hami_region_hold_rest(0, LIMIT));
+    hami_region_drop_hold(0, LIMIT - 1000);
+    CHECK_EQUAL(500, hami_region_hold_rest(0, 500));
+}
+
+/* At the end of a process its memory is the driver's for a moment yet: it counts until the process is gone. */
+static void what_a_process_leaves_counts_until_it_is_gone(void)
+{
+    int ready[2];
+    pid_t child;
+    char byte;
+
+    CHECK(pipe(ready) == 0);
+    hami_region_attach(two_devices);
+    child = fork();
+    if (child == 0) {
+        hami_region_forget();
+        CHECK(hami_region_charge(0, LIMIT));
+        hami_region_release();
+        CHECK(write(ready[1], "x", 1) == 1);
+        pause();
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK_EQUAL(HAMI_SLOT_FREE, hami_region()->procs[0].status);
+    CHECK(!hami_region_charge(0, 1));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CHECK(hami_region_charge(0, LIMIT));
+}
+
+static void *stay(void *unused)
+{
+    pause();
+    return unused;
+}
+
+/* A process whose first thread has ended lives on in the others, with all its memory. */
+static void a_process_lives_while_any_thread_does(void)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        pthread_t thread;
+
+        pthread_create(&thread, NULL, stay, NULL);
+        pthread_exit(NULL);
+    }
+    while (!has_state(child, 'Z'))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    CHECK(hami_start_ticks(child) != 0);
+    kill(child, SIGKILL);
+    while (hami_start_ticks(child) != 0)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    CHECK(has_state(child, 'Z'));
+    waitpid(child, NULL, 0);
+}
+
+static void contexts_of_unknown_cost_are_made_alone(void)
+{
+    int ready[2];
+    pid_t child;
+    char byte;
+    double began;
+
+    CHECK(pipe(ready) == 0);
+    hami_region_attach(two_devices);
+    child = fork();
+    if (child == 0) {
+        hami_region_forget();
+        CHECK(hami_region_lock_contexts());
+        CHECK(write(ready[1], "x", 1) == 1);
+        pause();
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    began = seconds_now();
+    if (fork() == 0) {
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        kill(child, SIGKILL);
+        _exit(0);
+    }
+    CHECK(hami_region_lock_contexts());
+    CHECK(seconds_now() - began >= 0.02);
+    hami_region_unlock_contexts();
+    CHECK(hami_region_lock());
+    hami_region_unlock();
 }
 
 static void three_devices(struct hami_inventory *inventory)
@@ -395,6 +513,10 @@ int main(void)
     in_child(a_full_table_sweeps_the_dead);
     in_child(beyond_the_last_slot_the_limit_still_holds);
     in_child(contexts_and_modules_count_beside_data);
+    in_child(a_hold_binds_until_it_is_settled);
+    in_child(what_a_process_leaves_counts_until_it_is_gone);
+    in_child(a_process_lives_while_any_thread_does);
+    in_child(contexts_of_unknown_cost_are_made_alone);
     in_child(known_devices_keep_their_places);
     in_child(half_written_files_begin_anew);
     in_child(an_old_file_without_owners_begins_anew);
