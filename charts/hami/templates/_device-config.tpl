@@ -41,6 +41,15 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Names of the resources that the webhook manages, a sorted JSON list: every vendor's, but for those it is to be told of. */}}
+{{- define "hami.admittedNames" -}}
+{{- $config := include "hami.deviceConfig" . | fromYaml -}}
+{{- $arguments := join " " .Values.webhook.extraArgs -}}
+{{- if not (regexMatch "--enable-ascend(=([1tT]|true|TRUE|True))?( |$)" $arguments) }}{{ $config = omit $config "vnpus" }}{{ end -}}
+{{- if not (regexMatch "--enable-iluvatar(=([1tT]|true|TRUE|True))?( |$)" $arguments) }}{{ $config = omit $config "iluvatars" }}{{ end -}}
+{{- include "hami.namesIn" $config | trim | splitList "\n" | sortAlpha | uniq | toJson -}}
+{{- end -}}
+
 {{/* The annotation that restarts Pods whose device config changed. */}}
 {{- define "hami.deviceConfigChecksum" -}}
 checksum/device-config: {{ include "hami.deviceConfig" . | sha256sum }}

@@ -3,6 +3,7 @@ What programs are told: their arguments, the device config, kube-scheduler's con
 """
 
 import functools
+import json
 import re
 import subprocess
 import sys
@@ -13,11 +14,13 @@ import yaml
 
 from hamicommon.config import load_device_config
 from hamicommon.node_overrides import load_node_overrides
+from hamicommon.vendors import all_vendors
 
 from .chart import CHART, Json, RefusedError, given, needs_helm, objects, one, pod_spec, text
 
 pytestmark = needs_helm
 
+ROOT = CHART.parents[1]
 TUNED = ("--values", str(CHART / "ci/hami-tuned-values.yaml"))
 CONTENT = """
 nvidia:
@@ -95,11 +98,11 @@ def test_content_is_the_whole_device_config() -> None:
     """And its names are those that kube-scheduler and the webhook are told."""
     content = given({"deviceConfig": {"content": CONTENT}})
     names = [each["name"] for each in kube_scheduler_config(*content)["extenders"][0]["managedResources"]]
-    condition = webhook(*content)["matchConditions"][0]["expression"]
+    _, condition = webhook(*content)["matchConditions"]
 
     assert CONTENT.strip() == device_config(*content).strip()
     assert ["team.example/device", "team.example/memory"] == names
-    assert '["cambricon.com/vmlu","team.example/device","team.example/memory"]' in condition
+    assert '["cambricon.com/vmlu","team.example/device","team.example/memory"]' in condition["expression"]
 
 
 @pytest.mark.parametrize(
@@ -166,12 +169,48 @@ def test_one_lease_is_the_schedulers_and_the_extenders() -> None:
     assert ["other"] == rules[1]["resourceNames"]
 
 
+def names_asked_about(*arguments: str) -> set[str]:
+    """Return the resources by which the API server knows the Pods that the webhook is asked about."""
+    _, condition = webhook(*arguments)["matchConditions"]
+    assert "asks-for-a-device" == condition["name"]
+    (names,) = re.findall(r"\[\".+?\"\]", condition["expression"])
+    return set(json.loads(names))
+
+
 def test_webhook_is_asked_only_about_pods_that_ask() -> None:
     """So that failing closed stops nobody else."""
-    found = webhook()
+    assert ("Fail", 5) == (webhook()["failurePolicy"], webhook()["timeoutSeconds"])
+    assert {f"nvidia.com/{name}" for name in ("gpu", "gpumem", "gpumem-percentage", "gpucores", "priority")} == (
+        names_asked_about()
+    )
 
-    assert ("Fail", 5) == (found["failurePolicy"], found["timeoutSeconds"])
-    assert '"nvidia.com/gpumem"' in found["matchConditions"][0]["expression"]
+
+@pytest.mark.parametrize(
+    ("flags", "without"),
+    [
+        (["--enable-ascend", "--enable-iluvatar=true"], ()),
+        (["--enable-iluvatar=true", "--debug"], ("huawei.com/",)),
+        (["--enable-ascend=false"], ("huawei.com/", "iluvatar.ai/")),
+    ],
+)
+def test_webhook_is_asked_about_every_vendor_of_the_device_config(flags: list[str], without: tuple[str, ...]) -> None:
+    """Every resource that makes a Pod ours, of HAMi's own device config; two vendors only if they are enabled."""
+    content = (ROOT / "libs/hamicommon/vectors/device-config/default.yaml").read_text()
+    values = {"deviceConfig": {"content": content}, "webhook": {"extraArgs": flags}}
+    managed = {name for vendor in all_vendors(load_device_config(content)) for name in vendor.resource_names}
+
+    assert {name for name in managed if not name.startswith(without or ("-",))} == names_asked_about(*given(values))
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "schedulers"),
+    [("true", '["","hami-scheduler","default-scheduler"]'), ("false", '["","hami-scheduler"]')],
+)
+def test_webhook_is_not_asked_about_pods_of_other_schedulers(overwrite: str, schedulers: str) -> None:
+    """They go on while no webhook answers, whatever they ask for."""
+    condition, _ = webhook("--set", f"webhook.forceOverwriteDefaultScheduler={overwrite}")["matchConditions"]
+
+    assert condition["expression"].endswith(f"object.spec.schedulerName in {schedulers}")
 
 
 def test_webhook_makes_its_own_certificate() -> None:
