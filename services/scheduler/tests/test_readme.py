@@ -15,7 +15,11 @@ from prometheus_client import CollectorRegistry
 
 import hami_scheduler
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Verbs, woken_pods
+from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
+from hamicommon.runtime.api_metrics import ApiMetrics
+from hamicommon.runtime.device_config import DeviceConfigFile
+
+from .builders import VECTORS
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PROGRAM = Path(sys.executable).with_name("hami-scheduler")
@@ -41,10 +45,13 @@ def test_metrics_are_those_that_are_scraped() -> None:
     """Name by name, as Prometheus sees them."""
     registry = CollectorRegistry()
     Verbs(registry)
+    Refused(registry)
     Problems(registry)
     woken_pods(registry)
-    observed = Observed(dict, lambda: 0)
-    registry.register(ClusterCollector(Cluster((), lambda *_: None), observed, has_legacy_names=False))
+    ApiMetrics(registry, "hami_scheduler")
+    registry.register(DeviceConfigFile(str(VECTORS / "device-config-default.yaml")))
+    observed, cluster = Observed(dict, lambda: 0), Cluster((), lambda *_: None)
+    registry.register(ClusterCollector(lambda: cluster, observed, has_legacy_names=False, device_limit=0))
     families = list(registry.collect())
 
     assert {f.name + ("_total" if f.type == "counter" else "") for f in families} == set(

@@ -12,16 +12,19 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hami_scheduler import __version__, extender
 from hami_scheduler.config import Config
 from hami_scheduler.http import BODY_LIMIT_BYTES
 from hami_scheduler.main import Service
 from hami_scheduler.reservation import Stage
+from hamicommon.runtime.api_metrics import ApiMetrics
+from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.kube import Kube
 
 from .api_server import ApiServer, an_api_server
-from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod, vendors
+from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod
 
 PROGRAM = Path(sys.executable).with_name("hami-scheduler")
 IDENTITY = {"hami_io__node_allocation": "identity"}
@@ -67,6 +70,11 @@ class Running:
         """What the scheduler knows."""
         return self.service._cluster
 
+    @property
+    def explain_url(self) -> str:
+        """Where people ask."""
+        return f"http://127.0.0.1:{self.service.explain_port}"
+
 
 async def until(holds: Callable[[], Any], seconds: float = 5.0) -> None:
     """Wait for *holds*, and fail when it does not come."""
@@ -82,13 +90,16 @@ async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **set
         "device_config_file": str(VECTORS / "device-config-default.yaml"),
         "http_bind": "127.0.0.1:0",
         "metrics_bind_address": "127.0.0.1:0",
+        "explain_bind_address": "127.0.0.1:0",
         "scheduler_name": "hami-scheduler",
         "lock_wait_seconds": 2.0,
     }
     config = Config(**{**defaults, **settings})
     async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(await Kube.connect(api.kubeconfig(folder), "test"))
-        service = Service(config, kube, vendors())
+        registry = CollectorRegistry()
+        metrics = ApiMetrics(registry, "hami_scheduler")
+        kube = await stack.enter_async_context(await Kube.connect(api.kubeconfig(folder), "test", metrics))
+        service = Service(config, kube, DeviceConfigFile(config.device_config_file), registry)
         port, metrics_port = await service.start(stack)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         actors = [asyncio.create_task(actor) for actor in service.actors()]

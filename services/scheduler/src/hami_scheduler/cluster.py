@@ -177,6 +177,14 @@ class Cluster:
         self.reservations.put(grant, now)
         self._hold(grant)
 
+    def take_over(self, other: "Cluster") -> None:
+        """Hold what *other*, a view of the same cluster, has reserved for Pods not seen bound here; go on counting."""
+        for held in other.reservations.all():
+            if self.ledger.grant(held.grant.uid) is None:
+                self.reservations.take(held)
+                self._hold(held.grant)
+        self.drift, self.edited_pods = other.drift, other.edited_pods
+
     def unreserve(self, uid: str) -> None:
         """Give back what is reserved for the Pod *uid*; what it holds by being bound stays."""
         if self.reservations.drop(uid) is not None:

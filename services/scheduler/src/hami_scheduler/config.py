@@ -8,11 +8,12 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 
 from hami_scheduler import __version__
 from hami_scheduler.request import Policies
-from hamicommon.config import ConfigError
+from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime.flags import FlagParser, bool_flag, duration, parser
 from hamicommon.runtime.hami_flags import accept_scheduler_flags
 from hamicommon.wire.errors import DecodeError
@@ -21,7 +22,10 @@ from hamicommon.wire.version import NEWEST, WireVersion
 NAME = "hami-scheduler"
 NODE_LOCK_SECONDS = 300.0
 """HAMi's default for `--node-lock-timeout`."""
-
+DEVICE_SERIES_LIMIT = 2000
+"""Devices up to which `--device-metrics=auto` has a series for each; some 4 MiB and 0.1 s a scrape."""
+EXPLAIN_ADDRESS = "127.0.0.1:9396"
+"""Where people's questions are answered, and asked, by default."""
 
 _WITHOUT_EFFECT = {
     "--kube-qps": "requests are few by design and the API server has priority and fairness",
@@ -29,8 +33,6 @@ _WITHOUT_EFFECT = {
     "--kube-timeout": "every request has a deadline of 30 s",
     "--profiling": "there is no Go profiler here",
     "--force-overwrite-default-scheduler": "the webhook is a service of its own",
-    "--enable-ascend": "Ascend devices are not placed yet",
-    "--enable-iluvatar": "Iluvatar devices are not placed yet",
 }
 
 
@@ -48,6 +50,8 @@ class Config:
     """With both, the listener speaks TLS; renewed files are picked up."""
     metrics_bind_address: str = ":9395"
     """Where Prometheus scrapes; `http_bind` serves the same numbers."""
+    explain_bind_address: str = ""
+    """Where people's questions are answered, on this host only; empty answers none."""
     scheduler_name: str = ""
     """Source component of Events."""
     policies: Policies = field(default_factory=Policies)
@@ -62,6 +66,13 @@ class Config:
     lease_namespace: str = ""
     lease_name: str = ""
     has_legacy_metrics: bool = False
+    device_metrics: str = "auto"
+    """Series for each device and share: `always`, `never`, or `auto`, while the cluster is not too large for them."""
+    has_ascend: bool = False
+    has_iluvatar: bool = False
+    """Whether the devices of these vendors are placed."""
+    without_effect: tuple[str, ...] = ()
+    """Flags that were given and do nothing, each with the reason."""
     wire_version: WireVersion = NEWEST
     """The oldest HAMi whose readers must understand what is written."""
     hostname: str = ""
@@ -77,7 +88,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         ConfigError: with every problem found.
         SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
     """
-    found = _flags().parse_args(arguments)
+    flags = _flags()
+    found = flags.parse_args(arguments)
     problems = []
     if not found.device_config_file:
         problems.append("--device-config-file: is required; it names the resources to manage")
@@ -85,6 +97,11 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         problems.append("--cert_file and --key_file: give both for TLS, or neither for plain HTTP")
     if found.leader_elect and not (found.leader_elect_resource_name and found.leader_elect_resource_namespace):
         problems.append("--leader-elect: needs --leader-elect-resource-name and --leader-elect-resource-namespace")
+    if found.explain_bind_address and not _is_loopback(found.explain_bind_address):
+        problems.append(
+            f"--explain-bind-address {found.explain_bind_address}: must be an address of this host alone, such as "
+            f"{EXPLAIN_ADDRESS}, because it tells of every namespace; kubectl exec and port-forward reach it"
+        )
     wire_version = NEWEST
     try:
         wire_version = WireVersion.parse(environment.get("HAMI_WIRE_VERSION") or str(NEWEST))
@@ -102,6 +119,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         cert_file=found.cert_file,
         key_file=found.key_file,
         metrics_bind_address=found.metrics_bind_address,
+        explain_bind_address=found.explain_bind_address,
         scheduler_name=found.scheduler_name,
         policies=Policies(found.node_scheduler_policy, found.gpu_scheduler_policy),
         node_label_selector=found.node_label_selector,
@@ -111,10 +129,33 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         lease_namespace=found.leader_elect_resource_namespace,
         lease_name=found.leader_elect_resource_name,
         has_legacy_metrics=found.legacy_metrics,
+        device_metrics=found.device_metrics,
+        has_ascend=found.enable_ascend,
+        has_iluvatar=found.enable_iluvatar,
+        without_effect=flags.without_effect(found),
         wire_version=wire_version,
         hostname=hostname,
         verbosity=max(found.verbosity, 4 if found.debug else 0),
     )
+
+
+def enabled(devices: DeviceConfig, *, has_ascend: bool, has_iluvatar: bool) -> DeviceConfig:
+    """Return *devices* without the vendors that are there only when a flag says so."""
+    return replace(
+        devices,
+        ascend=devices.ascend if has_ascend else replace(devices.ascend, chips=()),
+        iluvatars=devices.iluvatars if has_iluvatar else (),
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _expiry(text: str, problems: list[str]) -> float:
@@ -147,6 +188,19 @@ def _flags() -> FlagParser:
     bool_flag(flags, "--leader-elect", False, "decide only while the kube-scheduler beside us leads")
     add("--leader-elect-resource-name", default="", help="the Lease kube-scheduler competes for")
     add("--leader-elect-resource-namespace", default="", help="its namespace")
+    add(
+        "--explain-bind-address",
+        default=EXPLAIN_ADDRESS,
+        help="where explain, simulate and snapshot ask, on this host only; empty: nowhere",
+    )
+    add(
+        "--device-metrics",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help=f"series for each device and share; auto: up to {DEVICE_SERIES_LIMIT} devices",
+    )
+    bool_flag(flags, "--enable-ascend", False, "place Ascend devices")
+    bool_flag(flags, "--enable-iluvatar", False, "place Iluvatar devices")
     bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
     add("--device-config-file", default="", help="HAMi's device config, YAML; must be given")
     bool_flag(flags, "--debug", False, "log debug lines, as -v=4")

@@ -5,13 +5,13 @@ Owns wording only. A sentence here may change with every call, so none of it may
 Neighbours: `filter` decides, `reasons` owns the stable codes, `extender` tells.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from hami_scheduler.filter import FilterResult
 from hami_scheduler.grant import Grant
 from hami_scheduler.ledger import Ledger
-from hami_scheduler.phrases import Lexicon, compute_words, memory_words, of_nodes
+from hami_scheduler.phrases import Lexicon, compute_words, memory_words, of_devices, of_node, of_nodes
 from hami_scheduler.quota import Allowance
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import PodRequest
@@ -87,6 +87,25 @@ def summary(request: PodRequest, misfits: Mapping[str, Misfit], lexicon: Lexicon
     if others:
         parts.append(f"{others} for other reasons")
     return f"0 of {len(misfits)} nodes: {', '.join(parts)}" if parts else "0 of 0 nodes: no node was to be looked at"
+
+
+def leading_cause(misfits: Mapping[str, Misfit]) -> Reason:
+    """Return the cause that `summary` names first; without a single Node, that there is none."""
+    counts = Counter(misfit.cause for misfit in misfits.values())
+    return min(counts, key=lambda cause: (-counts[cause], cause), default=Reason.NODE_UNREGISTERED)
+
+
+def node_sentence(name: str, misfit: Misfit, lexicon: Lexicon) -> str:
+    """Return why the Node *name* refuses: `2 of 4 NVIDIA devices lack 3000 MiB (best has 2048), 2 are cordoned`."""
+    if not misfit.device_count:
+        return of_node(misfit.cause, lexicon.details(misfit.cause, [name], [misfit]))
+    parts: list[str] = []
+    for reason, count in sorted(misfit.counts, key=lambda item: (-item[1], item[0])):
+        details = lexicon.details(reason, [name], [misfit])
+        plural = "s" if misfit.device_count > 1 else ""
+        among = "" if parts else f" of {misfit.device_count} {details.vendor} device{plural}"
+        parts.append(of_devices(reason, count, details, among))
+    return ", ".join(parts)
 
 
 def reason_key(misfits: Mapping[str, Misfit]) -> str:

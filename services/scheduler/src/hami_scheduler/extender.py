@@ -26,7 +26,7 @@ from hami_scheduler.inventory import read_inventory
 from hami_scheduler.ledger import Ledger, shortfall
 from hami_scheduler.locking import NodeLocks
 from hami_scheduler.placement import Placement
-from hami_scheduler.reasons import Misfit
+from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.refusals import Refusals
 from hami_scheduler.request import PodRequest, Policies, read_request
 from hami_scheduler.reservation import Stage
@@ -102,15 +102,27 @@ class Extender:
         clock: Clock,
         settings: Settings,
         blocked: Callable[[], str | None],
+        count_refusal: Callable[[Reason], None] = lambda _: None,
     ) -> None:
-        """Serve from *cluster*; *blocked* returns why decisions must wait, None when they may be made."""
+        """
+        Serve from *cluster*; *blocked* returns why decisions must wait, None when they may be made.
+
+        *count_refusal* hears of each filter that found no Node, and of the reason most Nodes gave.
+        """
         self._cluster = cluster
         self._api = api
         self._locks = locks
         self._clock = clock
         self._settings = settings
         self._blocked = blocked
+        self._count_refusal = count_refusal
         self._book = EventBook()
+        self._refusals = Refusals()
+        self._waiting = Waiting()
+
+    def use(self, cluster: Cluster) -> None:
+        """Serve from *cluster* from now on; it has taken over what was reserved."""
+        self._cluster = cluster
         self._refusals = Refusals()
         self._waiting = Waiting()
 
@@ -155,6 +167,7 @@ class Extender:
                 lambda: self._told_refusal(request, result.misfits),
             )
             self._waiting.refused(request, candidates, snapshot)
+            self._count_refusal(explanation.leading_cause(result.misfits))
             return FilterAnswer(failed_nodes=result.failed_nodes)
         self._cluster.reserve(_grant(request, result.node, result.placement), now)
         self._book.forget(request.uid)
@@ -182,6 +195,10 @@ class Extender:
             return None
         logger.info("Woke a Pod that fits now and was not asked about", pod=pod)
         return pod
+
+    def asked_about(self, uid: str) -> Sequence[str] | None:
+        """Return the Nodes the Pod *uid* was refused on last, None where that is not remembered."""
+        return self._waiting.asked_about(uid)
 
     def _same_again(self, request: PodRequest, candidates: Sequence[str]) -> str | None:
         """

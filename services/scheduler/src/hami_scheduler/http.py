@@ -1,5 +1,5 @@
 """
-The HTTP face: kube-scheduler's extender protocol, and health and metrics on the same listener.
+The HTTP face: kube-scheduler's extender protocol, and on a listener of its own what people ask.
 
 Owns the JSON on the wire. Every outcome of a well-formed call is HTTP 200 with the problem in `Error`, because
 kube-scheduler reads nothing else; keys are matched as Go matches them, whatever their case. Neighbours: `extender`
@@ -15,9 +15,12 @@ import orjson
 import structlog
 from aiohttp import web
 
-from hami_scheduler.errors import BindError
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError
+from hami_scheduler.explainer import Explainer
 from hami_scheduler.extender import Extender, FilterAnswer
+from hami_scheduler.report import shape
 from hamicommon.runtime.http import read_body
+from hamicommon.wire.errors import DecodeError
 
 BODY_LIMIT_BYTES = 32 * 1024 * 1024
 """HAMi stops at 1 MiB, which some 50 Node objects fill; this takes 1000 of them."""
@@ -61,6 +64,51 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
 
     app.router.add_post("/filter", _verb("filter", filter_verb, _filter_error, observe))
     app.router.add_post("/bind", _verb("bind", bind_verb, _bind_error, observe))
+
+
+def add_explanations(app: web.Application, explainer: Explainer, settings: Callable[[], Mapping[str, str]]) -> None:
+    """
+    Serve what people ask on *app*: GET /explain/{namespace}/{pod}, POST /simulate, GET /settings.
+
+    Nothing changes by it. Answers are JSON; what cannot be answered is 404, 400 or 503 with one line of text.
+    """
+
+    async def explain(request: web.Request) -> web.StreamResponse:
+        """Answer why one Pod is where it is, or nowhere."""
+        namespace, name = request.match_info["namespace"], request.match_info["pod"]
+        try:
+            report = await explainer.explain(namespace, name)
+        except DecodeError as error:
+            return web.Response(status=400, text=f"Pod {namespace}/{name}, hami.io/device-scoring-weights: {error}\n")
+        except (ApiRefusedError, ApiUnknownError) as error:
+            return web.Response(status=503, text=f"Pod {namespace}/{name} could not be read: {error}\n")
+        if report is None:
+            return web.Response(status=404, text=f"there is no Pod {namespace}/{name}\n")
+        return _json(shape(report))
+
+    async def simulate(request: web.Request) -> web.StreamResponse:
+        """Answer what a list of Pods would get."""
+        try:
+            pods = orjson.loads(await read_body(request))
+            if not isinstance(pods, list) or not all(isinstance(pod, dict) for pod in pods):
+                return web.Response(status=400, text="the body must be a JSON list of Pods\n")
+            return _json(shape(await explainer.simulate(pods)))
+        except orjson.JSONDecodeError as error:
+            return web.Response(status=400, text=f"the body must be a JSON list of Pods: {error}\n")
+        except DecodeError as error:
+            return web.Response(status=400, text=f"hami.io/device-scoring-weights: {error}\n")
+
+    async def answer_settings(_request: web.Request) -> web.StreamResponse:
+        """Answer what a snapshot needs beside objects."""
+        return _json(dict(settings()))
+
+    app.router.add_get("/explain/{namespace}/{pod}", explain)
+    app.router.add_post("/simulate", simulate)
+    app.router.add_get("/settings", answer_settings)
+
+
+def _json(found: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(found), content_type="application/json")
 
 
 def filter_body(answer: FilterAnswer) -> bytes:

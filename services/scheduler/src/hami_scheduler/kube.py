@@ -120,6 +120,19 @@ async def _translated(request: Awaitable[Object]) -> Object:
         raise kind(str(error)) from error
 
 
+async def objects(kube: Kube) -> list[Object]:
+    """Return every Node, every Pod that has not ended and every ResourceQuota, each with its kind."""
+    found = []
+    for kind, collection, query in (
+        ("Node", "nodes", {}),
+        ("Pod", "pods", {"fieldSelector": _WATCHED_PODS}),
+        ("ResourceQuota", "resourcequotas", {}),
+    ):
+        async for item in kube.items(f"/api/v1/{collection}", **query):
+            found.append({**item, "kind": kind})
+    return found
+
+
 def pods(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
     """Follow every Pod that has not ended."""
     return Reflector(kube, "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete)

@@ -5,6 +5,7 @@ Owns the wiring. Crash-only: everything it knows beyond reservations comes back 
 """
 
 import asyncio
+import math
 import os
 import socket
 import sys
@@ -17,21 +18,24 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from hami_scheduler import __version__
+from hami_scheduler import __version__, commands
 from hami_scheduler import kube as api
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.config import NAME, Config, read_config
+from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, enabled, read_config
+from hami_scheduler.explainer import Explainer
 from hami_scheduler.extender import Clock, Extender, Settings
-from hami_scheduler.http import BODY_LIMIT_BYTES, add_routes
+from hami_scheduler.http import BODY_LIMIT_BYTES, add_explanations, add_routes
 from hami_scheduler.inventory import Problem
 from hami_scheduler.leader import Leadership
 from hami_scheduler.locking import NodeLocks
-from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Verbs, woken_pods
+from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
+from hami_scheduler.snapshot import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
 from hami_scheduler.vendor import VendorFrame, vendor_frames
-from hamicommon.config import ConfigError
+from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime import logs, process
-from hamicommon.runtime.device_config import read_device_config
-from hamicommon.runtime.http import application, serve
+from hamicommon.runtime.api_metrics import ApiMetrics
+from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.runtime.http import ServeError, application, serve
 from hamicommon.runtime.kube import Kube, Reflector
 from hamicommon.runtime.tls import FileCertificate
 from hamicommon.wire import keys
@@ -39,6 +43,8 @@ from hamicommon.wire import keys
 EXPIRY_SECONDS = 5.0
 """How often reservations are looked through; a filter does so, too."""
 RECOUNT_SECONDS = 60.0
+DEVICE_CONFIG_SECONDS = 5.0
+"""How often the device config's file is looked at."""
 WAKE_SECONDS = 0.25
 """How often refused Pods are looked through; kube-scheduler itself usually asks within 10 ms of an event."""
 
@@ -48,7 +54,9 @@ Object = dict[str, Any]
 
 
 def main() -> int:
-    """Run `hami-scheduler` and return its exit code."""
+    """Run `hami-scheduler`, or what people ask of it, and return the exit code."""
+    if sys.argv[1:2] and sys.argv[1] in commands.COMMANDS:
+        return commands.main(sys.argv[1:])
     try:
         config = read_config(sys.argv[1:], os.environ, socket.gethostname())
     except ConfigError as error:
@@ -66,39 +74,99 @@ async def run(config: Config) -> None:
         KubeConfigError: there is no way to an API server.
         ServeError: an address or the certificate is not usable.
     """
-    vendors = vendor_frames(read_device_config(config.device_config_file))
-    kube = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
+    for flag in config.without_effect:
+        logger.warning("A flag has no effect", flag=flag)
+    devices = DeviceConfigFile(config.device_config_file)
+    registry = CollectorRegistry()
+    kube = await Kube.connect(
+        config.kubeconfig or None, f"{NAME}/{__version__}", ApiMetrics(registry, "hami_scheduler")
+    )
     async with kube, AsyncExitStack() as stack:
-        service = Service(config, kube, vendors)
+        service = Service(config, kube, devices, registry)
         await service.start(stack)
         async with asyncio.TaskGroup() as group:
             for actor in service.actors():
                 group.create_task(actor)
 
 
+class View:
+    """The cluster as one device config makes it, kept in step by list and watch."""
+
+    def __init__(self, service: "Service", vendors: tuple[VendorFrame, ...]) -> None:
+        """Know nothing before `follow`."""
+        self._service = service
+        self.cluster = cluster = Cluster(vendors, service.report)
+        kube, selector = service.kube, service.config.node_label_selector
+        self.reflectors = {
+            "pods": api.pods(
+                kube,
+                lambda pods: cluster.replace_pods(pods, time.monotonic()),
+                cluster.put_pod,
+                cluster.drop_pod,
+            ),
+            "nodes": api.nodes(kube, selector, self._replace_nodes, self._put_node, cluster.drop_node),
+            "resourcequotas": api.quotas(kube, cluster.quotas.replace, cluster.quotas.put, cluster.quotas.drop),
+        }
+
+    async def follow(self) -> None:
+        """Keep in step until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors.values():
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        """Wait for the first lists."""
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+
+    def _replace_nodes(self, nodes: list[Object]) -> None:
+        self.cluster.replace_nodes(nodes, _local_now())
+        for node in nodes:
+            self._service.observe_lock(node)
+
+    def _put_node(self, node: Object) -> None:
+        self.cluster.put_node(node, _local_now())
+        self._service.observe_lock(node)
+
+
 class Service:
     """One life of the scheduler: what it knows, what it serves, what it keeps doing."""
 
-    def __init__(self, config: Config, kube: Kube, vendors: tuple[VendorFrame, ...]) -> None:
+    def __init__(self, config: Config, kube: Kube, devices: DeviceConfigFile, registry: CollectorRegistry) -> None:
         """Wire everything together; nothing happens before `start`."""
-        self._config = config
-        self._registry = CollectorRegistry()
-        self._problems = Problems(self._registry)
-        self._woken = woken_pods(self._registry)
-        self._cluster = Cluster(vendors, self._report)
+        self.config = config
+        self.kube = kube
+        self._devices = devices
+        self._registry = registry
+        self._problems = Problems(registry)
+        self._refused = Refused(registry)
+        self._woken = woken_pods(registry)
         self._leadership = Leadership(config.hostname)
         self._api = api.KubeApi(kube, config.scheduler_name or NAME, _now)
         self._locks = NodeLocks(self._api, _now, timedelta(seconds=config.node_lock_timeout_seconds))
-        self._reflectors = self._follow(kube)
+        self._lease = self._follow_lease() if config.must_lead else None
+        self._view = self._view_of(devices.config)
         settings = Settings(config.policies, config.lock_wait_seconds, config.wire_version)
         clock = Clock(_now, time.monotonic)
-        self._extender = Extender(self._cluster, self._api, self._locks, clock, settings, self._blocked)
+        self._extender = Extender(
+            self._cluster, self._api, self._locks, clock, settings, self._blocked, self._refused.count
+        )
         observed = Observed(self._watch_ages, lambda: self._api.events_lost)
-        self._registry.register(ClusterCollector(self._cluster, observed, has_legacy_names=config.has_legacy_metrics))
+        limit = {"always": math.inf, "never": -1, "auto": DEVICE_SERIES_LIMIT}[config.device_metrics]
+        registry.register(
+            ClusterCollector(
+                lambda: self._cluster, observed, has_legacy_names=config.has_legacy_metrics, device_limit=limit
+            )
+        )
+        registry.register(devices)
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._view.cluster
 
     async def start(self, stack: AsyncExitStack) -> tuple[int, int]:
         """Listen, and return the ports of the extender and the metrics; both drain when *stack* closes."""
-        config = self._config
+        config = self.config
         app = application(
             NAME, __version__, ready=self._unsynced, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
         )
@@ -111,53 +179,89 @@ class Service:
         metrics = await serve(metrics_app, config.metrics_bind_address, flag="--metrics-bind-address")
         stack.push_async_callback(metrics.close)
         logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
+        await self._serve_explanations(stack)
         return server.port, metrics.port
+
+    async def _serve_explanations(self, stack: AsyncExitStack) -> None:
+        """Listen for people; that an address is taken keeps nobody from being scheduled."""
+        address = self.config.explain_bind_address
+        if not address:
+            return
+        explainer = Explainer(
+            lambda: self._cluster,
+            self._api.read_pod,
+            self._extender.asked_about,
+            self.config.policies,
+            self._blocked,
+        )
+        app = application(NAME, __version__, ready=self._unsynced, registry=self._registry)
+        add_explanations(app, explainer, self._settings)
+        try:
+            server = await serve(app, address, flag="--explain-bind-address")
+        except ServeError as error:
+            logger.warning("Explanations are not served", reason=str(error))
+            return
+        stack.push_async_callback(server.close)
+        self.explain_port = server.port
+        logger.info("Serving explanations", address=address, port=server.port)
+
+    def _settings(self) -> dict[str, str]:
+        """Return what a snapshot needs beside objects."""
+        policies = self.config.policies
+        return {
+            DEVICE_CONFIG_KEY: self._devices.text,
+            NODE_POLICY_KEY: policies.node,
+            DEVICE_POLICY_KEY: policies.device,
+        }
 
     def actors(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs until the process ends, one coroutine each."""
         return [
-            *(reflector.run() for reflector in self._reflectors.values()),
+            self._follow(),
+            *([self._lease.run()] if self._lease else []),
             self._api.write_events(),
             _every(EXPIRY_SECONDS, self._expire),
             _every(RECOUNT_SECONDS, self._recount),
             self._wake_overlooked(),
         ]
 
-    def _follow(self, kube: Kube) -> dict[str, Reflector]:
-        cluster, config = self._cluster, self._config
-        found = {
-            "pods": api.pods(
-                kube,
-                lambda pods: cluster.replace_pods(pods, time.monotonic()),
-                cluster.put_pod,
-                cluster.drop_pod,
-            ),
-            "nodes": api.nodes(
-                kube, config.node_label_selector, self._replace_nodes, self._put_node, cluster.drop_node
-            ),
-            "resourcequotas": api.quotas(kube, cluster.quotas.replace, cluster.quotas.put, cluster.quotas.drop),
-        }
-        if config.must_lead:
-            found["leases"] = api.lease(
-                kube,
-                config.lease_namespace,
-                config.lease_name,
-                self._replace_leases,
-                self._put_lease,
-                lambda _: self._leadership.drop(),
-            )
-        return found
+    async def _follow(self) -> None:
+        """Follow the cluster until cancelled; with a new device config from new lists, while the old view decides."""
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._view.follow())
+            async for devices in self._devices.changes(DEVICE_CONFIG_SECONDS):
+                fresh = self._view_of(devices)
+                follows_fresh = group.create_task(fresh.follow())
+                await fresh.synced()
+                fresh.cluster.take_over(self._cluster)
+                self._extender.use(fresh.cluster)
+                self._view = fresh
+                following.cancel()
+                following = follows_fresh
+                logger.info("Deciding by the new device config", hash=self._devices.digest)
 
-    def _replace_nodes(self, nodes: list[Object]) -> None:
-        self._cluster.replace_nodes(nodes, _local_now())
-        for node in nodes:
-            self._observe_lock(node)
+    def _view_of(self, devices: DeviceConfig) -> View:
+        config = self.config
+        return View(
+            self, vendor_frames(enabled(devices, has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar))
+        )
 
-    def _put_node(self, node: Object) -> None:
-        self._cluster.put_node(node, _local_now())
-        self._observe_lock(node)
+    def _follow_lease(self) -> Reflector:
+        return api.lease(
+            self.kube,
+            self.config.lease_namespace,
+            self.config.lease_name,
+            self._replace_leases,
+            self._put_lease,
+            lambda _: self._leadership.drop(),
+        )
 
-    def _observe_lock(self, node: Object) -> None:
+    @property
+    def _reflectors(self) -> dict[str, Reflector]:
+        return {**self._view.reflectors, **({"leases": self._lease} if self._lease else {})}
+
+    def observe_lock(self, node: Object) -> None:
+        """Tell the locks what *node* says of its own."""
         metadata = node["metadata"]
         self._locks.observe(metadata["name"], (metadata.get("annotations") or {}).get(keys.NODE_LOCK))
 
@@ -182,11 +286,12 @@ class Service:
         unsynced = self._unsynced()
         if unsynced:
             return unsynced
-        if self._config.must_lead and not self._leadership.is_leader(time.monotonic()):
-            return f"the kube-scheduler on {self._config.hostname} does not hold the lease {self._config.lease_name}"
+        if self.config.must_lead and not self._leadership.is_leader(time.monotonic()):
+            return f"the kube-scheduler on {self.config.hostname} does not hold the lease {self.config.lease_name}"
         return None
 
-    def _report(self, kind: str, name: str, problem: Problem) -> None:
+    def report(self, kind: str, name: str, problem: Problem) -> None:
+        """Count and log a part of an object that cannot be used."""
         self._problems.count(kind, problem.key)
         logger.warning("Part of an object left out", kind=kind, name=name, key=problem.key, reason=problem.reason)
 

@@ -9,6 +9,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/metrics.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -16,6 +17,8 @@ from prometheus_client.registry import Collector
 from hami_scheduler import __version__
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.fit import Room
+from hami_scheduler.ledger import Ledger
+from hami_scheduler.reasons import Reason
 from hamicommon.model import Device
 from hamicommon.runtime.build import build_family
 
@@ -61,6 +64,25 @@ def woken_pods(registry: CollectorRegistry) -> Counter:
     return Counter("hami_scheduler_woken_pods", "Refused Pods woken when room appeared unnoticed.", registry=registry)
 
 
+class Refused:
+    """Filters that found no Node."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register in *registry*; there is a series for each reason from the start, so that a rate has a beginning."""
+        self._filters = Counter(
+            "hami_scheduler_refused_filters",
+            "Filters that found no Node, by the reason that most Nodes gave.",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in Reason:
+            self._filters.labels(reason.value)
+
+    def count(self, reason: Reason) -> None:
+        """Count one filter that was refused for *reason* first of all."""
+        self._filters.labels(reason.value).inc()
+
+
 class Problems:
     """What was found unusable in objects of others."""
 
@@ -81,19 +103,64 @@ class Problems:
 class ClusterCollector(Collector):
     """Every number of the cluster, read at scrape time."""
 
-    def __init__(self, cluster: Cluster, observed: Observed, *, has_legacy_names: bool) -> None:
-        """Read *cluster*; with *has_legacy_names* also under HAMi's names of 2.8 and before."""
-        self._cluster = cluster
+    def __init__(
+        self, cluster: Callable[[], Cluster], observed: Observed, *, has_legacy_names: bool, device_limit: float
+    ) -> None:
+        """
+        Read what *cluster* returns; with *has_legacy_names* also under HAMi's names of 2.8 and before.
+
+        Devices and shares have series of their own while there are no more than *device_limit* devices.
+        """
+        self._current = cluster
         self._observed = observed
         self._has_legacy_names = has_legacy_names
+        self._device_limit = device_limit
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._current()
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        yield from self._device_families()
-        yield from self._pod_families()
-        yield from self._mig_families()
+        yield from self._type_families()
+        has_devices = _device_count(self._cluster.ledger) <= self._device_limit
+        if has_devices:
+            yield from self._device_families()
+            yield from self._pod_families()
+            yield from self._mig_families()
+        yield GaugeMetricFamily(
+            "hami_scheduler_device_series", "1 while each device and share has its own series.", float(has_devices)
+        )
         yield from self._quota_families()
         yield from self._own_families()
+
+    def _type_families(self) -> Iterator[Metric]:
+        """Yield the sums over all devices of one type, which cost the same however many there are."""
+        ledger = self._cluster.ledger
+        rows = np.flatnonzero(ledger.node_of_row[: ledger.row_count] >= 0)
+        kind_of_row, count = ledger.kind_of_row[rows], len(ledger.kinds)
+        families = {
+            "devices": _by_type("devices", "Devices, healthy and not cordoned (open) or not (closed).", "state"),
+            "shares": _by_type("shares", "Shares offered and granted.", "part"),
+            "memory_bytes": _by_type("memory_bytes", "Memory offered and granted.", "part"),
+            "core_ratio": _by_type("core_ratio", "Compute offered and granted, 100 is one device.", "part"),
+        }
+        is_open = ledger.is_open[rows]
+        sums = {
+            ("devices", state): np.bincount(kind_of_row[mask], minlength=count)
+            for state, mask in (("open", is_open), ("closed", ~is_open))
+        }
+        for part, amounts in (("offered", ledger.capacity), ("granted", ledger.promised)):
+            for column, name in enumerate(("shares", "memory_bytes", "core_ratio")):
+                scale = _MIB if name == "memory_bytes" else 1
+                sums[name, part] = np.bincount(kind_of_row, amounts[rows, column], count) * scale
+        for (name, part), values in sums.items():
+            found: dict[tuple[str, str], float] = {}
+            for kind, value in zip(ledger.kinds, values.tolist(), strict=True):
+                found[kind.vendor, kind.type] = found.get((kind.vendor, kind.type), 0.0) + value
+            for (vendor, device_type), value in found.items():
+                families[name].add_metric([vendor, device_type, part], value)
+        yield from families.values()
 
     def _rooms(self) -> Iterator[tuple[str, Room]]:
         ledger = self._cluster.ledger
@@ -196,6 +263,14 @@ class ClusterCollector(Collector):
         yield age
         yield lists
         yield build_family(__version__)
+
+
+def _device_count(ledger: Ledger) -> int:
+    return int(np.count_nonzero(ledger.node_of_row[: ledger.row_count] >= 0))
+
+
+def _by_type(name: str, text: str, label: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"hami_scheduler_{name}", text, labels=["vendor", "device_type", label])
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:

@@ -5,7 +5,7 @@ Owns the wording and the numbers in it. Must never reach `FailedNodes`: these te
 Neighbours: `reasons` owns the stable codes, `explanation` and `report` put phrases together.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,15 +91,27 @@ def of_nodes(reason: Reason, count: int, details: Details) -> str:
     return f"{count} {words.one if count == 1 else words.many} {_fill(words.node, details)}"
 
 
-def of_devices(reason: Reason, count: int, details: Details) -> str:
+def of_node(reason: Reason, details: Details) -> str:
     """
-    Return what *count* devices of one Node have in common.
+    Return why one Node as a whole is refused.
 
-    >>> of_devices(Reason.CORDONED, 1, Details("NVIDIA", 1, "3000 MiB", "25 % compute"))
-    '1 is cordoned'
+    >>> of_node(Reason.NODE_UNREGISTERED, Details("", 0, "", ""))
+    'offers no device'
     """
     words = _WORDS[reason]
-    return f"{count} {words.one if count == 1 else words.many} {_fill(words.device, details)}"
+    return f"{words.one} {_fill(words.node, details)}"
+
+
+def of_devices(reason: Reason, count: int, details: Details, among: str = "") -> str:
+    """
+    Return what *count* devices of one Node have in common; *among* says of how many.
+
+    >>> details = Details("NVIDIA", 1, "3000 MiB", "25 % compute")
+    >>> of_devices(Reason.CORDONED, 1, details), of_devices(Reason.MEMORY, 2, details, " of 4 devices")
+    ('1 is cordoned', '2 of 4 devices lack 3000 MiB')
+    """
+    words = _WORDS[reason]
+    return f"{count}{among} {words.one if count == 1 else words.many} {_fill(words.device, details)}"
 
 
 def memory_words(asked: Request) -> str:
@@ -124,14 +136,13 @@ class Lexicon:
         asked = {each: None for container in request.containers for each in container.requests}
         self._asked = sorted(asked, key=_size, reverse=True)
 
-    def details(self, reason: Reason, nodes: Iterable[str], misfits: Sequence[Misfit] = ()) -> Details:
+    def details(self, reason: Reason, nodes: Sequence[str], misfits: Sequence[Misfit] = ()) -> Details:
         """Return what to say of *nodes*, which refuse the Pod for *reason* and perhaps others, as *misfits* say."""
         if not self._asked:
             return Details("", 0, "", "")
-        indexes = self._ledger.indexes(nodes)
         asked, best = self._asked[0], ""
         if reason in {Reason.MEMORY, Reason.CORE}:
-            asked, best = self._lacking(indexes, is_memory=reason is Reason.MEMORY)
+            asked, best = self._lacking(self._rows(nodes), is_memory=reason is Reason.MEMORY)
         elif reason in {Reason.COUNT, Reason.NODE_DEVICES, Reason.NUMA}:
             asked = max(self._asked, key=lambda each: each.count)
         if reason is Reason.COUNT and misfits:
@@ -148,11 +159,20 @@ class Lexicon:
             " on one NUMA node" if rules.is_numa_bound else " that belong together",
         )
 
-    def _lacking(self, indexes: NDArray[np.int64], *, is_memory: bool) -> tuple[Request, str]:
+    def _rows(self, nodes: Sequence[str]) -> NDArray[np.int64]:
+        """Return the device rows of *nodes*."""
+        if len(nodes) > 1:
+            return np.flatnonzero(
+                np.isin(self._ledger.node_of_row[: self._ledger.row_count], self._ledger.indexes(nodes))
+            )
+        entries = [entry for entry in map(self._ledger.node, nodes) if entry is not None]
+        return np.array([row for entry in entries for row in entry.rows.values()], np.int64)
+
+    def _lacking(self, rows: NDArray[np.int64], *, is_memory: bool) -> tuple[Request, str]:
         """Return the first request that even the best device has too little left for, and what that device has."""
         for asked in self._asked:
             left = self._left_for(asked)
-            found = left.memory(indexes, asked) if is_memory else left.compute(indexes, asked)
+            found = left.memory(rows, asked) if is_memory else left.compute(rows, asked)
             if found is None:
                 return asked, ""
             if found.is_short:
@@ -179,15 +199,14 @@ class _Left:
         rows = slice(0, ledger.row_count)
         self._capacity = ledger.capacity[rows]
         self._left = (self._capacity - ledger.promised[rows]).clip(0)
-        self._node_of_row = ledger.node_of_row[rows]
         self._is_possible = ledger.is_open[rows] & accepted_kinds(ledger, asked.vendor, rules) & (self._left[:, 0] > 0)
         if rules.use_uuids or rules.nouse_uuids:
             for row in np.flatnonzero(self._is_possible).tolist():
                 self._is_possible[row] = rules.accepts_uuid(ledger.device_at(row)[1])
 
-    def memory(self, indexes: NDArray[np.int64], asked: Request) -> _Best | None:
-        """Return the device with the most memory left on the Nodes at *indexes*, None where there is none."""
-        row = self._best_row(indexes, 1)
+    def memory(self, rows: NDArray[np.int64], asked: Request) -> _Best | None:
+        """Return the device with the most memory left among *rows*, None where there is none."""
+        row = self._best_row(rows, 1)
         if row is None:
             return None
         capacity, left = int(self._capacity[row, 1]), int(self._left[row, 1])
@@ -196,17 +215,17 @@ class _Left:
         percent = left * 100 // max(capacity, 1)
         return _Best(percent < (asked.memory_percent or 0), f"{percent} % of {capacity} MiB")
 
-    def compute(self, indexes: NDArray[np.int64], asked: Request) -> _Best | None:
-        """Return the device with the most compute left on the Nodes at *indexes*, None where there is none."""
-        row = self._best_row(indexes, 2)
+    def compute(self, rows: NDArray[np.int64], asked: Request) -> _Best | None:
+        """Return the device with the most compute left among *rows*, None where there is none."""
+        row = self._best_row(rows, 2)
         if row is None:
             return None
         capacity, left = int(self._capacity[row, 2]), int(self._left[row, 2])
         words = f"{left} %" if capacity == WHOLE_CORE_PERCENT else f"{left} of {capacity}"
         return _Best(left < cores_asked(asked), words)
 
-    def _best_row(self, indexes: NDArray[np.int64], column: int) -> int | None:
-        rows = np.flatnonzero(self._is_possible & np.isin(self._node_of_row, indexes))
+    def _best_row(self, rows: NDArray[np.int64], column: int) -> int | None:
+        rows = rows[self._is_possible[rows]]
         return int(rows[self._left[rows, column].argmax()]) if rows.size else None
 
 

@@ -64,6 +64,14 @@ class Reservations:
         self._by_uid[grant.uid] = reservation
         return reservation
 
+    def all(self) -> tuple[Reservation, ...]:
+        """Return every reservation."""
+        return tuple(self._by_uid.values())
+
+    def take(self, reservation: Reservation) -> None:
+        """Hold *reservation*, made elsewhere, as far as it has come."""
+        self._by_uid[reservation.grant.uid] = reservation
+
     def begin_bind(self, uid: str) -> None:
         """Keep the reservation of *uid* until `written` or `drop`."""
         self._by_uid[uid].stage = Stage.BINDING

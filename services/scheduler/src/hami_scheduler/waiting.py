@@ -47,6 +47,11 @@ class Waiting:
         """Drop the Pod *uid*: it has a Node, or is gone."""
         self._pods.pop(uid, None)
 
+    def asked_about(self, uid: str) -> Sequence[str] | None:
+        """Return the candidates the Pod *uid* was refused on last, None where that is not remembered."""
+        refused = self._pods.get(uid)
+        return refused.candidates if refused else None
+
     def look_again(self, uid: str) -> None:
         """Let the next look find the Pod *uid* though nothing changes: it was found, but could not be woken."""
         if uid in self._pods:

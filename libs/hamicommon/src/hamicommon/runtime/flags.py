@@ -58,6 +58,15 @@ class FlagParser(argparse.ArgumentParser):
         """Return whether flag *name* is known."""
         return name in self._option_string_actions
 
+    def without_effect(self, found: argparse.Namespace) -> tuple[str, ...]:
+        """Return of *found*, what was parsed, each flag that has no effect, as `--flag: the reason`."""
+        given = vars(found)
+        return tuple(
+            f"{action.option_strings[0]}: {action.help}"
+            for action in self.ignored._group_actions
+            if action.dest in given
+        )
+
     def error(self, message: str) -> NoReturn:
         """Print one line that says where help is, too, and leave with 2."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")

@@ -35,6 +35,7 @@ from hamicommon.runtime.api_errors import (
     Unreachable,
     error_from_status,
 )
+from hamicommon.runtime.api_metrics import ApiMetrics
 from hamicommon.runtime.reflector import Reflector
 
 try:
@@ -95,11 +96,12 @@ class Kube:
         self._kubeconfig = kubeconfig
         self._credentials_read = time.monotonic()
         self._credentials_lock = asyncio.Lock()
+        self._metrics: ApiMetrics | None = None
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None, user_agent: str) -> Self:
+    async def connect(cls, kubeconfig: str | None, user_agent: str, metrics: ApiMetrics | None = None) -> Self:
         """
-        Read credentials and return a client; no request is made.
+        Read credentials and return a client; no request is made. *metrics* hears of each request.
 
         The first that exists is used: *kubeconfig*, `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
 
@@ -111,13 +113,17 @@ class Kube:
         configuration.connection_pool_maxsize = CONNECTIONS
         # Left to aiohttp, proxies and a netrc would be looked for at every request, in another thread.
         configuration.client_session_kwargs = {"trust_env": False}
+        if metrics is not None:
+            configuration.client_session_kwargs["trace_configs"] = [_waits_for_connections(metrics)]
         configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
         try:
             client = ApiClient(configuration)
         except (OSError, ValueError) as error:
             raise KubeConfigError(f"{found or 'service account'}: certificates cannot be used: {error}") from error
         client.user_agent = user_agent
-        return cls(client, found)
+        kube = cls(client, found)
+        kube._metrics = metrics
+        return kube
 
     async def __aenter__(self) -> Self:
         return self
@@ -224,7 +230,10 @@ class Kube:
             text = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(call.path, error) from error
-        raise error_from_status(call.path, response.status, text, response.headers.get("Retry-After"))
+        refusal = error_from_status(call.path, response.status, text, response.headers.get("Retry-After"))
+        if self._metrics is not None:
+            self._metrics.waited(refusal.retry_after_seconds)
+        raise refusal
 
     async def _send_once(self, call: "_Call") -> aiohttp.ClientResponse:
         _, url, headers, payload, _ = await self._client.param_serialize(
@@ -235,6 +244,7 @@ class Kube:
             body=call.body,
             auth_settings=["BearerToken"],
         )
+        began, status = time.monotonic(), 0
         try:
             answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
                 call.method,
@@ -243,9 +253,14 @@ class Kube:
                 body=payload,
                 _request_timeout=aiohttp.ClientTimeout(total=call.seconds, sock_connect=CONNECT_SECONDS),
             )
+            response: aiohttp.ClientResponse = answer.response
+            status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(call.path, error) from error
-        response: aiohttp.ClientResponse = answer.response
+        finally:
+            if self._metrics is not None:
+                seconds, is_watch = time.monotonic() - began, "watch" in call.query
+                self._metrics.answered(call.method, call.path, status, seconds, is_watch=is_watch)
         return response
 
     async def _refresh_credentials(self, older_than_seconds: float) -> None:
@@ -388,6 +403,21 @@ def _detect_dead_peer(response: aiohttp.ClientResponse) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def _waits_for_connections(metrics: ApiMetrics) -> aiohttp.TraceConfig:
+    """Return what tells *metrics* how long requests wait for one of CONNECTIONS."""
+    trace = aiohttp.TraceConfig()
+
+    async def begin(_session: Any, context: Any, _parameters: Any) -> None:
+        context.began = time.monotonic()
+
+    async def end(_session: Any, context: Any, _parameters: Any) -> None:
+        metrics.waited(time.monotonic() - context.began)
+
+    trace.on_connection_queued_start.append(begin)
+    trace.on_connection_queued_end.append(end)
+    return trace
 
 
 def _unreachable(path: str, error: BaseException) -> Unreachable:

@@ -1,0 +1,79 @@
+"""
+What a service asked of the API server, counted: by verb, resource and outcome, and how long it had to wait its turn.
+
+Owns names and labels; there is a series for each kind of request a service makes, some ten, and none for an object.
+Neighbours: `kube` tells of each request.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_OUTCOMES = {404: "not_found", 409: "conflict", 410: "gone", 429: "throttled"}
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+class ApiMetrics:
+    """Requests to the API server."""
+
+    def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
+        """Register in *registry* under names that begin with *prefix*, such as `hami_scheduler`."""
+        self._requests = Counter(
+            f"{prefix}_api_requests",
+            "Requests to the API server.",
+            ["verb", "resource", "outcome"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            f"{prefix}_api_request_seconds",
+            "Time until the API server answered, watches left out.",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._throttled = Counter(
+            f"{prefix}_api_throttled_seconds",
+            "Time requests waited for a free connection, or were told to wait by the API server.",
+            registry=registry,
+        )
+
+    def answered(self, method: str, path: str, status: int, seconds: float, *, is_watch: bool) -> None:
+        """Count one request by its HTTP *method*; *status* is 0 where there was no answer."""
+        resource, is_object = resource_of(path)
+        verb = _VERBS.get(method) or ("watch" if is_watch else "get" if is_object else "list")
+        self._requests.labels(verb, resource, outcome_of(status)).inc()
+        if not is_watch:
+            self._seconds.labels(verb).observe(seconds)
+
+    def waited(self, seconds: float) -> None:
+        """Count time in which a request was held back."""
+        self._throttled.inc(seconds)
+
+
+def resource_of(path: str) -> tuple[str, bool]:
+    """
+    Return the resource at an API *path*, with its subresource, and whether the path is one object's.
+
+    >>> resource_of("/api/v1/namespaces/default/pods/p/binding"), resource_of("/api/v1/nodes")
+    (('pods/binding', True), ('nodes', False))
+    >>> resource_of("/apis/coordination.k8s.io/v1/namespaces/a/leases"), resource_of("/version")
+    (('leases', False), ('version', False))
+    """
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else parts
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return "/".join((*parts[:1], *parts[2:3])), len(parts) > 1
+
+
+def outcome_of(status: int) -> str:
+    """
+    Return in one word what became of a request.
+
+    >>> [outcome_of(status) for status in (0, 201, 403, 409, 429, 503)]
+    ['unreachable', 'ok', 'refused', 'conflict', 'throttled', 'server_error']
+    """
+    if status == 0:
+        return "unreachable"
+    if status < 400:
+        return "ok"
+    return _OUTCOMES.get(status) or ("refused" if status < 500 else "server_error")
