@@ -137,6 +137,25 @@ API(nvmlDeviceGetProcessUtilization, nvmlDevice_t device, nvmlProcessUtilization
     return total ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
 
+API(nvmlDeviceGetProcessesUtilizationInfo, nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *info)
+{
+    nvmlProcessUtilizationSample_t found[SCHEDULE_CONTEXTS_MAX];
+    unsigned int total = SCHEDULE_CONTEXTS_MAX, room;
+    nvmlReturn_t result;
+
+    if (!info || info->version != nvmlProcessesUtilizationInfo_v1)
+        return info ? NVML_ERROR_ARGUMENT_VERSION_MISMATCH : NVML_ERROR_INVALID_ARGUMENT;
+    result = nvmlDeviceGetProcessUtilization(device, found, &total, info->lastSeenTimeStamp);
+    if (result != NVML_SUCCESS)
+        return result;
+    room = info->procUtilArray ? info->processSamplesCount : 0;
+    info->processSamplesCount = total;
+    for (unsigned int index = 0; total <= room && index < total; index++)
+        info->procUtilArray[index] = (nvmlProcessUtilizationInfo_v1_t){
+            .timeStamp = found[index].timeStamp, .pid = found[index].pid, .smUtil = found[index].smUtil, .memUtil = found[index].memUtil};
+    return total > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
 /* Devices */
 
 static unsigned int device_percent(const struct samples *samples, int device, uint64_t window)

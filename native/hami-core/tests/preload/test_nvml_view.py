@@ -114,6 +114,70 @@ except n.NVMLError as error:
     neighbour.communicate("\n", timeout=20)
 
 
+STRUCTURES = """
+lib = ctypes.CDLL("libnvidia-ml.so.1")
+raw = c_void_p()
+lib.nvmlDeviceGetHandleByIndex_v2(0, byref(raw))
+class Detail(ctypes.Structure):
+    _fields_ = [("pid", c_uint), ("memory", c_uint64), ("gi", c_uint), ("ci", c_uint), ("protected", c_uint64)]
+class Details(ctypes.Structure):
+    _fields_ = [("version", c_uint), ("mode", c_uint), ("count", c_uint), ("array", ctypes.POINTER(Detail))]
+class Use(ctypes.Structure):
+    _fields_ = [("stamp", c_uint64), ("pid", c_uint), ("rest", c_uint * 6)]
+class Uses(ctypes.Structure):
+    _fields_ = [("version", c_uint), ("count", c_uint), ("since", c_uint64), ("array", ctypes.POINTER(Use))]
+def versioned(kind):
+    value = kind(ctypes.sizeof(kind) | 1 << 24)
+    value.count = 8
+    value.array = (value._fields_[-1][1]._type_ * 8)()
+    return value
+def seen(value, result):
+    return [result, sorted(value.array[index].pid for index in range(value.count))] if result == 0 else [result]
+"""
+
+
+def test_every_answer_about_processes_leaves_the_others_out(container: Container) -> None:
+    """
+    Details, samples, encoder sessions and accounting name the container's processes, by its pids, and no neighbour's.
+    """
+    load = "cuda = Cuda()\nkernel = cuda.kernel(300000)\nfor _ in range(4): cuda.launch(kernel)\nsay(0)\nwait()"
+    neighbour = container.start(load, preload=False, FAKE_DRIVER_PID_OFFSET="100000")
+    assert neighbour.stdout is not None
+    neighbour.stdout.readline()
+    own, *answers = container.run(
+        NVML
+        + STRUCTURES
+        + """
+import time
+cuda = Cuda()
+kernel = cuda.kernel(300000)
+for _ in range(4): cuda.launch(kernel)
+cuda.library.cuCtxSynchronize()
+time.sleep(0.4)
+details, uses, newer = versioned(Details), versioned(Uses), versioned(Uses)
+newer.version = ctypes.sizeof(Uses) | 2 << 24
+sessions, pids, count, more = (c_uint * 64)(), (c_uint * 8)(), c_uint(8), c_uint(8)
+answers = [
+    seen(details, lib.nvmlDeviceGetRunningProcessDetailList(raw, byref(details))),
+    seen(uses, lib.nvmlDeviceGetProcessesUtilizationInfo(raw, byref(uses))),
+    [lib.nvmlDeviceGetEncoderSessions(raw, byref(count), sessions), [sessions[8 * at + 1] for at in range(count.value)]],
+    [lib.nvmlDeviceGetAccountingPids(raw, byref(more), pids), list(pids)[: more.value]],
+    seen(newer, lib.nvmlDeviceGetProcessesUtilizationInfo(raw, byref(newer))),
+]
+stats = (c_uint64 * 12)()
+answers += [[lib.nvmlDeviceGetAccountingStats(raw, pid, stats), stats[1]] for pid in (os.getpid(), NEIGHBOUR)]
+say([os.getpid(), *answers])
+""".replace("NEIGHBOUR", str(neighbour.pid)),
+        FAKE_DRIVER_CONTEXT_MIB="64",
+        FAKE_DRIVER_PID_OFFSET="100000",
+    )
+
+    assert [[0, [own]]] * 4 == answers[:4]
+    assert [25] == answers[4]
+    assert [0, 6] == [result for result, _ in answers[5:]]
+    neighbour.communicate("\n", timeout=20)
+
+
 def test_unknown_device_is_the_drivers_error(container: Container) -> None:
     """
     NVML's own refusals come through unchanged.
