@@ -57,7 +57,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         record(session.config.stash[_version], _outcomes, _otherwise)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def peer(pytestconfig: pytest.Config) -> AsyncIterator[Peer]:
     """The cluster that is tested."""
     # A short path, because a Unix socket's path may have 107 bytes.

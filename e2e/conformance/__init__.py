@@ -1,0 +1,3 @@
+"""
+What the services rely on of a cluster, tried on the embedded one and on a real one.
+"""
