@@ -2,13 +2,15 @@
 The device config as a file on a service's disk.
 """
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hamicommon.config import ConfigError
-from hamicommon.runtime.device_config import read_device_config
+from hamicommon.runtime.device_config import DeviceConfigFile, read_device_config
 
 
 def test_missing_file_is_named_with_its_flag(tmp_path: Path) -> None:
@@ -53,3 +55,38 @@ def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
 
     assert "nvidia.com/gpu" == config.nvidia.resource_count_name
     assert ["nvidia.resorceCountName: line 1: unknown key, ignored"] == [line["what"] for line in lines]
+
+
+GOOD = "nvidia: {resourceCountName: nvidia.com/gpu, memoryFactor: %d}\n"
+
+
+async def test_changed_file_is_taken_over_and_a_bad_one_refused_once(tmp_path: Path) -> None:
+    """Every error is told, the old config stays in force, and the next good one is handed out."""
+    path = tmp_path / "config.yaml"
+    path.write_text(GOOD % 1)
+    file, registry = DeviceConfigFile(str(path)), CollectorRegistry()
+    registry.register(file)
+    first = file.digest
+
+    def said(name: str) -> float | None:
+        return registry.get_sample_value(f"hami_device_config_{name}")
+
+    changes = file.changes(0.001)
+    with capture_logs() as lines:
+        coming = asyncio.ensure_future(anext(changes))
+        path.write_text("nvidia: {memoryFactor: x, overwriteEnv: 7}\n")
+        while not said("refused"):  # noqa: ASYNC110 - a file is looked at in a loop
+            await asyncio.sleep(0.001)
+        path.unlink()
+        await asyncio.sleep(0.05)
+        assert (1, first) == (file.config.nvidia.memory_factor, file.digest)
+        path.write_text(GOOD % 2)
+        taken = await asyncio.wait_for(coming, 5)
+
+    assert (2, 0.0) == (taken.nvidia.memory_factor, said("refused"))
+    assert 1.0 == registry.get_sample_value("hami_device_config_info", {"hash": file.digest})
+    assert first != file.digest
+    refused = [line["problems"] for line in lines if line["log_level"] == "error"]
+    assert [2, 1] == [len(problems) for problems in refused][:2]
+    assert len(refused) <= 3
+    await changes.aclose()

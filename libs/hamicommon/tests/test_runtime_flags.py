@@ -130,3 +130,13 @@ def test_any_text_is_a_duration_or_an_argument_error(text: str) -> None:
     """No text makes the parser fail in another way."""
     with suppress(argparse.ArgumentTypeError):
         assert isinstance(flags.duration(text), float)
+
+
+def test_flags_without_effect_are_told_with_their_reason_where_they_are_given() -> None:
+    """So that a service can say so in one line each."""
+    parser = a_parser()
+
+    assert () == parser.without_effect(parser.parse_args(["--force"]))
+    assert ("--kube-qps: no limit here", "--profiling: no profiler here") == parser.without_effect(
+        parser.parse_args(["--profiling", "--kube-qps=5"])
+    )

@@ -1,0 +1,31 @@
+"""
+An API server with a small cluster, and a scheduler that serves it.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from .api_server import ApiServer, an_api_server
+from .builders import a_device, a_node, a_pod
+from .service import Running, running
+
+IDENTITY = {"hami_io__node_allocation": "identity"}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ApiServer]:
+    """An API server with one Pod, one Node that needs no lock, and one that does."""
+    async with an_api_server() as server:
+        server.put("nodes", a_node("exact", a_device("GPU-a"), **IDENTITY))  # type: ignore[arg-type]
+        server.put("nodes", a_node("locked", a_device("GPU-l")))
+        server.put("pods", a_pod())
+        yield server
+
+
+@pytest.fixture
+async def scheduler(api: ApiServer, tmp_path: Path) -> AsyncIterator[Running]:
+    """A scheduler that is ready."""
+    async with running(api, tmp_path) as found:
+        yield found

@@ -1,0 +1,106 @@
+"""
+A scheduler that runs in this process, over its real sockets, and how to talk to it.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from prometheus_client import CollectorRegistry
+
+from hami_scheduler.config import Config
+from hami_scheduler.main import Service
+from hamicommon.runtime.api_metrics import ApiMetrics
+from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.runtime.kube import Kube
+
+from .api_server import ApiServer
+from .builders import VECTORS, Object
+
+
+@dataclass
+class Running:
+    """A scheduler that serves, and how to talk to it."""
+
+    api: ApiServer
+    service: Service
+    url: str
+    metrics_url: str
+    session: aiohttp.ClientSession
+
+    async def post(self, path: str, body: Any) -> Object:
+        """Return the JSON answer to a POST."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.session.post(self.url + path, data=data) as answer:
+            assert 200 == answer.status
+            assert "application/json" == answer.content_type
+            found: Object = await answer.json()
+            return found
+
+    async def filter(self, pod: Object, *names: str) -> Object:
+        """Ask for a Node among *names*."""
+        return await self.post("/filter", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+
+    async def bind(self, pod: Object, node: str) -> str:
+        """Ask to bind, and return the error, empty where there is none."""
+        metadata = pod["metadata"]
+        names = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
+        return str((await self.post("/bind", {**names, "Node": node}))["Error"])
+
+    async def get(self, url: str) -> tuple[int, str]:
+        """Return status and text of a GET."""
+        async with self.session.get(url) as answer:
+            return answer.status, await answer.text()
+
+    @property
+    def cluster(self) -> Any:
+        """What the scheduler knows."""
+        return self.service._cluster
+
+    @property
+    def explain_url(self) -> str:
+        """Where people ask."""
+        return f"http://127.0.0.1:{self.service.explain_port}"
+
+
+async def until(holds: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Wait for *holds*, and fail when it does not come."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **settings: Any) -> AsyncIterator[Running]:
+    """Run a scheduler against *api* until the block ends."""
+    defaults: Object = {
+        "device_config_file": str(VECTORS / "device-config-default.yaml"),
+        "http_bind": "127.0.0.1:0",
+        "metrics_bind_address": "127.0.0.1:0",
+        "explain_bind_address": "127.0.0.1:0",
+        "scheduler_name": "hami-scheduler",
+        "lock_wait_seconds": 2.0,
+    }
+    config = Config(**{**defaults, **settings})
+    async with AsyncExitStack() as stack:
+        registry = CollectorRegistry()
+        metrics = ApiMetrics(registry, "hami_scheduler")
+        kube = await stack.enter_async_context(await Kube.connect(api.kubeconfig(folder), "test", metrics))
+        service = Service(config, kube, DeviceConfigFile(config.device_config_file), registry)
+        port, metrics_port = await service.start(stack)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        actors = [asyncio.create_task(actor) for actor in service.actors()]
+        try:
+            if is_synced:
+                await until(lambda: service._blocked() is None)
+            url = "http://127.0.0.1:{}"
+            yield Running(api, service, url.format(port), url.format(metrics_port), session)
+        finally:
+            for actor in actors:
+                actor.cancel()
+            await asyncio.gather(*actors, return_exceptions=True)
