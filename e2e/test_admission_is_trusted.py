@@ -1,20 +1,25 @@
 """
-The API server believes the webhook, whose certificate nobody made by hand, and goes on doing so.
+The API server believes the webhook, whose certificate nobody made by hand, goes on doing so, and does without it for
+whoever asks for nothing of ours.
 """
 
 import base64
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from cluster import eventually
-from manifests import SLEEP, a_pod
+from manifests import SLEEP, a_container, a_pod
 from minicluster.client import ApiError, Object
 from real import RealCluster
 from release import HAMI
 
 pytestmark = pytest.mark.real_only
 
-CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hami-webhook"
+GROUP, KIND = "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"
+CONFIGURATIONS = f"/apis/{GROUP}/mutatingwebhookconfigurations"
+CONFIGURATION = f"{CONFIGURATIONS}/hami-webhook"
 SECRET = f"/api/v1/namespaces/{HAMI}/secrets/hami-webhook-tls"
 
 
@@ -71,3 +76,55 @@ async def test_lost_secret_is_made_anew_and_believed(cluster: RealCluster) -> No
             raise
 
     assert "hami-scheduler" == (await eventually(admits, "a Pod is admitted"))["spec"]["schedulerName"]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def outage(cluster: RealCluster) -> AsyncIterator[None]:
+    """Have the API server ask about this namespace's Pods at an address where nobody is, as it asks the webhook."""
+    [webhook] = (await cluster.api.get(CONFIGURATION))["webhooks"]
+    assert "Fail" == webhook["failurePolicy"]
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": cluster.namespace}}
+    nobody = {**webhook, "clientConfig": {"url": "https://127.0.0.1:1/webhook"}, "namespaceSelector": selector}
+    name = f"outage-{cluster.namespace}"
+    configuration = {"metadata": {"name": name}, "webhooks": [nobody]}
+    await cluster.api.create(CONFIGURATIONS, {"apiVersion": GROUP, "kind": KIND, **configuration})
+    try:
+
+        async def is_felt() -> bool:
+            return not await is_created(cluster, a_pod("first", command=SLEEP, gpu=1, gpumem=1000))
+
+        await eventually(is_felt, "Pods that ask are refused")
+        yield
+    finally:
+        await cluster.api.delete(f"{CONFIGURATIONS}/{name}")
+
+
+async def is_created(cluster: RealCluster, pod: Object) -> bool:
+    """Return whether the Pod could be created, for a dry run; nothing but the missing webhook may stand against it."""
+    try:
+        await cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/pods", pod, dryRun="All")
+    except ApiError as error:
+        if "failed calling webhook" not in error.message:
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("pod", "goes_on"),
+    [
+        (a_pod("p", [{**a_container(), "resources": {}}]), True),
+        (a_pod("p", [{**a_container(), "resources": {"requests": {"cpu": "1m"}}}]), True),
+        (a_pod("p", gpu=1, spec={"schedulerName": "another"}), True),
+        (a_pod("p", gpu=1), False),
+        (a_pod("p", gpucores=10, spec={"schedulerName": "hami-scheduler"}), False),
+        (a_pod("p", [{**a_container(), "resources": {}}, a_container("last", gpumem=1)]), False),
+        (a_pod("p", [{**a_container(), "resources": {}}], init_containers=[a_container("init", gpu=1)]), False),
+    ],
+    ids=["nothing", "time", "another's", "device", "ours", "last", "init"],
+)
+async def test_outage_of_the_webhook_stops_only_pods_that_ask(
+    cluster: RealCluster, outage: None, pod: Object, goes_on: bool
+) -> None:
+    """Whoever names no resource of ours, or another scheduler, is created as if there were no webhook."""
+    assert goes_on == await is_created(cluster, pod)
