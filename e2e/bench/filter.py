@@ -24,7 +24,7 @@ from hami_scheduler.extender import Clock, Extender, Settings
 from hami_scheduler.filter import filter_nodes
 from hami_scheduler.http import BODY_LIMIT_BYTES, add_routes
 from hami_scheduler.request import PodRequest, Policies, read_request
-from hami_scheduler.vendor import vendor_frames
+from hami_scheduler.vendors import vendor_frames
 from hamicommon.config import load_device_config
 from hamicommon.runtime import logs
 from hamicommon.runtime.http import application, serve

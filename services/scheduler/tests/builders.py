@@ -14,7 +14,8 @@ from hami_scheduler.fit import Room
 from hami_scheduler.grant import Grant, make_grant
 from hami_scheduler.inventory import NodeInventory
 from hami_scheduler.request import ContainerKind, PodRequest, Policies, read_request
-from hami_scheduler.vendor import VendorFrame, vendor_frames
+from hami_scheduler.vendor import VendorFrame
+from hami_scheduler.vendors import vendor_frames
 from hamicommon.config import load_device_config
 from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
 

@@ -348,7 +348,7 @@ def test_refusal_of_a_pod_that_asks_for_nothing_has_no_numbers() -> None:
 
 def test_bind_says_nothing_of_vendors_that_were_not_asked() -> None:
     """One vendor's devices, one vendor's annotations; a vendor without a queue gets no queue."""
-    [frame] = vendors()
+    frame = vendors()[0]
     other = replace(frame, vendor=replace(frame.vendor, key="Other", allocated_key="hami.io/other-allocated"))
     queueless = replace(frame, vendor=replace(frame.vendor, to_allocate_key=""))
 

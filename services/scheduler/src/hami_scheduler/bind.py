@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hami_scheduler.grant import Grant
-from hami_scheduler.vendor import VendorFrame
+from hami_scheduler.grant import Grant, make_grant
+from hami_scheduler.inventory import NodeInventory
+from hami_scheduler.placement import Placement
+from hami_scheduler.request import PodRequest
+from hami_scheduler.vendor import Allotment, VendorFrame
 from hamicommon.wire import keys
 from hamicommon.wire.mig import encode_mig_allocations
 from hamicommon.wire.pod_devices import encode_pod_devices
@@ -32,6 +35,8 @@ class BindPlan:
     name: str
     node: str
     annotations: dict[str, str]
+    granted_keys: tuple[str, ...] = ()
+    """Which of the annotations say what was granted."""
 
     @property
     def path(self) -> str:
@@ -60,7 +65,7 @@ class BindPlan:
         metadata = pod.get("metadata") or {}
         found = metadata.get("annotations") or {}
         # The device plugin rewrites what it consumes; what was granted nobody rewrites.
-        granted = {key: text for key, text in self.annotations.items() if key.endswith("-allocated")}
+        granted = {key: self.annotations[key] for key in self.granted_keys}
         return self._is_of(metadata) and all(found.get(key) == text for key, text in granted.items())
 
     def is_possible_for(self, pod: Mapping[str, Any] | None) -> bool:
@@ -73,6 +78,31 @@ class BindPlan:
         return not self.uid or metadata.get("uid") == self.uid
 
 
+def promise(request: PodRequest, inventory: NodeInventory, placement: Placement, unix_nanoseconds: int) -> Grant:
+    """Return what *placement* grants the Pod of *request* on the Node of *inventory*, as its bind will tell it."""
+    devices = {device.id: device for device in inventory.devices}
+    annotations: dict[str, str] = {}
+    for key, frame in request.vendors.items():
+        shares = placement.shares[key]
+        if frame.annotate is None or not any(shares):
+            continue
+        asked = [next((r for r in container.requests if r.vendor == key), None) for container in request.containers]
+        names = [container.name for container in request.containers]
+        containers = tuple(zip(names, asked, shares, strict=True))
+        allotment = Allotment(inventory.name, containers, devices, request.rules[key].notes, unix_nanoseconds)
+        annotations.update(frame.annotate(allotment))
+    return make_grant(
+        (request.uid, request.namespace, request.name),
+        inventory.name,
+        request.kinds,
+        placement.shares,
+        mig=placement.mig,
+        notes={key: rules.notes for key, rules in request.rules.items()},
+        is_settled=False,
+        annotations=annotations,
+    )
+
+
 def plan_bind(
     grant: Grant, vendors: tuple[VendorFrame, ...], unix_seconds: int, version: WireVersion = NEWEST
 ) -> BindPlan:
@@ -83,15 +113,17 @@ def plan_bind(
         keys.BIND_PHASE: keys.BIND_PHASE_ALLOCATING,
         keys.BIND_TIME: str(unix_seconds),
     }
-    for frame in vendors:
-        if frame.key in grant.shares:
-            text = encode_pod_devices(grant.shares[frame.key], version)
-            annotations[frame.vendor.allocated_key] = text
-            if frame.vendor.to_allocate_key:
-                annotations[frame.vendor.to_allocate_key] = text
+    granting = [frame for frame in vendors if frame.key in grant.shares]
+    for frame in granting:
+        text = encode_pod_devices(grant.shares[frame.key], version)
+        annotations[frame.vendor.allocated_key] = text
+        if frame.vendor.to_allocate_key:
+            annotations[frame.vendor.to_allocate_key] = text
+    annotations.update(grant.annotations)
     if grant.mig:
         annotations[keys.MIG_ALLOCATIONS] = encode_mig_allocations(grant.mig)
-    return BindPlan(grant.uid, grant.namespace, grant.name, grant.node, annotations)
+    granted_keys = tuple(frame.vendor.allocated_key for frame in granting)
+    return BindPlan(grant.uid, grant.namespace, grant.name, grant.node, annotations, granted_keys)
 
 
 def plain_bind(uid: str, namespace: str, name: str, node: str) -> BindPlan:

@@ -8,7 +8,7 @@ allocation annotations before the Pod is bound. Neighbours: `kube` delivers the 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -74,7 +74,10 @@ class Cluster:
             if problem not in memory.problems:
                 self._report("Node", name, problem)
         memory.inventory, memory.problems = inventory, problems
-        alive = {frame.key for frame in self.vendors if self._is_alive(node, frame, memory, now)}
+        offering = {device.vendor for device in inventory.devices}
+        alive = {
+            frame.key for frame in self.vendors if frame.key in offering and self._is_alive(node, frame, memory, now)
+        }
         devices = tuple(device for device in inventory.devices if device.vendor in alive)
         self.ledger.put_node(_with_devices(inventory, devices))
 
@@ -152,7 +155,7 @@ class Cluster:
     def _as_first_seen(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
         """Return what *pod* holds by the shares it was bound with, whatever its annotations say since."""
         if grant is not None and grant.shares == known.shares and places(grant.mig) == places(known.mig):
-            return grant
+            return replace(grant, notes=known.notes)
         if known.uid not in self._edited:
             self._edited.add(known.uid)
             self.edited_pods += 1
@@ -160,7 +163,16 @@ class Cluster:
             self._report("Pod", f"{known.namespace}/{known.name}", problem)
         kinds = tuple(container.kind for container in read_containers(pod, self.vendors))
         identity = (known.uid, known.namespace, known.name)
-        return make_grant(identity, known.node, kinds, known.shares, mig=known.mig, inits_are_done=inits_are_done(pod))
+        return make_grant(
+            identity,
+            known.node,
+            kinds,
+            known.shares,
+            mig=known.mig,
+            inits_are_done=inits_are_done(pod),
+            notes=known.notes,
+            is_settled=grant is None or grant.is_settled,
+        )
 
     def _contain(self, uid: str, pod: Mapping[str, Any], error: DecodeError) -> None:
         if self._unreadable.get(uid) != str(error):
@@ -221,6 +233,4 @@ class Cluster:
 
 
 def _with_devices(inventory: NodeInventory, devices: tuple[Any, ...]) -> NodeInventory:
-    return NodeInventory(
-        inventory.name, devices, inventory.cordoned, inventory.pair_scores, needs_lock=inventory.needs_lock
-    )
+    return replace(inventory, devices=devices)

@@ -41,7 +41,8 @@ from hami_scheduler.snapshot import (
     pods_of,
     pruned,
 )
-from hami_scheduler.vendor import VendorFrame, vendor_frames
+from hami_scheduler.vendor import VendorFrame
+from hami_scheduler.vendors import vendor_frames
 from hamicommon.config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Kube

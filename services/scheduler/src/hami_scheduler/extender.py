@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import structlog
 
 from hami_scheduler import explanation
-from hami_scheduler.bind import BindPlan, node_label, plain_bind, plan_bind
+from hami_scheduler.bind import BindPlan, node_label, plain_bind, plan_bind, promise
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError
 from hami_scheduler.events import EventBook
 from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, try_node
-from hami_scheduler.grant import Grant, make_grant
-from hami_scheduler.inventory import read_inventory
+from hami_scheduler.grant import Grant
+from hami_scheduler.inventory import NodeInventory, read_inventory
 from hami_scheduler.ledger import Ledger, shortfall
 from hami_scheduler.locking import NodeLocks
 from hami_scheduler.placement import Placement
@@ -169,7 +169,7 @@ class Extender:
             self._waiting.refused(request, candidates, snapshot)
             self._count_refusal(explanation.leading_cause(result.misfits))
             return FilterAnswer(failed_nodes=result.failed_nodes)
-        self._cluster.reserve(_grant(request, result.node, result.placement), now)
+        self._cluster.reserve(self._promise(request, result.node, result.placement), now)
         self._book.forget(request.uid)
         self._waiting.forget(request.uid)
         logger.info("Node chosen", decision=explanation.choice(request, result))
@@ -200,6 +200,12 @@ class Extender:
         """Return the Nodes the Pod *uid* was refused on last, None where that is not remembered."""
         return self._waiting.asked_about(uid)
 
+    def _promise(self, request: PodRequest, node: str, placement: Placement) -> Grant:
+        """Return what *placement* grants, as of now."""
+        entry = self._cluster.ledger.node(node)
+        inventory = entry.inventory if entry else NodeInventory(node)
+        return promise(request, inventory, placement, int(self._clock.now().timestamp() * 10**9))
+
     def _same_again(self, request: PodRequest, candidates: Sequence[str]) -> str | None:
         """
         Return the Node of an earlier bind that may still arrive, held for one more try.
@@ -209,7 +215,7 @@ class Extender:
         held = self._cluster.reservations.get(request.uid)
         if held is None or held.is_certain or held.grant.node not in candidates:
             return None
-        if shortfall(self._cluster.ledger, held.grant):
+        if shortfall(self._cluster.ledger, held.grant, self._cluster.vendors):
             return None
         logger.info("Node chosen again", pod=f"{request.namespace}/{request.name}", node=held.grant.node)
         return held.grant.node
@@ -312,7 +318,7 @@ class Extender:
             grant = await self._decide_again(uid, namespace, name, node)
         if grant is None:
             return plain_bind(uid, namespace, name, node), None
-        problems = shortfall(self._cluster.ledger, grant)
+        problems = shortfall(self._cluster.ledger, grant, self._cluster.vendors)
         if problems:
             self._cluster.unreserve(uid)
             raise BindError(explanation.short_by(grant, problems))
@@ -348,7 +354,7 @@ class Extender:
         found = try_node(request, node, snapshot.ledger, allowances_of(request, snapshot.quotas))
         if isinstance(found, Misfit):
             raise BindError(self._told_refusal(request, {node: found}))
-        grant = _grant(request, node, found)
+        grant = self._promise(request, node, found)
         self._cluster.reserve(grant, self._clock.steady())
         return grant
 
@@ -417,11 +423,6 @@ class Extender:
             await self._api.label_pod(plan.namespace, plan.name, keys.POD_NODE, value)
         except (ApiRefusedError, ApiUnknownError) as error:
             logger.warning("Pod stays without its node label", pod=f"{plan.namespace}/{plan.name}", error=str(error))
-
-
-def _grant(request: PodRequest, node: str, placement: Placement) -> Grant:
-    identity = (request.uid, request.namespace, request.name)
-    return make_grant(identity, node, request.kinds, placement.shares, mig=placement.mig)
 
 
 def _name(pod: Object) -> str:

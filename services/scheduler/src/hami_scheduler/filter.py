@@ -6,6 +6,7 @@ Node is chosen, as HAMi does, because only one can be reserved. Neighbours: `scr
 `placement` decides, `explanation` tells.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from hami_scheduler.refusals import Known, Refusals
 from hami_scheduler.request import PodRequest
 from hami_scheduler.score import node_scores
 from hami_scheduler.screening import possible_nodes
+from hami_scheduler.vendor import NodeView
 
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
 
@@ -76,14 +78,7 @@ def filter_nodes(
     indexes = ledger.indexes(candidates)
     scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
     misfits: dict[str, Misfit] = {}
-    chosen: tuple[str, Placement, float] | None = None
-    for index in _by_rank(indexes[possible[indexes]], scores, ledger, is_spread=request.node_policy == "spread"):
-        name = ledger.node_name(index)
-        found = try_node(request, name, ledger, allowances)
-        if isinstance(found, Placement):
-            chosen = (name, found, float(scores[index]))
-            break
-        misfits[name] = found
+    chosen = _best(request, indexes[possible[indexes]], scores, ledger, allowances, misfits)
     if chosen is None or explain_all:
         rest = [name for name in candidates if name not in misfits and (chosen is None or name != chosen[0])]
         for name in rest:
@@ -93,6 +88,76 @@ def filter_nodes(
     if chosen is None:
         return FilterResult(None, misfits=misfits)
     return FilterResult(*chosen, misfits=misfits)
+
+
+def _best(
+    request: PodRequest,
+    indexes: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    ledger: Ledger,
+    allowances: Mapping[str, Allowance],
+    misfits: dict[str, Misfit],
+) -> tuple[str, Placement, float] | None:
+    """
+    Return the best Node of *indexes*, what the Pod gets there and its score; add those that refuse to *misfits*.
+
+    *scores* are those before any vendor has rated what the Pod would get. The walk goes from the best downwards and
+    ends as soon as no rating could bring a later Node to the front; without vendors that rate it ends at the first.
+    """
+    is_spread = request.node_policy == "spread"
+    sign = -1 if is_spread else 1
+    margin = _margin(request)
+    best: tuple[str, Placement, float] | None = None
+    for index in _by_rank(indexes, scores, ledger, is_spread=is_spread):
+        if best is not None and sign * float(scores[index]) + margin < sign * best[2]:
+            break
+        name = ledger.node_name(index)
+        found = try_node(request, name, ledger, allowances)
+        if isinstance(found, Misfit):
+            misfits[name] = found
+            continue
+        score = float(scores[index] + np.float32(rating(request, name, found, ledger)))
+        is_better = best is None or (sign * score, best[0]) > (sign * best[2], name)
+        if is_better:
+            best = (name, found, score)
+        if margin == 0:
+            break
+    return best
+
+
+def _margin(request: PodRequest) -> float:
+    """Return by how much ratings can bring one Node before another, infinite where nobody knows."""
+    margin = 0.0
+    for key, frame in request.vendors.items():
+        if frame.rate is None:
+            continue
+        if frame.rate_limits is None:
+            return math.inf
+        asking = sum(any(asked.vendor == key for asked in c.requests) for c in request.containers)
+        margin += asking * (frame.rate_limits[1] - frame.rate_limits[0])
+    return margin
+
+
+def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger) -> float:
+    """Return what the vendors add to the score of Node *name* for what *request* would get there."""
+    rating_frames = [frame for frame in request.vendors.values() if frame.rate is not None]
+    entry = ledger.node(name)
+    if not rating_frames or entry is None:
+        return 0.0
+    rooms = ledger.rooms(name)
+    devices = {room.device.id: room.device for room in rooms}
+    total = 0.0
+    for frame in rating_frames:
+        view = NodeView(
+            placement.shares[frame.key],
+            rooms,
+            devices,
+            entry.inventory.notes,
+            request.rules[frame.key],
+            is_spread=request.node_policy == "spread",
+        )
+        total += frame.rate(view) if frame.rate else 0.0
+    return total
 
 
 def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance]) -> Placement | Misfit:

@@ -7,10 +7,11 @@ largest of these moments. Neighbours: `ledger` adds grants up, `reservation` kee
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hami_scheduler.request import ContainerKind, ContainerRequest, read_containers
+from hami_scheduler.rules import Notes
 from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import MigAllocation, PodShares
 from hamicommon.wire import keys
@@ -64,6 +65,12 @@ class Grant:
     """Per device UUID: the vendor key it was granted under."""
     mig: tuple[MigAllocation, ...] = ()
     """The MIG instances among the shares, as far as they are known."""
+    notes: Mapping[str, Notes] = field(default_factory=dict)
+    """Per vendor key: what the Pod says to that vendor alone; vendors it says nothing to are left out."""
+    is_settled: bool = True
+    """Whether the device plugin has set up what the Pod says in its notes."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What the Pod's bind writes beside the shares; empty once it is bound."""
 
 
 def amounts_over_time(
@@ -129,6 +136,9 @@ def make_grant(
     *,
     mig: tuple[MigAllocation, ...] = (),
     inits_are_done: bool = False,
+    notes: Mapping[str, Notes] | None = None,
+    is_settled: bool = True,
+    annotations: Mapping[str, str] | None = None,
 ) -> Grant:
     """Return the grant of the Pod *identity* (uid, namespace, name) with *shares* per vendor on *node*."""
     amounts: dict[str, Amount] = {}
@@ -138,7 +148,10 @@ def make_grant(
             amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
             vendors[uuid] = vendor
     uid, namespace, name = identity
-    return Grant(uid, namespace, name, node, shares, amounts, vendors, mig)
+    said = {vendor: words for vendor, words in (notes or {}).items() if words}
+    # Without notes nothing depends on whether they are settled, and equal grants change nothing.
+    settled = is_settled or not said
+    return Grant(uid, namespace, name, node, shares, amounts, vendors, mig, said, settled, annotations or {})
 
 
 def read_shares(
@@ -211,7 +224,17 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
     metadata = pod["metadata"]
     identity = (metadata.get("uid") or "", metadata.get("namespace") or "default", metadata.get("name") or "")
     kinds = tuple(container.kind for container in containers)
-    return make_grant(identity, node, kinds, shares, mig=read_mig(pod), inits_are_done=inits_are_done(pod))
+    annotations = metadata.get("annotations") or {}
+    return make_grant(
+        identity,
+        node,
+        kinds,
+        shares,
+        mig=read_mig(pod),
+        inits_are_done=inits_are_done(pod),
+        notes={frame.key: frame.read_notes(annotations) for frame in vendors if frame.pod_keys and frame.key in shares},
+        is_settled=annotations.get(keys.BIND_PHASE) != keys.BIND_PHASE_ALLOCATING,
+    )
 
 
 def read_mig(pod: Mapping[str, Any]) -> tuple[MigAllocation, ...]:

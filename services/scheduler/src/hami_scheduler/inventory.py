@@ -34,6 +34,8 @@ class NodeInventory:
     pair_scores: PairScores = field(default_factory=dict)
     needs_lock: bool = True
     """The Node's device plugin finds the Pod of an allocation by the node lock."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Annotations that a vendor's rating of the Node reads."""
 
     def devices_of(self, vendor: str) -> tuple[Device, ...]:
         """Return the devices of one vendor, in registered order."""
@@ -65,11 +67,9 @@ def read_inventory(
     problems: list[Problem] = []
     scores: dict[str, Mapping[str, int]] = {}
     for frame in vendors:
-        key = frame.vendor.register_key
-        if key not in annotations:
-            continue
+        key = frame.vendor.register_key or frame.count_resource
         try:
-            listed = decode_node_devices(annotations[key])
+            listed = frame.offers(node) if frame.offers else registered(node, key)
         except DecodeError as error:
             problems.append(Problem(key, str(error)))
             listed = previous.devices_of(frame.key) if previous else ()
@@ -78,16 +78,42 @@ def read_inventory(
             if flaw:
                 problems.append(Problem(key, flaw))
             else:
-                devices[device.id] = replace(device, vendor=frame.key)
-        scores.update(_read_pair_scores(annotations, frame, problems))
+                # What a mode means is the vendor's own affair.
+                mode = device.mode if frame.mode_key or frame.offers else ""
+                devices[device.id] = replace(device, vendor=frame.key, mode=mode)
+        if listed and frame.pair_scores_key:
+            scores.update(_read_pair_scores(annotations, frame, problems))
     inventory = NodeInventory(
         name=name,
         devices=tuple(devices.values()),
         cordoned=frozenset(uuid.strip() for uuid in annotations.get(keys.NODE_CORDON, "").split(",") if uuid.strip()),
         pair_scores=scores,
         needs_lock=annotations.get(keys.NODE_ALLOCATION) != keys.NODE_ALLOCATION_IDENTITY,
+        notes={key: annotations[key] for frame in vendors for key in frame.node_keys if key in annotations},
     )
     return inventory, tuple(problems)
+
+
+def registered(node: Mapping[str, Any], key: str) -> tuple[Device, ...]:
+    """
+    Return what annotation *key* of *node* lists, nothing where there is none.
+
+    Raises DecodeError: it cannot be read.
+    """
+    text = node_annotation(node, key)
+    return () if text is None else decode_node_devices(text)
+
+
+def node_annotation(node: Mapping[str, Any], key: str) -> str | None:
+    """Return the annotation *key* of *node*, None where there is none."""
+    found: str | None = ((node.get("metadata") or {}).get("annotations") or {}).get(key)
+    return found
+
+
+def node_capacity(node: Mapping[str, Any], resource: str) -> int:
+    """Return how much of *resource* the kubelet of *node* says there is, 0 where it says none."""
+    amounts = (node.get("status") or {}).get("capacity") or {}
+    return max(0, whole(amounts.get(resource, "0")) or 0) if resource else 0
 
 
 def _flaw(device: Device, known: Mapping[str, Device]) -> str:
@@ -107,7 +133,7 @@ def _flaw(device: Device, known: Mapping[str, Device]) -> str:
 def _read_pair_scores(
     annotations: Mapping[str, str], frame: VendorFrame, problems: list[Problem]
 ) -> Mapping[str, Mapping[str, int]]:
-    text = annotations.get(frame.pair_scores_key) if frame.pair_scores_key else None
+    text = annotations.get(frame.pair_scores_key)
     if not text:
         return {}
     try:

@@ -7,16 +7,17 @@ Neighbours: `inventory` says what there is, `grant` what a Pod holds, `screening
 rooms.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.fit import WHOLE_CORE_PERCENT, Room
+from hami_scheduler.fit import WHOLE_CORE_PERCENT, Room, Tenant
 from hami_scheduler.grant import NOTHING, Amount, Grant
 from hami_scheduler.inventory import NodeInventory
 from hami_scheduler.mig import MODE, mig_state
+from hami_scheduler.vendor import VendorFrame
 
 Int64s = NDArray[np.int64]
 _FIRST_ROWS = 64
@@ -145,12 +146,14 @@ class Ledger:
             Room(device, device.id in inventory.cordoned, *amounts)
             for device, amounts in zip(inventory.devices, promised, strict=True)
         ]
-        self._add_mig(name, rooms)
+        grants = self._grants_of_node.get(name, {}).values()
+        self._add_mig(rooms, grants)
+        _add_tenants(rooms, grants)
         return rooms
 
-    def _add_mig(self, name: str, rooms: list[Room]) -> None:
-        """Add to *rooms*, all of Node *name*, what MIG instances take of them."""
-        grants = self._grants_of_node.get(name, {}).values()
+    @staticmethod
+    def _add_mig(rooms: list[Room], grants: Collection[Grant]) -> None:
+        """Add to *rooms* what the MIG instances of *grants*, all on one Node, take of them."""
         if not any(room.device.mode == MODE for room in rooms) and not any(grant.mig for grant in grants):
             return
         state = mig_state((room.device for room in rooms), grants)
@@ -332,6 +335,20 @@ class Ledger:
         self.row_count, self._dead_rows = row, 0
 
 
+def _add_tenants(rooms: Iterable[Room], grants: Iterable[Grant]) -> None:
+    """Add to *rooms* the Pods of *grants*, all on one Node, that say something to their vendor."""
+    speaking = [grant for grant in grants if grant.notes]
+    if not speaking:
+        return
+    for room in rooms:
+        uuid, vendor = room.device.id, room.device.vendor
+        room.tenants = tuple(
+            Tenant(grant.notes[vendor], grant.amounts[uuid].core_percent, grant.is_settled)
+            for grant in speaking
+            if uuid in grant.amounts and vendor in grant.notes
+        )
+
+
 def _grown(array: NDArray, empty: int = 0) -> NDArray:  # type: ignore[type-arg]
     """Return *array* with twice the rows, the new ones *empty*."""
     grown = np.full((2 * len(array), *array.shape[1:]), empty, array.dtype)
@@ -339,14 +356,15 @@ def _grown(array: NDArray, empty: int = 0) -> NDArray:  # type: ignore[type-arg]
     return grown
 
 
-def shortfall(ledger: Ledger, grant: Grant) -> Mapping[str, str]:
+def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ()) -> Mapping[str, str]:
     """
     Return per device UUID of *grant*, which *ledger* counts, why the promises on it cannot all be kept; empty when
     they can.
 
     This is what a bind asks last: since the choice was made the device may have gone, or another scheduler taken from
-    it.
+    it. *vendors* tell which amounts of theirs count for something.
     """
+    frames = {frame.key: frame for frame in vendors}
     entry = ledger.node(grant.node)
     found: dict[str, str] = {}
     for uuid, own in grant.amounts.items():
@@ -357,12 +375,23 @@ def shortfall(ledger: Ledger, grant: Grant) -> Mapping[str, str]:
         if not ledger.is_open[row]:
             found[uuid] = "is unhealthy or cordoned"
             continue
-        over = (ledger.promised[row] - ledger.capacity[row]).clip(0).tolist()
+        over = _over(ledger, row, grant, frames.get(grant.vendors[uuid]))
         if any(over):
             found[uuid] = f"is short of {over[0]} replicas, {over[1]} MiB and {over[2]} % compute"
         elif ledger.promised[row, 0] > own.replicas and _wants_whole(grant, uuid, int(ledger.capacity[row, 2])):
             found[uuid] = "was to be held alone, and is shared"
     return found
+
+
+def _over(ledger: Ledger, row: int, grant: Grant, frame: VendorFrame | None) -> list[int]:
+    """Return by how many replicas, MiB and percent the promises on the device at *row* are too many."""
+    over: list[int] = (ledger.promised[row] - ledger.capacity[row]).clip(0).tolist()
+    if frame is None:
+        return over
+    sharing, notes = frame.sharing, grant.notes.get(frame.key, ())
+    has_own_capacity = frame.core_capacity is not None and frame.core_capacity(notes) > 0
+    counts = (sharing.counts_replicas, sharing.counts_memory, sharing.counts_cores and not has_own_capacity)
+    return [amount if is_counted else 0 for amount, is_counted in zip(over, counts, strict=True)]
 
 
 def _wants_whole(grant: Grant, uuid: str, core_percent: int) -> bool:

@@ -30,7 +30,8 @@ from hami_scheduler.leader import Leadership
 from hami_scheduler.locking import NodeLocks
 from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
 from hami_scheduler.snapshot import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
-from hami_scheduler.vendor import VendorFrame, vendor_frames
+from hami_scheduler.vendor import VendorFrame
+from hami_scheduler.vendors import vendor_frames
 from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime import logs, process
 from hamicommon.runtime.api_metrics import ApiMetrics

@@ -11,20 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hami_scheduler.fit import MigChoice
 from hami_scheduler.grant import Grant, base_uuid
-from hamicommon.model import Device, MigPlacement, MigProfile
+from hamicommon.model import Device, MigPlacement
 
 MODE = "mig"
 _FROM_THE_TOP = ("1g.", "3g.")
 """Profiles placed at the highest free start, so that the larger ones keep the low half, where only they fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigChoice:
-    """One instance to be made."""
-
-    profile: MigProfile
-    placement: MigPlacement
 
 
 @dataclass(slots=True)

@@ -1,9 +1,10 @@
 """
 Try a Pod on one Node: which devices each container would get.
 
-Owns the walk over containers and devices. Ordinary init containers are tried each on a copy, because they run alone;
-what sidecars and app containers take stays for those after them. Knows nothing of other Nodes. Neighbours: `fit`
-judges one device, `score` orders them, `topology` chooses among too many, `filter` chooses among Nodes.
+Owns the walk over containers and devices, the same for every vendor. Ordinary init containers are tried each on a copy,
+because they run alone; what sidecars and app containers take stays for those after them. Knows nothing of other Nodes.
+Neighbours: `fit` judges one device, `score` orders them, `vendor` says what is a vendor's own, `filter` chooses among
+Nodes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/score.go
 """
 
@@ -11,16 +12,28 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hami_scheduler.fit import Room, cores_asked, memory_asked, refusal_of_kind, refusal_of_room
+from hami_scheduler.fit import (
+    Amounts,
+    Attempt,
+    MigChoice,
+    Offer,
+    Room,
+    Tenant,
+    belongs,
+    cores_asked,
+    memory_asked,
+    refusal_of_kind,
+    refusal_of_room,
+)
 from hami_scheduler.grant import NOTHING, amounts_over_time
 from hami_scheduler.inventory import PairScores
-from hami_scheduler.mig import MODE, MigChoice, choose_instance
+from hami_scheduler.mig import MODE, choose_instance
 from hami_scheduler.quota import UNLIMITED, Allowance
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import ContainerKind, ContainerRequest, PodRequest
 from hami_scheduler.rules import Rules
 from hami_scheduler.score import device_order, device_score
-from hami_scheduler.topology import choose_by_topology
+from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import MigAllocation, PodShares, Request, Share
 
 
@@ -32,26 +45,6 @@ class Placement:
     """Per vendor key, for each vendor asked: one entry per container, in Pod order."""
     mig: tuple[MigAllocation, ...] = ()
     """The MIG instances to be made, for those of the shares that are one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """One share while its container is being tried."""
-
-    share: Share
-    instance: MigChoice | None = None
-
-    @property
-    def uuid(self) -> str:
-        return self.share.uuid
-
-    @property
-    def granted(self) -> Share:
-        """The share as it counts once it is granted: a MIG instance is what its profile is, whatever was asked."""
-        if self.instance is None:
-            return self.share
-        profile = self.instance.profile
-        return replace(self.share, memory_mib=profile.memory_mib, core_percent=profile.core_percent)
 
 
 @dataclass(slots=True)
@@ -67,6 +60,20 @@ class _Trial:
 
     def shares(self) -> dict[str, PodShares]:
         return {vendor: tuple(container.get(vendor, ()) for container in self.taken) for vendor in self.request.rules}
+
+    def attempt(self, request: Request, rooms: Sequence[Room]) -> Attempt:
+        """Return the attempt of the current container to get *request* of those of *rooms* that may be had."""
+        rules = self.request.rules[request.vendor]
+        candidates = [room for room in rooms if belongs(room.device, request.vendor, rules)]
+        kinds = self.request.kinds
+        is_app = kinds[len(self.taken) - 1] is ContainerKind.APP
+        earlier = frozenset(
+            share.uuid
+            for kind, container in zip(kinds, self.taken[:-1], strict=False)
+            if (kind is ContainerKind.APP) is is_app
+            for share in container.get(request.vendor, ())
+        )
+        return Attempt(request, rules, candidates, earlier, self.pair_scores)
 
 
 def place(
@@ -100,24 +107,22 @@ def place(
 def _place_container(container: ContainerRequest, rooms: list[Room], trial: _Trial) -> Misfit | None:
     """Give *container* its devices of *rooms*, which end up sorted, or return why it cannot have them."""
     trial.taken.append({})
-    for request in container.requests:
-        hopeless = _hopeless(request, rooms, trial)
-        if hopeless is not None:
-            return hopeless
+    hopeless = [misfit for request in container.requests if (misfit := _hopeless(request, rooms, trial))]
+    if hopeless:
+        return Misfit.of_all(hopeless)
     policy, weights = trial.request.device_policy, trial.request.weights
     scores = {room.device.id: device_score(room, container.requests, weights) for room in rooms}
+    misfits = []
     for request in container.requests:
-        rules = trial.request.rules[request.vendor]
-        order = device_order(
-            rooms, [scores[room.device.id] for room in rooms], policy, is_numa_bound=rules.is_numa_bound
-        )
+        order = device_order(rooms, [scores[room.device.id] for room in rooms], policy)
         rooms[:] = [rooms[position] for position in order]
-        candidates = [room for room in rooms if room.device.vendor == request.vendor]
-        chosen = _take(request, candidates, trial)
+        attempt = trial.attempt(request, rooms)
+        chosen = _take(attempt, trial)
         if isinstance(chosen, Misfit):
-            return chosen
-        _grant(request.vendor, chosen, candidates, trial)
-    return None
+            misfits.append(chosen)
+        else:
+            _grant(chosen, attempt, trial)
+    return Misfit.of_all(misfits) if misfits else None
 
 
 def _hopeless(request: Request, rooms: Sequence[Room], trial: _Trial) -> Misfit | None:
@@ -126,20 +131,19 @@ def _hopeless(request: Request, rooms: Sequence[Room], trial: _Trial) -> Misfit 
 
     Most Nodes that say no say it here, without a device being scored or sorted.
     """
-    rules = trial.request.rules[request.vendor]
-    candidates = [room for room in rooms if room.device.vendor == request.vendor]
+    frame, attempt = trial.request.vendors[request.vendor], trial.attempt(request, rooms)
+    candidates, rules = attempt.candidates, attempt.rules
     if request.count > len(candidates) and not _may_partition(candidates, rules):
         return Misfit.of_node(Reason.NODE_DEVICES)
+    closed = frame.sharing.gate(attempt) if frame.sharing.gate else None
+    if closed is not None:
+        return Misfit(((closed, 1),), len(candidates))
     is_limited = trial.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
     if is_limited or rules.is_numa_bound or any(room.device.mode == MODE for room in candidates):
         return None
-    core_percent = cores_asked(request)
-    refusals: Counter[Reason] = Counter()
-    for room in candidates:
-        reason = refusal_of_kind(room, rules) or refusal_of_room(
-            room, memory_asked(request, room.device), core_percent, rules, _no_limit
-        )
-        refusals[reason or Reason.COUNT] += 1
+    if frame.sharing.choose and frame.sharing.choose(attempt):
+        return None
+    refusals = Counter(_refusal(room, attempt, frame, _no_limit)[0] or Reason.COUNT for room in candidates)
     return Misfit.of_devices(refusals, len(candidates)) if refusals[Reason.COUNT] < request.count else None
 
 
@@ -147,68 +151,105 @@ def _no_limit(_uuid: str, _memory_mib: int, _core_percent: int) -> bool:
     return True
 
 
-def _grant(vendor: str, chosen: Sequence[_Taken], candidates: Sequence[Room], trial: _Trial) -> None:
-    """Count what the current container of *trial* takes."""
-    rooms = {room.device.id: room for room in candidates}
-    for index, taken in enumerate(chosen):
-        share, instance = taken.granted, taken.instance
-        rooms[share.uuid].take(share.memory_mib, share.core_percent)
-        if instance is not None:
-            rooms[share.uuid].occupied.append(instance.placement)
-            container = len(trial.taken) - 1
-            trial.mig.append(MigAllocation(container, index, share.uuid, instance.profile.name, instance.placement))
-    trial.taken[-1][vendor] = tuple(taken.granted for taken in chosen)
-
-
 def _may_partition(candidates: Sequence[Room], rules: Rules) -> bool:
     """Return whether fewer devices than asked may do, because one of them is cut into instances."""
     return (rules.modes is None or MODE in rules.modes) and any(room.device.mode == MODE for room in candidates)
 
 
-def _take(request: Request, candidates: Sequence[Room], trial: _Trial) -> list[_Taken] | Misfit:
-    """Return one share of each of the first *request.count* acceptable devices, tried from the end."""
-    rules, policy = trial.request.rules[request.vendor], trial.request.device_policy
-    core_percent = cores_asked(request)
+def _refusal(
+    room: Room, attempt: Attempt, frame: VendorFrame, is_within_quota: Callable[[str, int, int], bool]
+) -> tuple[Reason | None, Amounts]:
+    """Return why a device cannot take one more share, None where it can, and what the share takes."""
+    sharing, rules, request = frame.sharing, attempt.rules, attempt.request
+    reason = refusal_of_kind(room, rules, sharing)
+    if reason is None and sharing.check_first is not None:
+        reason = sharing.check_first(room, attempt)
+    if reason is not None:
+        return reason, _NO_AMOUNTS
+    if sharing.amounts is None:
+        amounts = Amounts(memory_asked(request, room.device), cores_asked(request))
+    else:
+        amounts = sharing.amounts(room, attempt)
+    reason = refusal_of_room(room, amounts.memory_mib, amounts.core_percent, rules, is_within_quota, sharing)
+    if reason is None and sharing.check_last is not None:
+        reason = sharing.check_last(room, attempt)
+    return reason, amounts
+
+
+_NO_AMOUNTS = Amounts(0, 0)
+
+
+def _grant(chosen: Sequence[Offer], attempt: Attempt, trial: _Trial) -> None:
+    """Count what the current container of *trial* takes."""
+    for index, offer in enumerate(chosen):
+        share, instance, room = offer.share, offer.instance, offer.room
+        room.take(share.memory_mib, share.core_percent, offer.replicas)
+        if attempt.rules.notes:
+            asking = Tenant(attempt.rules.notes, share.core_percent, is_settled=False, is_asking=True)
+            room.tenants = (*room.tenants, asking)
+        if instance is not None:
+            room.occupied.append(instance.placement)
+            container = len(trial.taken) - 1
+            trial.mig.append(MigAllocation(container, index, share.uuid, instance.profile.name, instance.placement))
+    trial.taken[-1][attempt.request.vendor] = tuple(offer.share for offer in chosen)
+
+
+def _take(attempt: Attempt, trial: _Trial) -> Sequence[Offer] | Misfit:
+    """Return one share of each of the first acceptable devices, tried from the end, or of those the vendor chooses."""
+    request, rules = attempt.request, attempt.rules
+    frame = trial.request.vendors[request.vendor]
+    choose = frame.sharing.choose(attempt) if frame.sharing.choose else None
     refusals: Counter[Reason] = Counter()
-    taken: list[_Taken] = []
+    offers: list[Offer] = []
     numa: int | None = None
-    within_quota = _quota_check(request, taken, trial)
-    for room in reversed(candidates):
+    within_quota = _quota_check(request, offers, trial)
+    for room in reversed(attempt.candidates):
         device = room.device
-        memory_mib = memory_asked(request, device)
         while True:
-            reason = refusal_of_kind(room, rules)
-            if reason is None and rules.is_numa_bound and numa != device.numa:
-                if not policy.is_topology_aware:
-                    refusals[Reason.NUMA] += len(taken)
-                taken.clear()
+            if rules.is_numa_bound and numa != device.numa and refusal_of_kind(room, rules, frame.sharing) is None:
+                if choose is None:
+                    refusals[Reason.NUMA] += len(offers)
+                offers.clear()
                 numa = device.numa
-            reason = reason or refusal_of_room(room, memory_mib, core_percent, rules, within_quota)
+            reason, amounts = _refusal(room, attempt, frame, within_quota)
             instance = None
             if reason is None and device.mode == MODE:
-                instance = _choose_instance(room, memory_mib, taken)
+                instance = _choose_instance(room, amounts.memory_mib, offers)
                 reason = None if instance else Reason.MIG
             if reason is not None:
                 refusals[reason] += 1
                 break
-            taken.append(_Taken(Share(device.id, request.vendor, memory_mib, core_percent), instance))
-            if len(taken) == request.count and not policy.is_topology_aware:
-                return taken
+            share = Share(device.id, frame.share_type(device), amounts.memory_mib, amounts.core_percent)
+            offers.append(Offer(room, share, amounts.replicas, instance))
+            if len(offers) == request.count and choose is None:
+                return [_as_granted(offer) for offer in offers]
             if device.mode != MODE:
                 break
-    if len(taken) >= request.count:
-        return choose_by_topology(taken, request.count, trial.pair_scores)
-    refusals[Reason.COUNT] += len(taken)
-    return Misfit.of_devices(refusals, len(candidates))
+    chosen = choose(attempt, offers, refusals) if choose else None
+    if isinstance(chosen, Misfit):
+        return chosen
+    if chosen is not None:
+        return [_as_granted(offer) for offer in chosen]
+    refusals[Reason.COUNT] += len(offers)
+    return Misfit.of_devices(refusals, len(attempt.candidates))
 
 
-def _choose_instance(room: Room, memory_mib: int, taken: Sequence[_Taken]) -> MigChoice | None:
-    """Return the MIG instance to make on the device of *room* beside what the container has *taken* already."""
-    queued = [t.instance.placement for t in taken if t.instance is not None and t.uuid == room.device.id]
+def _as_granted(offer: Offer) -> Offer:
+    """Return *offer* as it counts once it is granted: a MIG instance is what its profile is, whatever was asked."""
+    if offer.instance is None:
+        return offer
+    profile = offer.instance.profile
+    share = replace(offer.share, memory_mib=profile.memory_mib, core_percent=profile.core_percent)
+    return replace(offer, share=share)
+
+
+def _choose_instance(room: Room, memory_mib: int, offers: Sequence[Offer]) -> MigChoice | None:
+    """Return the MIG instance to make on the device of *room* beside what the container is offered already."""
+    queued = [o.instance.placement for o in offers if o.instance is not None and o.uuid == room.device.id]
     return choose_instance(room.device, memory_mib, [*room.occupied, *queued])
 
 
-def _quota_check(request: Request, taken: list[_Taken], trial: _Trial) -> Callable[[str, int, int], bool]:
+def _quota_check(request: Request, offers: list[Offer], trial: _Trial) -> Callable[[str, int, int], bool]:
     """
     Return the test whether the Pod stays within its namespace's quota with one more share of *request*.
 
@@ -219,7 +260,7 @@ def _quota_check(request: Request, taken: list[_Taken], trial: _Trial) -> Callab
         return _no_limit
 
     def is_within_quota(uuid: str, memory_mib: int, core_percent: int) -> bool:
-        here = (*(other.share for other in taken), Share(uuid, request.vendor, memory_mib, core_percent))
+        here = (*(other.share for other in offers), Share(uuid, request.vendor, memory_mib, core_percent))
         before = tuple(container.get(request.vendor, ()) for container in trial.taken[:-1])
         total = NOTHING
         for amount in amounts_over_time(trial.request.kinds, (*before, here)).values():

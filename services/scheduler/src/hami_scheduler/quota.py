@@ -97,6 +97,8 @@ class Quotas:
         if not limits:
             return UNLIMITED
         memory, cores = limits.get(vendor.vendor.memory_resource_name), limits.get(vendor.vendor.core_resource_name)
+        if not vendor.sharing.counts_cores:
+            cores = None  # what is held of them is no percentage
         key = (namespace, vendor.key)
         return Allowance(
             None if memory is None else memory * vendor.vendor.memory_factor - self._memory[key],

@@ -7,6 +7,7 @@ kube-scheduler writes it into the Pod's status and asks again whenever it differ
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -80,6 +81,8 @@ class Misfit:
     """Devices refused per reason; one entry with 0 where the Node as a whole is refused."""
     device_count: int = 0
     """Devices of the vendor asked for."""
+    parts: tuple["Misfit", ...] = ()
+    """The refusals of each vendor, where a container asks several and more than one refuses."""
     reasons: tuple[Reason, ...] = field(init=False, compare=False)
     """The distinct reasons, sorted."""
     cause: Reason = field(init=False, compare=False)
@@ -97,17 +100,35 @@ class Misfit:
     def __post_init__(self) -> None:
         """Word the misfit once; the same one is told for many Nodes, many times."""
         reasons = tuple(sorted(reason for reason, _ in self.counts))
-        parts = (
-            reasons if not self.device_count else sorted(f"{n}/{self.device_count} {code}" for code, n in self.counts)
-        )
+        if self.parts:
+            texts = sorted({part.text for part in self.parts})
+        elif self.device_count:
+            texts = sorted(f"{n}/{self.device_count} {code}" for code, n in self.counts)
+        else:
+            texts = list(reasons)
         object.__setattr__(self, "reasons", reasons)
         object.__setattr__(self, "cause", max(reasons, key=_RANKS.__getitem__, default=Reason.NODE_DEVICES))
-        object.__setattr__(self, "text", ", ".join(parts))
+        object.__setattr__(self, "text", ", ".join(texts))
 
     @classmethod
     def of_node(cls, reason: Reason) -> "Misfit":
         """Return the refusal of a whole Node."""
         return cls(((reason, 0),))
+
+    @classmethod
+    def of_all(cls, misfits: Sequence["Misfit"]) -> "Misfit":
+        """
+        Return the refusal by several vendors at once; at least one.
+
+        >>> Misfit.of_all([Misfit(((Reason.MEMORY, 2),), 2), Misfit.of_node(Reason.NODE_DEVICES)]).text
+        '2/2 CardInsufficientMemory, NodeInsufficientDevice'
+        """
+        if len(misfits) == 1:
+            return misfits[0]
+        counts: Counter[Reason] = Counter()
+        for misfit in misfits:
+            counts.update(dict(misfit.counts))
+        return cls(tuple(counts.items()), sum(misfit.device_count for misfit in misfits), tuple(misfits))
 
     @classmethod
     def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":

@@ -7,11 +7,11 @@ annotations, `placement` tries the request on a Node.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hami_scheduler.rules import DevicePolicy, Rules, read_device_policy, read_rules
+from hami_scheduler.rules import DevicePolicy, Rules, read_device_policy
 from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import Request, ScoringWeights
 from hamicommon.wire import keys
@@ -62,6 +62,8 @@ class PodRequest:
     """`spread` ranks the emptiest Node first; anything else ranks the fullest first."""
     device_policy: DevicePolicy
     weights: ScoringWeights
+    vendors: Mapping[str, VendorFrame] = field(default_factory=dict, compare=False)
+    """Per vendor key, for each vendor asked."""
 
     @property
     def asks_for_devices(self) -> bool:
@@ -88,16 +90,21 @@ def read_request(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...], defau
     weights = ScoringWeights()
     if asked and keys.SCORING_WEIGHTS in annotations:
         weights = decode_scoring_weights(annotations[keys.SCORING_WEIGHTS])
-    device_policy = read_device_policy(annotations.get(keys.GPU_SCHEDULER_POLICY, defaults.device))
+    frames = {frame.key: frame for frame in vendors if frame.key in asked}
+    device_policy = read_device_policy(
+        annotations.get(keys.GPU_SCHEDULER_POLICY, defaults.device),
+        is_numa_bound=any(frame.binds_to_numa(annotations) for frame in vendors),
+    )
     return PodRequest(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
         name=metadata.get("name") or "",
         containers=containers,
-        rules={frame.key: read_rules(annotations, frame, device_policy) for frame in vendors if frame.key in asked},
+        rules={key: frame.read_rules(annotations, device_policy) for key, frame in frames.items()},
         node_policy=annotations.get(keys.NODE_SCHEDULER_POLICY, defaults.node),
         device_policy=device_policy,
         weights=weights,
+        vendors=frames,
     )
 
 
@@ -117,6 +124,7 @@ def _read_container(
     container: Mapping[str, Any], kind: ContainerKind, vendors: tuple[VendorFrame, ...]
 ) -> ContainerRequest:
     resources = container.get("resources") or {}
-    parsed = [frame.parse_request(resources) for frame in vendors] if resources else []
+    names = {name for part in ("limits", "requests") for name in resources.get(part) or ()}
+    parsed = [frame.parse_request(resources) for frame in vendors if not names.isdisjoint(frame.resource_set)]
     requests = tuple(request for request in parsed if request is not None and request.count > 0)
     return ContainerRequest(container.get("name") or "", kind, requests)

@@ -2,19 +2,30 @@
 What a Pod's annotations demand of the devices it gets, and how they rank them.
 
 Owns `Rules` (which devices are acceptable) and `DevicePolicy` (which are tried first). Pure readings of text; a text
-that means nothing falls back as HAMi falls back. Neighbours: `request` reads them once a decision, `fit` and `score`
-apply them.
+that means nothing falls back as HAMi falls back. Neighbours: `vendor` knows which annotations mean something, `request`
+reads them once a decision, `fit` and `score` apply them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import Device
-from hamicommon.wire.device_lists import parse_bool, type_allowed, uuid_allowed
+from hamicommon.wire.device_lists import type_allowed, uuid_allowed
 from hamicommon.wire.policies import decode_device_policies
 
 _CHAIN_KEYS = ("binpack", "spread", "numa")
+
+Notes = tuple[tuple[str, str], ...]
+"""Annotations of a Pod that mean something to one vendor alone: key and text, in the vendor's order."""
+
+
+def note(notes: Notes, key: str) -> str:
+    """
+    Return what *notes* say under *key*, empty where they say nothing.
+
+    >>> note((("a", "1"), ("b", "2")), "b"), note((), "b")
+    ('2', '')
+    """
+    return next((text for name, text in notes if name == key), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +44,11 @@ class DevicePolicy:
     """Only devices nobody uses are acceptable."""
     is_topology_aware: bool = False
     """Among all acceptable devices, those best connected to each other are taken."""
+    is_numa_bound: bool = False
+    """Devices of one NUMA node stand together."""
 
 
-def read_device_policy(text: str) -> DevicePolicy:
+def read_device_policy(text: str, *, is_numa_bound: bool = False) -> DevicePolicy:
     """
     Return the policy *text* names; a single unknown word means `spread`.
 
@@ -48,9 +61,9 @@ def read_device_policy(text: str) -> DevicePolicy:
     is_mutex, is_topology_aware = "mutex" in words, "topology-aware" in words
     if "," in text or text == "numa":
         chain = tuple(word for word in words if word in _CHAIN_KEYS) or ("spread",)
-        return DevicePolicy("chain", chain, is_mutex, is_topology_aware)
+        return DevicePolicy("chain", chain, is_mutex, is_topology_aware, is_numa_bound)
     order = text if text in {"binpack", "mutex"} else "spread"
-    return DevicePolicy(order, (), is_mutex, is_topology_aware)
+    return DevicePolicy(order, (), is_mutex, is_topology_aware, is_numa_bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +74,19 @@ class Rules:
     nouse_uuids: str | None = None
     use_types: str | None = None
     nouse_types: str | None = None
+    type_word: str = ""
+    """What a device's type must contain, in lower case, to be the vendor's at all."""
     modes: str | None = None
     """Text that must contain the device's mode; None accepts every mode."""
     is_numa_bound: bool = False
     """All devices of one container come from one NUMA node."""
     is_mutex: bool = False
+    is_topology_aware: bool = False
+    """The devices of one container are those best connected to each other."""
+    notes: Notes = ()
+    """What else the Pod says to this vendor."""
+    core_capacity: int = 0
+    """What every device offers for this Pod, whatever it registered; 0 where that counts."""
 
     def accepts_type(self, device: Device) -> bool:
         """Return whether the model and the mode of *device* are acceptable."""
@@ -77,17 +98,6 @@ class Rules:
         """Return whether the Pod's UUID lists let it have device *uuid*."""
         return uuid_allowed(self.use_uuids, self.nouse_uuids, uuid)
 
-
-def read_rules(annotations: Mapping[str, str], frame: VendorFrame, policy: DevicePolicy) -> Rules:
-    """Return what the *annotations* of a Pod demand of devices of the vendor *frame*."""
-    vendor = frame.vendor
-    numa_bind = annotations.get(frame.numa_bind_key, "") if frame.numa_bind_key else ""
-    return Rules(
-        use_uuids=annotations.get(vendor.use_uuid_key),
-        nouse_uuids=annotations.get(vendor.nouse_uuid_key),
-        use_types=annotations.get(vendor.use_type_key),
-        nouse_types=annotations.get(vendor.nouse_type_key),
-        modes=annotations.get(frame.mode_key) if frame.mode_key else None,
-        is_numa_bound=parse_bool(numa_bind) is True,
-        is_mutex=policy.is_mutex,
-    )
+    def note(self, key: str) -> str:
+        """Return what the Pod says under *key*, empty where it says nothing."""
+        return note(self.notes, key)

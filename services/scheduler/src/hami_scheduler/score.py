@@ -43,9 +43,7 @@ def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeight
     return float(_SCALE * (replica + core + memory))
 
 
-def device_order(
-    rooms: Sequence[Room], scores: Sequence[float], policy: DevicePolicy, *, is_numa_bound: bool
-) -> list[int]:
+def device_order(rooms: Sequence[Room], scores: Sequence[float], policy: DevicePolicy) -> list[int]:
     """
     Return the positions of *rooms* in the order HAMi sorts them; the last is tried first.
 
@@ -57,10 +55,10 @@ def device_order(
         room, score = rooms[position], scores[position]
         numa = room.device.numa
         if policy.order == "chain":
-            words = ("numa", *policy.chain) if is_numa_bound else policy.chain
+            words = ("numa", *policy.chain) if policy.is_numa_bound else policy.chain
             values = {"binpack": score, "spread": -score, "numa": float(numa)}
             return (*(values[word] for word in words), float(room.device.index))
-        if is_numa_bound:
+        if policy.is_numa_bound:
             return (-numa, score) if policy.order == "binpack" else (numa, -score)
         if policy.order == "binpack":
             return (score, numa)

@@ -9,7 +9,7 @@ arrays.
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.fit import WHOLE_CORE_PERCENT, cores_asked
+from hami_scheduler.fit import ORDINARY, WHOLE_CORE_PERCENT, Sharing, belongs, cores_asked
 from hami_scheduler.ledger import DeviceKind, Ledger
 from hami_scheduler.mig import MODE
 from hami_scheduler.request import PodRequest
@@ -17,6 +17,7 @@ from hami_scheduler.rules import Rules
 from hamicommon.model import Device, Request
 
 Bools = NDArray[np.bool_]
+Int64s = NDArray[np.int64]
 
 
 def possible_nodes(ledger: Ledger, request: PodRequest) -> Bools:
@@ -31,17 +32,28 @@ def possible_nodes(ledger: Ledger, request: PodRequest) -> Bools:
         for asked in container.requests:
             if asked not in tried:
                 tried.add(asked)
-                possible &= acceptable_devices(ledger, asked, request.rules[asked.vendor]) >= asked.count
+                sharing = request.vendors[asked.vendor].sharing
+                possible &= acceptable_devices(ledger, asked, request.rules[asked.vendor], sharing) >= asked.count
     return possible
 
 
-def acceptable_devices(ledger: Ledger, asked: Request, rules: Rules) -> NDArray[np.int64]:
-    """Return per Node index how many devices can take one share of *asked* as things stand."""
+def acceptable_devices(ledger: Ledger, asked: Request, rules: Rules, sharing: Sharing = ORDINARY) -> NDArray[np.int64]:
+    """
+    Return per Node index how many devices can take one share of *asked* as things stand, at least.
+
+    What only a vendor's own functions can tell is left to the exact walk.
+    """
     rows = slice(0, ledger.row_count)
     capacity, promised = ledger.capacity[rows], ledger.promised[rows]
-    ok = ledger.is_open[rows] & accepted_kinds(ledger, asked.vendor, rules) & _has_room(capacity, promised, asked)
-    if rules.is_mutex:
+    ok = ledger.is_open[rows] & accepted_kinds(ledger, asked.vendor, rules)
+    if sharing.counts_replicas:
+        ok &= promised[:, 0] < capacity[:, 0]
+    if rules.is_mutex or sharing.is_exclusive:
         ok &= promised[:, 0] == 0
+    if sharing.is_plain and sharing.counts_memory:
+        ok &= _has_memory(capacity[:, 1], promised[:, 1], asked)
+    if sharing.is_plain and sharing.counts_cores:
+        ok &= _has_cores(rules.core_capacity or capacity[:, 2], promised, asked)
     if (rules.use_uuids or "").strip():
         ok &= _listed_rows(ledger, rules.use_uuids or "")
     counts = np.bincount(ledger.node_of_row[rows][ok], minlength=ledger.node_count)
@@ -58,25 +70,27 @@ def accepted_kinds(ledger: Ledger, vendor: str, rules: Rules) -> Bools:
     return accepted[ledger.kind_of_row[: ledger.row_count]]
 
 
-def _has_room(capacity: NDArray[np.int64], promised: NDArray[np.int64], asked: Request) -> Bools:
-    core_percent = cores_asked(asked)
-    memory_mib: NDArray[np.int64] | int = asked.memory_mib
+def _has_memory(capacity: Int64s, promised: Int64s, asked: Request) -> Bools:
+    memory_mib: Int64s | int = asked.memory_mib
     if asked.memory_mib <= 0 and asked.memory_percent is not None:
-        memory_mib = capacity[:, 1] * asked.memory_percent // 100
-    ok: Bools = promised[:, 0] < capacity[:, 0]
-    ok &= (capacity[:, 1] > 0) & (capacity[:, 1] - promised[:, 1] >= memory_mib)
-    ok &= capacity[:, 2] - promised[:, 2] >= core_percent
+        memory_mib = capacity * asked.memory_percent // 100
+    return (capacity > 0) & (capacity - promised >= memory_mib)
+
+
+def _has_cores(capacity: Int64s | int, promised: Int64s, asked: Request) -> Bools:
+    """Return where there is enough compute; *promised* has a column for replicas and one for compute, its last."""
+    core_percent, cores = cores_asked(asked), promised[:, 2]
+    ok: Bools = capacity - cores >= core_percent
     if core_percent == WHOLE_CORE_PERCENT:
-        ok &= (capacity[:, 2] != WHOLE_CORE_PERCENT) | (promised[:, 0] == 0)
+        ok &= (capacity != np.int64(WHOLE_CORE_PERCENT)) | (promised[:, 0] == 0)
     if core_percent == 0:
-        ok &= (capacity[:, 2] == 0) | (promised[:, 2] != capacity[:, 2])
+        ok &= (capacity == np.int64(0)) | (cores != capacity)
     return ok
 
 
 def _accepts(kind: DeviceKind, vendor: str, rules: Rules) -> bool:
-    if kind.vendor != vendor:
-        return False
-    return rules.accepts_type(Device(id="", count=0, memory_mib=0, core_percent=0, type=kind.type, mode=kind.mode))
+    device = Device(id="", count=0, memory_mib=0, core_percent=0, type=kind.type, mode=kind.mode, vendor=kind.vendor)
+    return belongs(device, vendor, rules) and rules.accepts_type(device)
 
 
 def _listed_rows(ledger: Ledger, use_uuids: str) -> Bools:

@@ -2,7 +2,7 @@
 Choose among more acceptable devices than asked, by how well they are connected.
 
 Owns the choice only; the ratings come from the Node's device plugin. Knows nothing of usage or reasons.
-Neighbours: `inventory` reads the ratings, `placement` asks.
+Neighbours: `inventory` reads the ratings, `vendors.nvidia` asks.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (`computeBestCombination`)
 """
 

@@ -1,19 +1,55 @@
 """
 What the scheduler knows of one vendor, beside the names and keys every service shares.
 
-Owns `VendorFrame` and the list of vendors this build places. One algorithm serves all of them; a vendor is data plus
-the few functions that are truly its own. Neighbours: `hamicommon.vendors` describes, `request`, `inventory` and
-`rules` use.
+Owns `VendorFrame`. One algorithm serves all vendors; a vendor is data plus the few functions that are truly its own,
+and whoever is ordinary needs none of them. Neighbours: `hamicommon.vendors` describes, `vendors` has one module each,
+`request`, `inventory`, `placement`, `filter` and `extender` use.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from hamicommon.config import DeviceConfig
-from hamicommon.model import Request
-from hamicommon.vendors import Vendor, nvidia
+from hami_scheduler.fit import ORDINARY, Room, Sharing
+from hami_scheduler.rules import DevicePolicy, Notes, Rules
+from hamicommon.model import ContainerShares, Device, PodShares, Request
+from hamicommon.vendors import RequestParser, Vendor
+from hamicommon.wire.device_lists import parse_bool
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What a Pod gets of one vendor, as its side annotations tell it."""
+
+    node: str
+    containers: tuple[tuple[str, Request | None, ContainerShares], ...]
+    """Per container in Pod order: its name, what it asks of this vendor, what it gets."""
+    devices: Mapping[str, Device]
+    """By UUID: the devices it gets."""
+    notes: Notes
+    unix_nanoseconds: int
+
+    @property
+    def granted(self) -> tuple[tuple[str, Request, ContainerShares], ...]:
+        """The containers that get something."""
+        return tuple((name, request, shares) for name, request, shares in self.containers if request and shares)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A Node on which a Pod would fit, as one vendor rates it."""
+
+    shares: PodShares
+    """What each container would get of this vendor."""
+    rooms: Sequence[Room]
+    """The Node's devices before the Pod, of every vendor."""
+    devices: Mapping[str, Device]
+    """The same by UUID."""
+    notes: Mapping[str, str]
+    """The Node annotations the vendor wants to know."""
+    rules: Rules
+    is_spread: bool
+    """Whether the Node with the lowest rating is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +57,49 @@ class VendorFrame:
     """One vendor, as decisions see it."""
 
     vendor: Vendor
-    parse_request: Callable[[Mapping[str, Any]], Request | None]
-    """From a container's `resources` to what it asks; None where it asks nothing."""
+    parse_request: RequestParser
+    sharing: Sharing = ORDINARY
+    offers: Callable[[Mapping[str, Any]], Sequence[Device]] | None = None
+    """
+    The devices of a v1 Node that its register annotation does not simply list, none where it has none.
+
+    Raises DecodeError where what it says cannot be read.
+    """
+    pod_keys: tuple[str, ...] = ()
+    """Pod annotations that become `Notes`."""
+    node_keys: tuple[str, ...] = ()
+    """Node annotations that its rating reads."""
     mode_key: str = ""
-    """Pod annotation naming the acceptable device modes; empty where the vendor has none."""
+    """Pod annotation naming the acceptable device modes; empty where the vendor has no modes."""
     numa_bind_key: str = ""
     """Pod annotation asking for one NUMA node; empty where the vendor has none."""
     pair_scores_key: str = ""
     """Node annotation rating the links between its devices; empty where the vendor has none."""
+    core_capacity: Callable[[Notes], int] | None = None
+    """What every device offers a Pod that says this, 0 for what it registered."""
+    is_named_by_type: bool = True
+    """
+    Whether a device is offered only if its type contains the vendor's key.
+
+    HAMi goes by the type alone. We go by the list a device is on, and let the type decide, too, where plugins other
+    than ours write the list: what HAMi offers to nobody is not offered here.
+    """
+    names_model: bool = False
+    """Whether a share is written with the device's model instead of the vendor's key."""
+    annotate: Callable[[Allotment], Mapping[str, str]] | None = None
+    """The Pod annotations beside the two that list the shares."""
+    rate: Callable[[NodeView], float] | None = None
+    """What is added to a Node's score."""
+    rate_limits: tuple[float, float] | None = None
+    """The least and the most that `rate` gives per container that asks; None where there is no telling."""
+    may_find_owners: bool = False
+    """Whether a Node may say that its device plugin asks the kubelet whose an allocation is, and needs no lock."""
+    resource_set: frozenset[str] = field(init=False)
+    """The names of its resources."""
+
+    def __post_init__(self) -> None:
+        """Prepare what is asked of every container of every Pod."""
+        object.__setattr__(self, "resource_set", frozenset(self.vendor.resource_names))
 
     @property
     def key(self) -> str:
@@ -40,18 +111,32 @@ class VendorFrame:
         """The extended resource that counts replicas; its allocatable amount says whether the device plugin lives."""
         return self.vendor.resource_names[0] if self.vendor.resource_names else ""
 
+    def read_notes(self, annotations: Mapping[str, str]) -> Notes:
+        """Return what the *annotations* of a Pod say to this vendor alone."""
+        return tuple((key, annotations[key]) for key in self.pod_keys if key in annotations)
 
-def nvidia_frame(config: DeviceConfig) -> VendorFrame:
-    """Return NVIDIA under the names of *config*."""
-    return VendorFrame(
-        vendor=nvidia.vendor(config.nvidia),
-        parse_request=partial(nvidia.parse_request, config=config.nvidia),
-        mode_key=nvidia.MODE_KEY,
-        numa_bind_key=nvidia.NUMA_BIND_KEY,
-        pair_scores_key=nvidia.PAIR_SCORES_KEY,
-    )
+    def read_rules(self, annotations: Mapping[str, str], policy: DevicePolicy) -> Rules:
+        """Return what the *annotations* of a Pod demand of this vendor's devices."""
+        vendor, notes = self.vendor, self.read_notes(annotations)
+        return Rules(
+            use_uuids=annotations.get(vendor.use_uuid_key),
+            nouse_uuids=annotations.get(vendor.nouse_uuid_key),
+            use_types=annotations.get(vendor.use_type_key),
+            nouse_types=annotations.get(vendor.nouse_type_key),
+            type_word=self.key.lower() if self.is_named_by_type else "",
+            modes=annotations.get(self.mode_key) if self.mode_key else None,
+            is_numa_bound=self.binds_to_numa(annotations),
+            is_mutex=policy.is_mutex,
+            is_topology_aware=policy.is_topology_aware,
+            notes=notes,
+            core_capacity=self.core_capacity(notes) if self.core_capacity else 0,
+        )
 
+    def binds_to_numa(self, annotations: Mapping[str, str]) -> bool:
+        """Return whether a Pod with *annotations* wants each container's devices from one NUMA node."""
+        return bool(self.numa_bind_key) and parse_bool(annotations.get(self.numa_bind_key, "")) is True
 
-def vendor_frames(config: DeviceConfig) -> tuple[VendorFrame, ...]:
-    """Return every vendor this build places, in the order their devices are listed on a Node."""
-    return (nvidia_frame(config),)
+    def share_type(self, device: Device) -> str:
+        """Return what a share of *device* is written with."""
+        has_separator = any(separator in device.type for separator in ",:;")
+        return device.type if self.names_model and device.type and not has_separator else self.key

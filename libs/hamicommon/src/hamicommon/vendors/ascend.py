@@ -13,6 +13,11 @@ from hamicommon.vendors.amounts import request_of, rounded_amount, whole_amount,
 from hamicommon.vendors.description import Vendor, named
 from hamicommon.wire import keys
 
+MODE_KEY = "huawei.com/vnpu-mode"
+"""Pod annotation: with `hami-core` shares need no template."""
+SHARED_NODE_KEY = "hami-vnpu-core"
+"""Node annotation: whether shares without template are possible there, in place of the configuration."""
+
 
 def vendor(chip: AscendChipConfig) -> Vendor:
     """Return the names and keys of one chip; its common word is part of every key."""
@@ -50,3 +55,15 @@ def parse_request(resources: Mapping[str, Any], chip: AscendChipConfig) -> Reque
         within(memory * max(1, chip.memory_factor)),
         within(rounded_amount(resources, chip.resource_core_name)),
     )
+
+
+def template_for(chip: AscendChipConfig, memory_mib: int) -> str:
+    """
+    Return the name of the smallest template with at least *memory_mib*, empty where only a whole device has it.
+
+    >>> templates = (AscendTemplate("vir05_1c_16g", 16384), AscendTemplate("vir10_3c_32g", 32768))
+    >>> chip = AscendChipConfig(templates=templates)
+    >>> [template_for(chip, memory_mib) for memory_mib in (10000, 16384, 16385, 65536)]
+    ['vir05_1c_16g', 'vir05_1c_16g', 'vir10_3c_32g', '']
+    """
+    return next((template.name for template in chip.templates if memory_mib <= template.memory_mib), "")

@@ -4,19 +4,45 @@ Enflame: names, keys and requests of whole devices (GCU) and of devices cut by p
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from hamicommon.config import EnflameConfig
-from hamicommon.model import Request
+from hamicommon.model import Device, Request
 from hamicommon.quantity import INT32_MAX
 from hamicommon.vendors.amounts import request_of, rounded_amount, saturated, whole_amount
 from hamicommon.vendors.description import Vendor, named
+from hamicommon.wire import json_reader as json
+from hamicommon.wire.errors import DecodeError, quote
 
 GCU_KEY = "GCU"
 DRS_KEY = "Enflame"
+DRS_REGISTER_KEY = "enflame.com/gcu-drs-capacity"
+"""Node annotation: the devices that can be cut, and into what."""
+PROFILES, MINOR = "profiles", "minor"
+"""What a device's `custom` has: its `Profile`s, smallest first, and the driver's number of it."""
+_MIB_PER_GIB = 1024
 GCU_MEMORY = 100
 """What a whole device counts as, in place of MiB: nobody says how much it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One size a device can be cut to."""
+
+    name: str
+    """As `2g.16gb`."""
+    id: str
+    size: int
+    """Parts of the device it takes."""
+    memory_gib: int
+    core_percent: int
+
+    @property
+    def memory_mib(self) -> int:
+        """Its memory."""
+        return self.memory_gib * _MIB_PER_GIB
 
 
 def gcu_vendor(config: EnflameConfig) -> Vendor:
@@ -36,7 +62,7 @@ def drs_vendor(config: EnflameConfig) -> Vendor:
         resource_names=named(_drs_name(config), config.resource_memory_name, config.resource_core_name),
         to_allocate_key="",
         allocated_key="hami.io/enflame-vgpu-devices-allocated",
-        register_key="enflame.com/gcu-drs-capacity",
+        register_key=DRS_REGISTER_KEY,
         use_uuid_key="enflame.com/use-gpuuuid",
         nouse_uuid_key="enflame.com/nouse-gpuuuid",
         memory_resource_name=config.resource_memory_name,
@@ -79,3 +105,120 @@ def parse_drs_request(resources: Mapping[str, Any], config: EnflameConfig) -> Re
 
 def _drs_name(config: EnflameConfig) -> str:
     return config.resource_drs_name or config.legacy_resource_vgcu_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    index: str = ""
+    minor: str = ""
+    capacity: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Capacity:
+    devices: tuple[_Registered | None, ...] = ()
+    profiles: Mapping[str, str] = field(default_factory=dict)
+
+
+_CAPACITY: Final = json.struct(
+    _Capacity(),
+    {
+        "devices": (
+            "devices",
+            json.array(
+                json.struct(
+                    _Registered(),
+                    {
+                        "index": ("index", json.string),
+                        "minor": ("minor", json.string),
+                        "capacity": ("capacity", json.anything),
+                    },
+                )
+            ),
+        ),
+        "profiles": ("profiles", json.mapping(json.string)),
+    },
+)
+
+
+def decode_drs_devices(text: str, node: str) -> tuple[Device, ...]:
+    """
+    Return the devices of `DRS_REGISTER_KEY` on Node *node*; each has the memory of the largest profile.
+
+    >>> text = '{"devices":[{"index":"0","minor":"10","capacity":6}],"profiles":{"1g.8gb":"0","6g.48gb":"3"}}'
+    >>> [device] = decode_drs_devices(text, "n1")
+    >>> device.id, device.count, device.memory_mib, device.custom["minor"]
+    ('n1-enflame-drs-0', 6, 49152, '10')
+    >>> [(profile.name, profile.core_percent) for profile in device.custom["profiles"]]
+    [('1g.8gb', 17), ('6g.48gb', 100)]
+
+    Raises: DecodeError when the text is not that object, no profile has a size, or a device no capacity.
+    """
+    found: _Capacity = json.decode(text, _CAPACITY)
+    sizes = {name: _size(name) for name in found.profiles}
+    largest = max((size for size, _ in sizes.values()), default=0)
+    if largest <= 0:
+        raise DecodeError("field profiles", "none has a size, such as 2g.16gb")
+    memory_gib = max(memory for _, memory in sizes.values())
+    profiles = sorted(
+        (
+            Profile(name, found.profiles[name], size, memory, -(-size * 100 // largest))
+            for name, (size, memory) in sizes.items()
+            if size > 0 and memory > 0
+        ),
+        key=lambda profile: (profile.size, profile.memory_gib, profile.name),
+    )
+    return tuple(
+        _device(device, place, node, (memory_gib or largest) * _MIB_PER_GIB, tuple(profiles))
+        for place, device in enumerate(found.devices)
+    )
+
+
+def profile_for(request: Request, profiles: Iterable[Profile]) -> Profile | None:
+    """
+    Return the smallest of *profiles*, smallest first, that does for *request*; None where none does.
+
+    More memory than twice the largest profile's GiB is meant in MiB.
+
+    >>> small, large = Profile("1g.12gb", "0", 1, 12, 50), Profile("2g.24gb", "1", 2, 24, 100)
+    >>> [profile_for(Request(DRS_KEY, 1, amount, None, 0), (small, large)).name for amount in (10, 13, 49, 13000)]
+    ['1g.12gb', '2g.24gb', '1g.12gb', '2g.24gb']
+    >>> profile_for(Request(DRS_KEY, 1, 0, None, 0, profile_size=3), (small, large)) is None
+    True
+    """
+    known = list(profiles)
+    if request.profile_size:
+        return next((profile for profile in known if profile.size == request.profile_size), None)
+    memory_gib = request.memory_mib
+    if known and memory_gib > 2 * known[-1].memory_gib:
+        memory_gib = -(-memory_gib // _MIB_PER_GIB)
+    enough = (p for p in known if p.memory_gib >= memory_gib and p.core_percent >= request.core_percent)
+    return next(enough, None)
+
+
+def _size(name: str) -> tuple[int, int]:
+    """Return the parts and the GiB in a profile's *name*, 0 for what cannot be read."""
+    parts = name.strip().lower().split(".")
+    size = parts[0].strip().removesuffix("g")
+    memory = parts[1].strip().removesuffix("gb") if len(parts) > 1 else ""
+    if not (size.isdecimal() and len(parts) > 1):
+        return 0, 0
+    return int(size[:9]), int(memory[:6]) if memory.isdecimal() else 0
+
+
+def _device(found: _Registered | None, place: int, node: str, memory_mib: int, profiles: tuple[Profile, ...]) -> Device:
+    index = int(found.index[:9]) if found and found.index.isdecimal() else place
+    capacity = found.capacity if found else None
+    if isinstance(capacity, str) and capacity.strip().isdecimal():
+        capacity = int(capacity.strip()[:10])
+    if isinstance(capacity, bool) or not isinstance(capacity, int | float) or not 0 < capacity <= INT32_MAX:
+        raise DecodeError(f"device {place}, field capacity", f"{quote(str(capacity))} is not a number above 0")
+    return Device(
+        id=f"{node}-enflame-drs-{index}",
+        index=index,
+        count=int(capacity),
+        memory_mib=min(memory_mib, INT32_MAX),
+        core_percent=100,
+        type=DRS_KEY,
+        custom={MINOR: (found.minor.strip() if found else "") or str(index), PROFILES: profiles},
+    )

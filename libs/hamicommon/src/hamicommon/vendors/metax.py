@@ -1,21 +1,39 @@
 """
 MetaX: names, keys and requests of whole devices and of shared ones, which are two vendors to everybody else.
 
+Owns the two annotations in which MetaX's plugin describes a Node.
+
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/metax
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from hamicommon import quantity
 from hamicommon.config import MetaxConfig
-from hamicommon.model import Request
+from hamicommon.model import Device, Request
 from hamicommon.vendors.amounts import WHOLE_PERCENT, limit_of, request_of, saturated, whole_amount, within
 from hamicommon.vendors.description import Vendor, named
+from hamicommon.wire import json_reader as json
 from hamicommon.wire import keys
 
 GPU_KEY = "Metax-GPU"
 SGPU_KEY = "Metax-SGPU"
+SGPU_REGISTER_KEY = "metax-tech.com/node-gpu-devices"
+"""Node annotation: the devices that can be shared."""
+LOSSES_KEY = "metax-tech.com/gpu.topology.losses"
+"""Node annotation: by number of devices, what links are lost by taking so many."""
+SCORES_KEY = "metax-tech.com/gpu.topology.scores"
+"""Node annotation: by number of devices, how well so many would be linked."""
+QOS_KEY = "metax-tech.com/sgpu-qos-policy"
+"""Pod annotation: `best-effort`, `fixed-share` or `burst-share`; Pods of one policy share a device."""
+CLASS_KEY = "metax-tech.com/sgpu-app-class"
+"""Pod annotation: `online` or `offline`; an online Pod stops the offline ones on its device."""
+TOPOLOGY_KEY = "metax-tech.com/sgpu-topology-aware"
+"""Pod annotation: whether links rate Nodes, in place of the configuration."""
+DEVICE_QOS, DEVICE_ZONE = "qosPolicy", "linkZone"
+"""What a device's `custom` has: its QoS policy as last set, and the zone of its links, 0 for none."""
 _MIB = 1024 * 1024
 _MIB_PER_GIB = 1024
 
@@ -37,7 +55,7 @@ def sgpu_vendor(config: MetaxConfig) -> Vendor:
         resource_names=named(config.resource_vcount_name, config.resource_vmemory_name, config.resource_vcore_name),
         to_allocate_key="hami.io/metax-sgpu-devices-to-allocate",
         allocated_key="hami.io/metax-sgpu-devices-allocated",
-        register_key="metax-tech.com/node-gpu-devices",
+        register_key=SGPU_REGISTER_KEY,
         use_uuid_key="metax-tech.com/use-gpuuuid",
         nouse_uuid_key="metax-tech.com/nouse-gpuuuid",
         lock_key=keys.NODE_LOCK,
@@ -83,3 +101,81 @@ def _sgpu_mib(text: Any | None) -> int | None:
         return 0
     has_unit = any(character.isalpha() for character in str(text))
     return within(amount // _MIB if has_unit else amount * _MIB_PER_GIB)
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    uuid: str = ""
+    count: int = 0
+    compute: int = 0
+    memory_mib: int = 0
+    numa: int = 0
+    healthy: bool = False
+    qos: str = ""
+    zone: int = 0
+
+
+_REGISTERED: Final = json.array(
+    json.optional(
+        json.struct(
+            _Registered(),
+            {
+                "uuid": ("uuid", json.string),
+                "bdf": ("", json.string),
+                "model": ("", json.string),
+                "totalDevCount": ("count", json.whole_number(32)),
+                "totalCompute": ("compute", json.whole_number(32)),
+                "totalVRam": ("memory_mib", json.whole_number(32)),
+                "availableDevCount": ("", json.whole_number(32)),
+                "availableCompute": ("", json.whole_number(32)),
+                "availableVRam": ("", json.whole_number(32)),
+                "numa": ("numa", json.whole_number(32)),
+                "healthy": ("healthy", json.truth),
+                "qosPolicy": ("qos", json.string),
+                "linkZone": ("zone", json.whole_number(32)),
+            },
+        )
+    )
+)
+_FIGURES: Final = json.mapping(json.whole_number(64))
+
+
+def decode_sgpu_devices(text: str) -> tuple[Device, ...]:
+    """
+    Return the devices of `SGPU_REGISTER_KEY`, whose index is their place in the list.
+
+    >>> [device] = decode_sgpu_devices('[{"uuid":"GPU-a","totalVRam":65536,"healthy":true,"linkZone":1}]')
+    >>> device.memory_mib, device.healthy, device.custom
+    (65536, True, {'qosPolicy': '', 'linkZone': 1})
+
+    A `null` in the list is no device and is left out: HAMi 2.10 dies of it.
+
+    Raises: DecodeError when the text is not that list.
+    """
+    return tuple(
+        Device(
+            id=found.uuid,
+            index=index,
+            count=found.count,
+            memory_mib=found.memory_mib,
+            core_percent=found.compute,
+            type=SGPU_KEY,
+            numa=found.numa,
+            healthy=found.healthy,
+            custom={DEVICE_QOS: found.qos, DEVICE_ZONE: found.zone},
+        )
+        for index, found in enumerate(json.decode(text, _REGISTERED))
+        if found is not None
+    )
+
+
+def decode_figures(text: str) -> dict[int, int]:
+    """
+    Return the figures of `LOSSES_KEY` or `SCORES_KEY` by number of devices; keys that are no number are left out.
+
+    >>> decode_figures('{"1":10,"2":30}')
+    {1: 10, 2: 30}
+
+    Raises: DecodeError when the text is no object of whole numbers.
+    """
+    return {int(count): figure for count, figure in json.decode(text, _FIGURES).items() if count.isdecimal()}

@@ -19,11 +19,11 @@ CORES_PER_DEVICE = 16
 
 
 def vendor(config: MthreadsConfig) -> Vendor:
-    """Return Moore Threads' names and keys; HAMi registers the to-allocate key and never writes it."""
+    """Return Moore Threads' names and keys."""
     return Vendor(
         key=KEY,
         resource_names=named(config.resource_count_name, config.resource_memory_name, config.resource_core_name),
-        to_allocate_key="hami.io/mthreads-vgpu-devices-to-allocate",
+        to_allocate_key="",
         allocated_key="hami.io/mthreads-vgpu-devices-allocated",
         use_uuid_key="mthreads.ai/use-gpuuuid",
         nouse_uuid_key="mthreads.ai/nouse-gpuuuid",

@@ -1,0 +1,53 @@
+"""
+MetaX, whole devices: counted, one device for all containers of a Pod, Nodes rated by the plugin's own figures.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/device.go
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hami_scheduler.fit import Sharing
+from hami_scheduler.inventory import node_capacity
+from hami_scheduler.vendor import NodeView, VendorFrame
+from hami_scheduler.vendors.capacity import counted_devices
+from hami_scheduler.vendors.mthreads import same_device
+from hamicommon.config import DeviceConfig, MetaxConfig
+from hamicommon.model import Device
+from hamicommon.vendors import metax
+from hamicommon.wire.errors import DecodeError
+
+_MEMORY_MIB = 65536
+"""Of every model, whatever it has: nobody tells, and nobody shares it."""
+_BEST = 2000
+"""What a figure is taken from."""
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield MetaX's whole devices under the names of *config*."""
+    yield VendorFrame(
+        metax.gpu_vendor(config.metax),
+        partial(metax.parse_gpu_request, config=config.metax),
+        sharing=Sharing(check_last=same_device),
+        offers=partial(_offers, config=config.metax),
+        node_keys=(metax.LOSSES_KEY, metax.SCORES_KEY),
+        rate=_rate,
+    )
+
+
+def _offers(node: Mapping[str, Any], config: MetaxConfig) -> Sequence[Device]:
+    device = Device("", count=1, memory_mib=_MEMORY_MIB, core_percent=100, type=metax.GPU_KEY)
+    return counted_devices(node, node_capacity(node, config.resource_count_name), "metax", device)
+
+
+def _rate(view: NodeView) -> float:
+    """Return the rating by what would be lost (binpack) or won (spread) in links between as many devices."""
+    text = view.notes.get(metax.SCORES_KEY if view.is_spread else metax.LOSSES_KEY)
+    if text is None:
+        return 0
+    try:
+        figures = metax.decode_figures(text)
+    except DecodeError:
+        return _BEST
+    return _BEST - figures.get(sum(map(len, view.shares)), 0)
