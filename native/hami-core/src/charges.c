@@ -35,6 +35,7 @@ struct hami_charges hami_graphs = EMPTY_CHARGES;
 struct hami_charges hami_arrays = EMPTY_CHARGES;
 struct hami_charges hami_imports = EMPTY_CHARGES;
 struct hami_charges hami_contexts = EMPTY_CHARGES;
+struct hami_charges hami_greens = EMPTY_CHARGES;
 
 static uint64_t hash(uint64_t key)
 {

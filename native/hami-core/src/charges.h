@@ -29,7 +29,8 @@ extern struct hami_charges hami_pools;    /* key: memory pool; references: its h
 extern struct hami_charges hami_graphs;   /* key: executable graph that allocates */
 extern struct hami_charges hami_arrays;   /* key: array or mipmapped array; owner: context */
 extern struct hami_charges hami_imports;  /* key: external memory */
-extern struct hami_charges hami_contexts; /* key: context; bytes 0 */
+extern struct hami_charges hami_contexts; /* key: context; bytes 0; references: cuCtxAttach's and its own */
+extern struct hami_charges hami_greens;   /* key: green context; owner: CUDA ordinal; bytes 0 */
 
 /*
  * Put a charge. Returns false when there is no memory for it. A key that is there already was freed behind our back: its old charge

@@ -34,6 +34,7 @@ enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
 
 /* Functions the library calls itself without standing in for them. */
 #define HAMI_CALLED_CUDA(X) \
+    X(cuCtxFromGreenCtx)    \
     X(cuCtxGetDevice)       \
     X(cuCtxGetCurrent)      \
     X(cuCtxPushCurrent_v2)  \

@@ -137,7 +137,8 @@ void hami_memory_end_context(CUcontext context)
 void hami_memory_forget(void)
 {
     static struct hami_charges *const tables[] = {&hami_pointers, &hami_handles, &hami_mappings, &hami_pools,
-                                                  &hami_graphs,   &hami_arrays,  &hami_imports,  &hami_contexts};
+                                                  &hami_graphs,   &hami_arrays,  &hami_imports,  &hami_contexts,
+                                                  &hami_greens};
 
     for (size_t index = 0; index < sizeof(tables) / sizeof(tables[0]); index++)
         hami_charges_forget(tables[index]);
@@ -147,6 +148,7 @@ void hami_memory_forget(void)
     atomic_store(&hami_memory_changes.ended, 0);
     hami_memory_own_changes = 0;
     hami_graph_forget();
+    hami_memory_forget_contexts();
     hami_pools_forget();
     hami_overhead_forget();
 }

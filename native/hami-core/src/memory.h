@@ -104,7 +104,8 @@ void hami_memory_end_context(CUcontext context);
  */
 CUresult hami_memory_substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, bool *is_substitute);
 
-/* Forget the parent's charges, in a forked child. */
+/* Forget the parent's charges, and how often it retained its contexts, in a forked child. */
 void hami_memory_forget(void);
+void hami_memory_forget_contexts(void);
 
 #endif

@@ -1,11 +1,13 @@
 /*
- * Contexts and modules: made, charged for (memory_overhead.h), and ended again when they pass the limit.
+ * Contexts: made, charged for (memory_overhead.h), and ended again when they pass the limit.
  *
- * The end of a context ends what was allocated in it.
+ * The end of a context ends what was allocated in it, and what is timed of it: that must go before, for its events are the context's. A
+ * primary context ends with its last release; how many there are to come is counted here, because the driver does not say.
  */
+#include <stdatomic.h>
+
 #include "hooks.h"
 #include "limiter.h"
-#include "log.h"
 #include "memory.h"
 #include "memory_overhead.h"
 #include "memory_pool.h"
@@ -74,9 +76,38 @@ static CUresult release_primary(CUdevice ordinal)
     return hami_real.cuDevicePrimaryCtxRelease_v2 ? hami_real.cuDevicePrimaryCtxRelease_v2(ordinal) : CUDA_ERROR_NOT_FOUND;
 }
 
-HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
+/* How often a primary context was retained and not released, by this process and by its green contexts. */
+static _Atomic int retains[HAMI_ORDINALS_MAX];
+
+static void count_retain(CUresult result, CUdevice ordinal, int change)
+{
+    if (result == CUDA_SUCCESS && !hami_inside && ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX)
+        atomic_fetch_add(&retains[ordinal], change);
+}
+
+/* Whether a release that is about to be made is the last: of several at once at least one is told so. */
+static bool begin_release(CUdevice ordinal)
+{
+    return ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX && atomic_fetch_sub(&retains[ordinal], 1) <= 1;
+}
+
+void hami_memory_forget_contexts(void)
+{
+    for (int ordinal = 0; ordinal < HAMI_ORDINALS_MAX; ordinal++)
+        atomic_store(&retains[ordinal], 0);
+}
+
+static CUresult retain_primary(CUcontext *context, CUdevice ordinal)
 {
     CREATE(cuDevicePrimaryCtxRetain, ordinal, !primary_is_active(ordinal), real(context, ordinal), release_primary(ordinal));
+}
+
+HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
+{
+    CUresult result = retain_primary(context, ordinal);
+
+    count_retain(result, ordinal, 1);
+    return result;
 }
 
 /* Ending contexts, which frees what was allocated in them */
@@ -88,9 +119,12 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordin
                                                            \
         if (!real)                                         \
             return CUDA_ERROR_NOT_FOUND;                   \
+        if (hami_inside)                                   \
+            return real(context);                          \
+        HAMI_CHANGING;                                     \
         hami_limiter_end_context(context);                 \
         result = HAMI_INSIDE(real(context));               \
-        if (result == CUDA_SUCCESS && !hami_inside)        \
+        if (result == CUDA_SUCCESS)                        \
             hami_overhead_discharge(context);              \
         return result;                                     \
     } while (0)
@@ -103,6 +137,36 @@ HAMI_EXPORT CUresult cuCtxDestroy(CUcontext context)
 HAMI_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 {
     DESTROY(cuCtxDestroy_v2);
+}
+
+/* A context that was attached to ends when it was detached from as often, and once more. */
+HAMI_EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+    __typeof__(&cuCtxAttach) real = HAMI_REAL_CUDA(cuCtxAttach);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(context, flags));
+    if (result == CUDA_SUCCESS && context && !hami_inside)
+        hami_charges_retain(&hami_contexts, (uint64_t)(uintptr_t)*context);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+    __typeof__(&cuCtxDetach) real = HAMI_REAL_CUDA(cuCtxDetach);
+    struct hami_charge made;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (!hami_charges_find(&hami_contexts, (uint64_t)(uintptr_t)context, &made) || made.references <= 1)
+        DESTROY(cuCtxDetach);
+    result = HAMI_INSIDE(real(context));
+    if (result == CUDA_SUCCESS && !hami_inside)
+        hami_charges_drop(&hami_contexts, (uint64_t)(uintptr_t)context, &made);
+    return result;
 }
 
 /* The handle of a primary context that is active, without keeping it. */
@@ -130,20 +194,26 @@ static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
         hami_overhead_discharge(context);
 }
 
-#define END_PRIMARY(symbol, is_emptied)                    \
-    do {                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
-        CUcontext context;                                 \
-        CUresult result;                                   \
-                                                           \
-        if (!real)                                         \
-            return CUDA_ERROR_NOT_FOUND;                   \
-        context = primary_of(ordinal);                     \
-        hami_limiter_end_context(context);                 \
-        result = HAMI_INSIDE(real(ordinal));               \
-        if (result == CUDA_SUCCESS && context)             \
-            settle_primary(ordinal, context, is_emptied);  \
-        return result;                                     \
+#define END_PRIMARY(symbol, is_emptied)                         \
+    do {                                                        \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);      \
+        CUcontext context;                                      \
+        CUresult result;                                        \
+                                                                \
+        if (!real)                                              \
+            return CUDA_ERROR_NOT_FOUND;                        \
+        if (hami_inside)                                        \
+            return real(ordinal);                               \
+        HAMI_CHANGING;                                          \
+        context = primary_of(ordinal);                          \
+        if ((is_emptied) || begin_release(ordinal))             \
+            hami_limiter_end_context(context);                  \
+        result = HAMI_INSIDE(real(ordinal));                    \
+        if (result == CUDA_SUCCESS && context)                  \
+            settle_primary(ordinal, context, is_emptied);       \
+        else if (result != CUDA_SUCCESS && !(is_emptied))       \
+            count_retain(CUDA_SUCCESS, ordinal, 1);             \
+        return result;                                          \
     } while (0)
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
@@ -167,103 +237,81 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
 }
 
 /*
- * How much modules, libraries and the heaps of a context take only NVML can tell, once it is there: a module that passes the limit is
- * unloaded again.
+ * Green contexts are parts of the primary context, which they make when it is not there and keep as if they had retained it. Source: CUDA
+ * Driver API, cuGreenCtxCreate, cuGreenCtxDestroy.
  */
-#define LOAD(symbol, unload, made, ...)                                                                     \
-    do {                                                                                                    \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                                  \
-        int device = real ? hami_process_current_device() : -1;                                             \
-        CUresult result;                                                                                    \
-                                                                                                            \
-        if (!real)                                                                                          \
-            return CUDA_ERROR_NOT_FOUND;                                                                    \
-        if (!hami_region_limit(device))                                                                     \
-            return settle_change(real(made, __VA_ARGS__));                                                  \
-        if (!hami_overhead_hold(device, HAMI_MEMORY_BLOCK))                                                 \
-            return refuse(device);                                                                          \
-        result = HAMI_INSIDE(real(made, __VA_ARGS__));                                                      \
-        if (hami_overhead_settle(device, HAMI_MEMORY_BLOCK) || result != CUDA_SUCCESS || !hami_real.unload) \
-            return result;                                                                                  \
-        HAMI_INSIDE(hami_real.unload(*(made)));                                                             \
-        hami_overhead_changed();                                                                            \
-        *(made) = NULL;                                                                                     \
-        return refuse(device);                                                                              \
-    } while (0)
-
-static CUresult settle_change(CUresult result)
+static CUcontext context_of(CUgreenCtx green)
 {
-    if (result == CUDA_SUCCESS && !hami_inside)
-        hami_overhead_changed();
-    return result;
+    CUcontext context = NULL;
+
+    if (hami_real.cuCtxFromGreenCtx)
+        HAMI_INSIDE(hami_real.cuCtxFromGreenCtx(&context, green));
+    return context;
 }
 
-static CUresult refuse(int device)
+/* A green context of a primary that is there costs a little, which is settled like code. */
+static CUresult make_part(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice ordinal, unsigned int flags, int device)
 {
-    hami_log(HAMI_LOG_WARNING, "code or a heap refused on device %d: %llu of %llu in use", device,
-             (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
+    CUresult result;
+
+    if (!hami_overhead_hold(device, HAMI_MEMORY_BLOCK))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = HAMI_INSIDE(hami_real.cuGreenCtxCreate(green, resources, ordinal, flags));
+    if (hami_overhead_settle(device, HAMI_MEMORY_BLOCK) || result != CUDA_SUCCESS || !hami_real.cuGreenCtxDestroy)
+        return result;
+    HAMI_INSIDE(hami_real.cuGreenCtxDestroy(*green));
+    hami_overhead_changed();
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
+/* The primary is retained for the moment of making the part, so that what each costs is known. */
+HAMI_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice ordinal, unsigned int flags)
 {
-    LOAD(cuModuleLoad, cuModuleUnload, module, path);
-}
-
-HAMI_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
-    LOAD(cuModuleLoadData, cuModuleUnload, module, image);
-}
-
-HAMI_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
-{
-    LOAD(cuModuleLoadDataEx, cuModuleUnload, module, image, count, options, values);
-}
-
-HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
-{
-    LOAD(cuModuleLoadFatBinary, cuModuleUnload, module, binary);
-}
-
-HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count,
-                                       CUlibraryOption *library_options, void **library_values, unsigned int library_count)
-{
-    LOAD(cuLibraryLoadData, cuLibraryUnload, library, code, options, values, count, library_options, library_values, library_count);
-}
-
-HAMI_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values,
-                                           unsigned int count, CUlibraryOption *library_options, void **library_values,
-                                           unsigned int library_count)
-{
-    LOAD(cuLibraryLoadFromFile, cuLibraryUnload, library, path, options, values, count, library_options, library_values,
-         library_count);
-}
-
-HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
-{
-    HAMI_SETTLE(cuModuleUnload, settle_change, module);
-}
-
-HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
-{
-    HAMI_SETTLE(cuLibraryUnload, settle_change, library);
-}
-
-/* What the heap and the buffer of printf are set to is taken at once; what they had before goes when it has succeeded. */
-HAMI_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    __typeof__(&cuCtxSetLimit) real = HAMI_REAL_CUDA(cuCtxSetLimit);
-    int device = real ? hami_process_current_device() : -1;
-    uint64_t held = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE ? hami_memory_blocks(value) : 0;
+    __typeof__(&cuGreenCtxCreate) real = HAMI_REAL_CUDA(cuGreenCtxCreate);
+    int device = real && green && !hami_inside ? hami_process_device(ordinal) : -1;
+    struct hami_charge made = {.owner = (uint64_t)ordinal, .device = (int16_t)device}, replaced;
+    CUcontext primary;
     CUresult result;
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    if (!held || !hami_region_limit(device))
-        return settle_change(real(limit, value));
-    if (!hami_overhead_hold(device, held))
-        return refuse(device);
-    result = HAMI_INSIDE(real(limit, value));
-    hami_overhead_settle(device, held);
+    if (device < 0)
+        return real(green, resources, ordinal, flags);
+    result = cuDevicePrimaryCtxRetain(&primary, ordinal);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = make_part(green, resources, ordinal, flags, device);
+    count_retain(result, ordinal, 1);
+    cuDevicePrimaryCtxRelease_v2(ordinal);
+    made.key = (uint64_t)(uintptr_t)*green;
+    if (result == CUDA_SUCCESS)
+        hami_charges_put(&hami_greens, made, &replaced);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    __typeof__(&cuGreenCtxDestroy) real = HAMI_REAL_CUDA(cuGreenCtxDestroy);
+    struct hami_charge made;
+    CUcontext primary;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (hami_inside || !hami_charges_find(&hami_greens, (uint64_t)(uintptr_t)green, &made))
+        return real(green);
+    HAMI_CHANGING;
+    primary = primary_of((CUdevice)made.owner);
+    hami_limiter_end_context(context_of(green));
+    if (begin_release((CUdevice)made.owner))
+        hami_limiter_end_context(primary);
+    result = HAMI_INSIDE(real(green));
+    if (result != CUDA_SUCCESS) {
+        count_retain(CUDA_SUCCESS, (CUdevice)made.owner, 1);
+        return result;
+    }
+    hami_charges_take(&hami_greens, (uint64_t)(uintptr_t)green, &made);
+    hami_overhead_changed();
+    settle_primary((CUdevice)made.owner, primary, false);
     return result;
 }

@@ -195,3 +195,9 @@ HAMI_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const C
 {
     ADD_NODE(cuGraphAddNode_v2, node, graph, dependencies, edges, count, params);
 }
+
+HAMI_EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                       size_t count, CUgraphNodeParams *params)
+{
+    ADD_NODE(cuGraphAddNode_v3, node, graph, dependencies, edges, count, params);
+}

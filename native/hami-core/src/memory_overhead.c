@@ -133,7 +133,7 @@ static bool count_modules(int device, uint64_t held)
  */
 static void adopt(int device)
 {
-    struct hami_charge found = {.key = hami_memory_owner(), .device = (int16_t)device}, replaced;
+    struct hami_charge found = {.key = hami_memory_owner(), .device = (int16_t)device, .references = 1}, replaced;
     struct hami_nvml_processes listed, nobody = {.count = 0};
     struct measure answer;
 
@@ -267,7 +267,7 @@ bool hami_overhead_begin(int device, struct hami_overhead_before *before)
 
 static bool charge_context(int device, const struct hami_overhead_before *before, CUcontext context)
 {
-    struct hami_charge made = {.key = (uint64_t)(uintptr_t)context, .device = (int16_t)device}, replaced;
+    struct hami_charge made = {.key = (uint64_t)(uintptr_t)context, .device = (int16_t)device, .references = 1}, replaced;
     struct hami_nvml_processes after;
     bool is_listed = !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
     bool is_as_held;

@@ -198,9 +198,28 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
     for (int index = 0; index < depth; index++)
         if (stack[index] == context)
             stack[index] = NULL;
+    context->references = 1;
     release(context);
     free(context);
     return CUDA_SUCCESS;
+}
+
+/* A context of a program's own ends when it was detached from once more than attached to, or destroyed. */
+
+API CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+    CUresult result = context && !flags ? fake_current(context) : CUDA_ERROR_INVALID_VALUE;
+
+    if (result == CUDA_SUCCESS && (*context)->is_primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return result == CUDA_SUCCESS ? retain(*context) : result;
+}
+
+API CUresult cuCtxDetach(CUcontext context)
+{
+    if (!context || context->is_primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return context->references > 1 ? release(context) : cuCtxDestroy_v2(context);
 }
 
 API CUresult cuCtxDestroy(CUcontext context)

@@ -165,6 +165,27 @@ say(round((time.monotonic() - began) * 1000))
     assert 3600 <= taken_ms <= 4300
 
 
+def test_release_that_is_not_the_last_forgives_nothing(limited: Container) -> None:
+    """
+    Who retains and releases the primary context between launches waits as long as who does not.
+    """
+    elapsed = limited.run(
+        LOAD
+        + """
+context = c_void_p()
+began = time.monotonic()
+for _ in range(2000):
+    cuda.launch(kernel)
+    assert 0 == cuda.library.cuDevicePrimaryCtxRetain(byref(context), 0)
+    assert 0 == cuda.library.cuDevicePrimaryCtxRelease_v2(0)
+cuda.library.cuCtxSynchronize()
+say(time.monotonic() - began)
+"""
+    )
+
+    assert 3.7 < elapsed < 4.3
+
+
 def test_thread_and_file_appear_with_a_limit_and_the_thread_goes_again(limited: Container) -> None:
     """An unlimited program has neither; a limited one has one thread, until it has not launched for a while."""
     program = LOAD + "run(cuda, kernel, 10)\nbusy = threads({})\ntime.sleep(3)\nsay([busy, threads(1)])"

@@ -85,6 +85,75 @@ say(seen)
     assert [[0, 120], [0, 100]] == results
 
 
+def test_context_that_was_attached_to_ends_with_its_last_detachment(container: Container) -> None:
+    """
+    Each attachment wants a detachment of its own; only the last of them gives the context's memory back.
+    """
+    results = container.run(
+        CONTEXTS
+        + """
+result, context = another()
+note(result)
+cuda.allocate(100 * MIB)
+note(lib.cuCtxAttach(byref(context), 0))
+note(lib.cuCtxDetach(context))
+result = lib.cuCtxDetach(context)
+lib.cuCtxSetCurrent(cuda.context)
+note(result)
+say(seen)
+""",
+        FAKE_DRIVER_CONTEXT_MIB="50",
+    )
+
+    assert [[0, 100], [0, 200], [0, 200], [0, 50]] == results
+
+
+def test_green_context_keeps_the_primary_that_it_makes(container: Container) -> None:
+    """
+    A green context costs the primary, if it is not there yet, and a part; the primary's memory goes with the last who keeps it.
+    """
+    results = container.run(
+        CONTEXTS
+        + """
+lib.cuDevicePrimaryCtxRelease_v2(0)
+other = Cuda(1)
+green = c_void_p()
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+def told(result):
+    seen.append([result, pynvml.nvmlDeviceGetMemoryInfo(device).used // MIB])
+told(0)
+told(lib.cuGreenCtxCreate(byref(green), c_void_p(1), 0, 1))
+cuda.use(0)
+cuda.allocate(100 * MIB)
+told(lib.cuDevicePrimaryCtxRelease_v2(0))
+told(lib.cuGreenCtxDestroy(green))
+say(seen)
+""",
+        FAKE_DRIVER_CONTEXT_MIB="50",
+    )
+
+    assert [[0, 0], [0, 52], [0, 152], [0, 0]] == results
+
+
+def test_green_context_without_room_is_refused(container: Container) -> None:
+    """
+    It is refused like any other, and the device never has more than the limit.
+    """
+    results = container.run(
+        CONTEXTS
+        + """
+lib.fake_truth_memory_peak.restype = c_uint64
+cuda.allocate(950 * MIB)
+green = c_void_p()
+say([lib.cuGreenCtxCreate(byref(green), c_void_p(1), 0, 1), lib.fake_truth_memory_peak(0) // MIB])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="50",
+    )
+
+    assert [2, 1000] == results
+
+
 def test_contexts_and_modules_beyond_the_limit_are_refused(container: Container) -> None:
     """
     What does not fit is ended again and answered with CUDA_ERROR_OUT_OF_MEMORY; what was current stays current.

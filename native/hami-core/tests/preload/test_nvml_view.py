@@ -160,7 +160,7 @@ sessions, pids, count, more = (c_uint * 64)(), (c_uint * 8)(), c_uint(8), c_uint
 answers = [
     seen(details, lib.nvmlDeviceGetRunningProcessDetailList(raw, byref(details))),
     seen(uses, lib.nvmlDeviceGetProcessesUtilizationInfo(raw, byref(uses))),
-    [lib.nvmlDeviceGetEncoderSessions(raw, byref(count), sessions), [sessions[8 * at + 1] for at in range(count.value)]],
+    [lib.nvmlDeviceGetEncoderSessions(raw, byref(count), sessions), list(sessions)[1 : 8 * count.value : 8]],
     [lib.nvmlDeviceGetAccountingPids(raw, byref(more), pids), list(pids)[: more.value]],
     seen(newer, lib.nvmlDeviceGetProcessesUtilizationInfo(raw, byref(newer))),
 ]
