@@ -110,7 +110,7 @@ say(seen)
 
 def test_green_context_keeps_the_primary_that_it_makes(container: Container) -> None:
     """
-    A green context costs the primary, if it is not there yet, and a part; the primary's memory goes with the last who keeps it.
+    A green context costs the primary, if it is not there yet, and a part; the primary goes with the last who keeps it.
     """
     results = container.run(
         CONTEXTS
