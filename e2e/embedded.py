@@ -131,6 +131,11 @@ class EmbeddedCluster(Cluster):
             verb = VERBS.get(row["verb"], row["verb"].lower())
             counted[row["user_agent"].split("/")[0], verb, row["resource"]] += row["count"]
 
+    @property
+    def explain_url(self) -> str:
+        """Where the scheduler answers people."""
+        return f"http://127.0.0.1:{self._ports['scheduler-explain']}"
+
     def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
         """Read it where the kernel keeps it."""
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
@@ -156,13 +161,13 @@ class EmbeddedCluster(Cluster):
         )
 
     def _start_control_plane(self) -> None:
-        for name in ("webhook", "webhook-metrics", "scheduler", "scheduler-metrics"):
+        for name in ("webhook", "webhook-metrics", "scheduler", "scheduler-metrics", "scheduler-explain"):
             self._ports[name] = free_port()
         self._service(
             "webhook",
             *("--cert_file", str(self.folder / "tls/tls.crt"), "--key_file", str(self.folder / "tls/tls.key")),
         )
-        self._service("scheduler")
+        self._service("scheduler", f"--explain-bind-address=127.0.0.1:{self._ports['scheduler-explain']}")
         config = self.folder / "kube-scheduler.yaml"
         config.write_text(yaml.safe_dump(self._kube_scheduler_config()))
         self._minicluster("kube-scheduler", "kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={config}")

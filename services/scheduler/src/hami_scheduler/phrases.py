@@ -32,6 +32,9 @@ class _Words:
     """What follows the verb of a Node."""
     device: str
     """What follows the verb of a device."""
+    device_one: str = ""
+    """The verb of one device where it is another than a Node's."""
+    device_many: str = ""
 
 
 _WORDS = {
@@ -40,7 +43,14 @@ _WORDS = {
     Reason.UNHEALTHY: _Words("has", "have", "no healthy {vendor} device", "failed"),
     Reason.SICK: _Words("has", "have", "no healthy {vendor} device", "failed"),
     Reason.CORDONED: _Words("is", "are", "cordoned", "cordoned"),
-    Reason.TYPE: _Words("has", "have", "no {vendor} device of a type the Pod accepts{types}", "another type{types}"),
+    Reason.TYPE: _Words(
+        "has",
+        "have",
+        "no {vendor} device of a type the Pod accepts{types}",
+        "not of a type the Pod accepts{types}",
+        "is",
+        "are",
+    ),
     Reason.MODE: _Words("has", "have", "no {vendor} device to be shared as the Pod asks", "another mode"),
     Reason.UUID: _Words("has", "have", "no device that the Pod's UUID lists allow", "a UUID the Pod does not accept"),
     Reason.OTHER_DEVICE: _Words(
@@ -49,7 +59,9 @@ _WORDS = {
     Reason.APP_CLASS: _Words("has", "have", "no device free of Pods of another class", "Pods of another class"),
     Reason.QOS: _Words("has", "have", "no device of the Pod's QoS policy", "another QoS policy"),
     Reason.REPLICAS: _Words("has", "have", "no free replica", "no free replica"),
-    Reason.EXCLUSIVE: _Words("has", "have", "no {vendor} device to be had alone", "other users, and is wanted alone"),
+    Reason.EXCLUSIVE: _Words(
+        "has", "have", "no {vendor} device to be had alone", "other users and cannot be had alone"
+    ),
     Reason.QUOTA: _Words(
         "would exceed", "would exceed", "the namespace's quota{allowed}", "the namespace's quota{allowed}"
     ),
@@ -111,7 +123,8 @@ def of_devices(reason: Reason, count: int, details: Details, among: str = "") ->
     ('1 is cordoned', '2 of 4 devices lack 3000 MiB')
     """
     words = _WORDS[reason]
-    return f"{count}{among} {words.one if count == 1 else words.many} {_fill(words.device, details)}"
+    verb = (words.device_one or words.one) if count == 1 else (words.device_many or words.many)
+    return f"{count}{among} {verb} {_fill(words.device, details)}"
 
 
 def memory_words(asked: Request) -> str:
@@ -177,8 +190,8 @@ class Lexicon:
                 return asked, ""
             if found.is_short:
                 return asked, f" (best has {found.words})"
-        asked = self._asked[0]
-        return asked, " beside the Pod's other containers"
+        users = [container for container in self._request.containers if container.requests]
+        return self._asked[0], " beside the Pod's other containers" if len(users) > 1 else ""
 
     def _left_for(self, asked: Request) -> "_Left":
         if asked not in self._left:

@@ -113,13 +113,15 @@ Search = Generator[None, None, list[Change]]
 def _amounts_lowered(question: Question, snapshot: Snapshot, names: Sequence[str]) -> Search:
     """Find for each amount of each container the largest smaller one that fits, where none does for two together."""
     found: list[Change] = []
+    counts = {frame.count_resource for frame in question.vendors}
     for position in range(len(question.request.containers)):
-        before = len(found)
+        has_part = False
         for resource in _resources(question, position):
             best = yield from _largest_that_fits(question, snapshot, names, position, resource)
             if best is not None:
+                has_part = has_part or resource not in counts
                 found.append(Change("amount", _lowered(question, position, {resource: best[0]}), best[1]))
-        if len(found) == before:
+        if not has_part:
             found += yield from _both_lowered(question, snapshot, names, position)
     return found
 

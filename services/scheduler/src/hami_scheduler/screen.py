@@ -83,6 +83,14 @@ def _given(given: Shape) -> tuple[str, ...]:
 
 
 def _nodes(nodes: Sequence[Shape], *, is_whole: bool) -> tuple[Sequence[str], Rows]:
+    if not any(node["fits"] for node in nodes):
+        heads, rows = _node_rows(nodes, is_whole=is_whole)
+        return [head for head in heads if head != "SCORE"], [(*row[:-2], row[-1]) for row in rows]
+    return _node_rows(nodes, is_whole=is_whole)
+
+
+def _node_rows(nodes: Sequence[Shape], *, is_whole: bool) -> tuple[Sequence[str], Rows]:
+    """Return a row for each Node, or one for all with the same answer; the score is the last column but one."""
     if is_whole or len(nodes) <= _ROWS:
         return ("NODE", "SCORE", "ANSWER"), [(node["name"], _score(node), node["why"]) for node in nodes]
     groups: dict[str, list[Shape]] = {}
