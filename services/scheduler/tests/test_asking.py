@@ -247,7 +247,7 @@ def test_page_has_what_is_asked_every_node_and_what_helps() -> None:
         "0 of 2 nodes: 1 lacks 8000 MiB on any NVIDIA device (best has 6384), 1 has no healthy NVIDIA device\n"
         "\n"
         "CONTAINER  ASKS\n"
-        "app        1 NVIDIA device with 8000 MiB and 0 % compute\n"
+        "app        1 NVIDIA device with 8000 MiB\n"
         "\n"
         "NODE      ANSWER\n"
         "n1        1 of 1 NVIDIA device lacks 8000 MiB (best has 6384)\n"

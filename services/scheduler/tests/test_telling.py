@@ -1,6 +1,8 @@
 """What is told: codes, sentences, and how often."""
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from hami_scheduler import events
 from hami_scheduler.bind import node_label, plain_bind, plan_bind
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.events import REPEAT_SECONDS, EventBook
-from hami_scheduler.explanation import EVENT_LIMIT_BYTES, choice, describe, refusal, short_by, summary
+from hami_scheduler.explanation import EVENT_LIMIT_BYTES, choice, describe, node_sentence, refusal, short_by, summary
 from hami_scheduler.filter import UNREGISTERED, FilterResult, allowances_of, filter_nodes
 from hami_scheduler.grant import Grant
 from hami_scheduler.phrases import Lexicon
@@ -31,6 +33,7 @@ from .builders import (
     asks,
     vendors,
 )
+from .test_vectors import DECIDED, by_name, tried
 
 
 def test_codes_are_sorted_as_text() -> None:
@@ -67,7 +70,7 @@ def test_refusal_ranks_causes_and_says_the_best_there_is() -> None:
 
     assert (
         "0 of 12 nodes: 7 lack 3000 MiB on any NVIDIA device (best has 2047), 3 have no free replica, 2 are cordoned; "
-        "asked: 1 NVIDIA device with 3000 MiB and 0 % compute; no available node, 12 nodes do not meet; "
+        "asked: 1 NVIDIA device with 3000 MiB; no available node, 12 nodes do not meet; "
         "7 nodes CardInsufficientMemory(n0,n1,n2,n3,n4,...); 3 nodes CardTimeSlicingExhausted(t0,t1,t2); "
         "2 nodes CardCordoned(c0,c1)"
     ) == refused(cluster, a_pod("p", a_container(gpu=1, gpumem=3000)), *names)
@@ -241,9 +244,36 @@ def test_choice_names_containers_devices_and_amounts() -> None:
         choice(request, FilterResult(None))
 
 
-def test_percentage_is_described_as_one() -> None:
-    """What was asked is told as it was asked."""
-    assert "1 NVIDIA device with 50 % of the memory and 100 % compute" == describe(asks(0, 150, memory_percent=50))
+def test_request_is_described_as_it_was_made() -> None:
+    """A percentage stays one, whole compute is no more than that, and what is not asked is not told."""
+    [frame] = [frame for frame in vendors() if frame.key == "NVIDIA"]
+
+    assert "1 NVIDIA device with 50 % of the memory and 100 % compute" == describe(
+        asks(0, 150, memory_percent=50), frame
+    )
+    assert "2 NVIDIA devices with 3000 MiB each" == describe(asks(3000, count=2), frame)
+
+
+@pytest.mark.parametrize("case", by_name(DECIDED))
+def test_every_vendors_refusals_are_told_in_its_words(case: dict[str, Any]) -> None:
+    """Whatever a Node refuses for, there is a sentence with its numbers, and nothing in it is left to fill."""
+    found = tried(case)
+    misfits = {name: tried_ for name, tried_ in found.found.items() if isinstance(tried_, Misfit)}
+    ledger, allowances = found.cluster.ledger, allowances_of(found.request, found.cluster.quotas)
+    lexicon = Lexicon(found.request, ledger, allowances)
+    texts = [node_sentence(name, misfit, lexicon) for name, misfit in misfits.items()]
+    texts.append(refusal(found.request, misfits, ledger, allowances))
+
+    assert all(texts)
+    for text in texts:
+        assert not re.search(r"None|[{}]|  | ,|\( ?\)|\b0 of its", text), text
+        assert len(text.encode()) <= EVENT_LIMIT_BYTES
+    told = sum(
+        int(part.split()[0])
+        for part in texts[-1].partition("; ")[0].partition(": ")[2].split(", ")
+        if part[0].isdigit()
+    )
+    assert not misfits or len(misfits) == told
 
 
 def test_shortfall_is_told_per_device() -> None:

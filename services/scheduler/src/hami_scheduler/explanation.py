@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from hami_scheduler.filter import FilterResult
 from hami_scheduler.grant import Grant
 from hami_scheduler.ledger import Ledger
-from hami_scheduler.phrases import Lexicon, compute_words, memory_words, of_devices, of_node, of_nodes
+from hami_scheduler.phrases import Lexicon, of_devices, of_node, of_nodes, share_words
 from hami_scheduler.quota import Allowance
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import PodRequest
+from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import Request
 
 EVENT_LIMIT_BYTES = 1024
@@ -57,9 +58,11 @@ def refusal(
     Never longer than an Event's message may be, as long as names of Nodes are left out for it.
     """
     parts = [summary(request, misfits, Lexicon(request, ledger, allowances))]
-    asked = "; ".join(dict.fromkeys(describe(each) for container in request.containers for each in container.requests))
+    asked = [
+        describe(each, request.vendors[each.vendor]) for container in request.containers for each in container.requests
+    ]
     if asked:
-        parts.append(f"asked: {asked}")
+        parts.append(f"asked: {'; '.join(dict.fromkeys(asked))}")
     parts.append(f"no available node, {len(misfits)} nodes do not meet")
     text = ""
     for named in _NODES_NAMED:
@@ -113,15 +116,11 @@ def reason_key(misfits: Mapping[str, Misfit]) -> str:
     return ",".join(sorted({reason for misfit in misfits.values() for reason in misfit.reasons}))
 
 
-def describe(asked: Request) -> str:
-    """
-    Return *asked* in words.
-
-    >>> describe(Request("NVIDIA", 2, 3000, None, 25))
-    '2 NVIDIA devices with 3000 MiB and 25 % compute each'
-    """
+def describe(asked: Request, frame: VendorFrame) -> str:
+    """Return *asked* of the vendor *frame* in words: `2 NVIDIA devices with 3000 MiB and 25 % compute each`."""
     plural, each = ("s", " each") if asked.count > 1 else ("", "")
-    return f"{asked.count} {asked.vendor} device{plural} with {memory_words(asked)} and {compute_words(asked)}{each}"
+    share = share_words(asked, frame)
+    return f"{asked.count} {asked.vendor} device{plural}" + (f" with {share}{each}" if share else "")
 
 
 def short_by(grant: Grant, problems: Mapping[str, str]) -> str:

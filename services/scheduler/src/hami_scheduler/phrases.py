@@ -18,6 +18,7 @@ from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import PodRequest
 from hami_scheduler.rules import Rules
 from hami_scheduler.screening import accepted_kinds
+from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import Request
 
 
@@ -127,14 +128,25 @@ def of_devices(reason: Reason, count: int, details: Details, among: str = "") ->
     return f"{count}{among} {verb} {_fill(words.device, details)}"
 
 
-def memory_words(asked: Request) -> str:
-    """Return the memory of *asked* in words."""
-    return f"{asked.memory_mib} MiB" if asked.memory_mib else f"{asked.memory_percent} % of the memory"
+def share_words(asked: Request, frame: VendorFrame) -> str:
+    """Return what *asked* wants of each device, empty where it wants just devices: `3000 MiB and 25 % compute`."""
+    profile = f"{asked.profile_size} of its parts" if asked.profile_size else ""
+    cores = compute_words(asked, frame) if asked.core_percent else ""
+    return " and ".join(part for part in (profile, memory_words(asked, frame), cores) if part)
 
 
-def compute_words(asked: Request) -> str:
-    """Return the compute of *asked* in words."""
-    return f"{cores_asked(asked)} % compute"
+def memory_words(asked: Request, frame: VendorFrame) -> str:
+    """Return the memory of *asked* in words, empty where its vendor does not count memory."""
+    if not frame.sharing.counts_memory:
+        return ""
+    if asked.memory_mib:
+        return f"{asked.memory_mib} MiB"
+    return "" if asked.memory_percent is None else f"{asked.memory_percent} % of the memory"
+
+
+def compute_words(asked: Request, frame: VendorFrame) -> str:
+    """Return the compute of *asked* in words, as its vendor counts it."""
+    return f"{cores_asked(asked)} {frame.core_unit}"
 
 
 class Lexicon:
@@ -160,12 +172,12 @@ class Lexicon:
             asked = max(self._asked, key=lambda each: each.count)
         if reason is Reason.COUNT and misfits:
             best = f" (best has {max(dict(misfit.counts).get(reason, 0) for misfit in misfits)})"
-        rules = self._request.rules[asked.vendor]
+        rules, frame = self._request.rules[asked.vendor], self._request.vendors[asked.vendor]
         return Details(
             asked.vendor,
             asked.count,
-            memory_words(asked),
-            compute_words(asked),
+            memory_words(asked, frame) or "memory",
+            compute_words(asked, frame),
             _types(rules),
             _allowed(self._allowances.get(asked.vendor, UNLIMITED)),
             best,
@@ -184,8 +196,11 @@ class Lexicon:
     def _lacking(self, rows: NDArray[np.int64], *, is_memory: bool) -> tuple[Request, str]:
         """Return the first request that even the best device has too little left for, and what that device has."""
         for asked in self._asked:
+            frame = self._request.vendors[asked.vendor]
+            if not frame.sharing.is_plain:
+                return asked, ""
             left = self._left_for(asked)
-            found = left.memory(rows, asked) if is_memory else left.compute(rows, asked)
+            found = left.memory(rows, asked) if is_memory else left.compute(rows, asked, frame.core_unit)
             if found is None:
                 return asked, ""
             if found.is_short:
@@ -228,13 +243,13 @@ class _Left:
         percent = left * 100 // max(capacity, 1)
         return _Best(percent < (asked.memory_percent or 0), f"{percent} % of {capacity} MiB")
 
-    def compute(self, rows: NDArray[np.int64], asked: Request) -> _Best | None:
+    def compute(self, rows: NDArray[np.int64], asked: Request, unit: str) -> _Best | None:
         """Return the device with the most compute left among *rows*, None where there is none."""
         row = self._best_row(rows, 2)
         if row is None:
             return None
         capacity, left = int(self._capacity[row, 2]), int(self._left[row, 2])
-        words = f"{left} %" if capacity == WHOLE_CORE_PERCENT else f"{left} of {capacity}"
+        words = f"{left} %" if capacity == WHOLE_CORE_PERCENT and unit.startswith("%") else f"{left} of {capacity}"
         return _Best(left < cores_asked(asked), words)
 
     def _best_row(self, rows: NDArray[np.int64], column: int) -> int | None:
@@ -253,12 +268,17 @@ def _size(asked: Request) -> tuple[int, int, int, int]:
 def _types(rules: Rules) -> str:
     """Return what the Pod says of types and modes, in brackets, empty where it says nothing."""
     said = [
-        rules.use_types or "",
-        f"not {rules.nouse_types}" if rules.nouse_types else "",
-        f"mode {rules.modes}" if rules.modes else "",
+        _listed(rules.use_types),
+        f"not {_listed(rules.nouse_types)}" if _listed(rules.nouse_types) else "",
+        f"mode {rules.modes.strip()}" if rules.modes and rules.modes.strip() else "",
     ]
     listed = ", ".join(part for part in said if part)
     return f" ({listed})" if listed else ""
+
+
+def _listed(text: str | None) -> str:
+    """Return the members of a comma list that say something."""
+    return ", ".join(word.strip() for word in (text or "").split(",") if word.strip())
 
 
 def _allowed(allowance: Allowance) -> str:

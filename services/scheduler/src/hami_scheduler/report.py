@@ -203,7 +203,7 @@ def _asked(request: PodRequest) -> tuple[Asked, ...]:
             each.memory_mib or None,
             None if each.memory_mib else each.memory_percent,
             each.core_percent,
-            describe(each),
+            describe(each, request.vendors[each.vendor]),
         )
         for container in request.containers
         for each in container.requests

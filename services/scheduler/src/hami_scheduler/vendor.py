@@ -92,6 +92,8 @@ class VendorFrame:
     """What is added to a Node's score."""
     rate_limits: tuple[float, float] | None = None
     """The least and the most that `rate` gives per container that asks; None where there is no telling."""
+    core_unit: str = "% compute"
+    """What its amounts of compute count, in words."""
     may_find_owners: bool = False
     """Whether a Node may say that its device plugin asks the kubelet whose an allocation is, and needs no lock."""
     resource_set: frozenset[str] = field(init=False)

@@ -37,6 +37,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         ),
         offers=partial(_offers, config=config.awsneuron),
         annotate=partial(_annotate, core_resource=config.awsneuron.resource_core_name),
+        core_unit="cores",
     )
 
 

@@ -28,6 +28,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         sharing=Sharing(check_last=same_device),
         offers=partial(_offers, config=config.mthreads),
         annotate=_annotate,
+        core_unit="cores",
     )
 
 
