@@ -93,7 +93,8 @@ async def test_a_pod_is_decided_on_and_counted(device_config_file: str, a_pod: P
             metrics = await answer.text()
         assert 'hami_webhook_admissions_total{outcome="changed"} 1.0' in metrics
         assert 'hami_webhook_admissions_total{outcome="not_asking"} 1.0' in metrics
-        assert "hami_webhook_admission_duration_seconds_count 2.0" in metrics
+        assert 'hami_webhook_admission_duration_seconds_count{outcome="changed"} 1.0' in metrics
+        assert 'hami_webhook_admission_duration_seconds_count{outcome="bad_amount"} 0.0' in metrics
 
 
 async def test_bodies_that_are_no_review_get_4xx(device_config_file: str) -> None:

@@ -17,8 +17,8 @@ from hami_webhook.config import NAME
 from hami_webhook.review import Review, ReviewError, answer, read_review
 from hamicommon.runtime import http
 
-MAX_BODY_BYTES = 8 * 1024 * 1024
-"""More than twice the largest object an API server takes (3 MiB)."""
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""More than the largest object an API server takes (3 MiB)."""
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 Decide = Callable[[Review], Admission]
@@ -39,12 +39,14 @@ class Metrics:
         )
         self.seconds = Histogram(
             "hami_webhook_admission_duration_seconds",
-            "Time from a request's last byte to its decision.",
+            "Time from a request's last byte to its decision, by outcome.",
+            ["outcome"],
             buckets=_BUCKETS,
             registry=registry,
         )
         for outcome in Outcome:
             self.admissions.labels(outcome.value)
+            self.seconds.labels(outcome.value)
 
 
 def webhook_application(
@@ -67,8 +69,9 @@ def webhook_application(
             metrics.rejected_bodies.inc()
             raise web.HTTPBadRequest(text=f"{error}\n") from error
         admission = decide(review)
-        metrics.seconds.observe(time.perf_counter() - began)
-        metrics.admissions.labels(admission.outcome.value).inc()
+        outcome = admission.outcome.value
+        metrics.seconds.labels(outcome).observe(time.perf_counter() - began)
+        metrics.admissions.labels(outcome).inc()
         _log(review, admission)
         return web.Response(body=answer(review, admission), content_type="application/json")
 

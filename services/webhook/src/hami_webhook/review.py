@@ -16,6 +16,8 @@ from hami_webhook.admission import Admission
 from hamicommon.errors import HamiError
 
 API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+VALUES_MAX = 200_000
+"""Objects, lists and keys of a body: several times those of the largest Pod, and few enough to be read in no time."""
 _UID_LIMIT = 256
 
 
@@ -41,8 +43,13 @@ def read_review(body: bytes) -> Review:
     Return the question in *body*.
 
     Raises:
-        ReviewError: it is not JSON, gives a key twice, or is not an AdmissionReview with a request.
+        ReviewError: it is not JSON, gives a key twice, has more values than any Pod, or is not an AdmissionReview with
+            a request.
     """
+    # Those in texts count, too, but a text of a Pod has not many, and looking closer means reading it.
+    values = sum(body.count(sign) for sign in (b"[", b"{", b":"))
+    if values > VALUES_MAX:
+        raise ReviewError(f"body: has {values} objects, lists and keys, more than {VALUES_MAX}")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
