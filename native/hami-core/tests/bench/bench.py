@@ -1,30 +1,86 @@
 """
-What the library adds to each call, and how long 64 processes wait that start together. Prints one JSON object.
+What the library adds to each call, and how long 64 processes wait that start together, as a page of documentation.
 
-Usage: `python tests/bench/bench.py BUILD`. Each number is a pair from the same run: bare, and with the library.
+Usage: `python tests/bench/bench.py BUILD [--pairs N] [--write PAGE]`. Every number is a difference between two
+processes of the same moment, one bare and one with the library; what is printed is JSON.
 """
 
+import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
-PROCESSES = 64
-ROUNDS = 3
+PROCESSES, ROUNDS = 64, 7
+INIT = f"cuInit of {PROCESSES} processes, each"
 LIMITED = {"CUDA_DEVICE_SM_LIMIT": "50", "GPU_CORE_UTILIZATION_POLICY": "force"}
 """What holds launches to half of the device; kernels that take no time never meet it."""
+TARGETS_NS: Mapping[str, float] = {
+    "launch": 10,
+    "launch on a stream": 10,
+    "launch, limited": 20,
+    "launch on a stream, limited": 20,
+    "cuGetProcAddress": 300,
+    "allocate and free, 1 live": 300,
+    "allocate and free, 100 live": 300,
+    "allocate and free, 10 000 live": 300,
+    "cuMemGetInfo": 200,
+    INIT: 3e6,
+}
+"""The most that the median of what is added may be."""
+
+PAGE = """# What a call costs under `libvgpu.so`
+
+This page is written by a command and not by hand:
+
+```
+tox -e bench
+```
+
+A program on the fake driver, whose calls take a few nanoseconds, makes each call {calls} times in a loop, and tells
+the median of seven loops, in time of its own thread. It runs bare and with the library, one after the other, {pairs}
+times: what is added is the difference of such a pair. Limited launches are those of a container that is held to half
+of the device and has not used it up.
+
+| call | bare, ns | added p50, ns | added p95, ns | added max, ns | p50 asked for, ns |
+| --- | --- | --- | --- | --- | --- |
+{rows}
+
+`{init}` is by the clock on the wall, in a container whose region does not exist yet: p50, p95
+and max of single processes with the library, and the bare median, of the quietest of {rounds} rounds.
+
+Measured on {date} on {machine}, for which {load:.0f} other threads were ready to run.
+"""
+CALLS = 10_000
+"""As `tests/bench/calls.c` has it."""
 
 
-def calls(build: Path, folder: Path, preload: bool, **extra: str) -> dict[str, float]:
-    """Return what one process measures."""
-    result = subprocess.run(
-        [build / "bench_calls"], env=environment(build, folder, preload) | extra, capture_output=True, check=True
-    )
-    measured: dict[str, float] = json.loads(result.stdout)
-    return measured
+class Sample:
+    """The pairs of one call."""
+
+    def __init__(self, bare: Iterable[float], added: Iterable[float]) -> None:
+        """Keep what was measured, in nanoseconds."""
+        self.bare, self.added = statistics.median(bare), sorted(added)
+
+    def quantile(self, part: float) -> float:
+        """Return the least value that so large a part of what was added does not pass."""
+        return self.added[min(len(self.added) - 1, int(part * len(self.added)))]
+
+    def report(self, target: float) -> dict[str, float]:
+        """Return what is told of the call, in nanoseconds."""
+        return {
+            "bare": round(self.bare, 1),
+            "p50": round(statistics.median(self.added), 1),
+            "p95": round(self.quantile(0.95), 1),
+            "max": round(self.added[-1], 1),
+            "target": target,
+        }
 
 
 def environment(build: Path, folder: Path, preload: bool) -> dict[str, str]:
@@ -39,56 +95,108 @@ def environment(build: Path, folder: Path, preload: bool) -> dict[str, str]:
     }
 
 
-def best_calls(build: Path, folder: Path, preload: bool, **extra: str) -> dict[str, float]:
-    """Return the least of several processes' measurements."""
-    rounds = [calls(build, folder, preload, **extra) for _ in range(ROUNDS)]
-    return {name: min(one[name] for one in rounds) for name in rounds[0]}
-
-
-def together(build: Path, folder: Path, preload: bool) -> dict[str, float]:
-    """Return median and longest cuInit, in milliseconds, of processes that start at once in a new container."""
+def calls(build: Path, folder: Path, preload: bool, **extra: str) -> dict[str, float]:
+    """Return what one process in a container of its own measures."""
     (folder / "share.cache").unlink(missing_ok=True)
+    variables = environment(build, folder, preload) | extra
+    result = subprocess.run([build / "bench_calls"], env=variables, capture_output=True, check=True)
+    measured: dict[str, float] = json.loads(result.stdout)
+    return measured
+
+
+def one_pair(build: Path, folder: Path) -> dict[str, tuple[float, float]]:
+    """Return bare and added nanoseconds of each call."""
+    bare, full = calls(build, folder, False), calls(build, folder, True)
+    limited = calls(build, folder, True, **LIMITED)
+    pair = {name: (value, full[name] - value) for name, value in bare.items()}
+    launches = [name for name in bare if name.startswith("launch")]
+    return pair | {f"{name}, limited": (bare[name], limited[name] - bare[name]) for name in launches}
+
+
+def together(build: Path, folder: Path, preload: bool) -> list[float]:
+    """Return the nanoseconds of each cuInit of processes that start at once in a new container."""
+    (folder / "share.cache").unlink(missing_ok=True)
+    command, variables = [build / "bench_init"], environment(build, folder, preload)
     processes = [
-        subprocess.Popen(
-            [build / "bench_init"],
-            env=environment(build, folder, preload),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(PROCESSES)
     ]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write(b"\n")
         process.stdin.close()
-    taken = sorted(float(process.stdout.read()) for process in processes if process.stdout)
+    taken = [1e6 * float(process.stdout.read()) for process in processes if process.stdout]
     for process in processes:
         process.wait()
-    return {"p50_ms": round(statistics.median(taken), 2), "max_ms": round(taken[-1], 2)}
+    return taken
 
 
-def main() -> None:
-    """Measure and print."""
-    build = Path(sys.argv[1]).resolve()
+def quietest(build: Path, folder: Path, preload: bool) -> list[float]:
+    """Return the round in which the median process waited least."""
+    return min((together(build, folder, preload) for _ in range(ROUNDS)), key=statistics.median)
+
+
+def measure(build: Path, pairs: int) -> dict[str, Sample]:
+    """Return what each call was measured to cost."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         row = "GPU-00000000-0000-4000-8000-000000000000,Fake GPU,16384,0,0000:01:00.0"
         (folder / "devices.csv").write_text(f"uuid,name,memory_mib,numa_node,pci_bus_id\n{row}\n")
-        bare, with_library = best_calls(build, folder, False), best_calls(build, folder, True)
-        report: dict[str, object] = {
-            name: {"bare": value, "with": with_library[name], "added": round(with_library[name] - value, 1)}
-            for name, value in bare.items()
+        measured = [one_pair(build, folder) for _ in range(pairs)]
+        samples = {
+            name: Sample((pair[name][0] for pair in measured), (pair[name][1] for pair in measured))
+            for name in measured[0]
         }
-        (folder / "share.cache").unlink()
-        limited = best_calls(build, folder, True, **LIMITED)
-        for launch in ("launch_ns", "launch_on_stream_ns"):
-            report[f"limited_{launch}"] = {
-                "bare": bare[launch],
-                "with": limited[launch],
-                "added": round(limited[launch] - bare[launch], 1),
-            }
-        report[f"init_of_{PROCESSES}"] = {"bare": together(build, folder, False), "with": together(build, folder, True)}
+        samples[INIT] = Sample(quietest(build, folder, False), quietest(build, folder, True))
+    return {name: samples[name] for name in TARGETS_NS}
+
+
+def machine() -> str:
+    """Return what the numbers depend on."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return f"{os.cpu_count()} processors of type {line.partition(':')[2].strip()}"
+    return f"{os.cpu_count()} processors of type {platform.machine()}"
+
+
+def figure(value: float, digits: int = 0) -> str:
+    """Return a number in groups of three digits: 10 000."""
+    return f"{value:,.{digits}f}".replace(",", " ")
+
+
+def page(samples: Mapping[str, Sample], pairs: int, load: float) -> str:
+    """Return the page of documentation."""
+    rows = []
+    for name, sample in samples.items():
+        told = sample.report(TARGETS_NS[name])
+        digits = 0 if name == INIT else 1
+        figures = [figure(told[key], digits) for key in ("bare", "p50", "p95", "max")]
+        rows.append(f"| {' | '.join([name, *figures, figure(told['target'])])} |")
+    return PAGE.format(
+        calls=figure(CALLS),
+        pairs=pairs,
+        rows="\n".join(rows),
+        init=INIT,
+        rounds=ROUNDS,
+        date=datetime.now(UTC).date(),
+        machine=machine(),
+        load=load,
+    )
+
+
+def main() -> None:
+    """Measure, print, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path, help="folder with libvgpu.so and the benches")
+    parser.add_argument("--pairs", type=int, default=21, help="how often each call is measured (%(default)s)")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="the page to write")
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    samples = measure(arguments.build.resolve(), arguments.pairs)
+    report = {name: sample.report(TARGETS_NS[name]) for name, sample in samples.items()}
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    if arguments.write:
+        arguments.write.write_text(page(samples, arguments.pairs, load))
 
 
 if __name__ == "__main__":
