@@ -7,6 +7,7 @@ import base64
 import datetime
 import ipaddress
 import json
+import re
 import signal
 import ssl
 import sys
@@ -122,6 +123,11 @@ async def test_the_service_speaks_tls(device_config_file: str, tmp_path: Path, a
         device_config_file, f"--cert_file={certificate}", f"--key_file={key}", ca=certificate
     ) as service:
         assert (await service.review(a_pod({"gpu": "1"})))["allowed"]
+        async with service.session.get(service.url + "/metrics") as answer:
+            metrics = await answer.text()
+    end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc.timestamp()
+    (shown,) = re.findall(r"^hami_webhook_certificate_expiry_timestamp_seconds (\S+)$", metrics, re.MULTILINE)
+    assert end == float(shown)
 
 
 async def test_a_quota_that_the_watch_has_seen_refuses(

@@ -544,6 +544,27 @@ async def test_what_changed_while_the_api_server_was_away_is_found(cluster: Clus
     await until(is_repaired)
 
 
+async def test_conditions_that_leave_out_a_managed_resource_are_told_of(cluster: Cluster) -> None:
+    """Once for each set of them; the gauge falls when they are mended."""
+    await cluster.configure(port := a_port())
+    replica = await cluster.start(port)
+    await until(replica.is_ready)
+    assert "hami_webhook_unasked_resources 0.0" in (await replica.get("/metrics"))[1]
+    webhook = (await cluster.api.get(CONFIGURATION))["webhooks"][0]
+    condition = {"name": "asks", "expression": '["nvidia.com/gpu"].exists(n, n in object.spec.containers[0].resources)'}
+    await cluster.api.patch(CONFIGURATION, {"webhooks": [{**webhook, "matchConditions": [condition]}]})
+    await replica.event("Conditions leave out resources of the device config")
+    assert '"nvidia.com/gpumem"' in replica.process.log.read_text()
+
+    await cluster.api.patch(CONFIGURATION, {"webhooks": [{**webhook, "matchConditions": []}]})
+
+    async def is_mended() -> bool:
+        return "hami_webhook_unasked_resources 0.0" in (await replica.get("/metrics"))[1]
+
+    await until(is_mended)
+    assert 1 == replica.count("Conditions leave out resources of the device config")
+
+
 async def test_expiry_and_writes_can_be_scraped(cluster: Cluster) -> None:
     """An alert needs the time of the end, and to know when the Secret is fought over."""
     await cluster.configure(port := a_port())

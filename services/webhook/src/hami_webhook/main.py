@@ -62,7 +62,7 @@ async def run(config: Config) -> None:
 
     async with AsyncExitStack() as stack:
         kube = await _connect(config, stack)
-        certificate, upkeep = _tls(config, kube, registry)
+        certificate, upkeep = _tls(config, policy, kube, registry)
         ready = upkeep.unready if upkeep else None
         app = webhook_application(decide, registry, ready)
         server = await http.serve(app, config.http_bind, certificate, flag="--http_bind")
@@ -104,7 +104,9 @@ async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
     return await stack.enter_async_context(kube)
 
 
-def _tls(config: Config, kube: Kube | None, registry: CollectorRegistry) -> tuple[Certificate | None, Upkeep | None]:
+def _tls(
+    config: Config, policy: Policy, kube: Kube | None, registry: CollectorRegistry
+) -> tuple[Certificate | None, Upkeep | None]:
     """Return what is shown in handshakes, None for plain HTTP, and what keeps it where it is our own."""
     if config.cert_file:
         given = FileCertificate(config.cert_file, config.key_file)
@@ -120,5 +122,6 @@ def _tls(config: Config, kube: Kube | None, registry: CollectorRegistry) -> tupl
         secret=config.tls_secret,
         configuration=config.webhook_configuration,
         names=config.tls_names,
+        resource_names=policy.resource_names,
     )
     return own, upkeep
