@@ -116,12 +116,12 @@ def _best(
         if isinstance(found, Misfit):
             misfits[name] = found
             continue
+        if margin == 0:
+            return name, found, float(scores[index])
         score = float(scores[index] + np.float32(rating(request, name, found, ledger)))
         is_better = best is None or (sign * score, best[0]) > (sign * best[2], name)
         if is_better:
             best = (name, found, score)
-        if margin == 0:
-            break
     return best
 
 

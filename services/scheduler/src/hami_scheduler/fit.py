@@ -124,7 +124,7 @@ refusal, too.
 
 def belongs(device: Device, vendor: str, rules: Rules) -> bool:
     """Return whether a container that asks *vendor* may get *device*: it is listed by it, and of a type it asks for."""
-    return device.vendor == vendor and rules.type_word in device.type.lower()
+    return device.vendor == vendor and (not rules.type_word or rules.type_word in device.type.lower())
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ class Placement:
     """The MIG instances to be made, for those of the shares that are one."""
 
 
+_NOTHING_YET: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class _Trial:
     """A Pod being tried on one Node."""
@@ -65,15 +68,20 @@ class _Trial:
         """Return the attempt of the current container to get *request* of those of *rooms* that may be had."""
         rules = self.request.rules[request.vendor]
         candidates = [room for room in rooms if belongs(room.device, request.vendor, rules)]
-        kinds = self.request.kinds
-        is_app = kinds[len(self.taken) - 1] is ContainerKind.APP
-        earlier = frozenset(
+        return Attempt(request, rules, candidates, self._earlier(request.vendor), self.pair_scores)
+
+    def _earlier(self, vendor: str) -> frozenset[str]:
+        """Return the devices that the containers before the current one took, app containers and others apart."""
+        if len(self.taken) == 1:
+            return _NOTHING_YET
+        *before, current = self.request.kinds[: len(self.taken)]
+        is_app = current is ContainerKind.APP
+        return frozenset(
             share.uuid
-            for kind, container in zip(kinds, self.taken[:-1], strict=False)
+            for kind, container in zip(before, self.taken, strict=False)
             if (kind is ContainerKind.APP) is is_app
-            for share in container.get(request.vendor, ())
+            for share in container.get(vendor, ())
         )
-        return Attempt(request, rules, candidates, earlier, self.pair_scores)
 
 
 def place(
@@ -143,7 +151,8 @@ def _hopeless(request: Request, rooms: Sequence[Room], trial: _Trial) -> Misfit 
         return None
     if frame.sharing.choose and frame.sharing.choose(attempt):
         return None
-    refusals = Counter(_refusal(room, attempt, frame, _no_limit)[0] or Reason.COUNT for room in candidates)
+    judge = _judge(attempt, frame, _no_limit)
+    refusals = Counter(judge(room)[0] or Reason.COUNT for room in candidates)
     return Misfit.of_devices(refusals, len(candidates)) if refusals[Reason.COUNT] < request.count else None
 
 
@@ -156,27 +165,33 @@ def _may_partition(candidates: Sequence[Room], rules: Rules) -> bool:
     return (rules.modes is None or MODE in rules.modes) and any(room.device.mode == MODE for room in candidates)
 
 
-def _refusal(
-    room: Room, attempt: Attempt, frame: VendorFrame, is_within_quota: Callable[[str, int, int], bool]
-) -> tuple[Reason | None, Amounts]:
-    """Return why a device cannot take one more share, None where it can, and what the share takes."""
+def _judge(
+    attempt: Attempt, frame: VendorFrame, is_within_quota: Callable[[str, int, int], bool]
+) -> Callable[[Room], tuple[Reason | None, Amounts]]:
+    """Return what says of a device why it cannot take one more share, None where it can, and what the share takes."""
     sharing, rules, request = frame.sharing, attempt.rules, attempt.request
-    reason = refusal_of_kind(room, rules, sharing)
-    if reason is None and sharing.check_first is not None:
-        reason = sharing.check_first(room, attempt)
-    if reason is not None:
-        return reason, _NO_AMOUNTS
-    if sharing.amounts is None:
-        amounts = Amounts(memory_asked(request, room.device), cores_asked(request))
-    else:
-        amounts = sharing.amounts(room, attempt)
-    reason = refusal_of_room(room, amounts.memory_mib, amounts.core_percent, rules, is_within_quota, sharing)
-    if reason is None and sharing.check_last is not None:
-        reason = sharing.check_last(room, attempt)
-    return reason, amounts
+    check_first, check_last, amounts_of = sharing.check_first, sharing.check_last, sharing.amounts
+    asked = Amounts(request.memory_mib, cores_asked(request))
+    is_amount = request.memory_mib > 0 or request.memory_percent is None
 
+    def judge(room: Room) -> tuple[Reason | None, Amounts]:
+        reason = refusal_of_kind(room, rules, sharing)
+        if reason is None and check_first is not None:
+            reason = check_first(room, attempt)
+        if reason is not None:
+            return reason, asked
+        if amounts_of is not None:
+            taken = amounts_of(room, attempt)
+        elif is_amount:
+            taken = asked
+        else:
+            taken = Amounts(memory_asked(request, room.device), asked.core_percent)
+        reason = refusal_of_room(room, taken.memory_mib, taken.core_percent, rules, is_within_quota, sharing)
+        if reason is None and check_last is not None:
+            reason = check_last(room, attempt)
+        return reason, taken
 
-_NO_AMOUNTS = Amounts(0, 0)
+    return judge
 
 
 def _grant(chosen: Sequence[Offer], attempt: Attempt, trial: _Trial) -> None:
@@ -202,7 +217,7 @@ def _take(attempt: Attempt, trial: _Trial) -> Sequence[Offer] | Misfit:
     refusals: Counter[Reason] = Counter()
     offers: list[Offer] = []
     numa: int | None = None
-    within_quota = _quota_check(request, offers, trial)
+    judge = _judge(attempt, frame, _quota_check(request, offers, trial))
     for room in reversed(attempt.candidates):
         device = room.device
         while True:
@@ -211,7 +226,7 @@ def _take(attempt: Attempt, trial: _Trial) -> Sequence[Offer] | Misfit:
                     refusals[Reason.NUMA] += len(offers)
                 offers.clear()
                 numa = device.numa
-            reason, amounts = _refusal(room, attempt, frame, within_quota)
+            reason, amounts = judge(room)
             instance = None
             if reason is None and device.mode == MODE:
                 instance = _choose_instance(room, amounts.memory_mib, offers)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Reason(StrEnum):
@@ -133,4 +134,10 @@ class Misfit:
     @classmethod
     def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":
         """Return the refusal of a Node by its devices; reasons that hit no device are left out."""
-        return cls(tuple((reason, count) for reason, count in counts.items() if count), device_count)
+        return _same(tuple((reason, count) for reason, count in counts.items() if count), device_count)
+
+
+@lru_cache(maxsize=1024)
+def _same(counts: tuple[tuple[Reason, int], ...], device_count: int) -> Misfit:
+    """Return the one Misfit of *counts*; most Nodes of a cluster refuse in one of a few ways."""
+    return Misfit(counts, device_count)

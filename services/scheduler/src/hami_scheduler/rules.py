@@ -92,10 +92,14 @@ class Rules:
         """Return whether the model and the mode of *device* are acceptable."""
         if self.modes is not None and device.mode not in self.modes:
             return False
+        if self.use_types is None and self.nouse_types is None:
+            return True
         return type_allowed(self.use_types, self.nouse_types, device.type)
 
     def accepts_uuid(self, uuid: str) -> bool:
         """Return whether the Pod's UUID lists let it have device *uuid*."""
+        if self.use_uuids is None and self.nouse_uuids is None:
+            return True
         return uuid_allowed(self.use_uuids, self.nouse_uuids, uuid)
 
     def note(self, key: str) -> str:
