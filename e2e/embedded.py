@@ -19,6 +19,8 @@ import yaml
 
 from certificates import issue
 from cluster import ROOT, SCHEDULER_NAME, Cluster, NotInTimeError, Requests, Settings, eventually
+from hamicommon.config import load_device_config
+from hamicommon.vendors import all_vendors
 from hardware import TWO_NODES, FakeNode
 from minicluster.client import Client, Object
 from minicluster.kubelet.containers import kill_all
@@ -45,6 +47,7 @@ class EmbeddedCluster(Cluster):
         self.nodes = nodes
         self.kubeconfig = folder / "kubeconfig"
         self._settings = settings or Settings()
+        self._device_config = self._settings.device_config or DEVICE_CONFIG
         self._ports: dict[str, int] = {}
         self._supervisor = Supervisor(folder, outlives_us=outlives_us)
 
@@ -195,7 +198,7 @@ class EmbeddedCluster(Cluster):
             f"plugin-{node.name}",
             [
                 *(str(BIN / "hami-device-plugin"), f"--kubeconfig={self.kubeconfig}"),
-                f"--config-file={DEVICE_CONFIG}",
+                f"--config-file={self._device_config}",
                 f"--kubelet-socket={host / 'device-plugins/kubelet.sock'}",
                 f"--pod-resources-socket={host / 'pod-resources/kubelet.sock'}",
                 f"--cdi-root={host / 'cdi'}",
@@ -227,7 +230,8 @@ class EmbeddedCluster(Cluster):
                 *(str(BIN / f"hami-{name}"), f"--kubeconfig={self.kubeconfig}"),
                 f"--http_bind=127.0.0.1:{self._ports[name]}",
                 f"--metrics-bind-address=127.0.0.1:{self._ports[f'{name}-metrics']}",
-                *(f"--scheduler-name={SCHEDULER_NAME}", f"--device-config-file={DEVICE_CONFIG}"),
+                *(f"--scheduler-name={SCHEDULER_NAME}", f"--device-config-file={self._device_config}"),
+                *("--enable-ascend", "--enable-iluvatar"),
                 *arguments,
             ],
             self._environment(),
@@ -239,7 +243,8 @@ class EmbeddedCluster(Cluster):
         return {"HAMI_WIRE_VERSION": version} if version else {}
 
     def _kube_scheduler_config(self) -> Object:
-        names = ("gpu", "gpumem", "gpucores", "gpumem-percentage", "priority")
+        vendors = all_vendors(load_device_config(self._device_config.read_text()))
+        names = {name for vendor in vendors for name in vendor.resource_names}
         return {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -254,7 +259,7 @@ class EmbeddedCluster(Cluster):
                     "nodeCacheCapable": True,
                     "weight": 1,
                     "httpTimeout": "30s",
-                    "managedResources": [{"name": f"nvidia.com/{name}", "ignoredByScheduler": True} for name in names],
+                    "managedResources": [{"name": name, "ignoredByScheduler": True} for name in sorted(names)],
                 }
             ],
         }

@@ -1,0 +1,170 @@
+"""
+Each policy and each vendor does what its example says: which device every container gets, or that it gets none.
+
+The Nodes are objects without a kubelet behind them, so Pods are placed and bound here, and never start. Every example
+is tried twice: through webhook, kube-scheduler and scheduler on the embedded cluster, and as its README shows, by
+`hami-scheduler simulate` on its files alone.
+"""
+
+import asyncio
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+import embedded
+from cluster import ROOT, Cluster, Settings, eventually
+from conftest import short_folder
+from embedded import BIN
+from hamicommon.config import load_device_config
+from hamicommon.vendors import all_vendors
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from minicluster.client import ApiError, Object
+
+pytestmark = pytest.mark.embedded_only
+
+EXAMPLES = ROOT / "examples"
+DEVICE_CONFIG = EXAMPLES / "device-config.yaml"
+ALLOCATED_KEYS = [vendor.allocated_key for vendor in all_vendors(load_device_config(DEVICE_CONFIG.read_text()))]
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/nodes.yaml"))
+NOTHING = ("", "none", "", "", "")
+
+Row = tuple[str, ...]
+"""Pod, container, Node, device, MiB and compute, as in a README's table."""
+
+
+def promised(name: str) -> list[Row]:
+    """Return the rows of an example's table."""
+    lines = [line for line in (EXAMPLES / name / "README.md").read_text().splitlines() if line.startswith("|")]
+    assert "| Pod | Container | Node | Device | Memory | Compute |" == lines[0]
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
+
+
+def documents(name: str, file: str) -> list[Object]:
+    """Return the objects in one file of an example, none where there is no such file."""
+    path = EXAMPLES / name / file
+    return list(yaml.safe_load_all(path.read_text())) if path.exists() else []
+
+
+def granted(pod: Object) -> list[Row]:
+    """Return a row for each share a bound Pod was granted."""
+    spec, annotations = pod["spec"], pod["metadata"]["annotations"]
+    containers = [container["name"] for container in [*spec.get("initContainers", []), *spec["containers"]]]
+    texts = [annotations[key] for key in ALLOCATED_KEYS if key in annotations]
+    by_vendor = [shares_by_container(decode_pod_devices(text), len(containers)) for text in texts]
+    return [
+        (
+            pod["metadata"]["name"],
+            containers[position],
+            spec["nodeName"],
+            share.uuid,
+            f"{share.memory_mib} MiB",
+            str(share.core_percent),
+        )
+        for position in range(len(containers))
+        for shares in by_vendor
+        for share in shares[position]
+    ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def control_plane() -> AsyncIterator[Cluster]:
+    """A cluster without a Node, for devices of every vendor."""
+    async with embedded.running(short_folder(), (), Settings(device_config=DEVICE_CONFIG)) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """The Nodes of one example, and a namespace of its own with the quota it has."""
+    name = request.getfixturevalue("name")
+    await control_plane.use_namespace(f"example-{name}")
+    found = documents(name, "nodes.yaml")
+    for node in found:
+        await control_plane.create(node)
+        await control_plane.api.patch(f"/api/v1/nodes/{node['metadata']['name']}/status", {"status": node["status"]})
+    for quota in documents(name, "quota.yaml"):
+        await control_plane.create(quota)
+    await asyncio.sleep(0.2)  # webhook and scheduler hear of both by their watches
+    yield control_plane
+    pods, _ = await control_plane.api.list(f"/api/v1/namespaces/{control_plane.namespace}/pods")
+    for pod in pods:
+        path = f"/api/v1/namespaces/{control_plane.namespace}/pods/{pod['metadata']['name']}"
+        await control_plane.api.delete(path, 0)
+    for node in found:
+        await control_plane.api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
+
+
+async def placed(cluster: Cluster, pod: Object) -> list[Row]:
+    """Create *pod* and return what it is granted, or that it is granted nothing, by webhook or scheduler."""
+    name = pod["metadata"]["name"]
+    try:
+        await cluster.create(pod)
+    except ApiError as error:
+        if "quota" not in error.message:
+            raise
+        return [(name, *NOTHING)]
+
+    async def decided() -> list[Row]:
+        found = await cluster.pod(name)
+        if found["spec"].get("nodeName"):
+            return granted(found)
+        refusals = [event for event in await cluster.events(name) if event["reason"] == "FilteringFailed"]
+        return [(name, *NOTHING)] if refusals else []
+
+    return await eventually(decided, f"{name} is decided")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_example_is_placed_as_documented(nodes: Cluster, name: str) -> None:
+    """One Pod after the other, as a person applies them."""
+    rows = [row for pod in documents(name, "pods.yaml") for row in await placed(nodes, pod)]
+
+    assert promised(name) == rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_example_is_simulated_as_documented(name: str) -> None:
+    """The README's own command, run in its folder."""
+    rows = [row for report in simulated(EXAMPLES / name, "-o", "json") for row in _rows(report)]
+
+    assert promised(name) == rows
+
+
+def simulated(folder: Path, *arguments: str) -> list[Object]:
+    """Return what the command in a README answers."""
+    found = re.search(r"```\n(hami-scheduler simulate .*)\n```", (folder / "README.md").read_text())
+    assert found
+    command = [*shlex.split(found[1]), *arguments]
+    done = subprocess.run([BIN / command[0], *command[1:]], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 1}, done.stderr
+    reports: list[Object] = json.loads(done.stdout)
+    return reports
+
+
+def _rows(report: Object) -> Sequence[Row]:
+    name = report["pod"].partition("/")[2]
+    return [
+        (
+            name,
+            given["container"],
+            report["node"],
+            given["device"],
+            f"{given['memoryMib']} MiB",
+            str(given["corePercent"]),
+        )
+        for given in report["gets"]
+    ] or [(name, *NOTHING)]
+
+
+def test_every_example_is_listed() -> None:
+    """Whoever looks for one finds it."""
+    listed = re.findall(r"^\| \[([a-z-]+)\]\(\1/\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+
+    assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == sorted(listed)
