@@ -1,7 +1,7 @@
 /*
  * What the processes of a container know together about the GPU time they use: a file beside the region.
  *
- * Owns the file `<region>.gputime-1` and its layout; the number changes with the layout, so that two versions of this library never read
+ * Owns the file `<region>.gputime-2` and its layout; the number changes with the layout, so that two versions of this library never read
  * one another's. Every word is atomic and valid whatever it holds; there is no lock and nothing to repair. Where the file cannot be
  * had each process is held to the limit by itself.
  * Fork: a child keeps its parent's mapping.
@@ -13,8 +13,9 @@
 
 #include "hami/region.h"
 #include "timeline.h"
+#include "turns.h"
 
-#define HAMI_GPU_TIME_SUFFIX ".gputime-1"
+#define HAMI_GPU_TIME_SUFFIX ".gputime-2"
 
 /* One, as a fixed-point number. */
 #define HAMI_ONE 65536u
@@ -23,8 +24,9 @@ struct hami_gpu_time_device {
     _Atomic uint64_t paid_at; /* the bucket */
     _Atomic uint64_t scale; /* what a busy nanosecond of the timeline costs, HAMI_ONE at most times 2; 0 stands for HAMI_ONE */
     _Atomic uint64_t asker, asked_until_ns; /* the process that compares with NVML, and until when nobody else does */
-    _Atomic uint64_t timed_ns, cost_ns; /* of spans that ended lately: how long they were, and what they cost in the end */
-    uint64_t unused[2];
+    _Atomic uint64_t alone_ns, cost_ns; /* of spans that ended lately: what their launches take by themselves, and what they cost together */
+    _Atomic uint64_t charged_ns; /* what the container was charged, in all */
+    uint64_t unused;
 };
 
 struct hami_gpu_time {
@@ -32,6 +34,7 @@ struct hami_gpu_time {
     _Atomic uint64_t monitor_asked_at_ns; /* priority.h */
     uint64_t unused[383];
     struct hami_timeline timelines[HAMI_DEVICES_MAX];
+    struct hami_turns turns[HAMI_DEVICES_MAX];
 };
 
 _Static_assert(sizeof(struct hami_gpu_time_device) == 64, "devices share no cache line");

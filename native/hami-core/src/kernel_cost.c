@@ -6,6 +6,9 @@ enum { REACH = 8 };
 /* After this many samples the mean follows as slowly as an average of so many: noise is small, and a change is caught in a few. */
 enum { MEMORY_SAMPLES = 8 };
 
+/* A launch that was interrupted, or the first of a longer kind, counts as so many times the mean at most. */
+enum { ODD_FACTOR = 4 };
+
 struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t key)
 {
     struct hami_kernel *place;
@@ -25,13 +28,22 @@ struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t 
     return place;
 }
 
-void hami_kernel_learn(struct hami_kernel *kernel, uint64_t measured_ns)
+/* What the launch cost as far as is known: what it was believed to if that is possible. One odd launch hardly counts. */
+static int64_t sample(const struct hami_kernel *kernel, int64_t mean, int64_t least, int64_t most)
+{
+    int64_t value = !mean || mean > most ? most : mean < least ? least : mean;
+
+    return kernel->samples == MEMORY_SAMPLES && value > ODD_FACTOR * mean ? ODD_FACTOR * mean : value;
+}
+
+void hami_kernel_learn(struct hami_kernel *kernel, uint64_t least_ns, uint64_t most_ns)
 {
     int64_t mean = (int64_t)atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed);
+    int64_t value = sample(kernel, mean, (int64_t)least_ns, (int64_t)most_ns);
 
     if (kernel->samples < MEMORY_SAMPLES)
         kernel->samples++;
-    mean += ((int64_t)measured_ns - mean) / (int64_t)kernel->samples;
+    mean += (value - mean) / (int64_t)kernel->samples;
     atomic_store_explicit(&kernel->cost_ns, mean > 0 ? (uint64_t)mean : 1, memory_order_relaxed);
     atomic_store_explicit(&kernel->probed_at_ns, 0, memory_order_relaxed);
 }

@@ -44,7 +44,7 @@ static inline struct hami_kernel *hami_kernel_find(struct hami_kernels *kernels,
     return atomic_load_explicit(&first->key, memory_order_relaxed) == key ? first : hami_kernel_remember(kernels, key);
 }
 
-/* Learn from one timed launch. */
-void hami_kernel_learn(struct hami_kernel *kernel, uint64_t measured_ns);
+/* Learn from one timed launch, which cost between `least_ns` and `most_ns`. */
+void hami_kernel_learn(struct hami_kernel *kernel, uint64_t least_ns, uint64_t most_ns);
 
 #endif

@@ -88,7 +88,7 @@ void hami_lane_settle(struct hami_lane *lane, uint64_t now_ns)
 
     if (!LAUNCHES_OF(used))
         return;
-    hami_meter_debit(lane->device, now_ns, (int64_t)NS_OF(used));
+    hami_meter_prepay(lane->device, now_ns, NS_OF(used));
     extend(lane, lane->granted_ns, NS_OF(used));
     lane->open_ns += NS_OF(used);
     lane->open_launches += LAUNCHES_OF(used);
@@ -145,7 +145,7 @@ static void begin_timed(struct hami_lane *lane, struct hami_kernel *kernel, bool
     lane->tail = NULL;
     if (!timed->from) {
         if (!is_known)
-            hami_kernel_learn(kernel, GUESS_NS);
+            hami_kernel_learn(kernel, GUESS_NS, GUESS_NS);
         return;
     }
     timed->lane = lane;
@@ -174,7 +174,7 @@ void hami_lane_launch(struct hami_lane *lane, struct hami_kernel *kernel, uint64
         begin_timed(lane, kernel, known != 0, estimate, now_ns, timed);
     else if (!lane->tail && is_pausing(lane->device, now_ns))
         lane->tail = record(lane, now_ns);
-    hami_meter_debit(lane->device, now_ns, (int64_t)estimate);
+    hami_meter_prepay(lane->device, now_ns, estimate);
     extend(lane, now_ns, estimate);
     if (!timed->from) {
         lane->open_ns += estimate;

@@ -21,8 +21,8 @@
 #define NAP_LEAST_MAX_NS 20000000u
 #define NAP_MAX_NS 50000000u
 
-/* Of those that wait for the same moment the one wakes first that has waited longest: a new one sleeps so much longer than an old one. */
-#define COURTESY_NS 250000u
+/* A waiting process is late by no more than this, else another takes its turn. */
+#define LATE_NS 5000000u
 
 /* How often a launch looks that waits for the device, not for the bucket. */
 #define DEVICE_NAP_NS 1000000u
@@ -146,11 +146,6 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-static uint64_t courtesy(uint64_t waited_ns)
-{
-    return waited_ns < HAMI_PATIENCE_NS ? COURTESY_NS - waited_ns / (HAMI_PATIENCE_NS / COURTESY_NS) : 0;
-}
-
 /* How long the launch must wait; 0 when it may start. */
 static uint64_t wait_ns(int device, unsigned percent, const struct hami_kernel *kernel, uint64_t now_ns)
 {
@@ -167,7 +162,11 @@ static uint64_t wait_ns(int device, unsigned percent, const struct hami_kernel *
         now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
         return DEVICE_NAP_NS;
     wait = hami_bucket_wait_ns(&shared->devices[device].paid_at, now_ns);
-    return wait ? clamp(wait, clamp(TURN_NS * 100ull / percent, 0, NAP_LEAST_MAX_NS), NAP_MAX_NS) : 0;
+    if (!wait && !hami_meter_must_yield(device, now_ns))
+        return 0;
+    wait = clamp(wait, clamp(TURN_NS * 100ull / percent, 0, NAP_LEAST_MAX_NS), NAP_MAX_NS);
+    hami_meter_wait(device, now_ns + wait + LATE_NS);
+    return wait;
 }
 
 /* One attempt, under the lock. Returns how long to wait before the next; 0 when the launch has passed. */
@@ -196,8 +195,10 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream stream, uint6
         hami_lanes_collect(lane->device, now);
         wait = wait_ns(lane->device, percent, kernel, now);
     }
-    if (!wait)
+    if (!wait) {
+        hami_meter_wait(lane->device, 0);
         hami_lane_launch(lane, kernel, now, timed);
+    }
     return wait;
 }
 
@@ -205,7 +206,7 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream stream, uint6
 static void __attribute__((noinline)) pass_slowly(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
     CUstream stream = stream_of(launch);
-    uint64_t id = id_of(stream), wait, waited = 0;
+    uint64_t id = id_of(stream), wait;
     int mode;
 
     if (is_capturing(launch))
@@ -218,8 +219,7 @@ static void __attribute__((noinline)) pass_slowly(const struct hami_launch *laun
         hami_meter_unlock();
         hami_watcher_wake();
         if (wait)
-            hami_nap(wait + courtesy(waited));
-        waited += wait;
+            hami_nap(wait);
     } while (wait);
 }
 

@@ -12,6 +12,7 @@
 #define HAMI_METER_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu_time.h"
@@ -51,16 +52,37 @@ static inline uint64_t hami_meter_estimate(const struct hami_meter *meter, const
 /* How long a stream is occupied by what is estimated to cost `estimate_ns`. */
 uint64_t hami_meter_occupied_ns(const struct hami_meter *meter, uint64_t estimate_ns);
 
+/* Pay what launches are estimated to cost; it counts as this process's. */
+void hami_meter_prepay(int device, uint64_t now_ns, uint64_t estimate_ns);
+
+/* Whether another process of the container should launch first, which waits as long as this one does. */
+bool hami_meter_must_yield(int device, uint64_t now_ns);
+
+/* Say that this process waits for its share and looks again by then; or with 0 that its launch passed. */
+void hami_meter_wait(int device, uint64_t until_ns);
+
 /* Take GPU time from the container's bucket, or give it back when negative. */
 void hami_meter_debit(int device, uint64_t now_ns, int64_t gpu_ns);
 
-/* Pay for the device's being busy in [from, to): first from what is prepaid, the rest from the bucket. Returns the price. */
+/* Account for what was charged for work that the device has done. */
+void hami_meter_count(int device, uint64_t gpu_ns);
+
+/*
+ * Pay for the device's being busy in [from, to), as far as that is believed: first from what is prepaid, the rest from the bucket.
+ * Returns the whole price.
+ */
 uint64_t hami_meter_pay(int device, uint64_t from_ns, uint64_t to_ns, uint64_t *prepaid_ns, uint64_t now_ns);
+
+/* What so much busy time costs by NVML's account. */
+uint64_t hami_meter_priced(int device, uint64_t busy_ns);
+
+/* The part of a price that spans decide about; estimates decide about the rest. */
+uint64_t hami_meter_believed(int device, uint64_t ns);
 
 /* Let estimates stand for launches that could not be timed: they are taken to have run just now. */
 void hami_meter_let_stand(int device, uint64_t estimate_ns, uint64_t now_ns);
 
-/* Learn what time on a stream costs from a span of it. */
-void hami_meter_learn(int device, uint64_t timed_ns, uint64_t cost_ns);
+/* Learn from a span what launches cost together that by themselves would take so long. */
+void hami_meter_learn(int device, uint64_t alone_ns, uint64_t cost_ns);
 
 #endif

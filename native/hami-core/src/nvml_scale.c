@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bucket.h"
 #include "gpu_time.h"
 #include "hooks.h"
 #include "limiter.h"
@@ -26,10 +27,19 @@ enum { SAMPLES_MAX = 512 };
 
 enum { UNASKED, USABLE, UNUSABLE };
 
+/* What the container had been charged, at each of the last times that were asked: longer than the longest window and its delay. */
+enum { NOTES_MAX = 16 };
+
+struct note {
+    uint64_t at_ns, charged_ns;
+};
+
 struct asked {
     nvmlDevice_t handle;
     uint64_t seen_us, window_us;
     struct hami_scale scale;
+    struct note notes[NOTES_MAX]; /* the newest first */
+    int64_t unsettled_ns; /* what NVML counted beyond what was charged, not debited yet */
 };
 
 static struct asked asked[HAMI_DEVICES_MAX];
@@ -118,13 +128,67 @@ static uint64_t monotonic_ns(uint64_t wall_us, uint64_t now_ns)
     return now_ns - ((uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec - wall_us * 1000u);
 }
 
+static void note(int index, uint64_t now_ns)
+{
+    const struct hami_gpu_time_device *shared = &hami_gpu_time()->devices[index];
+    struct note *notes = asked[index].notes;
+
+    memmove(notes + 1, notes, (NOTES_MAX - 1) * sizeof(*notes));
+    notes[0] = (struct note){now_ns, atomic_load(&shared->charged_ns)};
+}
+
+/* What had been charged then, on the straight line between two notes. Returns false when that is not known. */
+static bool charged_by(const struct note *notes, uint64_t at_ns, uint64_t *charged_ns)
+{
+    const struct note *later = notes, *earlier;
+    int64_t part_us, whole_us;
+
+    while (later + 2 < notes + NOTES_MAX && later[1].at_ns > at_ns)
+        later++;
+    earlier = later + 1;
+    if (!earlier->at_ns || earlier->at_ns > at_ns || later->at_ns < at_ns)
+        return false;
+    part_us = (int64_t)(at_ns - earlier->at_ns) / 1000;
+    whole_us = (int64_t)(later->at_ns - earlier->at_ns) / 1000;
+    *charged_ns = earlier->charged_ns + (uint64_t)((int64_t)(later->charged_ns - earlier->charged_ns) * part_us / (whole_us + 1));
+    return true;
+}
+
+/* Debit a part of the difference at a time, over about a window, so that none of it is felt at once. */
+static void settle(int index, uint64_t now_ns)
+{
+    struct asked *device = &asked[index];
+    int64_t window_ns = (int64_t)device->window_us * 1000, part = device->unsettled_ns;
+
+    if (window_ns > ASK_NS)
+        part = part * ASK_NS / window_ns;
+    device->unsettled_ns -= part;
+    hami_bucket_debit(&hami_gpu_time()->devices[index].paid_at, now_ns, part, hami_limiter_percent(index));
+}
+
+/* Compare a window's accounts. */
+static void compare(int index, uint64_t used_ns, uint64_t from_ns, uint64_t to_ns)
+{
+    struct asked *device = &asked[index];
+    struct hami_gpu_time *shared = hami_gpu_time();
+    uint64_t before, after;
+    bool is_first = !device->scale.busy_ns;
+
+    atomic_store(&shared->devices[index].scale,
+                 hami_scale_add(&device->scale, used_ns, hami_timeline_busy_ns(&shared->timelines[index], from_ns, to_ns)));
+    if (is_first || !charged_by(device->notes, from_ns, &before) || !charged_by(device->notes, to_ns, &after))
+        return;
+    device->unsettled_ns += (int64_t)(used_ns - (after - before));
+}
+
 static void follow(int index, uint64_t now_ns)
 {
-    struct hami_gpu_time *shared = hami_gpu_time();
     struct asked *device = &asked[index];
-    uint64_t ended_us, since_us, ended_ns, busy_ns;
+    uint64_t ended_us, since_us, ended_ns, window_ns;
     unsigned percent;
 
+    note(index, now_ns);
+    settle(index, now_ns);
     if (!device->handle && hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[index], &device->handle) != NVML_SUCCESS)
         return;
     if (!ask_percent(device, &percent, &ended_us))
@@ -136,8 +200,8 @@ static void follow(int index, uint64_t now_ns)
     if (!device->window_us)
         return;
     ended_ns = monotonic_ns(ended_us, now_ns);
-    busy_ns = hami_timeline_busy_ns(&shared->timelines[index], ended_ns - device->window_us * 1000u, ended_ns);
-    atomic_store(&shared->devices[index].scale, hami_scale_add(&device->scale, percent, device->window_us * 1000u, busy_ns));
+    window_ns = device->window_us * 1000u;
+    compare(index, window_ns / 100 * percent, ended_ns - window_ns, ended_ns);
 }
 
 void hami_nvml_scale_follow(uint64_t now_ns)

@@ -13,7 +13,7 @@ struct hami_scale {
     uint64_t used_ns, busy_ns; /* NVML's and the timeline's sums, fading */
 };
 
-/* Add a window: NVML saw `percent` of `window_ns`, the timeline `busy_ns` of it. Returns the scale, HAMI_ONE for equal sums. */
-uint64_t hami_scale_add(struct hami_scale *scale, unsigned percent, uint64_t window_ns, uint64_t busy_ns);
+/* Add a window: what NVML and the timeline saw of it. Returns the scale, HAMI_ONE for equal sums and never 0. */
+uint64_t hami_scale_add(struct hami_scale *scale, uint64_t used_ns, uint64_t busy_ns);
 
 #endif

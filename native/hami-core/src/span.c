@@ -5,6 +5,12 @@
 /* More than may be queued on all devices together, see limiter.c. */
 enum { SPANS_MAX = 2048 };
 
+/* The steps in which a span's estimate is accounted for. */
+#define PROGRESS_NS 1024u
+
+/* Some turns of the device, which are about two milliseconds. */
+#define LONG_NS 10000000u
+
 static struct hami_span pool[SPANS_MAX], *unused;
 static unsigned made;
 
@@ -35,10 +41,14 @@ void hami_span_add(struct hami_spans *spans, int device, const struct hami_span 
         return;
     }
     *span = *filled;
+    span->alone_ns = hami_meter_occupied_ns(meter, filled->prepaid_ns);
+    span->queued_ns = filled->prepaid_ns;
+    span->prepaid_ns = hami_meter_believed(device, filled->prepaid_ns);
+    span->standing_ns = filled->prepaid_ns - span->prepaid_ns;
     hami_stamp_hold(span->to);
     if (!meter->queued_launches)
         meter->progress_ns = now_ns;
-    meter->queued_ns += span->prepaid_ns;
+    meter->queued_ns += span->queued_ns;
     meter->queued_launches += span->launches;
     if (spans->first)
         spans->last->next = span;
@@ -55,7 +65,8 @@ static void drop_first(struct hami_spans *spans, int device)
     spans->first = span->next;
     hami_stamp_drop(span->from);
     hami_stamp_drop(span->to);
-    meter->queued_ns -= span->prepaid_ns;
+    hami_meter_count(device, span->standing_ns + span->prepaid_ns);
+    meter->queued_ns -= span->queued_ns;
     meter->queued_launches -= span->launches;
     span->next = unused;
     unused = span;
@@ -67,22 +78,48 @@ void hami_spans_drop(struct hami_spans *spans, int device)
         drop_first(spans, device);
 }
 
+/* So much of what was estimated is done: the part of it that stands is accounted for. */
+static void progress(struct hami_span *span, int device, uint64_t done_ns)
+{
+    uint64_t parts = span->queued_ns / PROGRESS_NS;
+    uint64_t standing = done_ns == span->queued_ns || !parts ? span->standing_ns : span->standing_ns / parts * (done_ns / PROGRESS_NS);
+
+    hami_meter_count(device, standing);
+    span->standing_ns -= standing;
+    span->queued_ns -= done_ns;
+    hami_meters[device].queued_ns -= done_ns;
+}
+
 static void pay(struct hami_span *span, int device, uint64_t from_ns, uint64_t to_ns, uint64_t now_ns)
 {
-    uint64_t prepaid = span->prepaid_ns, begin = span->paid_until_ns ? span->paid_until_ns : from_ns;
+    uint64_t begin = span->paid_until_ns ? span->paid_until_ns : from_ns;
+    uint64_t cost = hami_meter_pay(device, begin, to_ns, &span->prepaid_ns, now_ns);
+    uint64_t done = cost < span->queued_ns ? cost : span->queued_ns;
 
-    span->cost_ns += hami_meter_pay(device, begin, to_ns, &span->prepaid_ns, now_ns);
-    hami_meters[device].queued_ns -= prepaid - span->prepaid_ns;
+    span->cost_ns += cost;
+    progress(span, device, done);
     span->paid_until_ns = to_ns > begin ? to_ns : begin;
+}
+
+/* A launch that lasted for many turns of the device had about its part of them; a short one had all of its time or next to nothing. */
+static void learn_kernel(struct hami_kernel *kernel, int device, uint64_t timed_ns)
+{
+    uint64_t likely = hami_meter_priced(device, timed_ns);
+
+    if (timed_ns < LONG_NS)
+        hami_kernel_learn(kernel, hami_meter_believed(device, likely), timed_ns > likely ? timed_ns : likely);
+    else
+        hami_kernel_learn(kernel, likely, likely);
 }
 
 static void end(struct hami_span *span, int device, uint64_t from_ns, uint64_t to_ns, uint64_t now_ns)
 {
     pay(span, device, from_ns, to_ns, now_ns);
     if (span->kernel)
-        hami_kernel_learn(span->kernel, to_ns - from_ns);
-    hami_meter_learn(device, to_ns - from_ns, span->cost_ns);
+        learn_kernel(span->kernel, device, to_ns - from_ns);
+    hami_meter_learn(device, span->alone_ns, span->cost_ns);
     hami_meter_debit(device, now_ns, -(int64_t)span->prepaid_ns);
+    span->prepaid_ns = 0;
     hami_meters[device].progress_ns = now_ns;
 }
 

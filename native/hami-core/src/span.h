@@ -18,8 +18,10 @@ struct hami_span {
     struct hami_stamp *from, *to;
     struct hami_kernel *kernel; /* whose only launch it is, or NULL */
     uint64_t paid_until_ns; /* 0: not begun */
-    uint64_t prepaid_ns; /* what is left of the estimates */
-    uint64_t cost_ns; /* what was paid */
+    uint64_t alone_ns; /* what the launches take by themselves */
+    uint64_t queued_ns; /* what is left of the estimates */
+    uint64_t prepaid_ns, standing_ns; /* what is left of the parts that are replaced and that stand */
+    uint64_t cost_ns; /* what it came to */
     unsigned launches;
     struct hami_span *next;
 };

@@ -59,6 +59,8 @@ class Share:
     seconds: tuple[float, ...]
     launches: int
     longest_ms: float
+    processes: tuple[float, ...]
+    """The mean of each of its processes after settling."""
 
     def mean(self, begin: int = SETTLING_SECONDS, end: int | None = None) -> float:
         """Return the percentage of the time from one second to another."""
@@ -132,9 +134,11 @@ def _result(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def _share(results: list[dict[str, Any]]) -> Share:
-    busy = zip(*(result["busy_ns"] for result in results), strict=True)
+    busy = list(zip(*(result["busy_ns"] for result in results), strict=True))
+    settled = list(zip(*busy[SETTLING_SECONDS:], strict=True))
     return Share(
         seconds=tuple(sum(second) / 1e7 for second in busy),
         launches=sum(result["launches"] for result in results),
         longest_ms=max(result["longest_ms"] for result in results),
+        processes=tuple(sum(process) / len(process) / 1e7 for process in settled),
     )

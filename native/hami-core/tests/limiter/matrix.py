@@ -34,6 +34,8 @@ TOLERANCE = 2.0
 FULL = 93.0
 """A device that is busy so much of the time has no more to give: the rest is lost between turns."""
 NEAR_TURNS = 0.9
+SETTLED_SECOND, LATE_SECOND = 7, 10
+"""Until when a limit has been found at most, and from when on seconds are looked at beside neighbours."""
 SETTLED_TOLERANCE = 10.0
 SHORT = ("20 µs", "1 ms", "10 ms", "log-normal")
 """Kernels of which many go into a second, so that every second can be held to the limit."""
@@ -84,6 +86,25 @@ class Outcome:
     def excess(self) -> float:
         """Points by which the worst second after two passed the limit."""
         return max(self.shares[0].seconds[2:]) - self.row.limit
+
+    @property
+    def early(self) -> float:
+        """Points between the mean of the third to the seventh second and what the first container should have."""
+        return self.shares[0].mean(2, SETTLED_SECOND) - expected(self.row)
+
+    @property
+    def late_excess(self) -> float:
+        """Points by which the worst second after ten passed the limit."""
+        return max(self.shares[0].seconds[LATE_SECOND:]) - self.row.limit
+
+    @property
+    def unfairness(self) -> float:
+        """By how much of an equal part the processes of a container differ from it at most."""
+        return max(
+            abs(one * len(share.processes) / sum(share.processes) - 1)
+            for share in self.shares
+            for one in share.processes
+        )
 
     def failures(self) -> list[str]:
         """Return what does not hold, in words."""

@@ -36,6 +36,7 @@ BELOW = (
 """Programs that need less than their share: a kernel, and the pause after each."""
 BELOW_LIMIT = 75
 WIDTH = 140
+NEIGHBOURS = ("alone", "beside an unlimited one", "30 beside 70")
 
 HEAD = """# What the SM limiter was measured to do
 
@@ -68,8 +69,21 @@ comes first, and the larger one has what is left. Where a device was busy for {F
 not asked for more.
 """
 BLIND_NOTE = """
-Without NVML a container cannot tell its own work from what a neighbour did in between. It pays for both and
-gets less than its limit, never more. So it does, alone, for the device's switches between its own processes.
+Without NVML nothing tells a container's own work from what a neighbour did in between. An event has the time at which
+the device got there: a kernel of 10 ms that is interrupted ten times for 1 ms, and one of 20 ms that is not, leave the
+same two times. Whoever gave the first its due would give the second, on a device that it has for itself, twice its
+limit. So a container pays for all of it. It gets less than its limit, never more, and at least the limit's part of its
+turns: beside one other process half of it. So it pays, alone, for the device's switches between its own processes.
+"""
+EARLY_NOTE = """
+The mean of the third to the seventh second, in points from what it should be, the worst of all cells with NVML. A
+window tells nothing before it has ended and its length is known from the next: with windows of 1 s that is in the third
+second, and until then a container beside others gets what it gets without NVML.
+"""
+FAIR_NOTE = """
+The processes of a container that always want the device come along evenly: none gets further ahead of one that waits
+than 10 ms of GPU time and one launch. By how much of an equal part a process differed from it, the worst of all cells
+with four processes; and the longest that a launch took.
 """
 BESIDE_NOTE = """
 Limits above what a container's turns give (half of the device beside one other process, less the switches) are
@@ -105,6 +119,12 @@ def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
         _pairs(outcomes, has_nvml=False),
         "\n## Seconds above the limit\n",
         _seconds(outcomes),
+        "\n## From the third second on\n",
+        EARLY_NOTE,
+        _by_neighbour(outcomes, KERNELS, lambda one: one.early, lambda one: one.row.cell.window_ms is not None),
+        "\n## Processes of one container\n",
+        FAIR_NOTE,
+        _fairness(outcomes),
         "\n## Below the limit\n",
         _below(build, seconds),
         "\n## What a launch costs\n",
@@ -187,20 +207,52 @@ def _pairs(outcomes: list[Outcome], has_nvml: bool) -> str:
     )
 
 
-def _seconds(outcomes: list[Outcome]) -> str:
-    neighbours = ("alone", "beside an unlimited one", "30 beside 70")
+def _by_neighbour(
+    outcomes: list[Outcome],
+    kernels: Iterable[str],
+    measure: Callable[[Outcome], float],
+    is_shown: Callable[[Outcome], bool],
+) -> str:
+    """Return the worst of a measure for each kernel beside each kind of neighbour."""
 
     def worst(kernel: str, neighbour: str) -> str:
-        return (
-            f"{max(one.excess for one in outcomes if (one.row.kernel, one.row.neighbour) == (kernel, neighbour)):+.1f}"
-        )
+        found = [
+            measure(one)
+            for one in outcomes
+            if (one.row.kernel, one.row.neighbour) == (kernel, neighbour) and is_shown(one)
+        ]
+        return f"{max(found, key=abs):+.1f}"
 
-    intro = (
+    return _table(
+        ["kernel", *NEIGHBOURS],
+        ([kernel, *(worst(kernel, neighbour) for neighbour in NEIGHBOURS)] for kernel in kernels),
+    )
+
+
+def _seconds(outcomes: list[Outcome]) -> str:
+    after_two = _by_neighbour(outcomes, SHORT, lambda one: one.excess, lambda one: True)
+    after_ten = _by_neighbour(outcomes, SHORT, lambda one: one.late_excess, lambda one: True)
+    return (
         "The worst second after the first two, in points above the limit, of all cells with kernels that are short:\n\n"
+        f"{after_two}\n\nThe same after the first ten:\n\n{after_ten}"
     )
-    return intro + _table(
-        ["kernel", *neighbours], ([kernel, *(worst(kernel, neighbour) for neighbour in neighbours)] for kernel in SHORT)
+
+
+def _fairness(outcomes: list[Outcome]) -> str:
+    shown = [one for one in outcomes if one.row.form.processes > 1]
+
+    def cells(kernel: str) -> list[Outcome]:
+        return [one for one in shown if one.row.kernel == kernel]
+
+    rows = (
+        [
+            kernel,
+            f"{100 * max(one.unfairness for one in cells(kernel)):.0f} %",
+            f"{max(share.longest_ms for one in cells(kernel) for share in one.shares) / 1000:.1f} s",
+        ]
+        for kernel in KERNELS
     )
+    return _table(["kernel", "distance from an equal part", "longest launch"], rows)
 
 
 def _below(build: Path, seconds: int) -> str:

@@ -20,7 +20,7 @@ static void one_sample_is_a_cost(void)
     struct hami_kernel *kernel = hami_kernel_find(&kernels, key(0));
 
     CHECK_EQUAL(0, kernel->cost_ns);
-    hami_kernel_learn(kernel, 1234);
+    hami_kernel_learn(kernel, 1234, 1234);
     CHECK_EQUAL(1234, kernel->cost_ns);
     CHECK_EQUAL(1234, hami_kernel_find(&kernels, key(0))->cost_ns);
 }
@@ -29,7 +29,7 @@ static void kernel_that_takes_no_time_is_known(void)
 {
     struct hami_kernel *kernel = hami_kernel_find(&kernels, key(1));
 
-    hami_kernel_learn(kernel, 0);
+    hami_kernel_learn(kernel, 0, 0);
     CHECK_EQUAL(1, kernel->cost_ns);
 }
 
@@ -38,12 +38,12 @@ static void change_is_followed_within_some_samples(void)
     struct hami_kernel *kernel = hami_kernel_find(&kernels, key(2));
 
     for (int sample = 0; sample < 100; sample++)
-        hami_kernel_learn(kernel, 1000);
+        hami_kernel_learn(kernel, 1000, 1000);
     for (int sample = 0; sample < 20; sample++)
-        hami_kernel_learn(kernel, 10000);
+        hami_kernel_learn(kernel, 10000, 10000);
     CHECK(kernel->cost_ns > 9000 && kernel->cost_ns <= 10000);
     for (int sample = 0; sample < 40; sample++)
-        hami_kernel_learn(kernel, 1000);
+        hami_kernel_learn(kernel, 1000, 1000);
     CHECK(kernel->cost_ns >= 1000 && kernel->cost_ns < 1100);
 }
 
@@ -53,10 +53,12 @@ static void mean_is_the_arithmetic_one(void)
     double sum = 0;
 
     for (int sample = 0; sample < 10000; sample++) {
-        hami_kernel_learn(kernel, sample % 10 ? 100000 : 1000000);
+        uint64_t length = sample % 10 ? 100000 : 300000;
+
+        hami_kernel_learn(kernel, length, length);
         sum += (double)kernel->cost_ns;
     }
-    CHECK(sum / 10000 > 185000 && sum / 10000 < 195000);
+    CHECK(sum / 10000 > 117000 && sum / 10000 < 123000);
 }
 
 static void kinds_differ_by_function_device_block_and_order_of_the_grid(void)
@@ -76,7 +78,7 @@ static void full_table_forgets_and_goes_on(void)
     int known = 0;
 
     for (int function = 0; function < 20000; function++)
-        hami_kernel_learn(hami_kernel_find(&kernels, key(function)), 5000);
+        hami_kernel_learn(hami_kernel_find(&kernels, key(function)), 5000, 5000);
     for (int function = 0; function < 20000; function++)
         known += hami_kernel_find(&kernels, key(function))->cost_ns == 5000;
     CHECK(known > 0);

@@ -16,7 +16,7 @@ static uint64_t after(unsigned windows, unsigned window_ms, unsigned used, unsig
     uint64_t value = HAMI_ONE;
 
     while (windows--)
-        value = hami_scale_add(&scale, used, window_ms * MS, (uint64_t)busy * window_ms * MS / 100);
+        value = hami_scale_add(&scale, (uint64_t)used * window_ms * MS / 100, (uint64_t)busy * window_ms * MS / 100);
     return value;
 }
 
@@ -42,7 +42,7 @@ static void whole_percents_even_out(void)
     for (int window = 0; window < 1000; window++) {
         unsigned tenths = 30 + (unsigned)rand() % 40;
 
-        value = hami_scale_add(&scale, (tenths + 5) / 10, 166 * MS, (uint64_t)tenths * 166 * MS / 1000);
+        value = hami_scale_add(&scale, (uint64_t)((tenths + 5) / 10) * 166 * MS / 100, (uint64_t)tenths * 166 * MS / 1000);
     }
     CHECK(value > HAMI_ONE * 95 / 100 && value < HAMI_ONE * 105 / 100);
 }
@@ -52,8 +52,8 @@ static void one_odd_window_hardly_counts(void)
     struct hami_scale scale = {0};
 
     for (int window = 0; window < 50; window++)
-        hami_scale_add(&scale, 50, 200 * MS, 100 * MS);
-    CHECK(hami_scale_add(&scale, 1, 200 * MS, 100 * MS) > HAMI_ONE * 80 / 100);
+        hami_scale_add(&scale, 100 * MS, 100 * MS);
+    CHECK(hami_scale_add(&scale, 2 * MS, 100 * MS) > HAMI_ONE * 65 / 100);
 }
 
 static void price_stays_within_bounds(void)

@@ -1,0 +1,93 @@
+/* Processes of a container that want a device come along evenly, whatever their kernels last and whatever was in the words. */
+#include "turns.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+#define MS 1000000u
+#define NOW 1000000000000ull
+#define NAP (100 * MS)
+
+enum { PROCESSES = 4 };
+
+static struct hami_turns turns;
+static uint64_t had[PROCESSES];
+
+/* Let those whose bit is set in `wanting` launch in a random order until so much was used. */
+static void launch(unsigned wanting, const uint64_t *lengths, uint64_t total)
+{
+    uint64_t now = NOW, used = 0;
+
+    while (used < total) {
+        int one = rand() % PROCESSES;
+
+        now += MS;
+        if (!(wanting & 1u << one))
+            continue;
+        if (hami_turns_must_yield(&turns, one, PROCESSES, now)) {
+            hami_turns_wait(&turns, one, now + NAP);
+            continue;
+        }
+        hami_turns_wait(&turns, one, 0);
+        hami_turns_use(&turns, one, lengths[one]);
+        had[one] += lengths[one];
+        used += lengths[one];
+        hami_turns_wait(&turns, one, now + NAP);
+    }
+}
+
+static void begin(int byte)
+{
+    memset(&turns, byte, sizeof(turns));
+    memset(had, 0, sizeof(had));
+}
+
+static uint64_t apart(int one, int other)
+{
+    return had[one] > had[other] ? had[one] - had[other] : had[other] - had[one];
+}
+
+static void all_come_along_evenly(void)
+{
+    static const uint64_t lengths[PROCESSES] = {MS / 50, MS, 10 * MS, 100 * MS};
+    static const int bytes[] = {0, 0xff, 0x55, 0x80};
+
+    for (size_t row = 0; row < sizeof(bytes) / sizeof(bytes[0]); row++) {
+        begin(bytes[row]);
+        launch(0xf, lengths, 10000ull * MS);
+        for (int one = 1; one < PROCESSES; one++)
+            CHECK(apart(0, one) <= HAMI_LEAD_NS * 2 + lengths[one]);
+    }
+}
+
+static void who_rests_loses_its_claim(void)
+{
+    static const uint64_t lengths[PROCESSES] = {MS, MS, MS, MS};
+
+    begin(0);
+    launch(0x7, lengths, 3000 * MS);
+    launch(0xf, lengths, 400 * MS);
+    CHECK(had[3] <= 100 * MS + 3 * HAMI_LEAD_NS);
+    CHECK(had[3] >= 100 * MS - 3 * HAMI_LEAD_NS);
+}
+
+static void dead_are_not_waited_for(void)
+{
+    begin(0);
+    hami_turns_wait(&turns, 1, NOW + NAP);
+    hami_turns_use(&turns, 0, 2 * HAMI_LEAD_NS);
+    CHECK(hami_turns_must_yield(&turns, 0, PROCESSES, NOW));
+    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, NOW + NAP));
+}
+
+int main(void)
+{
+    srand(1);
+    all_come_along_evenly();
+    who_rests_loses_its_claim();
+    dead_are_not_waited_for();
+    return check_failures();
+}
