@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bench.measurement import Load, Run
 from bench.room import RoomFound
 
-BEGIN = "<!-- measured: e2e/bench/scale.py writes what follows -->"
+BEGIN = "<!-- measured: e2e/bench/{script}.py writes what follows -->"
 END = "<!-- end of what was measured -->"
 _PARTS = ("p50", "p95", "p99")
 _TITLES = {
@@ -38,13 +38,14 @@ def page(runs: Runs, room: RoomFound) -> str:
     return "\n\n".join([_circumstances(runs), *sections])
 
 
-def replaced(text: str, tables: str) -> str:
-    """Return *text* with *tables* between its marks. Raises: ValueError where a mark is missing."""
-    before, begin, rest = text.partition(BEGIN)
+def replaced(text: str, tables: str, script: str = "scale") -> str:
+    """Return *text* with *tables* between the marks of *script*. Raises: ValueError where a mark is missing."""
+    mark = BEGIN.format(script=script)
+    before, begin, rest = text.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page needs the line {BEGIN!r} and, after it, the line {END!r}")
-    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+        raise ValueError(f"the page needs the line {mark!r} and, after it, the line {END!r}")
+    return f"{before}{mark}\n\n{tables}\n\n{END}{after}"
 
 
 def _circumstances(runs: Runs) -> str:
@@ -59,7 +60,7 @@ def _circumstances(runs: Runs) -> str:
 def _room(room: RoomFound) -> str:
     head = ["rounds", "asked too early", "woken", "ms until bound, p50 / p99 / max"]
     times = " / ".join(f"{room.ms.get(part, 0):.0f}" for part in ("p50", "p99", "max"))
-    return _table(head, [[str(room.rounds), str(room.overlooked), str(room.woken), times]])
+    return table(head, [[str(room.rounds), str(room.overlooked), str(room.woken), times]])
 
 
 def _by_case(runs: Runs) -> dict[str, Runs]:
@@ -81,7 +82,7 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
                 _percentiles(runs, lambda run: run.extender_ms.get("bind", {})),
             ]
         )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _percentiles(runs: Runs, figures: Figures, parts: Sequence[str] = _PARTS) -> str:
@@ -94,7 +95,7 @@ def _matrix(cases: Mapping[str, Runs], figures: Figures, digits: int) -> str:
     rows = [
         [key, *(_median([figures(run).get(key) for run in runs], digits) for runs in cases.values())] for key in keys
     ]
-    return _table(["", *cases], rows)
+    return table(["", *cases], rows)
 
 
 def _median(values: Sequence[float | None], digits: int) -> str:
@@ -102,7 +103,7 @@ def _median(values: Sequence[float | None], digits: int) -> str:
     return f"{statistics.median(known):.{digits}f}" if known else "-"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; the first column is to the left, all others are to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
 

@@ -51,7 +51,7 @@ class Container:
 
     def names_any(self, names: Iterable[str]) -> bool:
         """Return whether it limits or requests any of the resources *names*."""
-        return any(name in self.limits or name in self.requests for name in names)
+        return not (self.limits.keys().isdisjoint(names) and self.requests.keys().isdisjoint(names))
 
     def set_limit(self, name: str, amount: int) -> None:
         """

@@ -1,0 +1,185 @@
+"""
+Measure what it costs to admit a Pod, as the API server sees it: a webhook of its own process, asked at a steady rate.
+
+`python e2e/bench/admit.py` prints a table, with `--json` its figures; `--write FILE` replaces the table of that page.
+Requests leave at their time, whether or not earlier ones were answered, and a wait counts from that time. `livez` is
+HTTPS without a review, what the others stand to.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import aiohttp
+
+from bench.measurement import percentiles
+from bench.tables import replaced, table
+from bench.usage import Usage
+from certificates import issue
+from manifests import a_container, a_pod
+from processes import Process, Supervisor, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICE_CONFIG = ROOT / "libs/hamicommon/vectors/device-config/default.yaml"
+WEBHOOK = Path(sys.executable).with_name("hami-webhook")
+CONNECTIONS = 8
+WARM_UP_SECONDS = 0.5
+
+_PADDING = {"env": [{"name": f"VARIABLE_{index}", "value": "x" * 100} for index in range(180)]}
+PODS = {
+    "asks for nothing": a_pod("p", [{**a_container(), "resources": {}}]),
+    "asks, is completed": a_pod("p", gpumem=3000),
+    "asks, is refused": a_pod("p", gpumem="16Gi"),
+    "asks four vendors, eight containers": a_pod(
+        "p",
+        [
+            {**a_container(f"c{index}"), "resources": {"limits": {name: "1"}}}
+            for name in ("nvidia.com/gpu", "huawei.com/Ascend910B3", "metax-tech.com/sgpu", "mthreads.com/vgpu")
+            for index in range(2)
+        ],
+    ),
+    "asks, 256 KiB": a_pod("p", [{**a_container(f"c{index}", gpu=1), **_PADDING} for index in range(10)]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a number of equal requests cost."""
+
+    case: str
+    requests: int
+    ms: dict[str, float]
+    """From the time a request was due to its answer, by percentile."""
+    cpu_ms: float
+    """Of the webhook, each request."""
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--rate", type=int, default=200, help="requests a second")
+    arguments.add_argument("--seconds", type=float, default=2.0, help="of each case")
+    arguments.add_argument("--json", action="store_true", help="print figures, not a table")
+    arguments.add_argument("--write", type=Path, metavar="FILE", help="page to put the table into")
+    given = arguments.parse_args()
+    found, memory_mib = asyncio.run(measure(given.rate, given.seconds))
+    if given.json:
+        print(json.dumps({"memory_mib": memory_mib, "cases": [asdict(each) for each in found]}, indent=2))
+        return
+    text = page(found, given.rate, memory_mib)
+    print(text)
+    if given.write:
+        given.write.write_text(replaced(given.write.read_text(), text, "admit"))
+
+
+def page(found: list[Found], rate: int, memory_mib: int) -> str:
+    """Return the table, and under which circumstances it came about."""
+    rows = [
+        [each.case, str(each.requests), *(f"{value:.1f}" for value in each.ms.values()), f"{each.cpu_ms:.2f}"]
+        for each in found
+    ]
+    circumstances = (
+        f"{rate} requests a second on {CONNECTIONS} connections, {os.cpu_count()} processors, one of them the"
+        f" webhook's, load average {os.getloadavg()[1]:.1f}; {memory_mib} MiB in memory."
+    )
+    return f"{circumstances}\n\n" + table(["", "requests", "p50 ms", "p95", "p99", "max", "CPU ms each"], rows)
+
+
+async def measure(rate: int, seconds: float) -> tuple[list[Found], int]:
+    """Return the figures of every case, and the memory of the webhook at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        authority = issue(Path(folder))
+        tls = ("--cert_file=tls.crt", "--key_file=tls.key")
+        context = ssl.create_default_context(cadata=authority.decode())
+        with a_webhook(Path(folder), "https", *(flag.replace("=", f"={folder}/") for flag in tls)) as (process, port):
+            async with calling(f"https://127.0.0.1:{port}", context) as session:
+                found = [await steadily("livez, HTTPS", process, session, rate, seconds)]
+                for case, pod in PODS.items():
+                    found.append(await steadily(f"{case}, HTTPS", process, session, rate, seconds, review(pod)))
+            memory_mib = Usage.now({"webhook": process.pid}).memory_mib["webhook"]
+        with a_webhook(Path(folder), "http") as (process, port):
+            async with calling(f"http://127.0.0.1:{port}") as session:
+                case = "asks, is completed"
+                found.append(await steadily(f"{case}, HTTP", process, session, rate, seconds, review(PODS[case])))
+    return found, memory_mib
+
+
+@contextmanager
+def a_webhook(folder: Path, name: str, *flags: str) -> Iterator[tuple[Process, int]]:
+    """Run a webhook on one processor, us on the others; yield it and its port."""
+    supervisor, port, processors = Supervisor(folder), free_port(), sorted(os.sched_getaffinity(0))
+    bind = (f"--http_bind=127.0.0.1:{port}", "--metrics-bind-address=", f"--device-config-file={DEVICE_CONFIG}")
+    vendors = ("--enable-ascend", "--enable-iluvatar", "--scheduler-name=hami-scheduler")
+    process = supervisor.start(name, [str(WEBHOOK), *bind, *vendors, *flags], {"HOME": "/nonexistent"})
+    try:
+        os.sched_setaffinity(process.pid, processors[:1])
+        os.sched_setaffinity(0, processors[1:] or processors)
+        yield process, port
+    finally:
+        os.sched_setaffinity(0, processors)
+        supervisor.stop()
+
+
+@asynccontextmanager
+async def calling(url: str, context: ssl.SSLContext | bool = True) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a session with a webhook that is up."""
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=context)
+    async with aiohttp.ClientSession(url, connector=connector) as session:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    async with session.get("/readyz") as answer:
+                        assert 200 == answer.status
+                        break
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.05)
+        yield session
+
+
+async def steadily(
+    case: str, process: Process, session: aiohttp.ClientSession, rate: int, seconds: float, body: bytes | None = None
+) -> Found:
+    """Send *body*, or ask for life, at *rate*; what the first moments take is not counted."""
+    await sent_at_rate(session, rate, WARM_UP_SECONDS, body)
+    before = Usage.now({"webhook": process.pid})
+    waits = await sent_at_rate(session, rate, seconds, body)
+    used = Usage.now({"webhook": process.pid}).since(before)["webhook"]
+    return Found(case, len(waits), percentiles(waits, 1000), round(used * 1000 / len(waits), 3))
+
+
+async def sent_at_rate(session: aiohttp.ClientSession, rate: int, seconds: float, body: bytes | None) -> list[float]:
+    """Return how long each of so many requests took."""
+    began = time.perf_counter()
+
+    async def at(due: float) -> float:
+        await asyncio.sleep(due - time.perf_counter())
+        method, path = ("GET", "/livez") if body is None else ("POST", "/webhook")
+        headers = {"Content-Type": "application/json"} if body else {}
+        async with session.request(method, path, data=body, headers=headers) as answer:
+            assert 200 == answer.status
+            await answer.read()
+        return time.perf_counter() - due
+
+    return await asyncio.gather(*(at(began + number / rate) for number in range(int(rate * seconds))))
+
+
+def review(pod: dict[str, Any]) -> bytes:
+    """Return the API server's question about the creation of *pod*."""
+    request = {"uid": "u", "operation": "CREATE", "namespace": "default", "name": "p", "object": pod}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+if __name__ == "__main__":
+    main()
