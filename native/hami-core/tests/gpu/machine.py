@@ -1,0 +1,158 @@
+"""
+The machine that programs are measured on: a real GPU with its driver, or the fake driver.
+
+Owns how programs are built, installed, started and watched. Neighbours: `page` writes what came of it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pynvml
+from abi.nvidia import NEWEST
+from containers import SANITIZER
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+PACKAGES = {"torch": "torch", "cupy": "cupy-cuda12x[ctk]"}
+"""What a program imports, and what PyPI calls it. A driver runs what is built for an older CUDA."""
+
+
+class NoGpuError(Exception):
+    """Nothing can be measured here, and why."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a program said, and NVML from outside."""
+
+    told: Mapping[str, float | str]
+    nvml_percent: float
+    """The device's mean use during the run; 0 for programs that only hold memory."""
+    nvml_mib: int
+    """Memory of the device in use when the program had its most, less what was before."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where programs run; the first device is the one that is measured."""
+
+    name: str
+    build: Path
+    """Folder with `libvgpu.so`."""
+    folder: Path
+    """For compiled programs, packages, and the regions of containers."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    preload: Sequence[Path] = ()
+    """What goes before `libvgpu.so`."""
+
+    def environ(self, limits: Mapping[str, str] | None) -> dict[str, str]:
+        """Return the environment of a process in a container with those limits; bare if there is none."""
+        region = self.folder / "share.cache"
+        libraries = [*SANITIZER.split(":"), *map(str, self.preload)]
+        contained = {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region), "GPU_CORE_UTILIZATION_POLICY": "force"}
+        if limits is not None:
+            libraries.append(str(self.build / "libvgpu.so"))
+        preloads = ":".join(path for path in libraries if path)
+        return {
+            **os.environ,
+            "ASAN_OPTIONS": "detect_leaks=0",
+            **self.environment,
+            **({} if limits is None else {**contained, **limits}),
+            **({"LD_PRELOAD": preloads} if preloads else {}),
+        }
+
+    def measure(self, command: Sequence[str | Path], limits: Mapping[str, str] | None = None) -> Figures:
+        """Run a program in a new container, or bare, and return what it and NVML tell."""
+        (self.folder / "share.cache").unlink(missing_ok=True)
+        with self._watched() as watcher:
+            process = self._start(command, self.environ(limits))
+            told, percent = self._hear(process), 0.0
+            if "is_begun" in told:
+                with self._watched() as watcher_of_run:
+                    told = self._hear(process)
+                    percent = watcher_of_run()[1]["percent"]
+            before, after = watcher()
+            process.communicate("\n")
+        return Figures(told, percent, int(after["used_mib"] - before["used_mib"]))
+
+    @staticmethod
+    def _hear(process: "subprocess.Popen[str]") -> dict[str, float | str]:
+        """Return what a program says next."""
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"{process.args!r}: {process.communicate()[1]}"
+        told: dict[str, float | str] = json.loads(line)
+        return told
+
+    @contextmanager
+    def _watched(self) -> Iterator[Callable[[], tuple[dict[str, float], dict[str, float]]]]:
+        watch = self._start([sys.executable, PROGRAMS / "nvml_watch.py"], self.environ(None))
+        assert watch.stdout is not None
+        before = watch.stdout.readline()
+
+        def end() -> tuple[dict[str, float], dict[str, float]]:
+            after, errors = watch.communicate("\n")
+            assert watch.returncode == 0, errors
+            return json.loads(before), json.loads(after)
+
+        try:
+            yield end
+        finally:
+            if watch.poll() is None:
+                watch.kill()
+
+    @staticmethod
+    def _start(command: Sequence[str | Path], environment: Mapping[str, str]) -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def compiled(self) -> Path:
+        """Return the CUDA C program, built against NVIDIA's header without NVIDIA's compiler."""
+        program = self.folder / "cuda"
+        include = NEWEST.cuda_h.parent
+        subprocess.run(
+            ["gcc", "-O2", "-Wall", "-Werror", f"-I{include}", "-o", program, PROGRAMS / "cuda.c", "-ldl"], check=True
+        )
+        return program
+
+    def python(self, module: str) -> dict[str, str]:
+        """
+        Return the variables under which Python finds a package, which is installed here unless the interpreter has it.
+        """
+        if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0:
+            return {}
+        target = self.folder / "packages"
+        if not (target / module).exists():
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+            done = subprocess.run(
+                [*pip, "--target", target, PACKAGES[module]], capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+                raise NoGpuError(f"{PACKAGES[module]} cannot be installed: {last}")
+        return {"PYTHONPATH": str(target)}
+
+
+def real(build: Path, folder: Path) -> Machine:
+    """
+    Return this machine.
+
+    Raises:
+        NoGpuError: it has no GPU with NVIDIA's driver.
+    """
+    try:
+        pynvml.nvmlInit()
+        device = pynvml.nvmlDeviceGetHandleByIndex(0)
+        name, driver = pynvml.nvmlDeviceGetName(device), pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError as error:
+        raise NoGpuError(f"no GPU with NVIDIA's driver: {error}") from error
+    if re.search("fake", name, re.I):
+        raise NoGpuError(f"the driver is the fake one: {name}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return Machine(f"{name}, driver {driver}", build, folder)
