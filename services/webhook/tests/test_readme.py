@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import hami_webhook
 from hami_webhook import http, upkeep
+from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.tls import Certificate
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -37,9 +38,10 @@ def test_flags_are_those_of_the_program() -> None:
     assert flags - {"--help", "--v"} == set(re.findall(r"`(--[a-z_-]+)`", first_cells))
 
 
-def test_metrics_are_those_that_are_scraped() -> None:
+def test_metrics_are_those_that_are_scraped(device_config_file: str) -> None:
     """Name by name, as Prometheus sees them."""
     registry = CollectorRegistry()
+    registry.register(DeviceConfigFile(device_config_file))
     http.Metrics(registry)
     upkeep.Metrics(registry, Certificate())
     families = list(registry.collect())

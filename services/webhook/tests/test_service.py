@@ -165,6 +165,34 @@ async def test_a_quota_that_the_watch_has_seen_refuses(
     assert ["", "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"] == selectors
 
 
+async def test_a_device_config_that_changes_is_followed(tmp_path: Path, a_pod: PodBuilder) -> None:
+    """A new vendor's Pods are ours within seconds; a config that is wrong changes nothing."""
+    file = tmp_path / "device-config.yaml"
+    file.write_text("nvidia: {resourceCountName: nvidia.com/gpu}\n")
+    pod = a_pod()
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"hygon.com/dcunum": "1"}}
+
+    async def shown(service: Service, text: str) -> None:
+        async with asyncio.timeout(30):
+            while True:
+                async with service.session.get(service.url + "/metrics") as answer:
+                    if text in await answer.text():
+                        return
+                await asyncio.sleep(0.1)
+
+    async with a_service(str(file)) as service:
+        assert "patch" not in await service.review(pod)
+        before = "hami_device_config_refused 0.0"
+        await shown(service, before)
+        file.write_text("nvidia: {memoryFactor: x}\n")
+        await shown(service, "hami_device_config_refused 1.0")
+        assert "patch" in await service.review(a_pod({"gpu": "1"}))
+        file.write_text("hygon: {resourceCountName: hygon.com/dcunum}\n")
+        await shown(service, before)
+        assert "patch" in await service.review(pod)
+        assert "patch" not in await service.review(a_pod({"gpu": "1"}))
+
+
 async def test_a_wrong_device_config_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
     """Every problem, no traceback."""
     config = tmp_path / "device-config.yaml"

@@ -24,7 +24,7 @@ from hami_webhook.upkeep import Metrics as CertificateMetrics
 from hami_webhook.upkeep import Upkeep
 from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime import http, logs, process
-from hamicommon.runtime.device_config import read_device_config
+from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.kube import Kube, KubeConfigError
 from hamicommon.runtime.tls import Certificate, FileCertificate
 
@@ -51,20 +51,15 @@ async def run(config: Config) -> None:
         ServeError: an address is not usable.
         TlsError: the certificate's files are not usable.
     """
-    policy = Policy.of(_devices(config), config.scheduler_name, config.overwrite_default_scheduler)
-    holdings = Holdings(policy.vendors)
+    devices = DeviceConfigFile(config.device_config_file)
+    admissions = Admissions(config, devices.config)
     registry = CollectorRegistry()
-
-    def decide(review: Review) -> Admission:
-        if not review.is_pod_creation:
-            return Admission(Outcome.NOT_ASKING)
-        return admit(review.object, policy, review.namespace, holdings.of(review.namespace))
-
+    registry.register(devices)
     async with AsyncExitStack() as stack:
         kube = await _connect(config, stack)
-        certificate, upkeep = _tls(config, policy, kube, registry)
+        certificate, upkeep = _tls(config, admissions.policy, kube, registry)
         ready = upkeep.unready if upkeep else None
-        app = webhook_application(decide, registry, ready)
+        app = webhook_application(admissions.decide, registry, ready)
         server = await http.serve(app, config.http_bind, certificate, flag="--http_bind")
         stack.push_async_callback(server.close)
         tls = certificate is not None
@@ -74,22 +69,53 @@ async def run(config: Config) -> None:
             server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
             stack.push_async_callback(server.close)
             logger.info("Serving metrics", address=config.metrics_bind_address, port=server.port)
-        async with asyncio.TaskGroup() as group:
+        await _keep_up(devices, admissions, kube, upkeep)
+
+
+class Admissions:
+    """Decides by the device config in force, and by what is held under quotas."""
+
+    def __init__(self, config: Config, devices: DeviceConfig) -> None:
+        """Decide by *devices* and the flags in *config*."""
+        self._config = config
+        self.take(devices)
+
+    def take(self, devices: DeviceConfig) -> None:
+        """Decide by *devices* from now on; what is held has to be told anew."""
+        config = self._config
+        enabled = replace(
+            devices,
+            ascend=devices.ascend if config.enable_ascend else replace(devices.ascend, chips=()),
+            iluvatars=devices.iluvatars if config.enable_iluvatar else (),
+        )
+        self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
+        self.holdings = Holdings(self.policy.vendors)
+
+    def decide(self, review: Review) -> Admission:
+        """Return what becomes of what *review* is about; only the creation of Pods is for us."""
+        if not review.is_pod_creation:
+            return Admission(Outcome.NOT_ASKING)
+        return admit(review.object, self.policy, review.namespace, self.holdings.of(review.namespace))
+
+
+async def _keep_up(devices: DeviceConfigFile, admissions: Admissions, kube: Kube | None, upkeep: Upkeep | None) -> None:
+    """Keep the certificate, and keep *admissions* in step with the device config, with quotas and what they limit."""
+    async with asyncio.TaskGroup() as group:
+        if upkeep is not None:
+            group.create_task(upkeep.run())
+        watch = _watch(group, kube, admissions)
+        async for changed in devices.changes():
+            admissions.take(changed)
             if upkeep is not None:
-                group.create_task(upkeep.run())
-            if kube is not None:
-                group.create_task(HoldingsWatch(kube, holdings).run())
-            await asyncio.Event().wait()
+                upkeep.resource_names = admissions.policy.resource_names
+            if watch is not None:
+                watch.cancel()
+            watch = _watch(group, kube, admissions)
 
 
-def _devices(config: Config) -> DeviceConfig:
-    """Return the device config without the vendors that are not enabled."""
-    devices = read_device_config(config.device_config_file)
-    return replace(
-        devices,
-        ascend=devices.ascend if config.enable_ascend else replace(devices.ascend, chips=()),
-        iluvatars=devices.iluvatars if config.enable_iluvatar else (),
-    )
+def _watch(group: asyncio.TaskGroup, kube: Kube | None, admissions: Admissions) -> asyncio.Task[None] | None:
+    """Have *admissions* told of quotas and of what is held under them."""
+    return None if kube is None else group.create_task(HoldingsWatch(kube, admissions.holdings).run())
 
 
 async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:

@@ -97,7 +97,8 @@ class Upkeep:
         self._certificate = certificate
         self._metrics = metrics
         self._names = names
-        self._resource_names = resource_names
+        self.resource_names = resource_names
+        """Another device config may change them."""
         self._unasked: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         self._held = Material()
@@ -189,7 +190,7 @@ class Upkeep:
         return found
 
     def _look_whether_asked(self, configuration: Object) -> None:
-        missing = unasked(configuration, self._resource_names)
+        missing = unasked(configuration, self.resource_names)
         self._metrics.unasked.set(len(missing))
         if missing and missing != self._unasked:
             name = self._configuration.name
