@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import grpc
 
 from minicluster.client import ApiError, Client
@@ -133,7 +134,7 @@ async def eventually(check: Callable[[], Any], seconds: float = 20.0) -> Any:
             if answer:
                 return answer
             problem: Exception = AssertionError(f"not true within {seconds:g} s: {check}")
-        except (AssertionError, ApiError, KeyError, OSError, grpc.aio.AioRpcError) as error:
+        except (AssertionError, ApiError, KeyError, OSError, aiohttp.ClientError, grpc.aio.AioRpcError) as error:
             problem = error
         if time.monotonic() > deadline:
             raise problem

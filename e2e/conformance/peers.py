@@ -155,8 +155,7 @@ class RealPeer(Peer):
         self.device_plugins = node.path("/var/lib/kubelet/device-plugins")
         self.pod_resources = node.path("/var/lib/kubelet/pod-resources")
         self.cdi = node.path("/var/run/cdi")
-        # Tests that need a scheduler start their own; others' Pods are to stay as they are made.
-        self._plane.control.kill_service("kube-scheduler")
+        self._end_scheduler()
 
     def down(self) -> None:
         """End all of it."""
@@ -168,7 +167,17 @@ class RealPeer(Peer):
             return thread.submit(_listen_beside, self._plane.control.pid).result()
 
     async def forget_changes(self) -> None:
-        """Nothing is to be done: what was before the API server started, it never kept."""
+        """Start the API server again: what was before, it never kept."""
+        control = self._plane.control
+        control.kill_service("kube-apiserver")
+        await asyncio.to_thread(control.serve_again)
+        self._end_scheduler()
+        async with Client.from_kubeconfig(self.kubeconfig, "conformance") as client:
+            await eventually(lambda: client.text("/readyz"), START_SECONDS)
+
+    def _end_scheduler(self) -> None:
+        """End the cluster's own: tests that need one start theirs, and others' Pods are to stay as they are made."""
+        self._plane.control.kill_service("kube-scheduler")
 
     def kill_kubelet(self) -> None:
         """Kill the kubelet; containerd and the containers go on."""
