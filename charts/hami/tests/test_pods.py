@@ -96,17 +96,20 @@ def test_security_context_of_the_user_is_the_whole_of_it() -> None:
 
 @COMPONENTS
 def test_every_mounted_config_restarts_its_pods(component: str) -> None:
-    """A ConfigMap mounted as one file never changes in a running Pod."""
-    mounted = [v for v in pod_spec(workload(component))["volumes"] if "configMap" in v]
+    """A ConfigMap mounted as one file never changes in a running Pod; a followed folder with the device config does."""
+    spec = pod_spec(workload(component))
+    mounted = {volume["name"] for volume in spec["volumes"] if "configMap" in volume}
+    followed = {m["name"] for c in spec["containers"] for m in c["volumeMounts"] if m["mountPath"] == "/etc/hami"}
     annotations = workload(component)["spec"]["template"]["metadata"].get("annotations", {})
 
-    assert {f"checksum/{volume['name']}" for volume in mounted} == set(annotations)
+    assert ({"device-config"} if component in {"scheduler", "webhook"} else set()) == followed
+    assert {f"checksum/{name}" for name in mounted - followed} == set(annotations)
 
 
 @pytest.mark.parametrize(
     ("component", "change", "checksum"),
     [
-        ("webhook", {"deviceConfig": {"nvidia": {"defaultCores": 1}}}, "checksum/device-config"),
+        ("devicePlugin", {"deviceConfig": {"nvidia": {"defaultCores": 1}}}, "checksum/device-config"),
         ("scheduler", {"schedulerName": "other"}, "checksum/kube-scheduler"),
         ("devicePlugin", {"devicePlugin": {"nodeConfig": {"nodeconfig": [{"name": "a"}]}}}, "checksum/node-config"),
     ],
