@@ -33,6 +33,7 @@ from hami_scheduler.placement import Placement
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import ContainerRequest, PodRequest, Policies, read_containers, read_request
 from hami_scheduler.score import node_scores
+from hami_scheduler.screening import possible_nodes
 from hamicommon.quantity import INT32_MAX
 from hamicommon.wire import keys
 from hamicommon.wire.pod_devices import decode_pod_devices
@@ -222,6 +223,16 @@ def _check_one_of_many(case: Case, name: str, found: Placement | Misfit) -> None
     else:
         amounts = [_without_uuids(_hami_devices(variant)) for variant in variants]
         assert _without_uuids(_our_devices(found)) in amounts
+
+
+@pytest.mark.parametrize("case", by_name(DECIDED))
+def test_arrays_rule_out_no_node_that_fits(case: Case) -> None:
+    """What is looked at for all Nodes at once never says no where the exact walk says yes, whatever the vendor."""
+    ledger = tried(case).cluster.ledger
+    possible = possible_nodes(ledger, tried(case).request)
+    fitting = [name for name, found in tried(case).found.items() if isinstance(found, Placement)]
+
+    assert fitting == [name for name in fitting if (entry := ledger.node(name)) and possible[entry.index]]
 
 
 @pytest.mark.parametrize("case", by_name(AGREED))
