@@ -119,6 +119,33 @@ def test_only_pods_that_run_hold_anything(holdings: Holdings) -> None:
     assert {} == holdings.of("ns").used
 
 
+def test_init_containers_that_have_ended_hold_nothing(holdings: Holdings) -> None:
+    """A sidecar goes on; one that failed is run again."""
+    holdings.put_quota(a_quota(gpumem="10000"))
+    inits = [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]
+    pod = a_bound_pod("G,NVIDIA,5000,0:;G,NVIDIA,300,0:;G,NVIDIA,20,0:;", initContainers=inits)
+    ended = [{"name": name, "state": {"terminated": {"exitCode": 0}}} for name in "is"]
+    failed = [{"name": "i", "state": {"terminated": {"exitCode": 1}}}]
+
+    for statuses, held in (([], 5000), (failed, 5000), (ended, 320)):
+        holdings.put_pod({**pod, "status": {"phase": "Running", "initContainerStatuses": statuses}})
+        assert {"NVIDIA": Amount(held, 0)} == holdings.of("ns").used
+
+
+def test_cores_that_are_granted_in_another_unit_than_asked_do_not_count(policy: Policy) -> None:
+    """AMD grants compute units, AWS names each core by a bit; what is asked is still looked at."""
+    holdings = Holdings(policy.vendors)
+    holdings.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": {"limits.amd.com/gpucores": "100"}}})
+    pod = a_bound_pod("")
+    pod["metadata"]["annotations"] = {
+        "hami.io/amd-devices-allocated": "A,AMD MI300X,1000,304:;",
+        "hami.io/aws-neuron-devices-allocated": "N,AWSNeuron,0,3:;",
+    }
+    holdings.put_pod(pod)
+
+    assert {"AMD": Amount(1000, 0), "AWSNeuron": Amount(0, 0)} == holdings.of("ns").used
+
+
 def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(holdings: Holdings) -> None:
     """One bad annotation must not hide the others."""
     holdings.put_quota(a_quota(gpumem="10000"))

@@ -10,10 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hamicommon.model import Request
+from hamicommon.model import Request, Share
 from hamicommon.resource_quota import PREFIX, hard_limits, strictest
-from hamicommon.vendors import Vendor
+from hamicommon.vendors import Vendor, amd, awsneuron
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+
+_CORES_OF_ANOTHER_KIND = (amd.KEY, awsneuron.KEY)
+"""Vendors whose grants hold compute units, or a bit for each core."""
+_CORES_OF_A_WHOLE_DEVICE = {awsneuron.KEY: awsneuron.CORES_PER_DEVICE}
+"""Where a request for all of them says 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,8 @@ def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amou
     """
     Return what *pod* holds of each vendor, by key; nothing unless it is bound and has not ended.
 
+    Init containers that have ended well hold nothing any more.
+
     Raises:
         DecodeError: an allocation annotation cannot be read.
     """
@@ -140,18 +147,37 @@ def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amou
     if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
         return {}
     inits, containers = spec.get("initContainers") or [], spec.get("containers") or []
+    is_sidecar = [container.get("restartPolicy") == "Always" for container in inits]
+    ended = _ended_inits(pod)
+    has_ended = [container.get("name") in ended for container in inits]
     grants: dict[str, Amount] = {}
     for vendor in vendors:
         text = annotations.get(vendor.allocated_key)
         if not text:
             continue
         shares = shares_by_container(decode_pod_devices(text), len(inits) + len(containers))
-        amounts = [
-            sum((Amount(share.memory_mib, share.core_percent) for share in each), start=Amount()) for each in shares
+        amounts = [sum((_held(share, vendor) for share in each), start=Amount()) for each in shares]
+        before = [
+            (is_kept, Amount() if is_over and not is_kept else amount)
+            for is_kept, is_over, amount in zip(is_sidecar, has_ended, amounts, strict=False)
         ]
-        is_sidecar = [container.get("restartPolicy") == "Always" for container in inits]
-        grants[vendor.key] = peak(list(zip(is_sidecar, amounts, strict=False)), amounts[len(inits) :])
+        grants[vendor.key] = peak(before, amounts[len(inits) :])
     return grants
+
+
+def _ended_inits(pod: Mapping[str, Any]) -> set[str]:
+    """Return the names of the init containers that have ended well."""
+    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    return {
+        str(status.get("name"))
+        for status in statuses
+        if ((status.get("state") or {}).get("terminated") or {}).get("exitCode") == 0
+    }
+
+
+def _held(share: Share, vendor: Vendor) -> Amount:
+    """Return what *share* counts as; of AMD and AWS it says other cores than those that are asked for and limited."""
+    return Amount(share.memory_mib, 0 if vendor.key in _CORES_OF_ANOTHER_KIND else share.core_percent)
 
 
 def demanded(request: Request | None) -> Amount:
@@ -164,7 +190,8 @@ def demanded(request: Request | None) -> Amount:
     if request is None:
         return Amount()
     memory_mib = request.memory_mib or (1 if request.memory_percent else 0)
-    return Amount(memory_mib * request.count, request.core_percent * request.count)
+    cores = request.core_percent or _CORES_OF_A_WHOLE_DEVICE.get(request.vendor, 0)
+    return Amount(memory_mib * request.count, cores * request.count)
 
 
 def peak(inits: Iterable[tuple[bool, Amount]], containers: Iterable[Amount]) -> Amount:
