@@ -103,9 +103,12 @@ static bool take_slot(struct hami_slot *slot, int32_t pid)
     return atomic_load_explicit(&slot->pid, memory_order_relaxed) == 0 && atomic_compare_exchange_strong(&slot->pid, &nobody, pid);
 }
 
+/* The first slot that nobody has, or that its process has left: what that held counts until somebody looks. */
 static struct hami_slot *take_free_slot(struct hami_region *region, int32_t pid)
 {
     for (int index = 0; index < HAMI_SLOTS_MAX; index++) {
+        if (atomic_load_explicit(&region->procs[index].status, memory_order_relaxed) == HAMI_SLOT_FREE)
+            bury(&region->procs[index]);
         if (!take_slot(&region->procs[index], pid))
             continue;
         include(region, &region->procs[index]);

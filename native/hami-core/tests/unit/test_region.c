@@ -351,9 +351,13 @@ static void what_a_process_leaves_counts_until_it_is_gone(void)
     }
     CHECK(read(ready[0], &byte, 1) == 1);
     CHECK_EQUAL(HAMI_SLOT_FREE, hami_region()->procs[0].status);
+    hami_region_release();
+    CHECK(hami_region_slot() == &hami_region()->procs[1]);
     CHECK(!hami_region_charge(0, 1));
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
+    hami_region_release();
+    CHECK(hami_region_slot() == &hami_region()->procs[0]);
     CHECK(hami_region_charge(0, LIMIT));
 }
 
