@@ -5,6 +5,8 @@ Quotas at admission: limits, what is held, and what a Pod adds at its peak.
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hami_webhook.admission import Policy
 from hami_webhook.quota import Amount, Holdings, NamespaceQuota, peak
@@ -116,7 +118,7 @@ def test_only_pods_that_run_hold_anything(holdings: Holdings) -> None:
     assert {"NVIDIA": Amount(4000, 15)} == holdings.of("ns").used
 
     holdings.put_pod({**a_bound_pod("GPU-a,NVIDIA,3000,10:;"), "status": {"phase": "Failed"}})
-    assert {} == holdings.of("ns").used
+    assert {"NVIDIA": Amount()} == holdings.of("ns").used
 
 
 def test_init_containers_that_have_ended_hold_nothing(holdings: Holdings) -> None:
@@ -153,7 +155,30 @@ def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(holdings: Hol
     with pytest.raises(DecodeError):
         holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,lots,10:;"))
 
-    assert {} == holdings.of("ns").used
+    assert {"NVIDIA": Amount()} == holdings.of("ns").used
+
+
+EVENTS = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "G,NVIDIA,7,1:;", "G,NVIDIA,20,5:;"]))
+
+
+@pytest.mark.property
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(events=st.lists(EVENTS, max_size=12))
+def test_sums_are_those_of_the_pods_that_are_there(policy: Policy, events: list[tuple[str, str]]) -> None:
+    """Whatever came and went before, in whatever order, twice or for nothing."""
+    holdings, held = Holdings(policy.vendors), dict.fromkeys("abc", "")
+    holdings.put_quota(a_quota(gpumem="10000"))
+    for name, grant in events:
+        held[name] = grant
+        if grant:
+            holdings.put_pod(a_bound_pod(grant, name))
+        else:
+            holdings.drop_pod(a_bound_pod("", name))
+
+    amounts = {"G,NVIDIA,7,1:;": Amount(7, 1), "G,NVIDIA,20,5:;": Amount(20, 5), "": Amount()}
+    assert sum((amounts[grant] for grant in held.values()), start=Amount()) == holdings.of("ns").used.get(
+        "NVIDIA", Amount()
+    )
 
 
 def test_quota_that_is_deleted_limits_nothing(holdings: Holdings) -> None:

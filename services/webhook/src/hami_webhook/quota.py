@@ -31,6 +31,9 @@ class Amount:
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.memory_mib + other.memory_mib, self.core_percent + other.core_percent)
 
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(self.memory_mib - other.memory_mib, self.core_percent - other.core_percent)
+
     def at_least(self, other: "Amount") -> "Amount":
         """Return the larger memory and the larger cores of both."""
         return Amount(max(self.memory_mib, other.memory_mib), max(self.core_percent, other.core_percent))
@@ -76,17 +79,13 @@ class Holdings:
     """Per namespace and quota name: resource to limit."""
     _grants: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
     """Per namespace and Pod name: vendor key to grant; Pods without grants are not here."""
+    _used: dict[str, dict[str, Amount]] = field(default_factory=dict)
+    """Per namespace: vendor key to the sum of its Pods' grants, so that asking costs the same however many there are."""
 
     def of(self, namespace: str) -> NamespaceQuota:
         """Return what holds in *namespace* now."""
         limits = strictest(self._limits.get(namespace, {}).values())
-        if not limits:
-            return NamespaceQuota()
-        used: dict[str, Amount] = {}
-        for grants in self._grants.get(namespace, {}).values():
-            for key, grant in grants.items():
-                used[key] = used.get(key, Amount()) + grant
-        return NamespaceQuota(limits, used)
+        return NamespaceQuota(limits, dict(self._used.get(namespace, {}))) if limits else NamespaceQuota()
 
     @property
     def has_limits(self) -> bool:
@@ -113,6 +112,7 @@ class Holdings:
     def forget_pods(self) -> None:
         """Forget every grant."""
         self._grants.clear()
+        self._used.clear()
 
     def put_pod(self, pod: Mapping[str, Any]) -> None:
         """
@@ -126,11 +126,15 @@ class Holdings:
         if grants:
             namespace, name = _place(pod)
             self._grants.setdefault(namespace, {})[name] = grants
+            used = self._used.setdefault(namespace, {})
+            for key, grant in grants.items():
+                used[key] = used.get(key, Amount()) + grant
 
     def drop_pod(self, pod: Mapping[str, Any]) -> None:
         """Forget what *pod* held."""
         namespace, name = _place(pod)
-        self._grants.get(namespace, {}).pop(name, None)
+        for key, grant in self._grants.get(namespace, {}).pop(name, {}).items():
+            self._used[namespace][key] -= grant
 
 
 def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amount]:
