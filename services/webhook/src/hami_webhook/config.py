@@ -18,6 +18,15 @@ from hamicommon.runtime.hami_flags import SCHEDULER_FLAGS, accept_scheduler_flag
 
 NAME = "hami-webhook"
 _DNS_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_LEADER_FLAGS = ("--leader-elect", "--leader-elect-resource-name", "--leader-elect-resource-namespace")
+_WITHOUT_EFFECT = {
+    **dict.fromkeys(SCHEDULER_FLAGS, "the scheduler is a service of its own"),
+    **dict.fromkeys(("--kube-qps", "--kube-burst", "--kube-timeout"), "no Pod waits for a request to the API server"),
+    **dict.fromkeys(_LEADER_FLAGS, "every replica answers"),
+    "--legacy-metrics": "HAMi has no metrics of admission",
+    "--profiling": "there is no pprof; py-spy looks into a process from outside",
+}
+"""Why this service does not heed a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,5 +149,5 @@ def _flags() -> FlagParser:
     bool_flag(flags, "--enable-ascend", False, "manage Pods that ask for Ascend devices")
     bool_flag(flags, "--enable-iluvatar", False, "manage Pods that ask for Iluvatar devices")
     bool_flag(flags, "--debug", False, "log debug lines, as -v=4")
-    accept_scheduler_flags(flags, dict.fromkeys(SCHEDULER_FLAGS, "the scheduler is a service of its own"))
+    accept_scheduler_flags(flags, _WITHOUT_EFFECT)
     return flags

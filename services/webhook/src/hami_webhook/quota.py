@@ -80,7 +80,7 @@ class Holdings:
     _grants: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
     """Per namespace and Pod name: vendor key to grant; Pods without grants are not here."""
     _used: dict[str, dict[str, Amount]] = field(default_factory=dict)
-    """Per namespace: vendor key to the sum of its Pods' grants, so that asking costs the same however many there are."""
+    """Per namespace: vendor key to the sum of its Pods' grants; asking costs the same however many they are."""
 
     def of(self, namespace: str) -> NamespaceQuota:
         """Return what holds in *namespace* now."""
