@@ -29,17 +29,20 @@ struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t 
 }
 
 /* What the launch cost as far as is known: what it was believed to if that is possible. One odd launch hardly counts. */
-static int64_t sample(const struct hami_kernel *kernel, int64_t mean, int64_t least, int64_t most)
+static uint64_t judged(const struct hami_kernel *kernel, uint64_t mean, const struct hami_sample *sample)
 {
-    int64_t value = !mean || mean > most ? most : mean < least ? least : mean;
+    uint64_t value = !mean                       ? sample->likely_ns
+                     : mean > sample->most_ns    ? sample->most_ns
+                     : mean < sample->least_ns   ? sample->least_ns
+                                                 : mean;
 
     return kernel->samples == MEMORY_SAMPLES && value > ODD_FACTOR * mean ? ODD_FACTOR * mean : value;
 }
 
-void hami_kernel_learn(struct hami_kernel *kernel, uint64_t least_ns, uint64_t most_ns)
+void hami_kernel_learn(struct hami_kernel *kernel, const struct hami_sample *sample)
 {
     int64_t mean = (int64_t)atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed);
-    int64_t value = sample(kernel, mean, (int64_t)least_ns, (int64_t)most_ns);
+    int64_t value = (int64_t)judged(kernel, (uint64_t)mean, sample);
 
     if (kernel->samples < MEMORY_SAMPLES)
         kernel->samples++;

@@ -44,7 +44,11 @@ static inline struct hami_kernel *hami_kernel_find(struct hami_kernels *kernels,
     return atomic_load_explicit(&first->key, memory_order_relaxed) == key ? first : hami_kernel_remember(kernels, key);
 }
 
-/* Learn from one timed launch, which cost between `least_ns` and `most_ns`. */
-void hami_kernel_learn(struct hami_kernel *kernel, uint64_t least_ns, uint64_t most_ns);
+/* What a timed launch says of its cost. */
+struct hami_sample {
+    uint64_t least_ns, likely_ns, most_ns;
+};
+
+void hami_kernel_learn(struct hami_kernel *kernel, const struct hami_sample *sample);
 
 #endif

@@ -145,7 +145,7 @@ static void begin_timed(struct hami_lane *lane, struct hami_kernel *kernel, bool
     lane->tail = NULL;
     if (!timed->from) {
         if (!is_known)
-            hami_kernel_learn(kernel, GUESS_NS, GUESS_NS);
+            hami_kernel_learn(kernel, &(struct hami_sample){GUESS_NS, GUESS_NS, GUESS_NS});
         return;
     }
     timed->lane = lane;

@@ -72,6 +72,13 @@ static uint64_t scale_of(int device)
     return !scale || scale > 2 * HAMI_ONE ? HAMI_ONE : scale;
 }
 
+uint64_t hami_meter_others_ns(int device)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    return shared ? atomic_load_explicit(&shared->devices[device].charged_ns, memory_order_relaxed) - hami_meters[device].own_ns : 0;
+}
+
 /* This process's place among the container's; -1 when the region has no slot for it. */
 static int own_place(void)
 {

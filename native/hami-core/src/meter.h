@@ -67,6 +67,9 @@ void hami_meter_debit(int device, uint64_t now_ns, int64_t gpu_ns);
 /* Account for what was charged for work that the device has done. */
 void hami_meter_count(int device, uint64_t gpu_ns);
 
+/* What the container's other processes were charged so far; only differences count. */
+uint64_t hami_meter_others_ns(int device);
+
 /*
  * Pay for the device's being busy in [from, to), as far as that is believed: first from what is prepaid, the rest from the bucket.
  * Returns the whole price.

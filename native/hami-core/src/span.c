@@ -41,6 +41,7 @@ void hami_span_add(struct hami_spans *spans, int device, const struct hami_span 
         return;
     }
     *span = *filled;
+    span->others_ns = hami_meter_others_ns(device);
     span->alone_ns = hami_meter_occupied_ns(meter, filled->prepaid_ns);
     span->queued_ns = filled->prepaid_ns;
     span->prepaid_ns = hami_meter_believed(device, filled->prepaid_ns);
@@ -102,21 +103,24 @@ static void pay(struct hami_span *span, int device, uint64_t from_ns, uint64_t t
 }
 
 /* A launch that lasted for many turns of the device had about its part of them; a short one had all of its time or next to nothing. */
-static void learn_kernel(struct hami_kernel *kernel, int device, uint64_t timed_ns)
+static void learn_kernel(const struct hami_span *span, int device, uint64_t timed_ns)
 {
-    uint64_t likely = hami_meter_priced(device, timed_ns);
+    uint64_t priced = hami_meter_priced(device, timed_ns), others = hami_meter_others_ns(device) - span->others_ns;
+    struct hami_sample sample = {priced, priced, priced};
 
-    if (timed_ns < LONG_NS)
-        hami_kernel_learn(kernel, hami_meter_believed(device, likely), timed_ns > likely ? timed_ns : likely);
-    else
-        hami_kernel_learn(kernel, likely, likely);
+    if (timed_ns < LONG_NS) {
+        sample.least_ns = priced > others ? hami_meter_believed(device, priced - others) : 0;
+        sample.likely_ns = sample.least_ns > priced / 8 ? sample.least_ns : priced / 8;
+        sample.most_ns = priced > timed_ns ? priced : timed_ns;
+    }
+    hami_kernel_learn(span->kernel, &sample);
 }
 
 static void end(struct hami_span *span, int device, uint64_t from_ns, uint64_t to_ns, uint64_t now_ns)
 {
     pay(span, device, from_ns, to_ns, now_ns);
     if (span->kernel)
-        learn_kernel(span->kernel, device, to_ns - from_ns);
+        learn_kernel(span, device, to_ns - from_ns);
     hami_meter_learn(device, span->alone_ns, span->cost_ns);
     hami_meter_debit(device, now_ns, -(int64_t)span->prepaid_ns);
     span->prepaid_ns = 0;

@@ -30,6 +30,7 @@ class Tenant:
 
     limit: int
     kernel: str
+    """With commas one for each process, in turn."""
     processes: int = 1
     streams: int = 1
     graph: int = 0
@@ -37,10 +38,11 @@ class Tenant:
     pause_us: int = 0
     """How long to wait after each kernel has ended; 0 waits for none."""
 
-    def arguments(self, seconds: int) -> list[str]:
-        """Return the load's command line."""
+    def arguments(self, number: int, seconds: int) -> list[str]:
+        """Return the command line of the load that is its process of that number."""
         options = [f"{name}={getattr(self, name)}" for name in ("streams", "graph", "pause_us")]
-        return [self.kernel, str(seconds), *options]
+        kernels = self.kernel.split(",")
+        return [kernels[number % len(kernels)], str(seconds), *options]
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,13 @@ def _start(cell: Cell, build: Path, folder: Path, seconds: int) -> list[list["su
     started: list[list[subprocess.Popen[str]]] = []
     for number, tenant in enumerate(cell.tenants):
         started.append([])
-        for _ in range(tenant.processes):
+        for process in range(tenant.processes):
             environ = _environ(cell, build, folder, number) | {
                 "CUDA_DEVICE_SM_LIMIT": str(tenant.limit),
                 "FAKE_TIME": f"virtual:{total}",
                 "FAKE_TIME_RANK": str(rank),
             }
-            command = [str(build / "limiter_load"), *tenant.arguments(seconds)]
+            command = [str(build / "limiter_load"), *tenant.arguments(process, seconds)]
             started[-1].append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
             rank += 1
     return started

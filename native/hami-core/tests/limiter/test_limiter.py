@@ -111,6 +111,18 @@ def test_program_below_its_share_is_as_fast_as_without_the_library(build: Path, 
     assert limited.launches >= bare.launches * 0.99
 
 
+@pytest.mark.parametrize(
+    ("kernel", "longest_ms"),
+    [("busy_20", 0.02), ("busy_1000", 1), ("busy_10000", 10), ("busy_100000", 100), ("busy_1000,busy_10000", 10)],
+)
+def test_processes_of_a_container_come_along_evenly(build: Path, kernel: str, longest_ms: float) -> None:
+    """Each gets its equal part, within a quarter of that for estimates, a lead of 10 ms and a launch."""
+    share = alone(build, Tenant(50, kernel, processes=4))
+    part, lead = sum(share.processes) / 4, 2 * (10 + longest_ms) / 1000 / SECONDS * 100
+
+    assert all(abs(one - part) <= lead + part / 4 for one in share.processes)
+
+
 @pytest.mark.parametrize(("kernel", "cost_ms"), [("busy_1000", 1), ("busy_10000", 10), ("busy_100000", 100)])
 def test_no_process_starves(build: Path, kernel: str, cost_ms: int) -> None:
     """Of four processes that want the device each waits no longer than twice its turn, and a scheduler's round."""
