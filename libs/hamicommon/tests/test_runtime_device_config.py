@@ -48,13 +48,16 @@ def test_each_problem_names_the_file(tmp_path: Path) -> None:
 def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
     """A misspelt key does not pass in silence."""
     path = tmp_path / "odd.yaml"
-    path.write_text("nvidia: {resourceCountName: nvidia.com/gpu, resorceCountName: x}\n")
+    path.write_text("nvidia: {resourceCountName: nvidia.com/gpu, resorceCountName: x, migProfileAllowlist: []}\n")
 
     with capture_logs() as lines:
         config = read_device_config(str(path))
 
     assert "nvidia.com/gpu" == config.nvidia.resource_count_name
-    assert ["nvidia.resorceCountName: line 1: unknown key, ignored"] == [line["what"] for line in lines]
+    assert ["nvidia.resorceCountName: line 1: unknown key, ignored"] == [
+        line["what"] for line in lines if "what" in line
+    ]
+    assert ["nvidia.migProfileAllowlist"] == [line["key"].partition(":")[0] for line in lines if "key" in line]
 
 
 GOOD = "nvidia: {resourceCountName: nvidia.com/gpu, memoryFactor: %d}\n"

@@ -18,6 +18,7 @@ from hamicommon.quantity import INT32_MAX
 
 _RESOURCE_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?")
 _MIG_PROFILE = re.compile(r"[0-9]+g\..+")
+_FOR_THE_PLUGIN = "the vendor's own device plugin reads it"
 
 
 WHOLE_FILE = "(file): "
@@ -77,7 +78,11 @@ class NvidiaConfig:
     """When the limit on time holds: `default` beside others, `force` always, `disable` never."""
     runtime_class_name: str = key("runtimeClassName", "")
     """RuntimeClass of Pods with a share that name none."""
-    mig_profile_allowlist: tuple[MigProfileRule, ...] = key("migProfileAllowlist", ())
+    mig_profile_allowlist: tuple[MigProfileRule, ...] = key(
+        "migProfileAllowlist",
+        (),
+        without_effect="HAMi's device plugin reads it, and the scheduler what that one registers",
+    )
     """MIG profiles that may be cut, by model."""
     device_split_count: int = key("deviceSplitCount", 10, least=1, most=INT32_MAX)
     """Containers that may share one device."""
@@ -133,7 +138,9 @@ class EnflameConfig:
     resource_core_name: str = key("resourceNameGCUCore", "", check=_resource_name)
     legacy_resource_vgcu_name: str = key("resourceNameVGCU", "", check=_resource_name)
     """Before v2.10; names the shared devices where resourceNameDRSGCU is absent."""
-    legacy_resource_vgcu_percentage_name: str = key("resourceNameVGCUPercentage", "", check=_resource_name)
+    legacy_resource_vgcu_percentage_name: str = key(
+        "resourceNameVGCUPercentage", "", check=_resource_name, without_effect="2.10 asks by resourceNameGCUCore"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,7 @@ class MthreadsConfig:
 class IluvatarConfig:
     """One chip of the `iluvatars` list."""
 
-    chip_name: str = key("chipName", "")
+    chip_name: str = key("chipName", "", without_effect=_FOR_THE_PLUGIN)
     common_word: str = key("commonWord", "")
     resource_count_name: str = key("resourceCountName", "", check=_resource_name)
     resource_memory_name: str = key("resourceMemoryName", "", check=_resource_name)
@@ -195,15 +202,15 @@ class AscendTemplate:
 
     name: str = key("name", "")
     memory_mib: int = key("memory", 0, least=0, most=INT32_MAX)
-    ai_core: int = key("aiCore", 0, least=0, most=INT32_MAX)
-    ai_cpu: int = key("aiCPU", 0, least=0, most=INT32_MAX)
+    ai_core: int = key("aiCore", 0, least=0, most=INT32_MAX, without_effect=_FOR_THE_PLUGIN)
+    ai_cpu: int = key("aiCPU", 0, least=0, most=INT32_MAX, without_effect=_FOR_THE_PLUGIN)
 
 
 @dataclass(frozen=True, slots=True)
 class AscendChipConfig:
     """One chip of `vnpus.configs`; templates are in order of memory."""
 
-    chip_name: str = key("chipName", "")
+    chip_name: str = key("chipName", "", without_effect=_FOR_THE_PLUGIN)
     common_word: str = key("commonWord", "")
     resource_count_name: str = key("resourceName", "", check=_resource_name)
     resource_memory_name: str = key("resourceMemoryName", "", check=_resource_name)
@@ -211,8 +218,8 @@ class AscendChipConfig:
     memory_allocatable_mib: int = key("memoryAllocatable", 0, least=0, most=INT32_MAX)
     memory_capacity_mib: int = key("memoryCapacity", 0, least=0, most=INT32_MAX)
     memory_factor: int = key("memoryFactor", 1, least=0, most=INT32_MAX)
-    ai_core: int = key("aiCore", 0, least=0, most=INT32_MAX)
-    ai_cpu: int = key("aiCPU", 0, least=0, most=INT32_MAX)
+    ai_core: int = key("aiCore", 0, least=0, most=INT32_MAX, without_effect=_FOR_THE_PLUGIN)
+    ai_cpu: int = key("aiCPU", 0, least=0, most=INT32_MAX, without_effect=_FOR_THE_PLUGIN)
     runtime_class_name: str = key("runtimeClassName", "")
     overwrite_env: bool = key("overwriteEnv", False)
     super_pod: bool = key("superPod", False)
@@ -229,7 +236,7 @@ class AscendConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """The whole file; `warnings` names what was ignored, as `path: reason`."""
+    """The whole file; `warnings` names what is odd, `ignored` what others read, both as `path: reason`."""
 
     nvidia: NvidiaConfig = key("nvidia", NvidiaConfig())
     cambricon: CambriconConfig = key("cambricon", CambriconConfig())
@@ -245,6 +252,7 @@ class DeviceConfig:
     biren: CountConfig = key("biren", CountConfig())
     ascend: AscendConfig = key("vnpus", AscendConfig())
     warnings: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 _OTHER_READERS = ("version", "flags", "resources", "sharing", "imex")
@@ -264,7 +272,7 @@ def load_device_config(text: str) -> DeviceConfig:
         report.problem("(file)", "no vendor section; at least one, such as nvidia, must be there")
     if report.problems:
         raise ConfigError(tuple(report.problems))
-    return replace(config, warnings=tuple(report.warnings))
+    return replace(config, warnings=tuple(report.warnings), ignored=tuple(report.ignored))
 
 
 def _load(text: str, report: Report) -> DeviceConfig:

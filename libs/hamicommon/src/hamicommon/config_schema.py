@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from hamicommon.config_yaml import Mapping, Node, Scalar
 from hamicommon.config_yaml import Sequence as SequenceNode
 
+_ITEM = re.compile(r"\[\d+\]")
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]{1,16}|[0-9][0-9_]{0,20})")
 _FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _TRUE = {"y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"}
@@ -36,6 +37,8 @@ class Key:
     """Returns what is wrong with a value, or None."""
     quoted_number: bool = False
     """Whether a number in quotes counts, as where HAMi keeps it as text."""
+    without_effect: str = ""
+    """Why the value changes nothing here, empty where it does."""
 
 
 def key(name: str, default: Any, **rules: Any) -> Any:
@@ -44,9 +47,10 @@ def key(name: str, default: Any, **rules: Any) -> Any:
 
 
 class Report:
-    """What was found wrong (`problems`) or odd (`warnings`), as `path: reason`."""
+    """What was found wrong (`problems`), odd (`warnings`) or without effect (`ignored`), each as `path: reason`."""
 
     def __init__(self) -> None:
+        self.ignored: list[str] = []
         self.problems: list[str] = []
         self.warnings: list[str] = []
 
@@ -57,6 +61,11 @@ class Report:
     def warn(self, path: str, reason: str) -> None:
         """Add a warning."""
         self.warnings.append(f"{path}: {reason}")
+
+    def ignore(self, path: str, reason: str) -> None:
+        """Add a key that has no effect, once."""
+        if f"{path}: {reason}" not in self.ignored:
+            self.ignored.append(f"{path}: {reason}")
 
 
 def read_mapping(kind: type[T], node: Node, path: str, report: Report, handled: Sequence[str] = ()) -> T:
@@ -77,6 +86,8 @@ def read_mapping(kind: type[T], node: Node, path: str, report: Report, handled: 
         value_node = node.items.get(rules.name)
         if value_node is None or (isinstance(value_node, Scalar) and value_node.is_null):
             continue
+        if rules.without_effect:
+            report.ignore(_ITEM.sub("[]", _join(path, rules.name)), rules.without_effect)
         before = len(report.problems)
         value = _read(types[field.name], value_node, _join(path, rules.name), report, rules)
         if len(report.problems) == before:

@@ -71,6 +71,8 @@ class DeviceConfigFile(Collector):
         self.text, self.loaded_at = str(content), time.time()
         for warning in config.warnings:
             logger.warning("Part of the device config has no effect", file=self._path, what=warning)
+        for key in config.ignored:
+            logger.info("A key of the device config has no effect here", file=self._path, key=key)
 
     def collect(self) -> Iterator[Metric]:
         """Yield which config is in force, since when, and whether a newer one was refused."""
