@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hami_webhook.admission import Admission, Outcome, Policy, admit
 from hami_webhook.quota import NamespaceQuota
-from hamicommon.config import DeviceConfig
+from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.quantity import parse_quantity
 
 from .json_patch import applied
@@ -212,6 +212,17 @@ def test_every_vendors_shares_count_against_its_quota(policy: Policy, case: dict
         refused.message,
     )
     assert admit(pod, policy, "ns", NamespaceQuota({name: limit + 1})).allowed
+
+
+@pytest.mark.parametrize("section", ["nvidia", "hygon", "mthreads", "amd", "cambricon"])
+def test_a_vendor_whose_count_has_no_name_gives_no_device(section: str) -> None:
+    """An empty name in the device config is no resource, and nothing is set for it."""
+    devices = load_device_config(f"{section}: {{resourceMemoryName: example.com/memory}}")
+    admission = admit(a_pod({"example.com/memory": "1"}), Policy.of(devices, "s"))
+
+    assert admission.allowed
+    assert ["/spec/schedulerName"] == [each["path"] for each in admission.patch] or not admission.patch
+    assert () == admission.warnings
 
 
 NAMES = sorted(

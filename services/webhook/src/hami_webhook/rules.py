@@ -51,8 +51,7 @@ class Rules:
 
     def warning(self, container: Container) -> str | None:
         """Return what is to be said of an admitted *container* that wants a share, and counts no devices."""
-        if not container.names_any(self.vendor.resource_names) or container.names_any(self.asks):
+        if not self.asks or not container.names_any(self.vendor.resource_names) or container.names_any(self.asks):
             return None
-        named = next(name for name in self.vendor.resource_names if container.names_any((name,)))
-        count = self.asks[0]
+        count, named = self.asks[0], next(name for name in self.vendor.resource_names if container.names_any((name,)))
         return f"container {container.name}: {named} gives no device without {count}; add {count}: 1"

@@ -48,7 +48,7 @@ def _complete(container: Container, _pod: Pod, config: NvidiaConfig) -> bool:
     count, core = config.resource_count_name, config.resource_core_name
     memory = named(config.resource_memory_name, config.resource_memory_percentage_name)
     asked = bool(count) and count in container.limits
-    if not asked and config.default_device_count > 0:
+    if not asked and count and config.default_device_count > 0:
         limited = [name for name in named(core, *memory) if name in container.limits]
         if limited == [core] and count in container.requests and _is_whole_already(container, config):
             return True
