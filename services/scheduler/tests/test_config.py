@@ -2,10 +2,12 @@
 
 import pytest
 
-from hami_scheduler.config import Config, read_config
-from hamicommon.config import ConfigError
+from hami_scheduler.config import Config, enabled, read_config
+from hamicommon.config import ConfigError, load_device_config
 from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 from hamicommon.wire.version import WireVersion
+
+from .builders import VECTORS
 
 FILE = "--device-config-file=/etc/hami/device-config.yaml"
 LEASE = ("--leader-elect-resource-name=hami", "--leader-elect-resource-namespace=kube-system")
@@ -102,3 +104,33 @@ def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) 
 
     for form in forms:
         assert "/c" == config(*form, *needed).cert_file
+
+
+def test_people_are_answered_on_this_host_only() -> None:
+    """What is told there is about every namespace."""
+    assert "127.0.0.1:9396" == config().explain_bind_address
+    assert "[::1]:1" == config("--explain-bind-address=[::1]:1").explain_bind_address
+    assert "localhost:1" == config("--explain-bind-address=localhost:1").explain_bind_address
+    assert "" == config("--explain-bind-address=").explain_bind_address
+    for address in (":9396", "0.0.0.0:9396", "10.0.0.1:9396", "scheduler:9396"):
+        with pytest.raises(ConfigError, match="must be an address of this host alone"):
+            config(f"--explain-bind-address={address}")
+
+
+def test_flags_without_effect_are_told_where_they_are_given() -> None:
+    """One line each, with the reason; those with an effect are not among them."""
+    given = config("--kube-qps=20", "--enable-ascend", "--dcu-name=x").without_effect
+
+    assert ["--kube-qps", "--dcu-name"] == [line.partition(":")[0] for line in given]
+    assert () == config("--enable-iluvatar=false").without_effect
+
+
+def test_vendors_are_placed_only_where_their_flag_says_so() -> None:
+    """As in HAMi: Ascend and Iluvatar exist when they are enabled."""
+    devices = load_device_config((VECTORS / "device-config-default.yaml").read_text())
+
+    for has_ascend, has_iluvatar in ((True, False), (False, True)):
+        found = enabled(devices, has_ascend=has_ascend, has_iluvatar=has_iluvatar)
+        assert (has_ascend, has_iluvatar) == (bool(found.ascend.chips), bool(found.iluvatars))
+        assert devices.nvidia == found.nvidia
+    assert (True, False) == (config("--enable-ascend").has_ascend, config("--enable-ascend").has_iluvatar)
