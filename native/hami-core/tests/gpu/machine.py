@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,47 +70,27 @@ class Machine:
     def measure(self, command: Sequence[str | Path], limits: Mapping[str, str] | None = None) -> Figures:
         """Run a program in a new container, or bare, and return what it and NVML tell."""
         (self.folder / "share.cache").unlink(missing_ok=True)
-        with self._watched() as watcher:
-            process = self._start(command, self.environ(limits))
-            told, percent = self._hear(process), 0.0
-            if "is_begun" in told:
-                with self._watched() as watcher_of_run:
-                    told = self._hear(process)
-                    percent = watcher_of_run()[1]["percent"]
-            before, after = watcher()
-            process.communicate("\n")
-        return Figures(told, percent, int(after["used_mib"] - before["used_mib"]))
+        with self._started([sys.executable, PROGRAMS / "nvml_watch.py"], self.environ(None)) as watcher:
+            before = _hear(watcher)
+            with self._started(command, self.environ(limits)) as program:
+                told = _hear(program)
+                during = _ask(watcher)
+                if "is_begun" in told:
+                    told = _hear(program)
+                    during = _ask(watcher)
+        return Figures(told, float(during["percent"]), int(during["used_mib"]) - int(before["used_mib"]))
 
     @staticmethod
-    def _hear(process: "subprocess.Popen[str]") -> dict[str, float | str]:
-        """Return what a program says next."""
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, f"{process.args!r}: {process.communicate()[1]}"
-        told: dict[str, float | str] = json.loads(line)
-        return told
-
     @contextmanager
-    def _watched(self) -> Iterator[Callable[[], tuple[dict[str, float], dict[str, float]]]]:
-        watch = self._start([sys.executable, PROGRAMS / "nvml_watch.py"], self.environ(None))
-        assert watch.stdout is not None
-        before = watch.stdout.readline()
-
-        def end() -> tuple[dict[str, float], dict[str, float]]:
-            after, errors = watch.communicate("\n")
-            assert watch.returncode == 0, errors
-            return json.loads(before), json.loads(after)
-
-        try:
-            yield end
-        finally:
-            if watch.poll() is None:
-                watch.kill()
-
-    @staticmethod
-    def _start(command: Sequence[str | Path], environment: Mapping[str, str]) -> "subprocess.Popen[str]":
+    def _started(command: Sequence[str | Path], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
+        """Start a program with pipes on its streams; it ends when it can read no more."""
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        try:
+            yield process
+            process.communicate()
+        finally:
+            process.kill()
 
     def compiled(self) -> Path:
         """Return the CUDA C program, built against NVIDIA's header without NVIDIA's compiler."""
@@ -137,6 +117,23 @@ class Machine:
                 last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
                 raise NoGpuError(f"{PACKAGES[module]} cannot be installed: {last}")
         return {"PYTHONPATH": str(target)}
+
+
+def _hear(process: "subprocess.Popen[str]") -> dict[str, float | str]:
+    """Return what a program says next."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, f"{process.args!r}: {process.communicate()[1]}"
+    told: dict[str, float | str] = json.loads(line)
+    return told
+
+
+def _ask(watcher: "subprocess.Popen[str]") -> dict[str, float | str]:
+    """Return what the watcher saw since it was asked last."""
+    assert watcher.stdin is not None
+    watcher.stdin.write("\n")
+    watcher.stdin.flush()
+    return _hear(watcher)
 
 
 def real(build: Path, folder: Path) -> Machine:

@@ -65,7 +65,7 @@ def test_watcher_tells_how_busy_the_device_is(fake: Machine) -> None:
     """
     NVML's mean over a run is above nothing and at most everything.
     """
-    figures = fake.measure([fake.compiled(), "time", "1"])
+    figures = fake.measure([fake.compiled(), "time", "2"])
 
     assert 0 < figures.nvml_percent <= 100
     assert float(figures.told["done"]) > 0

@@ -1,7 +1,7 @@
 """
-What NVML says of the first device from outside of any container, until a line comes: its mean use, and memory now.
+What NVML says of the first device from outside of any container: its mean use since it was asked last, and memory now.
 
-Prints a line of JSON at once, so that whoever waits knows it has begun, and one at the end.
+Prints a line of JSON when it has begun, and one for each line that comes.
 """
 
 import json
@@ -17,18 +17,16 @@ def main() -> None:
     """Watch and tell."""
     pynvml.nvmlInit()
     device = pynvml.nvmlDeviceGetHandleByIndex(0)
-    percents = []
-    say(used_mib=pynvml.nvmlDeviceGetMemoryInfo(device).used >> 20)
-    while not select.select([sys.stdin], [], [], PERIOD_SECONDS)[0]:
-        percents.append(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)
-    mean = sum(percents) / max(len(percents), 1)
-    say(percent=mean, used_mib=pynvml.nvmlDeviceGetMemoryInfo(device).used >> 20)
-
-
-def say(**told: float) -> None:
-    """Print a line of JSON."""
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
+    percents = [0]
+    while True:
+        used_mib = pynvml.nvmlDeviceGetMemoryInfo(device).used >> 20
+        sys.stdout.write(json.dumps({"percent": sum(percents) / len(percents), "used_mib": used_mib}) + "\n")
+        sys.stdout.flush()
+        percents = []
+        while not percents or not select.select([sys.stdin], [], [], PERIOD_SECONDS)[0]:
+            percents.append(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)
+        if not sys.stdin.readline():
+            break
 
 
 if __name__ == "__main__":
