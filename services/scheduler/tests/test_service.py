@@ -11,7 +11,7 @@ import pytest
 
 from hami_scheduler import __version__, extender
 from hami_scheduler.http import BODY_LIMIT_BYTES
-from hami_scheduler.reservation import Stage
+from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
 
 from .api_server import ApiServer
 from .builders import VECTORS, a_container, a_device, a_node, a_pod
@@ -517,7 +517,7 @@ async def test_lock_taken_over_meanwhile_is_left_alone(scheduler: Running) -> No
 
 
 async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(scheduler: Running) -> None:
-    """kube-scheduler no longer offers the Node, so holding on to it would leave the Pod waiting for ever."""
+    """kube-scheduler no longer offers the Node; what the Binding would take there is kept until it cannot arrive."""
     scheduler.api.put("nodes", a_node("other", a_device("GPU-o"), **IDENTITY))  # type: ignore[arg-type]
     await until(lambda: scheduler.cluster.ledger.node("other"))
     pod = scheduler.api.pod("p")
@@ -526,6 +526,8 @@ async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(sched
     await scheduler.bind(pod, "exact")
 
     assert ["other"] == (await scheduler.filter(pod, "other"))["NodeNames"]
+    assert 1 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
+    scheduler.cluster.expire(scheduler.service._extender._clock.steady() + RESERVATION_SECONDS)
     assert 0 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
 
 

@@ -21,6 +21,7 @@ extenders:
   - urlPrefix: http://127.0.0.1:8080
     filterVerb: filter
     bindVerb: bind
+    preemptVerb: preempt
     nodeCacheCapable: true
     weight: 1
     httpTimeout: 30s

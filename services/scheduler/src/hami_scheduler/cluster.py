@@ -54,6 +54,8 @@ class Cluster:
         self._report = report
         self._nodes: dict[str, _NodeMemory] = {}
         self._edited: set[str] = set()
+        self._late: dict[str, set[str]] = {}
+        """Per Pod UID: the keys of reservations for Bindings of it that were given up and may still arrive."""
         self._unreadable: dict[str, str] = {}
 
     @property
@@ -140,13 +142,13 @@ class Cluster:
             grant = read_grant(pod, self.vendors)
         except DecodeError as error:
             self._contain(uid, pod, error)
-            self.reservations.drop(uid)
+            self._settle(uid)
             if known is not None and known.node != pod["spec"]["nodeName"]:
                 self._release(uid)
             return
         if known is not None and uid not in self.reservations and known.node == pod["spec"]["nodeName"]:
             grant = self._as_first_seen(known, grant, pod)
-        self.reservations.drop(uid)
+        self._settle(uid)
         if grant is None:
             self._release(uid)
         else:
@@ -172,6 +174,7 @@ class Cluster:
             inits_are_done=inits_are_done(pod),
             notes=known.notes,
             is_settled=grant is None or grant.is_settled,
+            priority=known.priority,
         )
 
     def _contain(self, uid: str, pod: Mapping[str, Any], error: DecodeError) -> None:
@@ -181,6 +184,12 @@ class Cluster:
             key, _, place = error.place.partition(", ")
             name = f"{metadata.get('namespace')}/{metadata.get('name')}"
             self._report("Pod", name, Problem(key, f"{place}: {error.reason}"))
+
+    def _settle(self, uid: str) -> None:
+        """Hold nothing more for Bindings of the Pod *uid* under way: it is bound, or gone."""
+        self.reservations.drop(uid)
+        for late in self._late.pop(uid, ()):
+            self.unreserve(late)
 
     # Promises
 
@@ -201,6 +210,19 @@ class Cluster:
         """Give back what is reserved for the Pod *uid*; what it holds by being bound stays."""
         if self.reservations.drop(uid) is not None:
             self._release(uid)
+
+    def give_up(self, uid: str, now: float) -> None:
+        """
+        Give back what is reserved for the Pod *uid*, at once only where no Binding of it can arrive any more.
+
+        What a Binding without an answer would take is held on, as nobody's, for as long as any reservation.
+        """
+        held = self.reservations.get(uid)
+        self.unreserve(uid)
+        if held is not None and not held.is_certain:
+            late = replace(held.grant, uid=f"{uid} on {held.grant.node}")
+            self._late.setdefault(uid, set()).add(late.uid)
+            self.reserve(late, now)
 
     def expire(self, now: float) -> list[str]:
         """Give back reservations whose time is over and return their Pods' UIDs."""
@@ -226,7 +248,7 @@ class Cluster:
             self.quotas.hold(grant, -1)
 
     def _forget(self, uid: str) -> None:
-        self.reservations.drop(uid)
+        self._settle(uid)
         self._release(uid)
         self._edited.discard(uid)
         self._unreadable.pop(uid, None)

@@ -55,6 +55,8 @@ class Config:
     scheduler_name: str = ""
     """Source component of Events."""
     policies: Policies = field(default_factory=Policies)
+    prioritizes: bool = False
+    """Whether every Node that fits is named and ranked, and kube-scheduler chooses."""
     node_label_selector: str = ""
     """Only Nodes with these labels are offered."""
     node_lock_timeout_seconds: float = NODE_LOCK_SECONDS
@@ -122,6 +124,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         explain_bind_address=found.explain_bind_address,
         scheduler_name=found.scheduler_name,
         policies=Policies(found.node_scheduler_policy, found.gpu_scheduler_policy),
+        prioritizes=found.prioritize,
         node_label_selector=found.node_label_selector,
         node_lock_timeout_seconds=timeout,
         lock_wait_seconds=found.node_lock_retry_timeout,
@@ -182,6 +185,7 @@ def _flags() -> FlagParser:
         default="spread",
         help="binpack, spread, mutex, topology-aware or a comma list with numa, where a Pod does not say",
     )
+    bool_flag(flags, "--prioritize", False, "name every Node that fits and rank them; kube-scheduler chooses")
     add("--node-label-selector", default="", help="only Nodes with these labels are offered (k=v,...)")
     add("--node-lock-timeout", type=duration, default=None, help="older node locks are anybody's (default: 5m)")
     add("--node-lock-retry-timeout", type=duration, default="28s", help="how long a bind waits for a node lock")

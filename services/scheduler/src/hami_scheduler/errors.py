@@ -21,3 +21,7 @@ class ApiUnknownError(HamiError):
 
 class BindError(HamiError):
     """A Pod could not be bound; the message says why and goes into the answer."""
+
+
+class NotReadyError(HamiError):
+    """Nothing can be decided now; the message says what is waited for."""

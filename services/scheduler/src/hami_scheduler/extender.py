@@ -1,15 +1,15 @@
 """
-Answer kube-scheduler: filter and bind, in the order that keeps every promise kept.
+Answer kube-scheduler: filter, bind, prioritize and preempt, in the order that keeps every promise kept.
 
 Owns the sequence only. A filter decides and reserves without giving up control in between, so no two decisions see
 the same room; a bind is one write whose outcome is always found out. Must never free a reservation whose Binding may
-have been written. Neighbours: `cluster` is what is decided on, `filter` and `bind` decide, `http` brings the
-questions, `kube` does the writes.
+have been written. Neighbours: `cluster` is what is decided on, `filter`, `bind` and `preemption` decide, `http` brings
+the questions, `kube` does the writes.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -18,14 +18,15 @@ import structlog
 from hami_scheduler import explanation
 from hami_scheduler.bind import BindPlan, node_label, plain_bind, plan_bind, promise
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError
+from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.events import EventBook
-from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, try_node
+from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, priorities, try_node
 from hami_scheduler.grant import Grant
 from hami_scheduler.inventory import NodeInventory, read_inventory
 from hami_scheduler.ledger import Ledger, shortfall
 from hami_scheduler.locking import NodeLocks
 from hami_scheduler.placement import Placement
+from hami_scheduler.preemption import Victims, must_leave
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.refusals import Refusals
 from hami_scheduler.request import PodRequest, Policies, read_request
@@ -67,6 +68,8 @@ class Settings:
     """What an operator decides about filtering and binding."""
 
     policies: Policies = field(default_factory=Policies)
+    names_all: bool = False
+    """Whether a filter names every Node that fits and kube-scheduler chooses; nothing is held before the bind then."""
     lock_wait_seconds: float = 28.0
     wire_version: WireVersion = NEWEST
 
@@ -92,7 +95,7 @@ class FilterAnswer:
 
 
 class Extender:
-    """The two verbs."""
+    """The verbs."""
 
     def __init__(
         self,
@@ -157,9 +160,9 @@ class Extender:
         again = self._same_again(request, candidates)
         if again is not None:
             return FilterAnswer(node_names=[again])
-        self._cluster.unreserve(request.uid)
-        snapshot = self._cluster.snapshot
-        result = filter_nodes(request, candidates, snapshot, refusals=self._refusals)
+        self._cluster.give_up(request.uid, now)
+        snapshot, names_all = self._cluster.snapshot, self._settings.names_all
+        result = filter_nodes(request, candidates, snapshot, explain_all=names_all, refusals=self._refusals)
         if result.node is None or result.placement is None:
             self._refuse(
                 pod,
@@ -169,15 +172,20 @@ class Extender:
             self._waiting.refused(request, candidates, snapshot)
             self._count_refusal(explanation.leading_cause(result.misfits))
             return FilterAnswer(failed_nodes=result.failed_nodes)
-        self._cluster.reserve(self._promise(request, result.node, result.placement), now)
         self._book.forget(request.uid)
         self._waiting.forget(request.uid)
+        if names_all:
+            fit = [name for name in candidates if name not in result.misfits]
+            return FilterAnswer(node_names=fit, failed_nodes=result.failed_nodes)
+        self._cluster.reserve(self._promise(request, result.node, result.placement), now)
         logger.info("Node chosen", decision=explanation.choice(request, result))
         return FilterAnswer(node_names=[result.node])
 
     async def wake_overlooked(self) -> str | None:
         """
         Wake one refused Pod for which room has appeared since and nobody asked; return its name, None if there is none.
+
+        Once a refusal: where kube-scheduler has reasons of its own not to ask, waking it again would change nothing.
         """
         request = self._waiting.overlooked(self._cluster.snapshot, self._refusals)
         if request is None:
@@ -193,6 +201,7 @@ class Extender:
             self._waiting.look_again(request.uid)
             logger.warning("A Pod that fits now was not woken", pod=pod, error=str(error))
             return None
+        self._waiting.forget(request.uid)
         logger.info("Woke a Pod that fits now and was not asked about", pod=pod)
         return pod
 
@@ -230,7 +239,7 @@ class Extender:
         for node in nodes:
             inventory, _ = read_inventory(node, self._cluster.vendors)
             ledger.put_node(inventory)
-        names = [(node.get("metadata") or {}).get("name") or "" for node in nodes]
+        names = [_node_name(node) for node in nodes]
         result: FilterResult = filter_nodes(request, names, Snapshot(ledger, self._cluster.quotas), explain_all=True)
         chosen = [node for node, name in zip(nodes, names, strict=True) if name == result.node]
         return FilterAnswer(nodes=chosen[:1], failed_nodes=result.failed_nodes)
@@ -280,6 +289,54 @@ class Extender:
         snapshot = self._cluster.snapshot
         return explanation.refusal(request, misfits, snapshot.ledger, allowances_of(request, snapshot.quotas))
 
+    # Prioritize and preempt
+
+    async def prioritize(
+        self, pod: Object, node_names: Sequence[str] | None, nodes: Sequence[Object] | None
+    ) -> Mapping[str, int]:
+        """
+        Return 0 to 10 for each candidate, as the policy for *pod* likes them.
+
+        Raises:
+            NotReadyError: nothing can be decided now.
+        """
+        names = [_node_name(node) for node in nodes or ()] if node_names is None else node_names
+        request = await self._read_ready(pod)
+        return priorities(request, names, self._cluster.snapshot)
+
+    async def preempt(self, pod: Object, victims: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """
+        Return, of the Nodes of *victims*, those where *pod* gets its devices once the Pods named there have left.
+
+        Others of lower priority may have to leave as well and are added.
+
+        Raises:
+            NotReadyError: nothing can be decided now.
+        """
+        request = await self._read_ready(pod)
+        if not request.asks_for_devices:
+            return victims
+        snapshot, priority = self._cluster.snapshot, (pod.get("spec") or {}).get("priority") or 0
+        unbound = {held.grant.uid for held in self._cluster.reservations.all()}
+        found = {}
+        for node, named in victims.items():
+            uids = must_leave(request, priority, node, named.uids, snapshot, unbound)
+            if uids is not None:
+                found[node] = replace(named, uids=uids)
+        count = sum(len(named.uids) for named in found.values())
+        logger.info("Preemption judged", pod=_name(pod), nodes=len(victims), of_use=len(found), victims=count)
+        return found
+
+    async def _read_ready(self, pod: Object) -> PodRequest:
+        """Return what *pod* asks, once decisions can be made."""
+        reason = await self._wait_until_ready()
+        if reason:
+            raise NotReadyError(reason)
+        try:
+            return read_request(pod, self._cluster.vendors, self._settings.policies)
+        except DecodeError as error:
+            raise NotReadyError(f"Pod {_name(pod)}, hami.io/device-scoring-weights: {error}") from error
+
     # Bind
 
     async def bind(self, uid: str, namespace: str, name: str, node: str) -> None:
@@ -320,7 +377,7 @@ class Extender:
             return plain_bind(uid, namespace, name, node), None
         problems = shortfall(self._cluster.ledger, grant, self._cluster.vendors)
         if problems:
-            self._cluster.unreserve(uid)
+            self._give_up(uid)
             raise BindError(explanation.short_by(grant, problems))
         self._cluster.reservations.begin_bind(uid)
         seconds = int(self._clock.now().timestamp())
@@ -337,7 +394,7 @@ class Extender:
         if busy:
             raise BindError(busy)
         if pod is None or (uid and pod["metadata"].get("uid") != uid):
-            self._cluster.unreserve(uid)
+            self._give_up(uid)
             raise BindError(f"Pod {namespace}/{name} with uid {uid} does not exist")
         bound_to = (pod.get("spec") or {}).get("nodeName")
         if bound_to:
@@ -349,7 +406,7 @@ class Extender:
             raise BindError(f"Pod {namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
         if not request.asks_for_devices:
             return None
-        self._cluster.unreserve(request.uid)
+        self._give_up(request.uid)
         snapshot = self._cluster.snapshot
         found = try_node(request, node, snapshot.ledger, allowances_of(request, snapshot.quotas))
         if isinstance(found, Misfit):
@@ -365,12 +422,12 @@ class Extender:
             try:
                 await self._locks.acquire(plan.node, plan.namespace, plan.name, self._settings.lock_wait_seconds)
             except BaseException:
-                self._cluster.unreserve(plan.uid)
+                self._give_up(plan.uid)
                 raise
         try:
             await self._write(plan)
         except (BindError, ApiRefusedError):
-            self._cluster.unreserve(plan.uid)
+            self._give_up(plan.uid)
             if is_locked:
                 await self._unlock(plan)
             raise
@@ -389,15 +446,22 @@ class Extender:
         unbound.
 
         Raises:
-            ApiRefusedError: the Pod is not bound as planned, and will not be.
+            ApiRefusedError: the Pod is not bound as planned, and will not be by this.
             ApiUnknownError: it may be.
+            BindError: nothing was written, for since the bind began the decisions are somebody else's.
         """
         for is_last in (False, True):
+            reason = self._blocked()
+            if reason:
+                raise BindError(reason)
             try:
                 await self._api.bind(plan)
             except (ApiConflictError, ApiUnknownError) as error:
+                if isinstance(error, ApiUnknownError) and plan.uid in self._cluster.reservations:
+                    self._cluster.reservations.doubt(plan.uid)
                 pod = await self._api.read_pod(plan.namespace, plan.name)
-                if plan.is_done_by(pod):
+                if pod is not None and plan.is_done_by(pod):
+                    self._cluster.put_pod(pod)  # the watch may have told of its end already
                     return
                 is_open = isinstance(error, ApiUnknownError) and plan.is_possible_for(pod)
                 if not is_open:
@@ -407,6 +471,9 @@ class Extender:
                     raise
             else:
                 return
+
+    def _give_up(self, uid: str) -> None:
+        self._cluster.give_up(uid, self._clock.steady())
 
     def _needs_lock(self, node: str) -> bool:
         entry = self._cluster.ledger.node(node)
@@ -428,3 +495,7 @@ class Extender:
 def _name(pod: Object) -> str:
     metadata = pod.get("metadata") or {}
     return f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or ''}"
+
+
+def _node_name(node: Object) -> str:
+    return (node.get("metadata") or {}).get("name") or ""

@@ -24,6 +24,12 @@ from hami_scheduler.screening import possible_nodes
 from hami_scheduler.vendor import NodeView
 
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
+PRIORITY_LIMIT = 10
+"""
+The best Node's in `/prioritize`.
+
+Source: https://github.com/kubernetes/kube-scheduler/blob/v0.34.4/extender/v1/types.go (`MaxExtenderPriority`)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,29 @@ def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger)
         )
         total += frame.rate(view) if frame.rate else 0.0
     return total
+
+
+def priorities(request: PodRequest, names: Sequence[str], snapshot: Snapshot) -> dict[str, int]:
+    """
+    Return how the Node policy of *request* likes each of *names*, PRIORITY_LIMIT for the best, 0 for the worst.
+
+    All the same where there is nothing to tell them by; Nodes without devices and those that do not fit get 0.
+    """
+    ledger = snapshot.ledger
+    allowances = allowances_of(request, snapshot.quotas)
+    is_rated = any(frame.rate is not None for frame in request.vendors.values())
+    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
+    sign = -1 if request.node_policy == "spread" else 1
+    liking: dict[str, float] = {}
+    for name in names:
+        entry = ledger.node(name)
+        found = try_node(request, name, ledger, allowances) if is_rated else None
+        if entry is None or isinstance(found, Misfit):
+            continue
+        liking[name] = sign * (float(scores[entry.index]) + (rating(request, name, found, ledger) if found else 0.0))
+    least, most = min(liking.values(), default=0.0), max(liking.values(), default=0.0)
+    scale = PRIORITY_LIMIT / (most - least) if most > least else 0.0
+    return {name: round((liking[name] - least) * scale) if name in liking else 0 for name in names}
 
 
 def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance]) -> Placement | Misfit:

@@ -71,6 +71,8 @@ class Grant:
     """Whether the device plugin has set up what the Pod says in its notes."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """What the Pod's bind writes beside the shares; empty once it is bound."""
+    priority: int = 0
+    """The bound Pod's; who may be evicted for whom."""
 
 
 def amounts_over_time(
@@ -139,6 +141,7 @@ def make_grant(
     notes: Mapping[str, Notes] | None = None,
     is_settled: bool = True,
     annotations: Mapping[str, str] | None = None,
+    priority: int = 0,
 ) -> Grant:
     """Return the grant of the Pod *identity* (uid, namespace, name) with *shares* per vendor on *node*."""
     amounts: dict[str, Amount] = {}
@@ -151,7 +154,7 @@ def make_grant(
     said = {vendor: words for vendor, words in (notes or {}).items() if words}
     # Without notes nothing depends on whether they are settled, and equal grants change nothing.
     settled = is_settled or not said
-    return Grant(uid, namespace, name, node, shares, amounts, vendors, mig, said, settled, annotations or {})
+    return Grant(uid, namespace, name, node, shares, amounts, vendors, mig, said, settled, annotations or {}, priority)
 
 
 def read_shares(
@@ -234,6 +237,7 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
         inits_are_done=inits_are_done(pod),
         notes={frame.key: frame.read_notes(annotations) for frame in vendors if frame.pod_keys and frame.key in shares},
         is_settled=annotations.get(keys.BIND_PHASE) != keys.BIND_PHASE_ALLOCATING,
+        priority=(pod.get("spec") or {}).get("priority") or 0,
     )
 
 

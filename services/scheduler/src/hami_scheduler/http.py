@@ -1,10 +1,9 @@
 """
 The HTTP face: kube-scheduler's extender protocol, and on a listener of its own what people ask.
 
-Owns the JSON on the wire. Every outcome of a well-formed call is HTTP 200 with the problem in `Error`, because
-kube-scheduler reads nothing else; keys are matched as Go matches them, whatever their case. Neighbours: `extender`
-answers.
-Source: https://github.com/kubernetes/kube-scheduler/blob/v0.34.4/extender/v1/types.go
+Owns which call goes where, and how a failure is told: in `Error` with HTTP 200 where the answer has such a field,
+because kube-scheduler reads nothing else then; as a status where it has none. Neighbours: `protocol` has the JSON,
+`extender` answers.
 """
 
 import time
@@ -15,9 +14,19 @@ import orjson
 import structlog
 from aiohttp import web
 
-from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.explainer import Explainer
 from hami_scheduler.extender import Extender, FilterAnswer
+from hami_scheduler.protocol import (
+    CallError,
+    bind_body,
+    filter_body,
+    priorities_body,
+    read_bind,
+    read_nodes,
+    read_preempt,
+    victims_body,
+)
 from hami_scheduler.report import shape
 from hamicommon.runtime.http import read_body
 from hamicommon.wire.errors import DecodeError
@@ -27,43 +36,48 @@ BODY_LIMIT_BYTES = 32 * 1024 * 1024
 
 Observe = Callable[[str, float, str], None]
 """Hears of each call: verb, seconds, outcome (`ok`, `refused`, `error`)."""
+Outcome = tuple[bytes, str]
+"""The body of an answer, and how the call went."""
 
 logger = structlog.get_logger()
 
 
-class CallError(Exception):
-    """A body that is not the extender protocol's; the message says what would be."""
-
-
 def add_routes(app: web.Application, extender: Extender, observe: Observe) -> None:
-    """Serve POST /filter and POST /bind on *app*."""
+    """Serve POST /filter, /bind, /prioritize and /preempt on *app*."""
 
-    async def filter_verb(body: bytes) -> tuple[bytes, str]:
-        """Answer ExtenderArgs."""
-        args = _object(body, "ExtenderArgs")
-        pod, names, nodes = args.get("pod"), args.get("nodenames"), _items(args.get("nodes"))
-        if not isinstance(pod, dict):
-            raise CallError("ExtenderArgs.Pod must be a Pod object")
-        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise CallError("ExtenderArgs.NodeNames must be a list of names, or null")
-        answer = await extender.filter(pod, names, nodes)
+    async def filter_verb(body: bytes) -> Outcome:
+        """Answer which Nodes can take a Pod."""
+        call = read_nodes(body)
+        answer = await extender.filter(call.pod, call.names, call.nodes)
         outcome = "error" if answer.error else "ok" if answer.node_names or answer.nodes else "refused"
         return filter_body(answer), outcome
 
-    async def bind_verb(body: bytes) -> tuple[bytes, str]:
-        """Answer ExtenderBindingArgs."""
-        args = _object(body, "ExtenderBindingArgs")
-        values = [args.get(key) or "" for key in ("poduid", "podnamespace", "podname", "node")]
-        if not all(isinstance(value, str) for value in values) or not all(values[1:]):
-            raise CallError("ExtenderBindingArgs needs PodName, PodNamespace, PodUID and Node")
+    async def bind_verb(body: bytes) -> Outcome:
+        """Bind a Pod."""
+        call = read_bind(body)
         try:
-            await extender.bind(*values)
+            await extender.bind(call.uid, call.namespace, call.name, call.node)
         except BindError as error:
-            return orjson.dumps({"Error": str(error)}), "refused"
-        return orjson.dumps({"Error": ""}), "ok"
+            return bind_body(str(error)), "refused"
+        return bind_body(""), "ok"
 
-    app.router.add_post("/filter", _verb("filter", filter_verb, _filter_error, observe))
-    app.router.add_post("/bind", _verb("bind", bind_verb, _bind_error, observe))
+    async def prioritize_verb(body: bytes) -> Outcome:
+        """Rank Nodes."""
+        call = read_nodes(body)
+        return priorities_body(await extender.prioritize(call.pod, call.names, call.nodes)), "ok"
+
+    async def preempt_verb(body: bytes) -> Outcome:
+        """Judge whom kube-scheduler would evict."""
+        call = read_preempt(body)
+        victims = await extender.preempt(call.pod, call.victims)
+        return victims_body(victims), "ok" if victims else "refused"
+
+    app.router.add_post(
+        "/filter", _verb("filter", filter_verb, observe, lambda text: filter_body(FilterAnswer(error=text)))
+    )
+    app.router.add_post("/bind", _verb("bind", bind_verb, observe, bind_body))
+    app.router.add_post("/prioritize", _verb("prioritize", prioritize_verb, observe))
+    app.router.add_post("/preempt", _verb("preempt", preempt_verb, observe))
 
 
 def add_explanations(app: web.Application, explainer: Explainer, settings: Callable[[], Mapping[str, str]]) -> None:
@@ -111,68 +125,34 @@ def _json(found: Any) -> web.Response:
     return web.Response(body=orjson.dumps(found), content_type="application/json")
 
 
-def filter_body(answer: FilterAnswer) -> bytes:
-    """Return the ExtenderFilterResult of *answer*."""
-    nodes = None if answer.nodes is None else {"metadata": {}, "items": list(answer.nodes)}
-    return orjson.dumps(
-        {
-            "Nodes": nodes,
-            "NodeNames": None if answer.node_names is None else list(answer.node_names),
-            "FailedNodes": dict(answer.failed_nodes) if answer.failed_nodes else None,
-            "FailedAndUnresolvableNodes": None,
-            "Error": answer.error,
-        }
-    )
-
-
 def _verb(
     verb: str,
-    handle: Callable[[bytes], Awaitable[tuple[bytes, str]]],
-    failure: Callable[[str], bytes],
+    handle: Callable[[bytes], Awaitable[Outcome]],
     observe: Observe,
+    failure: Callable[[str], bytes] | None = None,
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return the handler of *verb*, which tells failures in the body that *failure* makes, else by a status."""
+
     async def serve(request: web.Request) -> web.StreamResponse:
         """Answer one call, and tell how it went."""
         began = time.perf_counter()
         try:
             body, outcome = await handle(await read_body(request))
+            answer = web.Response(body=body, content_type="application/json")
         except web.HTTPRequestEntityTooLarge:
             text = f"the body is larger than {BODY_LIMIT_BYTES} bytes; set nodeCacheCapable: true"
-            body, outcome = failure(text), "error"
+            answer, outcome = _failed(413, text, failure), "error"
         except CallError as error:
-            body, outcome = failure(str(error)), "error"
+            answer, outcome = _failed(400, str(error), failure), "error"
+        except NotReadyError as error:
+            answer, outcome = _failed(503, str(error), failure), "error"
         observe(verb, time.perf_counter() - began, outcome)
-        return web.Response(body=body, content_type="application/json")
+        return answer
 
     return serve
 
 
-def _filter_error(text: str) -> bytes:
-    return filter_body(FilterAnswer(error=text))
-
-
-def _bind_error(text: str) -> bytes:
-    return orjson.dumps({"Error": text})
-
-
-def _object(body: bytes, what: str) -> dict[str, Any]:
-    """Return the top-level keys of a JSON object in lower case."""
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise CallError(f"{what} must be JSON: {error}" if body else f"{what} must be JSON: EOF") from error
-    if not isinstance(found, dict):
-        raise CallError(f"{what} must be a JSON object, not {type(found).__name__}")
-    return {key.lower(): value for key, value in found.items()}
-
-
-def _items(nodes: Any) -> list[Mapping[str, Any]] | None:
-    """Return the Nodes of a v1 NodeList, None where none was sent."""
-    if nodes is None:
-        return None
-    items = nodes.get("items") if isinstance(nodes, dict) else None
-    if items is None and isinstance(nodes, dict):
-        items = nodes.get("Items") or []
-    if not isinstance(items, list) or not all(isinstance(node, dict) for node in items):
-        raise CallError("ExtenderArgs.Nodes must be a NodeList, or null")
-    return items
+def _failed(status: int, text: str, failure: Callable[[str], bytes] | None) -> web.Response:
+    if failure is None:
+        return web.Response(status=status, text=f"{text}\n")
+    return web.Response(body=failure(text), content_type="application/json")

@@ -137,6 +137,10 @@ class Ledger:
         """Yield what every Pod holds, in no order."""
         yield from self._grants.values()
 
+    def grants_on(self, name: str) -> tuple[Grant, ...]:
+        """Return what the Pods on Node *name* hold, in no order."""
+        return tuple(self._grants_of_node.get(name, {}).values())
+
     def rooms(self, name: str) -> list[Room]:
         """Return the devices of Node *name* with what is promised of each, in registered order."""
         entry = self._nodes[name]

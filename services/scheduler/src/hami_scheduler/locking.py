@@ -8,17 +8,24 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/nodelock/node
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hami_scheduler.errors import ApiConflictError, BindError
+from hamicommon.runtime.reflector import Backoff
 from hamicommon.wire.node_lock import LockAction, LockPlan, plan_lock, releases
+
+T = TypeVar("T")
 
 _LOOK_AGAIN_SECONDS = 1.0
 """Longest wait between two looks at a held lock; a change seen by the watch ends it sooner."""
+_CONFLICTS = 8
+"""Writes in a row that may find the Node changed since it was read; then whoever changes it is not going to stop."""
+_CONFLICT_SECONDS = (0.01, 1.0)
+"""Wait after the first of them, and the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class NodeLocks:
         try:
             async with asyncio.timeout(wait_seconds if wait_seconds > 0 else None), state.turn:
                 while True:
-                    plan = await self._try(node, namespace, pod, state)
+                    plan = await _in_spite_of_conflicts(lambda: self._try(node, namespace, pod, state))
                     if plan.action in {LockAction.TAKE, LockAction.HELD}:
                         return
                     held = f"node {node}: {plan.reason}: node lock contention"
@@ -92,16 +99,19 @@ class NodeLocks:
             raise BindError(f"{held}, waited {wait_seconds:.0f} s") from error
 
     async def release(self, node: str, namespace: str, pod: str) -> None:
-        """Remove the lock of *node* if it is this Pod's."""
-        while True:
+        """
+        Remove the lock of *node* if it is this Pod's.
+
+        Raises:
+            ApiRefusedError, ApiUnknownError: the API server did not do as asked.
+        """
+
+        async def look_and_write() -> None:
             reading = await self._store.read_lock(node)
-            if reading.value is None or not releases(reading.value, namespace, pod):
-                return
-            try:
+            if reading.value is not None and releases(reading.value, namespace, pod):
                 await self._store.write_lock(node, None, reading.resource_version)
-            except ApiConflictError:
-                continue
-            return
+
+        await _in_spite_of_conflicts(look_and_write)
 
     async def _try(self, node: str, namespace: str, pod: str, state: _NodeState) -> LockPlan:
         """Look once, and take the lock if it can be taken."""
@@ -114,10 +124,7 @@ class NodeLocks:
             exists = await self._store.pod_exists(plan.owner.namespace or "", plan.owner.pod or "")
             plan = self._plan(reading, namespace, pod, state, owner_exists=exists)
         if plan.action is LockAction.TAKE:
-            try:
-                await self._store.write_lock(node, plan.value, reading.resource_version)
-            except ApiConflictError:
-                return await self._try(node, namespace, pod, state)
+            await self._store.write_lock(node, plan.value, reading.resource_version)
         return plan
 
     def _plan(
@@ -132,3 +139,19 @@ class NodeLocks:
             owner_exists=owner_exists,
             first_seen=state.odd_since,
         )
+
+
+async def _in_spite_of_conflicts(act: Callable[[], Awaitable[T]]) -> T:
+    """
+    Return what *act*, which reads and writes on condition, comes to; begun again when the Node changed in between.
+
+    Raises:
+        ApiConflictError: it changed every time.
+    """
+    backoff = Backoff(*_CONFLICT_SECONDS)
+    for _ in range(_CONFLICTS - 1):
+        try:
+            return await act()
+        except ApiConflictError:
+            await asyncio.sleep(backoff.next_seconds())
+    return await act()

@@ -41,8 +41,8 @@ from hamicommon.runtime.kube import Kube, Reflector
 from hamicommon.runtime.tls import FileCertificate
 from hamicommon.wire import keys
 
-EXPIRY_SECONDS = 5.0
-"""How often reservations are looked through; a filter does so, too."""
+EXPIRY_SECONDS = 0.5
+"""How often reservations are looked through; a filter does so, too. Who waits for their room waits this much longer."""
 RECOUNT_SECONDS = 60.0
 DEVICE_CONFIG_SECONDS = 5.0
 """How often the device config's file is looked at."""
@@ -147,7 +147,7 @@ class Service:
         self._locks = NodeLocks(self._api, _now, timedelta(seconds=config.node_lock_timeout_seconds))
         self._lease = self._follow_lease() if config.must_lead else None
         self._view = self._view_of(devices.config)
-        settings = Settings(config.policies, config.lock_wait_seconds, config.wire_version)
+        settings = Settings(config.policies, config.prioritizes, config.lock_wait_seconds, config.wire_version)
         clock = Clock(_now, time.monotonic)
         self._extender = Extender(
             self._cluster, self._api, self._locks, clock, settings, self._blocked, self._refused.count

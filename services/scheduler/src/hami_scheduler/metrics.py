@@ -51,7 +51,7 @@ class Verbs:
                 buckets=_SECONDS,
                 registry=registry,
             )
-            for verb in ("filter", "bind")
+            for verb in ("filter", "bind", "prioritize", "preempt")
         }
 
     def observe(self, verb: str, seconds: float, outcome: str) -> None:

@@ -83,6 +83,10 @@ class Reservations:
         if reservation is not None:
             reservation.stage, reservation.is_certain = Stage.WRITTEN, is_certain
 
+    def doubt(self, uid: str) -> None:
+        """Note that a Binding for *uid* got no answer: it may be written, also when the next one is refused."""
+        self._by_uid[uid].is_certain = False
+
     def drop(self, uid: str) -> Reservation | None:
         """Forget the reservation of *uid*."""
         return self._by_uid.pop(uid, None)

@@ -44,7 +44,7 @@ class Waiting:
             self._pods.popitem(last=False)
 
     def forget(self, uid: str) -> None:
-        """Drop the Pod *uid*: it has a Node, or is gone."""
+        """Drop the Pod *uid*: it has a Node, was woken, or is gone."""
         self._pods.pop(uid, None)
 
     def asked_about(self, uid: str) -> Sequence[str] | None:
