@@ -12,6 +12,7 @@ import pytest
 from hami_scheduler import __version__, extender
 from hami_scheduler.http import BODY_LIMIT_BYTES
 from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
+from hamicommon.wire.node_lock import Lock
 
 from .api_server import ApiServer
 from .builders import VECTORS, a_container, a_device, a_node, a_pod
@@ -155,7 +156,7 @@ async def test_bind_waits_for_the_lock_and_takes_it_when_it_is_free(scheduler: R
 
 async def test_lock_of_another_pod_fails_the_bind_after_the_wait(scheduler: Running) -> None:
     """The room is given back, and the Event says who holds the Node."""
-    scheduler.service._extender._settings = extender.Settings(lock_wait_seconds=0.05)
+    scheduler.service._extender._settings = extender.Settings(lock_wait_seconds=0.5)
     scheduler.api.put("pods", a_pod("other"))
     node = scheduler.api.objects["nodes"]["locked"]
     node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"
@@ -511,7 +512,7 @@ async def test_lock_taken_over_meanwhile_is_left_alone(scheduler: Running) -> No
     node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"
     scheduler.api.put("nodes", node)
 
-    await scheduler.service._locks.release("locked", "default", "p")
+    await scheduler.service._locks.release("locked", Lock("hami.io/mutex.lock"), "default", "p")
 
     assert [] == scheduler.api.writes
 

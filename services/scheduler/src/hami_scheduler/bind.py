@@ -19,6 +19,7 @@ from hami_scheduler.request import PodRequest
 from hami_scheduler.vendor import Allotment, VendorFrame
 from hamicommon.wire import keys
 from hamicommon.wire.mig import encode_mig_allocations
+from hamicommon.wire.node_lock import Lock
 from hamicommon.wire.pod_devices import encode_pod_devices
 from hamicommon.wire.version import NEWEST, WireVersion
 
@@ -124,6 +125,16 @@ def plan_bind(
         annotations[keys.MIG_ALLOCATIONS] = encode_mig_allocations(grant.mig)
     granted_keys = tuple(frame.vendor.allocated_key for frame in granting)
     return BindPlan(grant.uid, grant.namespace, grant.name, grant.node, annotations, granted_keys)
+
+
+def locks_needed(grant: Grant, vendors: tuple[VendorFrame, ...], *, finds_owners: bool) -> tuple[Lock, ...]:
+    """
+    Return the locks to hold while the Binding of *grant* is written, in the order to take them.
+
+    *finds_owners* is whether the Node says that its device plugin needs none.
+    """
+    frames = [f for f in vendors if f.key in grant.shares and not (finds_owners and f.may_find_owners)]
+    return tuple(sorted({Lock(f.vendor.lock_key, f.vendor.lock_seconds) for f in frames if f.vendor.lock_key}))
 
 
 def plain_bind(uid: str, namespace: str, name: str, node: str) -> BindPlan:

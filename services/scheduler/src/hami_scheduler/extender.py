@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import structlog
 
 from hami_scheduler import explanation
-from hami_scheduler.bind import BindPlan, node_label, plain_bind, plan_bind, promise
+from hami_scheduler.bind import BindPlan, locks_needed, node_label, plain_bind, plan_bind, promise
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.events import EventBook
@@ -34,6 +34,7 @@ from hami_scheduler.reservation import Stage
 from hami_scheduler.waiting import Waiting
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.node_lock import Lock
 from hamicommon.wire.version import NEWEST, WireVersion
 
 READY_SECONDS = 20.0
@@ -417,10 +418,12 @@ class Extender:
 
     async def _carry_out(self, plan: BindPlan, grant: Grant | None) -> None:
         """Lock where needed, write, and keep or give back the reservation by what became of it."""
-        is_locked = grant is not None and self._needs_lock(plan.node)
-        if is_locked:
+        entry = self._cluster.ledger.node(plan.node)
+        finds_owners = entry is not None and not entry.inventory.needs_lock
+        locks = locks_needed(grant, self._cluster.vendors, finds_owners=finds_owners) if grant else ()
+        if locks:
             try:
-                await self._locks.acquire(plan.node, plan.namespace, plan.name, self._settings.lock_wait_seconds)
+                await self._lock(plan, locks)
             except BaseException:
                 self._give_up(plan.uid)
                 raise
@@ -428,8 +431,7 @@ class Extender:
             await self._write(plan)
         except (BindError, ApiRefusedError):
             self._give_up(plan.uid)
-            if is_locked:
-                await self._unlock(plan)
+            await self._unlock(plan, locks)
             raise
         except BaseException:
             # Unknown, or cancelled: the write may be on its way.
@@ -437,7 +439,7 @@ class Extender:
             raise
         self._cluster.reservations.written(plan.uid)
         label = node_label(plan.node)
-        if is_locked and label is not None:
+        if grant is not None and not finds_owners and label is not None:
             await self._label(plan, label)
 
     async def _write(self, plan: BindPlan) -> None:
@@ -475,15 +477,23 @@ class Extender:
     def _give_up(self, uid: str) -> None:
         self._cluster.give_up(uid, self._clock.steady())
 
-    def _needs_lock(self, node: str) -> bool:
-        entry = self._cluster.ledger.node(node)
-        return entry is None or entry.inventory.needs_lock
+    async def _lock(self, plan: BindPlan, locks: Sequence[Lock]) -> None:
+        """Take *locks* in their order, all or none."""
+        until = self._clock.steady() + self._settings.lock_wait_seconds
+        for position, lock in enumerate(locks):
+            try:
+                wait = max(0.0, until - self._clock.steady())
+                await self._locks.acquire(plan.node, lock, plan.namespace, plan.name, wait)
+            except BaseException:
+                await self._unlock(plan, locks[:position])
+                raise
 
-    async def _unlock(self, plan: BindPlan) -> None:
-        try:
-            await self._locks.release(plan.node, plan.namespace, plan.name)
-        except (ApiRefusedError, ApiUnknownError) as error:
-            logger.warning("Node lock stays until it expires", node=plan.node, error=str(error))
+    async def _unlock(self, plan: BindPlan, locks: Sequence[Lock]) -> None:
+        for lock in reversed(locks):
+            try:
+                await self._locks.release(plan.node, lock, plan.namespace, plan.name)
+            except (ApiRefusedError, ApiUnknownError) as error:
+                logger.warning("Node lock stays until it expires", node=plan.node, lock=lock.key, error=str(error))
 
     async def _label(self, plan: BindPlan, value: str) -> None:
         try:

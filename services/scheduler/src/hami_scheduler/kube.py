@@ -71,15 +71,15 @@ class KubeApi:
         metadata = {"uid": uid, "annotations": {keys.ROOM_TIME: f"{self._now().timestamp():.3f}"}}
         await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata}))
 
-    async def read_lock(self, node: str) -> LockReading:
-        """Return the lock of *node* as it is now."""
+    async def read_lock(self, node: str, key: str) -> LockReading:
+        """Return the lock *key* of *node* as it is now."""
         found = await _translated(self._kube.get(_node(node)))
         metadata = found["metadata"]
-        return LockReading((metadata.get("annotations") or {}).get(keys.NODE_LOCK), metadata["resourceVersion"])
+        return LockReading((metadata.get("annotations") or {}).get(key), metadata["resourceVersion"])
 
-    async def write_lock(self, node: str, value: str | None, resource_version: str) -> None:
-        """Set, or with None remove, the lock of *node* if it is still at *resource_version*."""
-        metadata = {"annotations": {keys.NODE_LOCK: value}, "resourceVersion": resource_version}
+    async def write_lock(self, node: str, key: str, value: str | None, resource_version: str) -> None:
+        """Set, or with None remove, the lock *key* of *node* if it is still at *resource_version*."""
+        metadata = {"annotations": {key: value}, "resourceVersion": resource_version}
         await _translated(self._kube.merge_patch(_node(node), {"metadata": metadata}))
 
     def tell(self, pod: Mapping[str, Any], reason: str, message: str, *, is_warning: bool) -> None:

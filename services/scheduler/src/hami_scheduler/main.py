@@ -39,7 +39,6 @@ from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.http import ServeError, application, serve
 from hamicommon.runtime.kube import Kube, Reflector
 from hamicommon.runtime.tls import FileCertificate
-from hamicommon.wire import keys
 
 EXPIRY_SECONDS = 0.5
 """How often reservations are looked through; a filter does so, too. Who waits for their room waits this much longer."""
@@ -264,7 +263,7 @@ class Service:
     def observe_lock(self, node: Object) -> None:
         """Tell the locks what *node* says of its own."""
         metadata = node["metadata"]
-        self._locks.observe(metadata["name"], (metadata.get("annotations") or {}).get(keys.NODE_LOCK))
+        self._locks.observe(metadata["name"], metadata.get("annotations") or {})
 
     def _replace_leases(self, leases: list[Object]) -> None:
         for lease in leases:

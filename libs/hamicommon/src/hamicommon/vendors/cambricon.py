@@ -27,6 +27,7 @@ def vendor(config: CambriconConfig) -> Vendor:
         use_uuid_key="cambricon.com/use-gpuuuid",
         nouse_uuid_key="cambricon.com/nouse-gpuuuid",
         lock_key="cambricon.com/dsmlu.lock",
+        lock_seconds=120,
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
         memory_factor=UNIT_MIB,

@@ -37,6 +37,8 @@ class Vendor:
     nouse_type_key: str = ""
     lock_key: str = ""
     """Node annotation: the allocation lock."""
+    lock_seconds: int = 0
+    """After how long its lock, which names no owner, is anyone's; 0 where it names one."""
     memory_resource_name: str = ""
     """The resource whose `limits.` quota bounds granted memory."""
     core_resource_name: str = ""

@@ -1,5 +1,5 @@
 """
-Who holds a Node's allocation lock: the annotation `hami.io/mutex.lock`, and what to do about it.
+Who holds a Node's allocation lock: the annotation `hami.io/mutex.lock` or a vendor's own, and what to do about it.
 
 `<RFC 3339 time>,<namespace>,<pod>` since 2.4; the time alone before, and still from the DCU plugin. Decisions are pure:
 they take the value and the time, and say what to write; the caller writes it on the condition that the value is still
@@ -19,6 +19,16 @@ from hamicommon.wire.version import NEWEST, WireVersion
 
 TIMEOUT: Final = timedelta(minutes=5)
 """After this a lock is anyone's."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lock:
+    """One of the locks of a Node."""
+
+    key: str
+    """The annotation it is."""
+    seconds: int = 0
+    """After how long it is anyone's, where it names no owner; 0 where it names one."""
 
 
 def decode_node_lock(text: str) -> NodeLock:
@@ -95,12 +105,14 @@ def plan_lock(
     timeout: timedelta = TIMEOUT,
     owner_exists: bool | None = None,
     first_seen: datetime | None = None,
+    names_owner: bool = True,
 ) -> LockPlan:
     """
     Decide how the Pod *namespace*/*pod* gets the lock whose annotation is *value* (None: not there).
 
     *owner_exists* answers an earlier ASK_OWNER. A malformed value has no age of its own; it is waited for until
     *timeout* after *first_seen*, when this process first saw that very value, and taken then. HAMi never takes it.
+    Without *names_owner* the value to write is the time alone.
 
     >>> from datetime import UTC
     >>> noon = datetime(2026, 8, 21, 12, tzinfo=UTC)
@@ -109,7 +121,8 @@ def plan_lock(
     >>> plan_lock("2026-08-21T11:59:00Z,default,other", "default", "train-0", now=noon).action
     <LockAction.ASK_OWNER: 'ask owner'>
     """
-    mine = encode_node_lock(NodeLock(now.replace(microsecond=0), namespace, pod))
+    time = now.replace(microsecond=0)
+    mine = encode_node_lock(NodeLock(time, namespace, pod) if names_owner else NodeLock(time))
     if value is None:
         return LockPlan(LockAction.TAKE, "the lock is free", mine)
     try:
