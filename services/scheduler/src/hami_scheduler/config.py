@@ -172,7 +172,12 @@ def _expiry(text: str, problems: list[str]) -> float:
 
 
 def _flags() -> FlagParser:
-    flags = parser(NAME, __version__, "Places shares on devices: the extender of kube-scheduler.")
+    flags = parser(
+        NAME,
+        __version__,
+        "Places shares on devices: the extender of kube-scheduler. "
+        f"`{NAME} explain --help`, `simulate` and `snapshot`: what people ask of it.",
+    )
     add = flags.add_argument
     add("--http_bind", default="127.0.0.1:8080", help="where kube-scheduler calls")
     add("--cert_file", default="", help="certificate; with --key_file the listener speaks TLS")
