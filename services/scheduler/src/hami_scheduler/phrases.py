@@ -74,7 +74,7 @@ _WORDS = {
         "has", "have", "fewer {vendor} devices with room than the {count} asked{best}", "room, where {count} are asked"
     ),
     Reason.NUMA: _Words(
-        "has", "have", "no {count} {vendor} devices with room{together}", "a place apart from the others"
+        "has", "have", "no {count} {vendor} devices with room{together}", "apart from the others", "is", "are"
     ),
 }
 
