@@ -216,4 +216,4 @@ def test_the_limit_on_values_is_far_beyond_a_pod() -> None:
     assert 500 == len(read_review(body).object["spec"]["containers"])
 
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
