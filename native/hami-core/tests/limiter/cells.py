@@ -37,10 +37,11 @@ class Tenant:
     """How many kernels are launched as one graph; 0 launches each by itself."""
     pause_us: int = 0
     """How long to wait after each kernel has ended; 0 waits for none."""
+    threads: int = 1
 
     def arguments(self, number: int, seconds: int) -> list[str]:
         """Return the command line of the load that is its process of that number."""
-        options = [f"{name}={getattr(self, name)}" for name in ("streams", "graph", "pause_us")]
+        options = [f"{name}={getattr(self, name)}" for name in ("streams", "graph", "pause_us", "threads")]
         kernels = self.kernel.split(",")
         return [kernels[number % len(kernels)], str(seconds), *options]
 
@@ -52,6 +53,8 @@ class Cell:
     tenants: tuple[Tenant, ...]
     window_ms: int | None = 166
     has_library: bool = True
+    is_virtual: bool = True
+    """Whether time is virtual, and not the machine's."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,9 @@ def _start(cell: Cell, build: Path, folder: Path, seconds: int) -> list[list["su
     for number, tenant in enumerate(cell.tenants):
         started.append([])
         for process in range(tenant.processes):
-            environ = _environ(cell, build, folder, number) | {
-                "CUDA_DEVICE_SM_LIMIT": str(tenant.limit),
-                "FAKE_TIME": f"virtual:{total}",
-                "FAKE_TIME_RANK": str(rank),
-            }
+            environ = _environ(cell, build, folder, number) | {"CUDA_DEVICE_SM_LIMIT": str(tenant.limit)}
+            if cell.is_virtual:
+                environ |= {"FAKE_TIME": f"virtual:{total}", "FAKE_TIME_RANK": str(rank)}
             command = [str(build / "limiter_load"), *tenant.arguments(process, seconds)]
             started[-1].append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
             rank += 1
@@ -113,7 +114,11 @@ def _drivers(cell: Cell, build: Path, folder: Path) -> Path:
 
 def _environ(cell: Cell, build: Path, folder: Path, number: int) -> dict[str, str]:
     sanitizer = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
-    libraries = [sanitizer, str(build / "libfake_time.so"), str(build / "libvgpu.so") if cell.has_library else ""]
+    libraries = [
+        sanitizer,
+        str(build / "libfake_time.so") if cell.is_virtual else "",
+        str(build / "libvgpu.so") if cell.has_library else "",
+    ]
     return {
         "PATH": os.environ["PATH"],
         "ASAN_OPTIONS": "detect_leaks=0",

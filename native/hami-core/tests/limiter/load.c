@@ -1,13 +1,14 @@
 /*
  * A program that keeps a device busy, and what the device knows of it: the load of the limiter's acceptance tests.
  *
- * Usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0]
+ * Usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0] [threads=1]
  * KERNEL is a kernel of the fake driver. With `graph` so many launches are captured and launched as one. With `pause_us` each launch
- * is waited for and followed by so long a pause, as by a program that needs less than its share. Prints one JSON object: what was
+ * is waited for and followed by so long a pause, as by a program that needs less than its share. All threads use all streams. Prints one JSON object: what was
  * launched, and the nanoseconds the device was busy with this process in each second, by the fake driver's own account.
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +27,10 @@ enum { STREAMS_MAX = 64, SECONDS_MAX = 3600 };
 typedef uint64_t truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns);
 
 static struct {
-    int seconds, streams, graph, pause_us;
-} wanted = {.streams = 1};
+    int seconds, streams, graph, pause_us, threads;
+} wanted = {.streams = 1, .threads = 1};
 static uint64_t busy_ns[SECONDS_MAX];
-static uint64_t launches, longest_ns;
+static _Atomic uint64_t launches, longest_ns;
 static CUstream streams[STREAMS_MAX];
 static CUgraphExec graph;
 static CUfunction kernel;
@@ -66,14 +67,23 @@ static CUresult launch(CUstream stream)
     return cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
 }
 
+static void note_launch(uint64_t took_ns)
+{
+    uint64_t longest = longest_ns;
+
+    launches++;
+    while (took_ns > longest && !atomic_compare_exchange_weak(&longest_ns, &longest, took_ns))
+        continue;
+}
+
 static void *load(void *nothing)
 {
     uint64_t until = began_ns + (uint64_t)wanted.seconds * SECOND_NS, now = now_ns(), then;
 
     (void)nothing;
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    for (; now < until; launches++, now = then) {
-        CUstream stream = streams[launches % (uint64_t)wanted.streams];
+    for (int next = 0; now < until; next++, now = then) {
+        CUstream stream = streams[next % wanted.streams];
 
         check(launch(stream), "launch");
         if (wanted.pause_us) {
@@ -81,8 +91,7 @@ static void *load(void *nothing)
             nap((uint64_t)wanted.pause_us * 1000u);
         }
         then = now_ns();
-        if (then - now > longest_ns)
-            longest_ns = then - now;
+        note_launch(then - now);
     }
     return NULL;
 }
@@ -128,11 +137,11 @@ static void parse(int count, char **arguments)
     wanted.seconds = count > 2 ? atoi(arguments[2]) : 0;
     for (int index = 3; index < count; index++)
         if (sscanf(arguments[index], "streams=%d", &wanted.streams) != 1 && sscanf(arguments[index], "graph=%d", &wanted.graph) != 1 &&
-            sscanf(arguments[index], "pause_us=%d", &wanted.pause_us) != 1)
+            sscanf(arguments[index], "pause_us=%d", &wanted.pause_us) != 1 && sscanf(arguments[index], "threads=%d", &wanted.threads) != 1)
             wanted.seconds = 0;
     if (wanted.seconds > 0 && wanted.seconds <= SECONDS_MAX && wanted.streams > 0 && wanted.streams <= STREAMS_MAX)
         return;
-    fprintf(stderr, "usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0]\n");
+    fprintf(stderr, "usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0] [threads=1]\n");
     exit(2);
 }
 
@@ -143,8 +152,9 @@ int main(int count, char **arguments)
     parse(count, arguments);
     prepare(arguments[1]);
     began_ns = now_ns();
-    if (pthread_create(&thread, NULL, load, NULL) != 0)
-        return 1;
+    for (int number = 0; number < wanted.threads; number++)
+        if (pthread_create(&thread, NULL, load, NULL) != 0 || pthread_detach(thread) != 0)
+            return 1;
     look();
     printf("{\"launches\": %llu, \"longest_ms\": %.1f, \"busy_ns\": [", (unsigned long long)launches, (double)longest_ns / 1e6);
     for (int second = 0; second < wanted.seconds; second++)
