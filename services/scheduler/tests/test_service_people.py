@@ -136,6 +136,22 @@ async def test_refusals_and_requests_are_counted(scheduler: Running) -> None:
         assert line in text
 
 
+async def test_sampled_nodes_are_noticed(scheduler: Running) -> None:
+    """A sample hides room: 102 Nodes are there, and just as many are shown as kube-scheduler takes of them."""
+    for number in range(100):
+        scheduler.api.put("nodes", a_node(f"n{number}"))
+    await until(lambda: scheduler.cluster.node_count == 102)
+    names = ["exact", *(f"n{number}" for number in range(100))]
+    await scheduler.filter(a_pod("some", uid="1"), *names[:99])
+    await scheduler.filter(a_pod("all", uid="2"), *names, "locked")
+    assert 0 == scheduler.service._extender.sampled_filters
+
+    await scheduler.filter(a_pod("sample", uid="3"), *names[:100])
+
+    _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
+    assert "hami_scheduler_sampled_filters_total 1.0" in text
+
+
 @pytest.mark.parametrize(
     ("setting", "limit", "is_there"), [("never", 10, False), ("always", 1, True), ("auto", 1, False), ("auto", 2, True)]
 )

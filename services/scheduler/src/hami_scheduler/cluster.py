@@ -59,6 +59,11 @@ class Cluster:
         self._unreadable: dict[str, str] = {}
 
     @property
+    def node_count(self) -> int:
+        """Nodes there are, with devices or without."""
+        return len(self._nodes)
+
+    @property
     def snapshot(self) -> Snapshot:
         """What a decision reads; valid until the next event."""
         return Snapshot(self.ledger, self.quotas)

@@ -31,6 +31,7 @@ from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.refusals import Refusals
 from hami_scheduler.request import PodRequest, Policies, read_request
 from hami_scheduler.reservation import Stage
+from hami_scheduler.sampling import looks_sampled
 from hami_scheduler.waiting import Waiting
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
@@ -120,6 +121,8 @@ class Extender:
         self._settings = settings
         self._blocked = blocked
         self._count_refusal = count_refusal
+        self.sampled_filters = 0
+        """Filters that were shown just as many Nodes as kube-scheduler takes for a sample."""
         self._book = EventBook()
         self._refusals = Refusals()
         self._waiting = Waiting()
@@ -162,6 +165,7 @@ class Extender:
         if again is not None:
             return FilterAnswer(node_names=[again])
         self._cluster.give_up(request.uid, now)
+        self.sampled_filters += looks_sampled(len(candidates), self._cluster.node_count)
         snapshot, names_all = self._cluster.snapshot, self._settings.names_all
         result = filter_nodes(request, candidates, snapshot, explain_all=names_all, refusals=self._refusals)
         if result.node is None or result.placement is None:

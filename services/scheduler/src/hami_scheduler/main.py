@@ -151,7 +151,7 @@ class Service:
         self._extender = Extender(
             self._cluster, self._api, self._locks, clock, settings, self._blocked, self._refused.count
         )
-        observed = Observed(self._watch_ages, lambda: self._api.events_lost)
+        observed = Observed(self._watch_ages, lambda: self._api.events_lost, lambda: self._extender.sampled_filters)
         limit = {"always": math.inf, "never": -1, "auto": DEVICE_SERIES_LIMIT}[config.device_metrics]
         registry.register(
             ClusterCollector(

@@ -36,6 +36,7 @@ class Observed:
     reflectors: Callable[[], dict[str, tuple[float, int]]]
     """Per collection: seconds since the server last said anything, and lists after the first."""
     events_lost: Callable[[], int]
+    sampled_filters: Callable[[], int] = lambda: 0
 
 
 class Verbs:
@@ -249,6 +250,8 @@ class ClusterCollector(Collector):
         cluster = self._cluster
         yield _counter("hami_scheduler_ledger_drift", "Numbers a recount found wrong.", cluster.drift)
         yield _counter("hami_scheduler_edited_pods", "Bound Pods whose allocation was edited.", cluster.edited_pods)
+        sampled = self._observed.sampled_filters()
+        yield _counter("hami_scheduler_sampled_filters", "Filters that were shown a sample of the Nodes.", sampled)
         yield _counter("hami_scheduler_events_lost", "Events that could not be written.", self._observed.events_lost())
         yield GaugeMetricFamily(
             "hami_scheduler_reservations", "Pods promised devices and not seen bound.", value=len(cluster.reservations)
