@@ -1,24 +1,28 @@
 """
-JSON Patch, applied strictly after RFC 6902, as far as this service writes it.
+JSON Patch, applied strictly after RFC 6902: nothing is replaced or removed that is not there.
 """
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 
-def applied(document: Any, patch: tuple[dict[str, Any], ...]) -> Any:
+def applied(document: Any, patch: Iterable[dict[str, Any]]) -> Any:
     """Return *document* with *patch* applied."""
-    result = copy.deepcopy(document)
+    holder = {"": copy.deepcopy(document)}
     for operation in patch:
-        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
-        target = result
+        *parents, last = ["", *(p.replace("~1", "/").replace("~0", "~") for p in operation["path"].split("/")[1:])]
+        target: Any = holder
         for part in parents:
             target = target[int(part)] if isinstance(target, list) else target[part]
-        if isinstance(target, list):
-            assert "add" == operation["op"]
-            assert "-" == last
-            target.append(operation["value"])
+        if isinstance(target, list) and operation["op"] == "add":
+            target.insert(len(target) if last == "-" else int(last), operation["value"])
+            continue
+        place: Any = int(last) if isinstance(target, list) else last
+        if operation["op"] != "add":
+            target[place]
+        if operation["op"] == "remove":
+            del target[place]
         else:
-            assert (operation["op"] == "replace") == (last in target)
-            target[last] = operation["value"]
-    return result
+            target[place] = operation["value"]
+    return holder[""]

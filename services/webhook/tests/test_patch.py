@@ -2,7 +2,6 @@
 JSON Patch: minimal, and right for any two documents.
 """
 
-import copy
 import json
 from typing import Any
 
@@ -12,32 +11,12 @@ from hypothesis import strategies as st
 
 from hami_webhook.patch import diff
 
+from .json_patch import applied
+
 
 def canonical(document: Any) -> str:
     """Return the one text of *document*; Python's `==` takes true for 1."""
     return json.dumps(document, sort_keys=True)
-
-
-def applied(document: Any, patch: list[dict[str, Any]]) -> Any:
-    """Return *document* with *patch* applied after RFC 6902."""
-    holder = {"": copy.deepcopy(document)}
-    for operation in patch:
-        *parents, last = ["", *(p.replace("~1", "/").replace("~0", "~") for p in operation["path"].split("/")[1:])]
-        target: Any = holder
-        for part in parents:
-            target = target[int(part)] if isinstance(target, list) else target[part]
-        if isinstance(target, list):
-            if operation["op"] == "add":
-                target.insert(len(target) if last == "-" else int(last), operation["value"])
-            elif operation["op"] == "remove":
-                del target[int(last)]
-            else:
-                target[int(last)] = operation["value"]
-        elif operation["op"] == "remove":
-            del target[last]
-        else:
-            target[last] = operation["value"]
-    return holder[""]
 
 
 @pytest.mark.parametrize(
