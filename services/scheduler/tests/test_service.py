@@ -15,7 +15,7 @@ from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
 from hamicommon.wire.node_lock import Lock
 
 from .api_server import ApiServer
-from .builders import VECTORS, a_container, a_device, a_node, a_pod
+from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod
 from .service import Running, running, until
 
 PROGRAM = Path(sys.executable).with_name("hami-scheduler")
@@ -580,7 +580,10 @@ async def test_process_serves_and_drains_on_sigterm(api: ApiServer, tmp_path: Pa
         stderr=STDOUT,
     )
     assert process.stdout is not None
-    line = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+    line: Object = {}
+    async with asyncio.timeout(20):
+        while "port" not in line:
+            line = json.loads(await process.stdout.readline())
     async with aiohttp.ClientSession() as session, asyncio.timeout(10):
         url = f"http://127.0.0.1:{line['port']}/readyz"
         while (await session.get(url)).status != 200:  # noqa: ASYNC110 - another process becomes ready
