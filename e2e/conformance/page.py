@@ -33,7 +33,7 @@ and on a real Kubernetes (etcd, kube-apiserver, kube-controller-manager, kube-sc
 is tested on the one may be believed of the other. A column that does not say ✓ says what that minor of Kubernetes does
 instead. What the embedded cluster leaves out is in [decision 12](decisions/0012-embedded-cluster.md).
 
-This page is written by a command, from what the two runs found:
+This page is written by a command, from what the runs found:
 
     pytest e2e/conformance --cluster embedded
     pytest e2e/conformance --cluster real    # and again for each --kubernetes
@@ -150,12 +150,14 @@ def record(cluster: str, outcomes: Mapping[str, bool], otherwise: Mapping[str, s
     RESULTS.mkdir(parents=True, exist_ok=True)
     with (RESULTS / ".lock").open("w") as one_at_a_time:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
-        held = dict(_read(cluster).held)
+        earlier = _read(cluster)
+        held = dict(earlier.held)
         for section in sections():
             for behaviour in section.behaviours:
                 if behaviour.name in outcomes:
                     held[behaviour.name] = behaviour.digest if outcomes[behaviour.name] else ""
-        found = {"held": held, "otherwise": dict(otherwise)}
+        others = {name: why for name, why in earlier.otherwise.items() if name not in outcomes}
+        found = {"held": held, "otherwise": others | dict(otherwise)}
         (RESULTS / f"{cluster}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
