@@ -1,172 +1,238 @@
 """
-Measure what one decision of the scheduler costs, and what it costs over HTTP.
+Measure what kube-scheduler's questions cost: a scheduler of its own process, and clusters of several sizes.
 
-`python e2e/bench/filter.py --nodes 1000 --devices 8 --pods 4000` prints one JSON object: milliseconds per call at the
-50th and 99th percentile. `accept` is a Pod that fits, `refuse` one that fits nowhere, `nothing` a body of the same size
-that asks for no device: the price of HTTP and JSON alone, the baseline of the others.
+`python e2e/bench/filter.py` prints a table, with `--json` its figures; `--write FILE` replaces the table of that page.
+Calls follow each other as kube-scheduler's do, one at a time on one connection. `nothing` is a call of the same size
+for a Pod that asks for no device: the price of HTTP and JSON alone, what the others stand to.
 """
 
 import argparse
 import asyncio
-import gc
 import json
-import resource
-import statistics
+import os
+import sys
+import tempfile
 import time
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
-from prometheus_client import CollectorRegistry
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.extender import Clock, Extender, Settings
-from hami_scheduler.filter import filter_nodes
-from hami_scheduler.http import BODY_LIMIT_BYTES, add_routes
-from hami_scheduler.request import PodRequest, Policies, read_request
-from hami_scheduler.vendors import vendor_frames
-from hamicommon.config import load_device_config
-from hamicommon.runtime import logs
-from hamicommon.runtime.http import application, serve
+from bench.frozen_api import FrozenApi, Object, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
+from bench.measurement import percentiles
+from bench.tables import replaced, table
+from bench.usage import Usage
+from processes import Process, Supervisor, free_port
 
-_CONFIG = """
-nvidia:
-  resourceCountName: nvidia.com/gpu
-  resourceMemoryName: nvidia.com/gpumem
-  resourceMemoryPercentageName: nvidia.com/gpumem-percentage
-  resourceCoreName: nvidia.com/gpucores
-  resourcePriorityName: nvidia.com/priority
-"""
+ROOT = Path(__file__).resolve().parents[2]
+DEVICE_CONFIG = ROOT / "libs/hamicommon/vectors/device-config/default.yaml"
+SCHEDULER = Path(sys.executable).with_name("hami-scheduler")
+SIZES = ((1000, 0), (1000, 20_000), (5000, 0), (5000, 20_000))
+"""Nodes and bound Pods."""
+FIRST_ASKED = 20
+"""Calls of different Pods that fit nowhere, none of which is remembered; they are slow, so fewer will do."""
+SCRAPES = 5
+QUIET_SECONDS = 0.3
+"""A scheduler that used no processor for so long has taken in all it was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one cluster costs."""
+
+    nodes: int
+    devices: int
+    pods: int
+    ready_seconds: float
+    """From the start of the process to `/readyz`."""
+    ready_cpu_seconds: float
+    filter_ms: dict[str, dict[str, float]]
+    """By kind of Pod and percentile, as the caller sees it."""
+    filter_cpu_ms: dict[str, float]
+    """By kind of Pod: of the scheduler's processor, each call."""
+    event_us: float
+    """Of the scheduler's processor, each event of a watch."""
+    scrape_ms: float
+    """The slowest of some."""
+    memory_mib: int
+    """After everything."""
+    writes: int
+    """Requests that would have changed an object; Events left out."""
 
 
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--nodes", type=int, default=1000)
+    arguments.add_argument("--nodes", type=int, help="one cluster of this size only")
+    arguments.add_argument("--pods", type=int, default=20_000)
     arguments.add_argument("--devices", type=int, default=8)
-    arguments.add_argument("--pods", type=int, default=4000)
-    arguments.add_argument("--calls", type=int, default=500)
-    found = arguments.parse_args()
-    logs.configure(0)
-    print(json.dumps(asyncio.run(measure(found.nodes, found.devices, found.pods, found.calls)), indent=2))
+    arguments.add_argument("--calls", type=int, default=1000, help="of each kind")
+    arguments.add_argument("--events", type=int, default=6000)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--json", action="store_true", help="print figures, not a table")
+    arguments.add_argument("--write", type=Path, metavar="FILE", help="page to put the table into")
+    given = arguments.parse_args()
+    load = os.getloadavg()[0]
+    sizes = ((given.nodes, given.pods),) if given.nodes else SIZES
+    found = [asyncio.run(measure(nodes, pods, given)) for nodes, pods in sizes]
+    if given.json:
+        print(json.dumps([asdict(each) for each in found], indent=2))
+        return
+    text = page(found, given.calls, load)
+    print(text)
+    if given.write:
+        given.write.write_text(replaced(given.write.read_text(), text, "filter"))
 
 
-async def measure(node_count: int, device_count: int, pod_count: int, calls: int) -> dict[str, Any]:
-    """Return the figures of a cluster of this size."""
-    cluster, loaded = _cluster(node_count, device_count, pod_count)
-    names = [_name(index) for index in range(node_count)]
-    fits, refused = _pod("fits", 3000), _pod("refused", 10**6)
-    nothing = _pod("nothing", 0)
-    figures: dict[str, Any] = {
-        "nodes": node_count,
-        "devices": device_count,
-        "pods": pod_count,
-        "load_seconds": round(loaded, 3),
-        "max_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
-    gc.freeze()
-    for verdict, pod in (("accept", fits), ("refuse", refused)):
-        request = read_request(pod, cluster.vendors, Policies())
-        figures[f"decide_{verdict}_ms"] = _percentiles([_timed_decision(request, names, cluster) for _ in range(calls)])
-    async with aiohttp.ClientSession() as session:
-        server = await _serve(cluster)
-        for verdict, pod in (("nothing", nothing), ("accept", fits), ("refuse", refused)):
-            body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
-            url = f"http://127.0.0.1:{server.port}/filter"
-            figures[f"http_{verdict}_ms"] = _percentiles([await _timed_call(session, url, body) for _ in range(calls)])
-        await server.close()
-    return figures
+def page(found: Sequence[Found], calls: int, load: float) -> str:
+    """Return the tables, and under which circumstances they came about."""
+    names = [f"{each.nodes} × {each.devices}, {each.pods} Pods" for each in found]
+    slow = [
+        [f"{name}: {case}", *(f"{value:.2f}" for value in ms.values()), f"{each.filter_cpu_ms[case]:.2f}"]
+        for name, each in zip(names, found, strict=True)
+        for case, ms in each.filter_ms.items()
+    ]
+    rest = [
+        [
+            name,
+            f"{each.ready_seconds:.1f}",
+            f"{each.ready_cpu_seconds:.1f}",
+            f"{each.event_us:.0f}",
+            f"{each.scrape_ms:.0f}",
+            str(each.memory_mib),
+            str(each.writes),
+        ]
+        for name, each in zip(names, found, strict=True)
+    ]
+    circumstances = (
+        f"{calls} calls of each kind, {FIRST_ASKED} where the Pod is new; {os.cpu_count()} processors, one of them the "
+        f"scheduler's; load average before the run {load:.1f}."
+    )
+    heads = ["", "ready s", "CPU s", "event µs", "/metrics ms", "MiB", "writes"]
+    return "\n\n".join(
+        (circumstances, table(["/filter", "p50 ms", "p95", "p99", "max", "CPU ms"], slow), table(heads, rest))
+    )
 
 
-async def _serve(cluster: Cluster) -> Any:
-    class Silent:
-        def tell(self, *_arguments: Any, **_keywords: Any) -> None:
-            """Write no Event."""
+async def measure(node_count: int, pod_count: int, given: argparse.Namespace) -> Found:
+    """Return the figures of one cluster."""
+    pods = made_pods(pod_count, node_count, given.devices, given.seed)
+    api = await FrozenApi.serving(nodes=made_nodes(node_count, given.devices), pods=pods)
+    del pods
+    names = [node_name(index) for index in range(node_count)]
+    try:
+        async with a_scheduler(api) as (process, session, ready_seconds):
+            ready_cpu_seconds = Usage.now({"scheduler": process.pid}).cpu_seconds["scheduler"]
+            kinds: dict[str, list[Object]] = {
+                "nothing": [asking_pod("nothing", 0)] * given.calls,
+                "fits": [asking_pod("fits", 3000)] * given.calls,
+                "fits nowhere, new": [asking_pod(f"huge-{number}", 10**6 + number) for number in range(FIRST_ASKED)],
+                "fits nowhere, again": [asking_pod("again", 10**6)] * given.calls,
+            }
+            waits, cpu_ms = {}, {}
+            for kind, asking in kinds.items():
+                before = Usage.now({"scheduler": process.pid})
+                waits[kind] = percentiles(await asked(session, asking, names), 1000)
+                used = Usage.now({"scheduler": process.pid}).since(before)["scheduler"]
+                cpu_ms[kind] = round(used * 1000 / len(asking), 3)
+            event_us = await told(api, process, node_count, given.devices, given.events)
+            return Found(
+                node_count,
+                given.devices,
+                pod_count,
+                round(ready_seconds, 2),
+                round(ready_cpu_seconds, 2),
+                waits,
+                cpu_ms,
+                event_us,
+                round(max([await scraped(session) for _ in range(SCRAPES)]) * 1000, 1),
+                Usage.now({"scheduler": process.pid}).memory_mib["scheduler"],
+                api.writes,
+            )
+    finally:
+        await api.close()
 
-    silent: Any = Silent()
-    locks: Any = None
-    clock = Clock(lambda: datetime.now(UTC), time.monotonic)
-    extender = Extender(cluster, silent, locks, clock, Settings(), lambda: None)
-    app = application("bench", "0", registry=CollectorRegistry(), max_body_bytes=BODY_LIMIT_BYTES)
-    add_routes(app, extender, lambda _verb, _seconds, _outcome: None)
-    return await serve(app, "127.0.0.1:0")
+
+@asynccontextmanager
+async def a_scheduler(api: FrozenApi) -> AsyncIterator[tuple[Process, aiohttp.ClientSession, float]]:
+    """Run a scheduler on one processor, us on the others; yield it, a way to it, and how long it took to be ready."""
+    processors = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder:
+        api.write_kubeconfig(Path(folder) / "kubeconfig")
+        supervisor, port = Supervisor(Path(folder)), free_port()
+        flags = (f"--kubeconfig={folder}/kubeconfig", f"--device-config-file={DEVICE_CONFIG}")
+        binds = (f"--http_bind=127.0.0.1:{port}", "--metrics-bind-address=127.0.0.1:0", "--explain-bind-address=")
+        began = time.perf_counter()
+        process = supervisor.start("scheduler", [str(SCHEDULER), *flags, *binds], {})
+        try:
+            os.sched_setaffinity(process.pid, processors[:1])
+            os.sched_setaffinity(0, processors[1:] or processors)
+            connector = aiohttp.TCPConnector(limit=1)
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector) as session:
+                await ready(session)
+                yield process, session, time.perf_counter() - began
+        finally:
+            os.sched_setaffinity(0, processors)
+            supervisor.stop()
 
 
-def _timed_decision(request: PodRequest, names: list[str], cluster: Cluster) -> float:
+async def ready(session: aiohttp.ClientSession) -> None:
+    """Wait until the scheduler knows everything."""
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                async with session.get("/readyz") as answer:
+                    if 200 == answer.status:
+                        return
+            except aiohttp.ClientConnectorError:
+                pass  # it does not listen yet
+            await asyncio.sleep(0.05)
+
+
+async def asked(session: aiohttp.ClientSession, pods: Sequence[Object], names: list[str]) -> list[float]:
+    """Return the seconds each call took."""
+    waits = []
+    for pod in pods:
+        body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
+        began = time.perf_counter()
+        async with session.post("/filter", data=body, headers={"Content-Type": "application/json"}) as answer:
+            await answer.read()
+        waits.append(time.perf_counter() - began)
+    return waits
+
+
+async def told(api: FrozenApi, process: Process, node_count: int, device_count: int, count: int) -> float:
+    """Return the microseconds of processor an event costs: Pods that are seen bound, change, and go, in equal parts."""
+    await quiet(process)
+    before = Usage.now({"scheduler": process.pid})
+    for number in range(count // 3):
+        pod = a_bound_pod(10**6 + number, number % node_count, number % device_count)
+        api.tell("pods", "ADDED", pod)
+        api.tell("pods", "MODIFIED", {**pod, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+        api.tell("pods", "DELETED", pod)
+    await quiet(process)
+    return round(Usage.now({"scheduler": process.pid}).since(before)["scheduler"] * 10**6 / count, 1)
+
+
+async def quiet(process: Process) -> None:
+    """Wait until the scheduler does nothing; what it does every quarter of a second is below a tick of the clock."""
+    while True:
+        before = Usage.now({"scheduler": process.pid})
+        await asyncio.sleep(QUIET_SECONDS)
+        if Usage.now({"scheduler": process.pid}).since(before)["scheduler"] < QUIET_SECONDS / 10:
+            return
+
+
+async def scraped(session: aiohttp.ClientSession) -> float:
+    """Return the seconds a scrape took."""
     began = time.perf_counter()
-    filter_nodes(request, names, cluster.snapshot)
-    return time.perf_counter() - began
-
-
-async def _timed_call(session: aiohttp.ClientSession, url: str, body: bytes) -> float:
-    began = time.perf_counter()
-    async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
+    async with session.get("/metrics") as answer:
         await answer.read()
     return time.perf_counter() - began
-
-
-def _percentiles(seconds: list[float]) -> dict[str, float]:
-    cuts = statistics.quantiles(seconds, n=100)
-    return {"p50": round(cuts[49] * 1000, 3), "p99": round(cuts[98] * 1000, 3)}
-
-
-def _cluster(node_count: int, device_count: int, pod_count: int) -> tuple[Cluster, float]:
-    """Return a cluster under load, and the seconds it took to read it."""
-    nodes = [_node(index, device_count) for index in range(node_count)]
-    pods = [_bound(index, node_count, device_count) for index in range(pod_count)]
-    cluster = Cluster(vendor_frames(load_device_config(_CONFIG)), lambda _kind, _name, _problem: None)
-    began = time.perf_counter()
-    cluster.replace_nodes(nodes, datetime.now(UTC))
-    cluster.replace_pods(pods, 0.0)
-    return cluster, time.perf_counter() - began
-
-
-def _name(index: int) -> str:
-    return f"gpu-node-{index:05}"
-
-
-def _node(index: int, device_count: int) -> dict[str, Any]:
-    devices = [
-        {
-            "id": f"GPU-{index:05}-{device}",
-            "index": device,
-            "count": 10,
-            "devmem": 81559,
-            "devcore": 100,
-            "type": "NVIDIA H100 80GB HBM3",
-            "numa": device // 4,
-            "mode": "hami-core",
-            "health": True,
-        }
-        for device in range(device_count)
-    ]
-    return {
-        "metadata": {
-            "name": _name(index),
-            "annotations": {"hami.io/node-nvidia-register": json.dumps(devices), "hami.io/node-allocation": "identity"},
-        },
-        "status": {"allocatable": {"nvidia.com/gpu": str(10 * device_count)}},
-    }
-
-
-def _bound(index: int, node_count: int, device_count: int) -> dict[str, Any]:
-    pod = _pod(f"bound-{index}", 3000)
-    node, device = index * 7919 % node_count, index % device_count
-    pod["spec"]["nodeName"] = _name(node)
-    pod["metadata"]["annotations"] = {
-        "hami.io/vgpu-node": _name(node),
-        "hami.io/vgpu-devices-allocated": f"GPU-{node:05}-{device},NVIDIA,3000,10:;",
-    }
-    return pod
-
-
-def _pod(name: str, memory_mib: int) -> dict[str, Any]:
-    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib), "nvidia.com/gpucores": "10"}
-    return {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": {}},
-        "spec": {"containers": [{"name": "app", "resources": {"limits": limits if memory_mib else {}}}]},
-        "status": {"phase": "Pending"},
-    }
 
 
 if __name__ == "__main__":

@@ -97,7 +97,6 @@ class Life(RuleBasedStateMachine):
         self.sent_at: dict[int, float] = {}
         for name in NAMES:
             self.put_node(name)
-        self.refusals = Refusals()
         self.start()
 
     def teardown(self) -> None:
@@ -440,7 +439,7 @@ class Life(RuleBasedStateMachine):
 
     def start(self) -> None:
         """Begin a scheduler's life."""
-        self.cluster = Told()
+        self.cluster, self.refusals = Told(), Refusals()
         api: Any = self.world
         locks: Any = None
         clock = Clock(lambda: self.wall, lambda: self.steady)

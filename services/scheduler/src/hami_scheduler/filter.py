@@ -77,48 +77,55 @@ def filter_nodes(
     Candidates that are equally good are chosen by name. With *explain_all* those that lose by reasons are told, too.
     *refusals* remembers what was refused, so that asking again costs little; it never changes the answer.
     """
-    ledger = snapshot.ledger
     allowances = allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances) if refusals else {}
-    possible = possible_nodes(ledger, request)
-    indexes = ledger.indexes(candidates)
-    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
     misfits: dict[str, Misfit] = {}
-    chosen = _best(request, indexes[possible[indexes]], scores, ledger, allowances, misfits)
+    chosen = _best(request, candidates, snapshot.ledger, allowances, known, misfits)
     if chosen is None or explain_all:
         rest = [name for name in candidates if name not in misfits and (chosen is None or name != chosen[0])]
         for name in rest:
-            misfit = _refusal(request, name, ledger, allowances, known)
-            if misfit is not None:
-                misfits[name] = misfit
+            found = _known_or_tried(request, name, snapshot.ledger, allowances, known)
+            if isinstance(found, Misfit):
+                misfits[name] = found
     if chosen is None:
         return FilterResult(None, misfits=misfits)
     return FilterResult(*chosen, misfits=misfits)
 
 
+def has_room(request: PodRequest, candidates: Sequence[str], snapshot: Snapshot, refusals: Refusals) -> bool:
+    """Return whether `filter_nodes` would choose one of *candidates*, which costs far less than to say why not."""
+    allowances = allowances_of(request, snapshot.quotas)
+    known = refusals.known_for(request, allowances)
+    return _best(request, candidates, snapshot.ledger, allowances, known, {}) is not None
+
+
 def _best(
     request: PodRequest,
-    indexes: NDArray[np.int64],
-    scores: NDArray[np.float32],
+    candidates: Sequence[str],
     ledger: Ledger,
     allowances: Mapping[str, Allowance],
+    known: Known,
     misfits: dict[str, Misfit],
 ) -> tuple[str, Placement, float] | None:
     """
-    Return the best Node of *indexes*, what the Pod gets there and its score; add those that refuse to *misfits*.
+    Return the best of *candidates*, what the Pod gets there and its score; add those tried in vain to *misfits*.
 
-    *scores* are those before any vendor has rated what the Pod would get. The walk goes from the best downwards and
-    ends as soon as no rating could bring a later Node to the front; without vendors that rate it ends at the first.
+    Nodes are ranked by their scores before any vendor has rated what the Pod would get. The walk goes from the best
+    downwards and ends as soon as no rating could bring a later Node to the front; without vendors that rate it ends at
+    the first.
     """
     is_spread = request.node_policy == "spread"
     sign = -1 if is_spread else 1
     margin = _margin(request)
     best: tuple[str, Placement, float] | None = None
+    indexes = ledger.indexes(candidates)
+    indexes = indexes[possible_nodes(ledger, request)[indexes]]
+    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
     for index in _by_rank(indexes, scores, ledger, is_spread=is_spread):
         if best is not None and sign * float(scores[index]) + margin < sign * best[2]:
             break
         name = ledger.node_name(index)
-        found = try_node(request, name, ledger, allowances)
+        found = _known_or_tried(request, name, ledger, allowances, known)
         if isinstance(found, Misfit):
             misfits[name] = found
             continue
@@ -217,9 +224,10 @@ def _by_rank(
         indexes, liking = indexes[~is_best], liking[~is_best]
 
 
-def _refusal(
+def _known_or_tried(
     request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
-) -> Misfit | None:
+) -> Placement | Misfit:
+    """Return what `try_node` returns; a refusal is remembered in *known* for as long as the Node does not change."""
     entry = ledger.node(name)
     if entry is None:
         return UNREGISTERED
@@ -227,7 +235,6 @@ def _refusal(
     if remembered is not None and remembered[0] == entry.version:
         return remembered[1]
     found = try_node(request, name, ledger, allowances)
-    if isinstance(found, Placement):
-        return None
-    known[name] = (entry.version, found)
+    if isinstance(found, Misfit):
+        known[name] = (entry.version, found)
     return found

@@ -6,7 +6,7 @@ objects, `extender` and `locking` ask for writes.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -133,9 +133,42 @@ async def objects(kube: Kube) -> list[Object]:
     return found
 
 
+class _TrimmedPods:
+    """Pods without what nobody here reads, cut page by page, so that a list of them all is never in memory."""
+
+    def __init__(self, kube: Kube) -> None:
+        """Ask *kube*."""
+        self._kube = kube
+        self.watch_lines = kube.watch_lines
+
+    async def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[Object], str]]:
+        """Yield each page of the client's."""
+        async for page, version in self._kube.pages(path, **query):
+            yield [_trimmed(pod) for pod in page], version
+
+
+def _trimmed(pod: Object) -> Object:
+    """Return *pod* with the parts that decide what it holds."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    kept = {key: spec[key] for key in ("nodeName", "priority") if key in spec}
+    for key in ("initContainers", "containers"):
+        kept[key] = [
+            {part: container[part] for part in ("name", "restartPolicy", "resources") if part in container}
+            for container in spec.get(key) or ()
+        ]
+    return {
+        "metadata": {key: found for key, found in pod["metadata"].items() if key != "managedFields"},
+        "spec": kept,
+        "status": {key: status[key] for key in ("phase", "initContainerStatuses") if key in status},
+    }
+
+
 def pods(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
     """Follow every Pod that has not ended."""
-    return Reflector(kube, "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete)
+    trimmed = _TrimmedPods(kube)
+    return Reflector(
+        trimmed, "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete
+    )
 
 
 def nodes(kube: Kube, label_selector: str, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:

@@ -9,6 +9,7 @@ rooms.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +104,9 @@ class Ledger:
 
     def indexes(self, names: Iterable[str]) -> Int64s:
         """Return the indexes of those Nodes of *names* that offer devices."""
-        found = map(self._index_of.get, names)
-        return np.array([index for index in found if index is not None], np.int64)
+        found = np.fromiter(map(self._index_of.get, names, repeat(-1)), np.int64)
+        known: Int64s = found[found >= 0]
+        return known
 
     @property
     def name_ranks(self) -> Int64s:

@@ -5,6 +5,7 @@ Owns the wiring. Crash-only: everything it knows beyond reservations comes back 
 """
 
 import asyncio
+import gc
 import math
 import os
 import socket
@@ -223,6 +224,7 @@ class Service:
             _every(EXPIRY_SECONDS, self._expire),
             _every(RECOUNT_SECONDS, self._recount),
             self._wake_overlooked(),
+            self._keep_collector_short(),
         ]
 
     async def _follow(self) -> None:
@@ -301,6 +303,12 @@ class Service:
             await asyncio.sleep(WAKE_SECONDS)
             if self._blocked() is None and await self._extender.wake_overlooked():
                 self._woken.inc()
+
+    async def _keep_collector_short(self) -> None:
+        """Take what the first lists made out of the garbage collector's sight: most of it stays for good."""
+        await self._view.synced()
+        gc.collect()
+        gc.freeze()
 
     def _expire(self) -> None:
         for uid in self._cluster.expire(time.monotonic()):

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hami_scheduler.filter import Snapshot, filter_nodes
+from hami_scheduler.filter import Snapshot, has_room
 from hami_scheduler.refusals import Refusals
 from hami_scheduler.request import PodRequest
 
@@ -69,6 +69,6 @@ class Waiting:
             refused = self._pods[uid]
             self._pods[uid] = replace(refused, version=version)
             self._pods.move_to_end(uid)
-            if filter_nodes(refused.request, refused.candidates, snapshot, refusals=refusals).node is not None:
+            if has_room(refused.request, refused.candidates, snapshot, refusals):
                 return refused.request
         return None
