@@ -78,7 +78,7 @@ def read_nodes(body: bytes) -> NodeCall:
     """
     args = _object(body, "ExtenderArgs")
     names = args.get("nodenames")
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+    if names is not None and not (isinstance(names, list) and set(map(type, names)) <= {str}):
         raise CallError("ExtenderArgs.NodeNames must be a list of names, or null")
     return NodeCall(_pod(args, "ExtenderArgs"), names, _items(args.get("nodes")))
 
