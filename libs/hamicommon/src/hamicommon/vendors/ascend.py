@@ -62,7 +62,6 @@ def template_for(chip: AscendChipConfig, memory_mib: int) -> str:
     Return the name of the smallest template with at least *memory_mib*, empty where only a whole device has it.
 
     >>> from hamicommon.config import AscendTemplate
-    >>> from hamicommon.config import AscendTemplate
     >>> templates = (AscendTemplate("vir05_1c_16g", 16384), AscendTemplate("vir10_3c_32g", 32768))
     >>> chip = AscendChipConfig(templates=templates)
     >>> [template_for(chip, memory_mib) for memory_mib in (10000, 16384, 16385, 65536)]
