@@ -4,10 +4,6 @@ Write what the acceptance matrix measured as a page of documentation.
 Owns the words and tables of docs/limiter.md. Neighbours: `matrix` measures and judges.
 """
 
-import json
-import subprocess
-import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -61,7 +57,7 @@ Every kernel meets every limit in every way to launch while alone, and in the pl
 unlimited container; 30 beside 70 meets all ways again. Not each of these meets each window of NVML, because a
 container that is alone hardly depends on it: {alone} alone; {unlimited} beside an unlimited one; {limited} of
 30 beside 70. The kernels: `log-normal` has a median of 1 ms and σ 1; `phases` takes 1 ms and, after about twenty
-seconds, 10 ms.
+seconds, 10 ms. What a launch costs its thread is in [hami-core-bench.md](hami-core-bench.md).
 """
 FULL_NOTE = f"""
 A device that two containers keep busy loses up to 5 % between turns. 30 + 70 do not fit then: the smaller share
@@ -127,8 +123,6 @@ def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
         _fairness(outcomes),
         "\n## Below the limit\n",
         _below(build, seconds),
-        "\n## What a launch costs\n",
-        _costs(build),
         LEFT_OUT.format(alone=_met(ALONE), unlimited=_met(BESIDE_UNLIMITED), limited=_met(BESIDE_LIMITED)),
     ]
     return "\n\n".join(_filled(section.strip("\n")) for section in sections) + "\n"
@@ -267,18 +261,3 @@ def _below(build: Path, seconds: int) -> str:
         rows.append([title, str(bare), str(limited), f"{100 * limited / bare:.2f} %"])
     intro = f"Programs that need less than their {BELOW_LIMIT} % launch as often as without the library:\n\n"
     return intro + _table(["program", "launches without", "launches with", ""], rows)
-
-
-def _costs(build: Path) -> str:
-    bench = Path(__file__).resolve().parents[1] / "bench/bench.py"
-    with tempfile.TemporaryDirectory() as folder:
-        result = subprocess.run([sys.executable, bench, build], capture_output=True, check=True, cwd=folder)
-    measured = json.loads(result.stdout)
-    rows = (
-        ("no limit, a stream", "launch_on_stream_ns"),
-        ("no limit, the default stream", "launch_ns"),
-        ("limited, a stream", "limited_launch_on_stream_ns"),
-        ("limited, the default stream", "limited_launch_ns"),
-    )
-    intro = "Nanoseconds added to a launch that need not wait, over a driver that does nothing (tests/bench):\n\n"
-    return intro + _table(["launch", "added"], ([title, f"{measured[key]['added']:.0f}"] for title, key in rows))
