@@ -6,7 +6,6 @@ is tried twice: through webhook, kube-scheduler and scheduler on the embedded cl
 `hami-scheduler simulate` on its files alone.
 """
 
-import asyncio
 import json
 import re
 import shlex
@@ -91,14 +90,26 @@ async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> Async
         await control_plane.api.patch(f"/api/v1/nodes/{node['metadata']['name']}/status", {"status": node["status"]})
     for quota in documents(name, "quota.yaml"):
         await control_plane.create(quota)
-    await asyncio.sleep(0.2)  # webhook and scheduler hear of both by their watches
+    names = [node["metadata"]["name"] for node in found]
+    await heard_of(control_plane, names, are_there=True)
     yield control_plane
     pods, _ = await control_plane.api.list(f"/api/v1/namespaces/{control_plane.namespace}/pods")
     for pod in pods:
         path = f"/api/v1/namespaces/{control_plane.namespace}/pods/{pod['metadata']['name']}"
         await control_plane.api.delete(path, 0)
-    for node in found:
-        await control_plane.api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
+    for node_name in names:
+        await control_plane.api.delete(f"/api/v1/nodes/{node_name}")
+    await heard_of(control_plane, names, are_there=False)
+
+
+async def heard_of(cluster: Cluster, nodes: Sequence[str], *, are_there: bool) -> None:
+    """Wait until the scheduler knows all *nodes* and their quota, or none of them and no Pod on them."""
+
+    async def is_known() -> bool:
+        text = await cluster.metrics("scheduler")
+        return all((f'"{name}"' in text) is are_there for name in nodes)
+
+    await eventually(is_known, f"the scheduler heard of {', '.join(nodes)}")
 
 
 async def placed(cluster: Cluster, pod: Object) -> list[Row]:
