@@ -69,18 +69,18 @@ class Ledger:
         self.row_count = 0
         """Device rows in use, dead ones included."""
         self._dead_rows = 0
-        self.capacity: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+        self.capacity: Int64s = _amounts()
         """Per device row: what the device offers."""
-        self.promised: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+        self.promised: Int64s = _amounts()
         """Per device row: what is promised of it."""
         self.node_of_row: Int64s = np.full(_FIRST_ROWS, -1, np.int64)
         """Per device row: its Node's index; -1 where no device is."""
         self.kind_of_row: Int64s = np.zeros(_FIRST_ROWS, np.int64)
         self.is_open: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
         """Per device row: healthy and not cordoned."""
-        self.node_capacity: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+        self.node_capacity: Int64s = _amounts()
         """Per Node index: the sum over its devices."""
-        self.node_promised: Int64s = np.zeros((_FIRST_ROWS, _COLUMNS), np.int64)
+        self.node_promised: Int64s = _amounts()
 
     # What is there
 
@@ -327,7 +327,7 @@ class Ledger:
         size = max(_FIRST_ROWS, 2 * len(order))
         for name, empty in (("capacity", 0), ("promised", 0), ("node_of_row", -1), ("kind_of_row", 0), ("is_open", 0)):
             old = getattr(self, name)
-            new = np.full((size, *old.shape[1:]), empty, old.dtype)
+            new = np.full((size, *old.shape[1:]), empty, old.dtype, "F")
             new[: len(order)] = old[order]
             setattr(self, name, new)
         row = 0
@@ -355,9 +355,14 @@ def _add_tenants(rooms: Iterable[Room], grants: Iterable[Grant]) -> None:
         )
 
 
+def _amounts() -> Int64s:
+    """Return an array of amounts, each column in one piece: a decision reads columns."""
+    return np.zeros((_FIRST_ROWS, _COLUMNS), np.int64, "F")
+
+
 def _grown(array: NDArray, empty: int = 0) -> NDArray:  # type: ignore[type-arg]
     """Return *array* with twice the rows, the new ones *empty*."""
-    grown = np.full((2 * len(array), *array.shape[1:]), empty, array.dtype)
+    grown = np.full((2 * len(array), *array.shape[1:]), empty, array.dtype, "F")
     grown[: len(array)] = array
     return grown
 
