@@ -125,7 +125,7 @@ def test_processes_of_a_container_come_along_evenly(build: Path, kernel: str, lo
 
 @pytest.mark.parametrize(("kernel", "cost_ms"), [("busy_1000", 1), ("busy_10000", 10), ("busy_100000", 100)])
 def test_no_process_starves(build: Path, kernel: str, cost_ms: int) -> None:
-    """Of four processes that want the device each waits no longer than twice its turn, and a scheduler's round."""
+    """Of four processes that want the device none waits longer than twice its turn and half a second."""
     share = alone(build, Tenant(50, kernel, processes=4))
 
-    assert share.longest_ms <= 2 * 4 * cost_ms * 100 / 50 + 250
+    assert share.longest_ms <= 2 * 4 * cost_ms * 100 / 50 + 500
