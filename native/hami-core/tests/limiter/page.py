@@ -206,8 +206,9 @@ def _by_neighbour(
     kernels: Iterable[str],
     measure: Callable[[Outcome], float],
     is_shown: Callable[[Outcome], bool],
+    size: Callable[[float], float] = abs,
 ) -> str:
-    """Return the worst of a measure for each kernel beside each kind of neighbour."""
+    """Return the worst of a measure, of the largest size, for each kernel beside each kind of neighbour."""
 
     def worst(kernel: str, neighbour: str) -> str:
         found = [
@@ -215,7 +216,7 @@ def _by_neighbour(
             for one in outcomes
             if (one.row.kernel, one.row.neighbour) == (kernel, neighbour) and is_shown(one)
         ]
-        return f"{max(found, key=abs):+.1f}"
+        return f"{max(found, key=size):+.1f}"
 
     return _table(
         ["kernel", *NEIGHBOURS],
@@ -224,8 +225,8 @@ def _by_neighbour(
 
 
 def _seconds(outcomes: list[Outcome]) -> str:
-    after_two = _by_neighbour(outcomes, SHORT, lambda one: one.excess, lambda one: True)
-    after_ten = _by_neighbour(outcomes, SHORT, lambda one: one.late_excess, lambda one: True)
+    after_two = _by_neighbour(outcomes, SHORT, lambda one: one.excess, lambda one: True, float)
+    after_ten = _by_neighbour(outcomes, SHORT, lambda one: one.late_excess, lambda one: True, float)
     return (
         "The worst second after the first two, in points above the limit, of all cells with kernels that are short:\n\n"
         f"{after_two}\n\nThe same after the first ten:\n\n{after_ten}"
