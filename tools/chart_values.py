@@ -1,8 +1,8 @@
 """
 Make the chart's values.schema.json, alias-defaults.json and docs/values.md from what says it once.
 
-`charts/hami/schema.yaml` says what values mean and may be, `values.yaml` their defaults, `hamicommon.config` the fields
-of `deviceConfig.nvidia`, `aliases.yaml` which names of HAMi's stand for them. With `--check` it writes nothing and
+`charts/hami/schema.yaml` says what values mean and may be, `values.yaml` their defaults, `hamicommon.config` the
+sections of `deviceConfig`, `aliases.yaml` which names of HAMi's stand for them. With `--check` it writes nothing and
 fails when a committed file differs.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from hamicommon.config import NvidiaConfig
+from hamicommon.config import DeviceConfig
 from hamicommon.config_schema import Key
 
 ROOT = Path(__file__).parent.parent
@@ -58,8 +58,7 @@ def main() -> None:
 def generated() -> dict[Path, str]:
     """Return the text of each generated file."""
     values, aliases, own = (_load(name) for name in ("values.yaml", "aliases.yaml", "schema.yaml"))
-    del own["parts"]
-    own["properties"]["deviceConfig"]["properties"]["nvidia"]["properties"] = dataclass_properties(NvidiaConfig)
+    add_sections(own["properties"]["deviceConfig"]["properties"], own.pop("parts"))
     add_defaults(own, values)
     whole = {"$schema": "http://json-schema.org/draft-07/schema#"} | copy.deepcopy(own)
     add_old_names(whole, aliases)
@@ -72,14 +71,36 @@ def generated() -> dict[Path, str]:
     }
 
 
+def add_sections(properties: Json, parts: Json) -> None:
+    """Write the sections of the device config into *properties*; what names of resources are is said by *parts*."""
+    properties |= dataclass_properties(DeviceConfig)
+    nvidia = properties["nvidia"]["properties"]
+    properties["nvidia"]["properties"] = {name: each for name, each in nvidia.items() if name not in _names_in(nvidia)}
+    _add_names(properties, parts)
+
+
+def _names_in(properties: Json) -> list[str]:
+    """Return the keys that name a resource."""
+    return [name for name in properties if name.startswith("resource")]
+
+
+def _add_names(properties: Json, parts: Json) -> None:
+    for name in _names_in(properties):
+        properties[name] = parts["resourceName"] | {"description": parts["resources"][name]}
+    for each in properties.values():
+        _add_names(each.get("items", each).get("properties", {}), parts)
+
+
 def dataclass_properties(kind: type[Any]) -> Json:
-    """Return the JSON Schema of each field of *kind* but names of resources, which are values of their own."""
+    """Return the JSON Schema of each key of *kind* but those that only older files have."""
     types, meanings = typing.get_type_hints(kind), field_docstrings(kind)
-    rules: dict[str, Key] = {field.name: field.metadata["key"] for field in dataclasses.fields(kind)}
+    rules: dict[str, Key] = {
+        field.name: field.metadata["key"] for field in dataclasses.fields(kind) if "key" in field.metadata
+    }
     return {
         key.name: _field_schema(types[name], key, meanings.get(name, ""))
         for name, key in rules.items()
-        if not (key.name.startswith("resource") and key.name.endswith("Name"))
+        if not name.startswith("legacy_")
     }
 
 
@@ -97,7 +118,9 @@ def field_docstrings(kind: type[Any]) -> dict[str, str]:
 def _field_schema(kind: Any, key: Key, meaning: str) -> Json:
     schema: Json = {}
     if typing.get_origin(kind) is tuple:
-        schema = {"type": "array", "items": _item_schema(typing.get_args(kind)[0])}
+        schema = {"type": "array", "items": _whole_schema(typing.get_args(kind)[0])}
+    elif dataclasses.is_dataclass(kind):
+        schema = _whole_schema(typing.cast(type[Any], kind))
     elif key.choices:
         schema["enum"] = list(key.choices)
     else:
@@ -108,7 +131,7 @@ def _field_schema(kind: Any, key: Key, meaning: str) -> Json:
     return schema | ({"description": meaning} if meaning else {})
 
 
-def _item_schema(kind: type[Any]) -> Json:
+def _whole_schema(kind: type[Any]) -> Json:
     if dataclasses.is_dataclass(kind):
         return {"type": "object", "properties": dataclass_properties(kind)}
     return {"type": _TYPES[kind]}
@@ -218,9 +241,14 @@ def _rows(prefix: str, schema: Json) -> typing.Iterator[str]:
         if "properties" in each and "default" not in each:
             yield from _rows(f"{prefix}{name}.", each)
         else:
-            default = json.dumps(each["default"]) if "default" in each else ""
-            cells = (f"`{prefix}{name}`", f"`{default}`" if default else "", may_be(each), each.get("description", ""))
+            cells = (f"`{prefix}{name}`", _default(each), may_be(each), each.get("description", ""))
             yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(schema: Json) -> str:
+    """Return the default as the table shows it; a long list is where all of them are."""
+    text = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+    return text if len(text) <= 200 else "[values.yaml](../charts/hami/values.yaml)"
 
 
 def may_be(schema: Json) -> str:

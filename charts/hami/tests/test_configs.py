@@ -22,6 +22,7 @@ pytestmark = needs_helm
 
 ROOT = CHART.parents[1]
 TUNED = ("--values", str(CHART / "ci/hami-tuned-values.yaml"))
+HAMI_CONFIG = (ROOT / "libs/hamicommon/vectors/device-config/default.yaml").read_text()
 CONTENT = """
 nvidia:
   resourceCountName: team.example/device
@@ -94,15 +95,41 @@ def test_device_config_says_every_key() -> None:
     assert {"deviceSplitCount", "deviceMemoryScaling", "memoryFactor", "resourcePriorityName"} <= keys
 
 
+def test_device_config_is_the_one_of_hamis_chart() -> None:
+    """Every vendor's section, and one key that HAMi's chart leaves out at its default."""
+    rendered = yaml.safe_load(device_config())
+
+    assert rendered["nvidia"].pop("disableCoreLimit") is False
+    assert yaml.safe_load(HAMI_CONFIG) == rendered
+
+
+def test_chips_that_do_not_say_follow_the_values_for_all() -> None:
+    """As in HAMi's chart, where all chips have one runtimeClassName and one overwriteEnv; a chip's own wins."""
+    chips = [{"commonWord": "a"}, {"commonWord": "b", "runtimeClassName": "own", "overwriteEnv": False}]
+    values = {
+        "scheduler": {"overwriteEnv": "true"},
+        "devices": {"ascend": {"enabled": True, "runtimeClassName": "ascend"}},
+        "deviceConfig": {"vnpus": {"configs": chips}},
+    }
+    first, second = load_device_config(device_config(*given(values))).ascend.chips
+
+    assert ("ascend", True) == (first.runtime_class_name, first.overwrite_env)
+    assert ("own", False) == (second.runtime_class_name, second.overwrite_env)
+
+
 def test_content_is_the_whole_device_config() -> None:
     """And its names are those that kube-scheduler and the webhook are told."""
     content = given({"deviceConfig": {"content": CONTENT}})
-    names = [each["name"] for each in kube_scheduler_config(*content)["extenders"][0]["managedResources"]]
-    _, condition = webhook(*content)["matchConditions"]
 
     assert CONTENT.strip() == device_config(*content).strip()
-    assert ["team.example/device", "team.example/memory"] == names
-    assert '["cambricon.com/vmlu","team.example/device","team.example/memory"]' in condition["expression"]
+    assert ["cambricon.com/vmlu", "team.example/device", "team.example/memory"] == names_asked_about(*content)
+
+
+def test_content_needs_no_nvidia_where_the_device_plugin_is_off() -> None:
+    """A cluster of another vendor's devices."""
+    content = {"deviceConfig": {"content": "amd: {resourceCountName: amd.com/gpu}"}, "devicePlugin": {"enabled": False}}
+
+    assert ["amd.com/gpu"] == names_asked_about(*given(content))
 
 
 @pytest.mark.parametrize(
@@ -113,6 +140,7 @@ def test_content_is_the_whole_device_config() -> None:
             "cambricon: {resourceCountName: cambricon.com/vmlu}",
             "names no nvidia.resourceCountName",
         ),
+        ("nvidia: {resourceCountName: gpu}", 'deviceConfig.content: "gpu" is no name of a resource'),
     ],
 )
 def test_content_that_cannot_be_used_is_refused(content: str, message: str) -> None:
@@ -169,37 +197,56 @@ def test_one_lease_is_the_schedulers_and_the_extenders() -> None:
     assert ["other"] == rules[1]["resourceNames"]
 
 
-def names_asked_about(*arguments: str) -> set[str]:
-    """Return the resources by which the API server knows the Pods that the webhook is asked about."""
+def names_asked_about(*arguments: str) -> list[str]:
+    """Return the resources by which the API server and kube-scheduler, which are told one list, know our Pods."""
     _, condition = webhook(*arguments)["matchConditions"]
     assert "asks-for-a-device" == condition["name"]
     (names,) = re.findall(r"\[\".+?\"\]", condition["expression"])
-    return set(json.loads(names))
+    managed = [each["name"] for each in kube_scheduler_config(*arguments)["extenders"][0]["managedResources"]]
+    assert json.loads(names) == managed
+    return managed
 
 
 def test_webhook_is_asked_only_about_pods_that_ask() -> None:
     """So that failing closed stops nobody else."""
     assert ("Fail", 5) == (webhook()["failurePolicy"], webhook()["timeoutSeconds"])
-    assert {f"nvidia.com/{name}" for name in ("gpu", "gpumem", "gpumem-percentage", "gpucores", "priority")} == (
-        names_asked_about()
-    )
+
+
+@pytest.mark.parametrize("content", ["", HAMI_CONFIG], ids=["values", "content"])
+@pytest.mark.parametrize(
+    ("enabled", "without"),
+    [
+        ({"ascend": True, "iluvatar": True}, ()),
+        ({"ascend": False, "iluvatar": True}, ("huawei.com/",)),
+        ({}, ("huawei.com/", "iluvatar.ai/")),
+    ],
+)
+def test_every_vendors_pods_are_ours(enabled: dict[str, bool], without: tuple[str, ...], content: str) -> None:
+    """Every resource that makes a Pod ours, once, in order; of two vendors only where both services are told."""
+    devices = {name: {"enabled": value} for name, value in enabled.items()}
+    values = given({"deviceConfig": {"content": content}, "devices": devices})
+    managed = {name for vendor in all_vendors(load_device_config(HAMI_CONFIG)) for name in vendor.resource_names}
+    told = {f"--enable-{name}={str(enabled.get(name, False)).lower()}" for name in ("ascend", "iluvatar")}
+
+    assert sorted(name for name in managed if not name.startswith(without or ("-",))) == names_asked_about(*values)
+    for name in ("hami-webhook", "hami-scheduler"):
+        assert told <= set(pod_spec(one("Deployment", name, *values))["containers"][-1]["args"])
 
 
 @pytest.mark.parametrize(
-    ("flags", "without"),
+    ("vendor", "value"),
     [
-        (["--enable-ascend", "--enable-iluvatar=true"], ()),
-        (["--enable-iluvatar=true", "--debug"], ("huawei.com/",)),
-        (["--enable-ascend=false"], ("huawei.com/", "iluvatar.ai/")),
+        ("amd", "deviceConfig.amd=null"),
+        *((name, f"devices.{name}.enabled=false") for name in ("enflame", "kunlun", "mthreads", "vastai", "biren")),
     ],
 )
-def test_webhook_is_asked_about_every_vendor_of_the_device_config(flags: list[str], without: tuple[str, ...]) -> None:
-    """Every resource that makes a Pod ours, of HAMi's own device config; two vendors only if they are enabled."""
-    content = (ROOT / "libs/hamicommon/vectors/device-config/default.yaml").read_text()
-    values = {"deviceConfig": {"content": content}, "webhook": {"extraArgs": flags}}
-    managed = {name for vendor in all_vendors(load_device_config(content)) for name in vendor.resource_names}
+def test_vendor_that_is_off_is_nowhere(vendor: str, value: str) -> None:
+    """Its Pods stay with the cluster's own scheduler."""
+    off = ("--set", value)
+    section = yaml.safe_load(device_config())[vendor]
 
-    assert {name for name in managed if not name.startswith(without or ("-",))} == names_asked_about(*given(values))
+    assert {vendor} == set(yaml.safe_load(device_config())) - set(yaml.safe_load(device_config(*off)))
+    assert set(section.values()) == set(names_asked_about()) - set(names_asked_about(*off))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ def another(path: str) -> Any:
         "number": 1.5,
         "array": ["one"],
         "object": {"limits": {"cpu": "1"}} if "limits" in schema.get("properties", {}) else {"key": "one"},
-        "string": next(text for text in ("7m", "/srv", "mutex") if re.match(schema.get("pattern", ""), text)),
+        "string": next(
+            text for text in ("7m", "/srv", "mutex", "a.example/b") if re.match(schema.get("pattern", ""), text)
+        ),
     }
     if "operator" in str(schema.get("items")):
         return [{"key": "team", "operator": "Exists"}]

@@ -96,7 +96,8 @@ def test_device_config_has_the_defaults_of_those_who_read_it() -> None:
     name = {"resourceCountName": VALUES["resourceName"]}
     config = load_device_config(yaml.safe_dump({"nvidia": name | VALUES["deviceConfig"]["nvidia"]}))
 
-    assert NvidiaConfig(resource_count_name="nvidia.com/gpu") == config.nvidia
+    allowlist = config.nvidia.mig_profile_allowlist
+    assert NvidiaConfig(resource_count_name="nvidia.com/gpu", mig_profile_allowlist=allowlist) == config.nvidia
     assert () == config.warnings
 
 

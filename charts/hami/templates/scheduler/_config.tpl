@@ -26,7 +26,7 @@ extenders:
     weight: 1
     httpTimeout: 30s
     managedResources:
-      {{- range include "hami.resourceNames" . | fromJsonArray }}
+      {{- range include "hami.managedNames" . | fromJsonArray }}
       - name: {{ . }}
         ignoredByScheduler: true
       {{- end }}

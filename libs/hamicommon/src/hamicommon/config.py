@@ -115,6 +115,7 @@ class HygonConfig:
     resource_memory_name: str = key("resourceMemoryName", "", check=_resource_name)
     resource_core_name: str = key("resourceCoreName", "", check=_resource_name)
     memory_factor: int = key("memoryFactor", 1, least=0, most=INT32_MAX)
+    """MiB per unit of requested memory; 0 counts as 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ class MetaxConfig:
     resource_vmemory_name: str = key("resourceVMemoryName", "", check=_resource_name)
     resource_vcore_name: str = key("resourceVCoreName", "", check=_resource_name)
     sgpu_topology_aware: bool = key("sgpuTopologyAware", False)
+    """Keep linked devices together, also for Pods that do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,9 @@ class AscendConfig:
     """The `vnpus` section."""
 
     hami_vnpu_core: bool = key("hamiVnpuCore", False)
+    """Whether Nodes that do not say take Pods with `huawei.com/vnpu-mode: hami-core`."""
     chips: tuple[AscendChipConfig, ...] = key("configs", ())
+    """The chips, and the sizes each can be cut to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +249,7 @@ class DeviceConfig:
     enflame: EnflameConfig = key("enflame", EnflameConfig())
     mthreads: MthreadsConfig = key("mthreads", MthreadsConfig())
     iluvatars: tuple[IluvatarConfig, ...] = key("iluvatars", ())
+    """The chips."""
     kunlun: KunlunConfig = key("kunlun", KunlunConfig())
     awsneuron: AwsNeuronConfig = key("awsneuron", AwsNeuronConfig())
     amd: AmdConfig = key("amd", AmdConfig())
