@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami_scheduler.bind import plan_bind, promise
+from hami_scheduler.explainer import as_new
 from hami_scheduler.filter import filter_nodes, try_node
 from hami_scheduler.fit import Attempt, Offer, Room, Tenant
 from hami_scheduler.grant import read_grant
 from hami_scheduler.inventory import read_inventory
 from hami_scheduler.ledger import Ledger, shortfall
 from hami_scheduler.reasons import Misfit, Reason
+from hami_scheduler.report import finish, simulate
 from hami_scheduler.request import Policies, read_request
 from hami_scheduler.rules import Rules
 from hami_scheduler.vendor import NodeView, VendorFrame
@@ -260,17 +262,25 @@ def test_policy_of_a_device_is_that_of_the_pods_it_is_being_set_up_for(
     assert expected is SGPU.sharing.check_first(room, attempt)
 
 
+def one_sgpu() -> dict[str, Any]:
+    """Return Node n1 with one device that nobody uses."""
+    node = node_of("metax-tech.com", sgpu=9)
+    device = {"uuid": "GPU-a", "totalDevCount": 9, "totalCompute": 100, "totalVRam": 9000, "healthy": True}
+    node["metadata"]["annotations"] = {"metax-tech.com/node-gpu-devices": json.dumps([device])}
+    return node
+
+
+def asking_for_sgpu(name: str, policy: str) -> dict[str, Any]:
+    """Return a Pod that asks for a tenth of a device under *policy*."""
+    asks = {"metax-tech.com/sgpu": "1", "metax-tech.com/vmemory": "1", "metax-tech.com/vcore": "10"}
+    return pod_of(name, asks, annotations={"metax-tech.com/sgpu-qos-policy": policy})
+
+
 def test_policy_of_a_bound_pod_counts_until_its_plugin_is_done() -> None:
     """The bind phase tells: `allocating` is yet to come, anything else has come."""
-    register = json.dumps(
-        [{"uuid": "GPU-a", "totalDevCount": 9, "totalCompute": 100, "totalVRam": 9000, "healthy": True}]
-    )
-    node = node_of("metax-tech.com", sgpu=9)
-    node["metadata"]["annotations"] = {"metax-tech.com/node-gpu-devices": register}
-    asks = {"metax-tech.com/sgpu": "1", "metax-tech.com/vmemory": "1", "metax-tech.com/vcore": "10"}
-    ledger = a_cluster(node).ledger
-    first = bound_to(pod_of("a", asks, annotations={"metax-tech.com/sgpu-qos-policy": "burst-share"}), ledger)
-    other = pod_of("b", asks, annotations={"metax-tech.com/sgpu-qos-policy": "best-effort"})
+    ledger = a_cluster(one_sgpu()).ledger
+    first = bound_to(asking_for_sgpu("a", "burst-share"), ledger)
+    other = asking_for_sgpu("b", "best-effort")
     assert isinstance(first, dict)
 
     for phase, expected in (("allocating", "1/1 CardQosPolicyMismatch"), ("success", "")):
@@ -280,6 +290,17 @@ def test_policy_of_a_bound_pod_counts_until_its_plugin_is_done() -> None:
         ledger.put(grant)
         found = try_node(read_request(other, vendors(), Policies()), "n1", ledger, {})
         assert expected == (found.text if isinstance(found, Misfit) else "")
+
+
+def test_policy_of_a_simulated_pod_counts_for_those_after_it() -> None:
+    """As it would, were they created one after the other."""
+    cluster = a_cluster(one_sgpu())
+    pods = [asking_for_sgpu("a", "burst-share"), asking_for_sgpu("b", "best-effort")]
+
+    first, second = finish(simulate(as_new(pods, cluster, Policies()), cluster.snapshot))
+
+    assert ("fits", "refused") == (first.verdict, second.verdict)
+    assert ["1/1 CardQosPolicyMismatch"] == [node.code for node in second.nodes]
 
 
 # Kunlun

@@ -11,9 +11,10 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from hami_scheduler.bind import promise
 from hami_scheduler.explanation import choice, describe, node_sentence, summary
 from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, try_node
-from hami_scheduler.grant import Grant, make_grant
+from hami_scheduler.grant import Grant
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.phrases import Lexicon
 from hami_scheduler.placement import Placement
@@ -159,10 +160,9 @@ def _hold(request: PodRequest, snapshot: Snapshot) -> None:
     """Count what *request* gets as held, for those after it."""
     names = [entry.inventory.name for entry in snapshot.ledger.nodes()]
     result = filter_nodes(request, names, snapshot)
-    if result.node is not None and result.placement is not None:
-        identity = (request.uid, request.namespace, request.name)
-        placement = result.placement
-        grant = make_grant(identity, result.node, request.kinds, placement.shares, mig=placement.mig)
+    entry = snapshot.ledger.node(result.node) if result.node is not None else None
+    if entry is not None and result.placement is not None:
+        grant = promise(request, entry.inventory, result.placement, unix_nanoseconds=0)
         snapshot.ledger.put(grant)
         snapshot.quotas.hold(grant, 1)
 
