@@ -155,6 +155,16 @@ def test_fewest_pods_are_named_and_the_largest_kept() -> None:
     assert ("when default/pod-a ends", "n1") == (pods.what, pods.node)
 
 
+def test_pod_whose_end_would_free_quota_is_named() -> None:
+    """There is room on the device; what the namespace may take is held by another Pod of it."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-a")))
+    cluster.quotas.put(QUOTA)
+    for name, namespace in (("own", "default"), ("foreign", "team")):
+        cluster.put_pod(a_pod(name, namespace=namespace, node="n1", allocated="GPU-a,NVIDIA,4000,0:;"))
+
+    assert "when default/own ends" in whats(asked(cluster, a_pod("p", a_container(gpu=1, gpumem=4000))))
+
+
 def test_pod_too_large_for_any_idle_node_is_told_no_pod_helps() -> None:
     """Only what helps is told."""
     cluster = a_cluster(a_node("n1", a_device("GPU-a")))

@@ -1,10 +1,11 @@
 """
-Which Pods must leave a Node so that one of higher priority gets its devices there.
+Which Pods must leave a Node so that another gets its devices there.
 
-Owns the answer to `/preempt`, pure like the filter's. kube-scheduler names, per Node, Pods whose end satisfies its own
-filters; it knows nothing of shares. A Node where the Pod would not get its devices even then is taken off the list, so
-that nobody is evicted in vain. Must never name a Pod of the same or a higher priority. Neighbours: `filter` judges the
-room that would be left, `extender` answers.
+Owns the search for the fewest, and with it the answer to `/preempt`, pure like the filter's. kube-scheduler names, per
+Node, Pods whose end satisfies its own filters; it knows nothing of shares. A Node where the Pod would not get its
+devices even then is taken off the list, so that nobody is evicted in vain. Must never name a Pod of the same or a
+higher priority to kube-scheduler. Neighbours: `placement` judges the room that would be left, `extender` answers,
+`remedies` tells people whose end would help.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -42,22 +43,41 @@ def must_leave(
     *leaving* leave in any case and come first. Those added hold devices there, are of lower *priority*, are not among
     the *untouchable*, and are as few and as low as one walk from the highest downwards finds.
     """
-    ledger = snapshot.ledger
-    entry = ledger.node(name)
+    entry = snapshot.ledger.node(name)
     if entry is None:
         return None
-    gone = [grant for grant in ledger.grants_on(name) if grant.uid in leaving]
-    rest = [grant for grant in ledger.grants_on(name) if grant.uid not in leaving]
-    lower = [grant for grant in rest if grant.priority < priority and grant.uid not in untouchable]
-    trial = _Trial(request, entry.inventory, allowances_of(request, snapshot.quotas), Ledger(), [*gone, *lower])
-    trial.ledger.put_node(entry.inventory)
-    for grant in rest:
-        if grant not in lower:
-            trial.ledger.put(grant)
+    here = snapshot.ledger.grants_on(name)
+    gone = [grant for grant in here if grant.uid in leaving]
+    may_stay = [grant for grant in here if grant.uid not in leaving]
+    lower = [grant for grant in may_stay if grant.priority < priority and grant.uid not in untouchable]
+    staying = [grant for grant in may_stay if grant.priority >= priority or grant.uid in untouchable]
+    allowances = allowances_of(request, snapshot.quotas)
+    added = fewest_to_leave(request, entry.inventory, allowances, lower, gone=gone, staying=staying)
+    return None if added is None else (*leaving, *(grant.uid for grant in added))
+
+
+def fewest_to_leave(
+    request: PodRequest,
+    inventory: NodeInventory,
+    allowances: Mapping[str, Allowance],
+    candidates: Sequence[Grant],
+    *,
+    gone: Sequence[Grant] = (),
+    staying: Sequence[Grant] = (),
+) -> list[Grant] | None:
+    """
+    Return those of *candidates* that must leave for *request*, None where it would not fit if all of them did.
+
+    The Node of *inventory* holds *candidates* and those *staying*. *allowances* are what the namespace may take while
+    those that are *gone* and the candidates still hold theirs. One walk keeps whom it can, the worthiest first.
+    """
+    trial = _Trial(request, inventory, allowances, Ledger(), [*gone, *candidates])
+    trial.ledger.put_node(inventory)
+    for grant in staying:
+        trial.ledger.put(grant)
     if not trial.fits():
         return None
-    added = [grant.uid for grant in sorted(lower, key=_worth, reverse=True) if not trial.keep(grant)]
-    return (*leaving, *added)
+    return [grant for grant in sorted(candidates, key=_worth, reverse=True) if not trial.keep(grant)]
 
 
 @dataclass(slots=True)
@@ -105,6 +125,8 @@ class _Trial:
         )
 
 
-def _worth(grant: Grant) -> tuple[int, int, str]:
+def _worth(grant: Grant) -> tuple[int, int, int, str]:
     """Return what a Pod is kept by: its priority, then its size, so that the least is lost."""
-    return grant.priority, sum(amount.memory_mib for amount in grant.amounts.values()), grant.uid
+    amounts = grant.amounts.values()
+    memory_mib, core_percent = sum(a.memory_mib for a in amounts), sum(a.core_percent for a in amounts)
+    return grant.priority, memory_mib, core_percent, grant.uid

@@ -16,9 +16,9 @@ import numpy as np
 
 from hami_scheduler.filter import Snapshot, allowances_of, try_node
 from hami_scheduler.grant import Grant, amounts_over_time
-from hami_scheduler.inventory import NodeInventory
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.placement import Placement, place
+from hami_scheduler.preemption import fewest_to_leave
 from hami_scheduler.quota import Allowance
 from hami_scheduler.request import PodRequest, Policies, read_request
 from hami_scheduler.screening import possible_nodes
@@ -265,17 +265,14 @@ def _pods_ended(question: Question, snapshot: Snapshot, names: Sequence[str]) ->
     """Find the Node where the fewest Pods would have to end."""
     ledger, request = snapshot.ledger, question.request
     allowances = allowances_of(request, snapshot.quotas)
-    on_node: dict[str, list[Grant]] = {}
-    for grant in ledger.grants():
-        on_node.setdefault(grant.node, []).append(grant)
+    on_node = {name: grants for name in names if (grants := ledger.grants_on(name))}
     best: tuple[str, list[Grant]] | None = None
-    busy = sorted((name for name in names if name in on_node), key=lambda name: (len(on_node[name]), name))
-    for name in busy[:_NODES_TRIED]:
+    for name in sorted(on_node, key=lambda name: (len(on_node[name]), name))[:_NODES_TRIED]:
         yield
         entry = ledger.node(name)
         if entry is None:
             continue
-        ended = _must_end(entry.inventory, on_node[name], request, allowances)
+        ended = fewest_to_leave(request, entry.inventory, allowances, on_node[name])
         if ended and (best is None or len(ended) < len(best[1])):
             best = (name, ended)
     if best is None:
@@ -283,36 +280,6 @@ def _pods_ended(question: Question, snapshot: Snapshot, names: Sequence[str]) ->
     pods = sorted(f"{grant.namespace}/{grant.name}" for grant in best[1])
     listed = ", ".join(pods[:_PODS_NAMED]) + (f" and {len(pods) - _PODS_NAMED} more" if len(pods) > _PODS_NAMED else "")
     return [Change("pods", f"when {listed} end{'s' if len(pods) == 1 else ''}", best[0])]
-
-
-def _must_end(
-    inventory: NodeInventory, grants: Sequence[Grant], request: PodRequest, allowances: Mapping[str, Allowance]
-) -> list[Grant]:
-    """Return those of *grants*, all of one Node, that must go for *request*; empty where the idle Node is too small."""
-    scratch = Ledger()
-    scratch.put_node(inventory)
-    if not _fits(request, inventory.name, scratch, allowances):
-        return []
-    ended = []
-    for grant in sorted(grants, key=_weight, reverse=True):
-        scratch.put(grant)
-        if not _fits(request, inventory.name, scratch, allowances):
-            scratch.drop(grant.uid)
-            ended.append(grant)
-    return ended
-
-
-def _weight(grant: Grant) -> tuple[int, int, str]:
-    """Return what a Pod is kept by: the larger ones are, so that the least is lost."""
-    return (
-        sum(amount.memory_mib for amount in grant.amounts.values()),
-        sum(amount.core_percent for amount in grant.amounts.values()),
-        grant.uid,
-    )
-
-
-def _fits(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance]) -> bool:
-    return isinstance(try_node(request, name, ledger, allowances), Placement)
 
 
 def _first_fit(
@@ -331,7 +298,7 @@ def _first_fit(
         entry = ledger.node(name)
         if entry is None or entry.index >= len(possible) or not possible[entry.index]:
             continue
-        if _fits(request, name, ledger, allowances):
+        if isinstance(try_node(request, name, ledger, allowances), Placement):
             return name
         tried += 1
         if tried == _NODES_TRIED:
