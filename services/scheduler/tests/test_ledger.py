@@ -30,7 +30,10 @@ def test_rows_of_nodes_that_left_are_used_again() -> None:
     assert ledger.node_count <= 8
     assert 0 == ledger.recount()
     assert 1000 == ledger.promise("n499", "GPU-499-1").memory_mib
-    assert ("n499", "GPU-499-1") == ledger.device_at(next(iter(ledger.rows_of_uuid("GPU-499-1"))))
+    entry = ledger.node("n499")
+    assert entry is not None
+    assert {entry.start + 1} == ledger.rows_of_uuid("GPU-499-1")
+    assert 16384 == ledger.capacity[entry.start + 1, 1]
     assert frozenset() == ledger.rows_of_uuid("GPU-0-1")
 
 

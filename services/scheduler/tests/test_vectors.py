@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from hami_scheduler.bind import plan_bind, promise
+from hami_scheduler.causes import told_causes
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.extender import Clock, Extender, FilterAnswer, Settings
 from hami_scheduler.filter import allowances_of, filter_nodes, rating, try_node
@@ -233,6 +234,18 @@ def test_arrays_rule_out_no_node_that_fits(case: Case) -> None:
     fitting = [name for name, found in tried(case).found.items() if isinstance(found, Placement)]
 
     assert fitting == [name for name in fitting if (entry := ledger.node(name)) and possible[entry.index]]
+
+
+@pytest.mark.parametrize("case", by_name(DECIDED))
+def test_causes_told_at_once_are_those_of_each_node(case: Case) -> None:
+    """What is told of all Nodes at once is what the exact walk says of each, whatever the vendor."""
+    ledger, request = tried(case).cluster.ledger, tried(case).request
+    causes = told_causes(request, ledger, allowances_of(request, tried(case).cluster.quotas))
+    told = {name: causes[entry.index] for name in tried(case).found if (entry := ledger.node(name))}
+
+    assert {name: tried(case).found[name] for name, cause in told.items() if cause} == {
+        name: cause for name, cause in told.items() if cause
+    }
 
 
 @pytest.mark.parametrize("case", by_name(AGREED))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hami_scheduler.causes import told_causes
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.placement import Placement, place
 from hami_scheduler.quota import Allowance, Quotas
@@ -82,9 +83,8 @@ def filter_nodes(
     misfits: dict[str, Misfit] = {}
     chosen = _best(request, candidates, snapshot.ledger, allowances, known, misfits)
     if chosen is None or explain_all:
-        rest = [name for name in candidates if name not in misfits and (chosen is None or name != chosen[0])]
-        for name in rest:
-            found = _known_or_tried(request, name, snapshot.ledger, allowances, known)
+        for name, cause in _causes(request, candidates, snapshot.ledger, allowances):
+            found = cause or misfits.get(name) or _known_or_tried(request, name, snapshot.ledger, allowances, known)
             if isinstance(found, Misfit):
                 misfits[name] = found
     if chosen is None:
@@ -118,10 +118,11 @@ def _best(
     sign = -1 if is_spread else 1
     margin = _margin(request)
     best: tuple[str, Placement, float] | None = None
-    indexes = ledger.indexes(candidates)
-    indexes = indexes[possible_nodes(ledger, request)[indexes]]
+    possible = possible_nodes(ledger, request, allowances)
+    if not possible.any():
+        return None
     scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
-    for index in _by_rank(indexes, scores, ledger, is_spread=is_spread):
+    for index in _ranked(possible, scores, candidates, ledger, is_spread=is_spread):
         if best is not None and sign * float(scores[index]) + margin < sign * best[2]:
             break
         name = ledger.node_name(index)
@@ -211,10 +212,41 @@ def allowances_of(request: PodRequest, quotas: Quotas) -> dict[str, Allowance]:
     }
 
 
+def _causes(
+    request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance]
+) -> Iterator[tuple[str, Misfit | None]]:
+    """Yield each of *candidates* with why it cannot take *request*, None where that has to be tried."""
+    causes = [*told_causes(request, ledger, allowances), UNREGISTERED]
+    yield from zip(candidates, map(causes.__getitem__, ledger.places(candidates).tolist()), strict=True)
+
+
+def _ranked(
+    possible: NDArray[np.bool_],
+    scores: NDArray[np.float32],
+    candidates: Sequence[str],
+    ledger: Ledger,
+    *,
+    is_spread: bool,
+) -> Iterator[int]:
+    """
+    Yield the indexes of those of *candidates* that are *possible*, best first; of equal ones the name that sorts first.
+
+    The best Node of all is nearly always a candidate and the last one asked for; until it is not, nobody looks the
+    thousands of names up.
+    """
+    first = next(_by_rank(np.flatnonzero(possible), scores, ledger, is_spread=is_spread))
+    if ledger.node_name(first) in candidates:
+        yield first
+    indexes = ledger.indexes(candidates)
+    for index in _by_rank(indexes[possible[indexes]], scores, ledger, is_spread=is_spread):
+        if index != first:
+            yield index
+
+
 def _by_rank(
     indexes: NDArray[np.int64], scores: NDArray[np.float32], ledger: Ledger, *, is_spread: bool
 ) -> Iterator[int]:
-    """Yield Node *indexes*, best first; of equal ones the name that sorts first. Nearly always one is enough."""
+    """Yield Node *indexes*, best first; of equal ones the name that sorts first."""
     liking = -scores[indexes] if is_spread else scores[indexes]
     while len(indexes):
         is_best = liking == liking.max()

@@ -154,12 +154,22 @@ class Sharing:
     check_last: Check | None = None
     """Asked when all else is well."""
     choose: Callable[[Attempt], Chooser | None] | None = None
-    """How to choose among all devices with room; None, from either, where the first ones do."""
+    """
+    How to choose among all devices with room; None, from either, where the first ones do.
+
+    Asked without candidates, it answers for any: with a chooser wherever some would need one.
+    """
+    chooses_of_enough: bool = False
+    """Whether its choosers leave it to us to refuse, and too few devices with room are told as ever."""
 
     @property
     def is_plain(self) -> bool:
         """Whether a share takes what was asked, so that arrays can tell whether there is room."""
         return self.amounts is None
+
+    def refuses_itself(self, attempt: "Attempt") -> bool:
+        """Return whether a chooser of the vendor has to be asked why *attempt* fails."""
+        return not self.chooses_of_enough and self.choose is not None and self.choose(attempt) is not None
 
 
 ORDINARY = Sharing()

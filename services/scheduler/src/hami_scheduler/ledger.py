@@ -62,6 +62,8 @@ class Ledger:
         self._free_indexes: list[int] = []
         self._grants: dict[str, Grant] = {}
         self._grants_of_node: dict[str, dict[str, Grant]] = {}
+        self._with_instances: set[str] = set()
+        """UIDs of the Pods that hold MIG instances."""
         self._kinds: dict[DeviceKind, int] = {}
         self._rows_of_uuid: dict[str, set[int]] = {}
         self.version = 0
@@ -76,6 +78,7 @@ class Ledger:
         self.node_of_row: Int64s = np.full(_FIRST_ROWS, -1, np.int64)
         """Per device row: its Node's index; -1 where no device is."""
         self.kind_of_row: Int64s = np.zeros(_FIRST_ROWS, np.int64)
+        self.is_healthy: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
         self.is_open: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
         """Per device row: healthy and not cordoned."""
         self.node_capacity: Int64s = _amounts()
@@ -102,11 +105,20 @@ class Ledger:
         """Yield every Node, in no order."""
         yield from self._nodes.values()
 
+    def places(self, names: Iterable[str]) -> Int64s:
+        """Return per name the index of its Node, -1 where that offers no device."""
+        return np.fromiter(map(self._index_of.get, names, repeat(-1)), np.int64)
+
     def indexes(self, names: Iterable[str]) -> Int64s:
         """Return the indexes of those Nodes of *names* that offer devices."""
-        found = np.fromiter(map(self._index_of.get, names, repeat(-1)), np.int64)
+        found = self.places(names)
         known: Int64s = found[found >= 0]
         return known
+
+    def indexes_with_instances(self) -> list[int]:
+        """Return the indexes of the Nodes where a Pod holds MIG instances."""
+        nodes = {self._grants[uid].node for uid in self._with_instances}
+        return [self._index_of[name] for name in nodes if name in self._index_of]
 
     @property
     def name_ranks(self) -> Int64s:
@@ -120,12 +132,6 @@ class Ledger:
     def node_name(self, index: int) -> str:
         """Return the name of the Node at *index*."""
         return self._names[index] or ""
-
-    def device_at(self, row: int) -> tuple[str, str]:
-        """Return the Node and the UUID of the device at *row*."""
-        name = self.node_name(int(self.node_of_row[row]))
-        entry = self._nodes[name]
-        return name, entry.inventory.devices[row - entry.start].id
 
     def rows_of_uuid(self, uuid: str) -> frozenset[int]:
         """Return the rows of the devices called *uuid*; several only where two Nodes claim the same one."""
@@ -200,6 +206,7 @@ class Ledger:
         self.capacity[entry.start : stop] = 0
         self.promised[entry.start : stop] = 0
         self.node_of_row[entry.start : stop] = -1
+        self.is_healthy[entry.start : stop] = False
         self.is_open[entry.start : stop] = False
         self.node_capacity[entry.index] = 0
         self.node_promised[entry.index] = 0
@@ -216,6 +223,8 @@ class Ledger:
         self.drop(grant.uid)
         self._grants[grant.uid] = grant
         self._grants_of_node.setdefault(grant.node, {})[grant.uid] = grant
+        if grant.mig:
+            self._with_instances.add(grant.uid)
         self._apply(grant, 1)
 
     def drop(self, uid: str) -> Grant | None:
@@ -223,6 +232,7 @@ class Ledger:
         grant = self._grants.pop(uid, None)
         if grant is None:
             return None
+        self._with_instances.discard(uid)
         of_node = self._grants_of_node[grant.node]
         del of_node[uid]
         if not of_node:
@@ -274,11 +284,7 @@ class Ledger:
         entry.inventory = inventory
         self._touch(entry)
         for uuid, row in entry.rows.items():
-            self.is_open[row] = self._healthy(entry, uuid) and uuid not in inventory.cordoned
-
-    @staticmethod
-    def _healthy(entry: NodeEntry, uuid: str) -> bool:
-        return next(device.healthy for device in entry.inventory.devices if device.id == uuid)
+            self.is_open[row] = self.is_healthy[row] and uuid not in inventory.cordoned
 
     def _add_node(self, inventory: NodeInventory) -> None:
         start = self._reserve_rows(len(inventory.devices))
@@ -294,6 +300,7 @@ class Ledger:
             self.node_of_row[row] = entry.index
             kind = DeviceKind(device.vendor, device.type, device.mode)
             self.kind_of_row[row] = self._kinds.setdefault(kind, len(self._kinds))
+            self.is_healthy[row] = device.healthy
             self.is_open[row] = device.healthy and device.id not in inventory.cordoned
         self.node_capacity[entry.index] = self.capacity[start : start + len(inventory.devices)].sum(axis=0)
         for grant in self._grants_of_node.get(inventory.name, {}).values():
@@ -319,15 +326,15 @@ class Ledger:
         while self.row_count > len(self.capacity):
             self.capacity, self.promised = _grown(self.capacity), _grown(self.promised)
             self.node_of_row, self.kind_of_row = _grown(self.node_of_row, -1), _grown(self.kind_of_row)
-            self.is_open = _grown(self.is_open)
+            self.is_healthy, self.is_open = _grown(self.is_healthy), _grown(self.is_open)
         return start
 
     def _compact(self) -> None:
         order = [row for entry in self._nodes.values() for row in range(entry.start, entry.start + len(entry.rows))]
         size = max(_FIRST_ROWS, 2 * len(order))
-        for name, empty in (("capacity", 0), ("promised", 0), ("node_of_row", -1), ("kind_of_row", 0), ("is_open", 0)):
+        for name in ("capacity", "promised", "node_of_row", "kind_of_row", "is_healthy", "is_open"):
             old = getattr(self, name)
-            new = np.full((size, *old.shape[1:]), empty, old.dtype, "F")
+            new = np.full((size, *old.shape[1:]), -1 if name == "node_of_row" else 0, old.dtype, "F")
             new[: len(order)] = old[order]
             setattr(self, name, new)
         row = 0

@@ -17,7 +17,7 @@ from hami_scheduler.quota import UNLIMITED, Allowance
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import PodRequest
 from hami_scheduler.rules import Rules
-from hami_scheduler.screening import accepted_kinds
+from hami_scheduler.screening import accepted_kinds, refused_uuids
 from hami_scheduler.vendor import VendorFrame
 from hamicommon.model import Request
 
@@ -229,8 +229,7 @@ class _Left:
         self._left = (self._capacity - ledger.promised[rows]).clip(0)
         self._is_possible = ledger.is_open[rows] & accepted_kinds(ledger, asked.vendor, rules) & (self._left[:, 0] > 0)
         if rules.use_uuids or rules.nouse_uuids:
-            for row in np.flatnonzero(self._is_possible).tolist():
-                self._is_possible[row] = rules.accepts_uuid(ledger.device_at(row)[1])
+            self._is_possible &= ~refused_uuids(ledger, rules)
 
     def memory(self, rows: NDArray[np.int64], asked: Request) -> _Best | None:
         """Return the device with the most memory left among *rows*, None where there is none."""

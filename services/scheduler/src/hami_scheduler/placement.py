@@ -149,7 +149,7 @@ def _hopeless(request: Request, rooms: Sequence[Room], trial: _Trial) -> Misfit 
     is_limited = trial.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
     if is_limited or rules.is_numa_bound or any(room.device.mode == MODE for room in candidates):
         return None
-    if frame.sharing.choose and frame.sharing.choose(attempt):
+    if frame.sharing.refuses_itself(attempt):
         return None
     judge = _judge(attempt, frame, _no_limit)
     refusals = Counter(judge(room)[0] or Reason.COUNT for room in candidates)

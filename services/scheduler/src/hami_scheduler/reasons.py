@@ -134,7 +134,7 @@ class Misfit:
     @classmethod
     def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":
         """Return the refusal of a Node by its devices; reasons that hit no device are left out."""
-        return _same(tuple((reason, count) for reason, count in counts.items() if count), device_count)
+        return _same(tuple(sorted((reason, count) for reason, count in counts.items() if count)), device_count)
 
 
 @lru_cache(maxsize=1024)

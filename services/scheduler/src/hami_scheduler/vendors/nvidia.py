@@ -20,7 +20,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
     yield VendorFrame(
         nvidia.vendor(config.nvidia),
         partial(nvidia.parse_request, config=config.nvidia),
-        sharing=Sharing(choose=_chooser),
+        sharing=Sharing(choose=_chooser, chooses_of_enough=True),
         is_named_by_type=False,
         mode_key=nvidia.MODE_KEY,
         numa_bind_key=nvidia.NUMA_BIND_KEY,
