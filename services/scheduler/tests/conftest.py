@@ -9,9 +9,17 @@ import pytest
 
 from .api_server import ApiServer, an_api_server
 from .builders import a_device, a_node, a_pod
+from .effort import LAW_SECONDS
 from .service import Running, running
 
 IDENTITY = {"hami_io__node_allocation": "identity"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give laws the time that it takes to try them thoroughly."""
+    for item in items:
+        if item.get_closest_marker("property"):
+            item.add_marker(pytest.mark.timeout(LAW_SECONDS))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_scheduler import commands
@@ -33,6 +33,7 @@ from .builders import (
     a_share,
     vendors,
 )
+from .effort import effort
 
 A100 = a_device("GPU-a", memory_mib=40000, type="NVIDIA A100")
 QUOTA = {
@@ -214,7 +215,7 @@ def test_simulated_pods_take_room_from_each_other_and_from_nobody_else() -> None
     assert version == cluster.snapshot.version
 
 
-@settings(max_examples=25, deadline=None)
+@effort(25)
 @given(st.integers(1, 3), st.integers(1, 30000), st.lists(st.integers(0, 16000), min_size=1, max_size=4))
 @pytest.mark.property
 def test_every_change_that_is_told_helps(count: int, memory_mib: int, taken: list[int]) -> None:

@@ -12,6 +12,7 @@ from hamicommon.model import Share
 from hamicommon.wire.errors import DecodeError
 
 from .builders import a_container, a_pod, a_share, vendors
+from .effort import effort
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 
@@ -65,6 +66,7 @@ def test_mig_slots_of_old_versions_count_for_their_device() -> None:
 
 
 @pytest.mark.property
+@effort(100)
 @given(st.lists(st.tuples(st.sampled_from(ContainerKind), st.integers(0, 10_000)), min_size=1, max_size=8))
 def test_formula_is_the_largest_sum_of_containers_that_run_together(drawn: list[tuple[ContainerKind, int]]) -> None:
     """The running formula equals the definition: look at every moment of the Pod's life and sum who runs then."""

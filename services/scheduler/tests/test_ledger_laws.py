@@ -5,7 +5,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
@@ -30,6 +29,7 @@ from .builders import (
     an_inventory,
     promises,
 )
+from .effort import effort
 
 NODES = [
     a_node("n1", a_device("GPU-a", count=3, memory_mib=8000), a_device("GPU-b", count=3, memory_mib=8000, numa=1)),
@@ -188,7 +188,7 @@ class Cycle(RuleBasedStateMachine):
         self.untold.append(("put", copy.deepcopy(pod)))
 
 
-Cycle.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Cycle.TestCase.settings = effort(60, 40)
 TestCycle = pytest.mark.property(Cycle.TestCase)
 
 

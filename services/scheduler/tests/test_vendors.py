@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_scheduler.bind import plan_bind, promise
@@ -27,6 +27,7 @@ from hamicommon.model import Device, Request, Share
 from hamicommon.vendors import all_vendors
 
 from .builders import VECTORS, a_cluster, vendors
+from .effort import effort
 
 FRAMES = {frame.key: frame for frame in vendors()}
 MODULES = FRAMES["Ascend910C"]
@@ -96,7 +97,7 @@ def bound_to(pod: dict[str, Any], ledger: Ledger, node: str = "n1") -> dict[str,
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(INDEXES, st.integers(2, 16))
 def test_modules_are_taken_whole_or_not_at_all(free: set[int], count: int) -> None:
     """A 910C has two devices; a Pod gets both of a module, and is refused exactly where too few modules are free."""
@@ -141,7 +142,7 @@ def test_share_without_template_needs_a_node_that_can() -> None:
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=8), st.integers(1, 8))
 def test_devices_are_of_as_few_groups_as_possible(groups: list[str | None], count: int) -> None:
     """Brute force finds no set of as many devices in fewer groups."""
@@ -172,7 +173,7 @@ ZONES = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(ZONES, st.integers(1, 8))
 def test_whole_devices_come_from_the_smallest_zone_that_has_enough(zones: list[int], count: int) -> None:
     """What is large stays whole for who needs it; devices without links are the last resort."""
@@ -197,7 +198,7 @@ def test_whole_devices_come_from_the_smallest_zone_that_has_enough(zones: list[i
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(ZONES, st.data())
 def test_rating_of_links_counts_those_had_and_those_cut(zones: list[int], data: st.DataObject) -> None:
     """Ten per pair of one zone that the Pod gets, ten times over, less those between its devices and the free rest."""
@@ -307,7 +308,7 @@ def test_policy_of_a_simulated_pod_counts_for_those_after_it() -> None:
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(st.sets(st.integers(0, 7)), st.sampled_from([1, 2, 3, 4, 8]))
 def test_wings_give_free_devices_that_are_linked(used: set[int], count: int) -> None:
     """As many as asked, none of them in use, and of two or four every one linked to another."""
@@ -341,7 +342,7 @@ def test_part_of_another_size_does_not_share_a_device() -> None:
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(st.integers(0, 3), st.integers(0, 2))
 def test_cores_are_free_ones_and_the_lowest(used: int, asked: int) -> None:
     """A core has one owner; a request for devices takes all cores of each."""
@@ -442,7 +443,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(st.sampled_from(sorted(CASES)), st.data())
 def test_pods_one_after_the_other_never_get_more_than_there_is(name: str, data: st.DataObject) -> None:
     """Whatever vendor, whatever Pods: no device gives a replica, a MiB or a core twice, and every bind reads back."""
@@ -466,7 +467,7 @@ def test_pods_one_after_the_other_never_get_more_than_there_is(name: str, data: 
 
 
 @pytest.mark.property
-@settings(deadline=None)
+@effort(100)
 @given(st.sampled_from(sorted(FRAMES)), st.text(max_size=200), st.text(max_size=20))
 def test_no_annotation_of_a_node_breaks_its_reading(key: str, text: str, amount: str) -> None:
     """A text that is no inventory is a problem of that vendor, never an exception."""
