@@ -141,7 +141,7 @@ async def test_scheduler_that_was_deposed_during_a_bind_writes_nothing(scene: Sc
         async def release(self, *_arguments: Any) -> None:
             """Give it back."""
 
-    scene.extender._locks = SlowLocks()  # type: ignore[assignment]
+    scene.extender._binder._locks = SlowLocks()  # type: ignore[assignment]
     scene.cluster.put_node(a_node("n1", a_device("GPU-a", memory_mib=9000)), NOW)
 
     assert "the Lease is another's" in await scene.bind(pod, "n1")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hami_scheduler.bind import locks_needed, plain_bind
+from hami_scheduler.binder import Binder
 from hami_scheduler.errors import BindError
-from hami_scheduler.extender import Clock, Extender, Settings
 from hami_scheduler.grant import Grant, make_grant
 from hami_scheduler.locking import LockReading, NodeLocks
 from hami_scheduler.request import ContainerKind
@@ -140,8 +140,8 @@ async def test_locks_of_a_bind_are_all_taken_or_none() -> None:
 
     locks: Any = Locks()
     api: Any = None
-    extender = Extender(a_cluster(), api, locks, Clock(lambda: NOW, lambda: 0.0), Settings(), lambda: None)
+    binder = Binder(a_cluster, api, locks, lambda: None, lambda: 0.0, 1.0)
     with pytest.raises(BindError, match="held"):
-        await extender._lock(plain_bind("u", "default", "p", "n"), (MLU, SHARED, LAST))
+        await binder._lock(plain_bind("u", "default", "p", "n"), (MLU, SHARED, LAST))
 
     assert [("take", MLU), ("take", SHARED), ("give back", SHARED), ("give back", MLU)] == done

@@ -156,7 +156,7 @@ async def test_bind_waits_for_the_lock_and_takes_it_when_it_is_free(scheduler: R
 
 async def test_lock_of_another_pod_fails_the_bind_after_the_wait(scheduler: Running) -> None:
     """The room is given back, and the Event says who holds the Node."""
-    scheduler.service._extender._settings = extender.Settings(lock_wait_seconds=0.5)
+    scheduler.service._extender._binder._lock_wait_seconds = 0.5
     scheduler.api.put("pods", a_pod("other"))
     node = scheduler.api.objects["nodes"]["locked"]
     node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"

@@ -1,7 +1,7 @@
 """
 What can go wrong between a decision and the API server, as the service sees it.
 
-Neighbours: `kube` translates the client's errors into these, `extender` decides by them.
+Neighbours: `kube` translates the client's errors into these, `extender` and `binder` decide by them.
 """
 
 from hamicommon.errors import HamiError

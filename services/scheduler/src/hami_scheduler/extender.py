@@ -2,9 +2,8 @@
 Answer kube-scheduler: filter, bind, prioritize and preempt, in the order that keeps every promise kept.
 
 Owns the sequence only. A filter decides and reserves without giving up control in between, so no two decisions see
-the same room; a bind is one write whose outcome is always found out. Must never free a reservation whose Binding may
-have been written. Neighbours: `cluster` is what is decided on, `filter`, `bind` and `preemption` decide, `http` brings
-the questions, `kube` does the writes.
+the same room; what is bound is what was reserved. Neighbours: `cluster` is what is decided on, `filter`, `bind` and
+`preemption` decide, `binder` carries binds out, `http` brings the questions.
 """
 
 import asyncio
@@ -16,9 +15,10 @@ from typing import Any, Protocol
 import structlog
 
 from hami_scheduler import explanation
-from hami_scheduler.bind import BindPlan, locks_needed, node_label, plain_bind, plan_bind, promise
+from hami_scheduler.bind import BindPlan, plain_bind, plan_bind, promise
+from hami_scheduler.binder import BindApi, Binder
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError, NotReadyError
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.events import EventBook
 from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, priorities, try_node
 from hami_scheduler.grant import Grant
@@ -33,9 +33,7 @@ from hami_scheduler.request import PodRequest, Policies, read_request
 from hami_scheduler.reservation import Stage
 from hami_scheduler.sampling import looks_sampled
 from hami_scheduler.waiting import Waiting
-from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.node_lock import Lock
 from hamicommon.wire.version import NEWEST, WireVersion
 
 READY_SECONDS = 20.0
@@ -46,17 +44,8 @@ logger = structlog.get_logger()
 Object = Mapping[str, Any]
 
 
-class Api(Protocol):
+class Api(BindApi, Protocol):
     """What the extender needs of the API server."""
-
-    async def read_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return the Pod, None where there is none."""
-
-    async def bind(self, plan: BindPlan) -> None:
-        """Write the Binding of *plan*."""
-
-    async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
-        """Set one label of a Pod."""
 
     async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
         """Change the Pod *uid* so that kube-scheduler asks about it."""
@@ -116,11 +105,11 @@ class Extender:
         """
         self._cluster = cluster
         self._api = api
-        self._locks = locks
         self._clock = clock
         self._settings = settings
         self._blocked = blocked
         self._count_refusal = count_refusal
+        self._binder = Binder(lambda: self._cluster, api, locks, blocked, clock.steady, settings.lock_wait_seconds)
         self.sampled_filters = 0
         """Filters that were shown just as many Nodes as kube-scheduler takes for a sample."""
         self._book = EventBook()
@@ -357,7 +346,7 @@ class Extender:
             return
         try:
             plan, grant = await self._prepare(uid, namespace, name, node)
-            await self._carry_out(plan, grant)
+            await self._binder.carry_out(plan, grant)
         except (BindError, ApiRefusedError, ApiUnknownError) as error:
             self._api.tell(reference, "BindingFailed", str(error), is_warning=True)
             logger.warning("Bind failed", pod=f"{namespace}/{name}", node=node, error=str(error))
@@ -420,90 +409,8 @@ class Extender:
         self._cluster.reserve(grant, self._clock.steady())
         return grant
 
-    async def _carry_out(self, plan: BindPlan, grant: Grant | None) -> None:
-        """Lock where needed, write, and keep or give back the reservation by what became of it."""
-        entry = self._cluster.ledger.node(plan.node)
-        finds_owners = entry is not None and not entry.inventory.needs_lock
-        locks = locks_needed(grant, self._cluster.vendors, finds_owners=finds_owners) if grant else ()
-        if locks:
-            try:
-                await self._lock(plan, locks)
-            except BaseException:
-                self._give_up(plan.uid)
-                raise
-        try:
-            await self._write(plan)
-        except (BindError, ApiRefusedError):
-            self._give_up(plan.uid)
-            await self._unlock(plan, locks)
-            raise
-        except BaseException:
-            # Unknown, or cancelled: the write may be on its way.
-            self._cluster.reservations.written(plan.uid, is_certain=False)
-            raise
-        self._cluster.reservations.written(plan.uid)
-        label = node_label(plan.node)
-        if grant is not None and not finds_owners and label is not None:
-            await self._label(plan, label)
-
-    async def _write(self, plan: BindPlan) -> None:
-        """
-        Write the Binding; where the answer leaves it open, find out by reading the Pod, and write once more if it is
-        unbound.
-
-        Raises:
-            ApiRefusedError: the Pod is not bound as planned, and will not be by this.
-            ApiUnknownError: it may be.
-            BindError: nothing was written, for since the bind began the decisions are somebody else's.
-        """
-        for is_last in (False, True):
-            reason = self._blocked()
-            if reason:
-                raise BindError(reason)
-            try:
-                await self._api.bind(plan)
-            except (ApiConflictError, ApiUnknownError) as error:
-                if isinstance(error, ApiUnknownError) and plan.uid in self._cluster.reservations:
-                    self._cluster.reservations.doubt(plan.uid)
-                pod = await self._api.read_pod(plan.namespace, plan.name)
-                if pod is not None and plan.is_done_by(pod):
-                    self._cluster.put_pod(pod)  # the watch may have told of its end already
-                    return
-                is_open = isinstance(error, ApiUnknownError) and plan.is_possible_for(pod)
-                if not is_open:
-                    text = f"Pod {plan.namespace}/{plan.name} was not bound to {plan.node}: {error}"
-                    raise ApiRefusedError(text) from error
-                if is_last:
-                    raise
-            else:
-                return
-
     def _give_up(self, uid: str) -> None:
         self._cluster.give_up(uid, self._clock.steady())
-
-    async def _lock(self, plan: BindPlan, locks: Sequence[Lock]) -> None:
-        """Take *locks* in their order, all or none."""
-        until = self._clock.steady() + self._settings.lock_wait_seconds
-        for position, lock in enumerate(locks):
-            try:
-                wait = max(0.0, until - self._clock.steady())
-                await self._locks.acquire(plan.node, lock, plan.namespace, plan.name, wait)
-            except BaseException:
-                await self._unlock(plan, locks[:position])
-                raise
-
-    async def _unlock(self, plan: BindPlan, locks: Sequence[Lock]) -> None:
-        for lock in reversed(locks):
-            try:
-                await self._locks.release(plan.node, lock, plan.namespace, plan.name)
-            except (ApiRefusedError, ApiUnknownError) as error:
-                logger.warning("Node lock stays until it expires", node=plan.node, lock=lock.key, error=str(error))
-
-    async def _label(self, plan: BindPlan, value: str) -> None:
-        try:
-            await self._api.label_pod(plan.namespace, plan.name, keys.POD_NODE, value)
-        except (ApiRefusedError, ApiUnknownError) as error:
-            logger.warning("Pod stays without its node label", pod=f"{plan.namespace}/{plan.name}", error=str(error))
 
 
 def _name(pod: Object) -> str:

@@ -2,7 +2,7 @@
 The API server, as the scheduler uses it: what it watches, the few writes, and what their failures mean.
 
 Owns translation both ways; decides nothing. Neighbours: `hamicommon.runtime.kube` speaks HTTP, `cluster` receives
-objects, `extender` and `locking` ask for writes.
+objects, `extender`, `binder` and `locking` ask for writes.
 """
 
 import asyncio
