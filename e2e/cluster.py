@@ -63,6 +63,8 @@ class Settings:
     """The HAMi release whose forms are written; empty for the newest."""
     allocation: str = "auto"
     """How the device plugins find the Pod an allocation is for: `auto`, `identity` or `lock`."""
+    prioritize_weight: int = 0
+    """How many times the policy's ranks count where kube-scheduler chooses the Node; 0: the scheduler names one."""
     device_config: Path | None = None
     """Another device config; None for one of NVIDIA devices."""
 

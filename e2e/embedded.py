@@ -170,7 +170,11 @@ class EmbeddedCluster(Cluster):
             "webhook",
             *("--cert_file", str(self.folder / "tls/tls.crt"), "--key_file", str(self.folder / "tls/tls.key")),
         )
-        self._service("scheduler", f"--explain-bind-address=127.0.0.1:{self._ports['scheduler-explain']}")
+        self._service(
+            "scheduler",
+            f"--explain-bind-address=127.0.0.1:{self._ports['scheduler-explain']}",
+            f"--prioritize={'true' if self._settings.prioritize_weight else 'false'}",
+        )
         config = self.folder / "kube-scheduler.yaml"
         config.write_text(yaml.safe_dump(self._kube_scheduler_config()))
         self._minicluster("kube-scheduler", "kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={config}")
@@ -243,6 +247,7 @@ class EmbeddedCluster(Cluster):
         return {"HAMI_WIRE_VERSION": version} if version else {}
 
     def _kube_scheduler_config(self) -> Object:
+        weight = self._settings.prioritize_weight
         vendors = all_vendors(load_device_config(self._device_config.read_text()))
         names = {name for vendor in vendors for name in vendor.resource_names}
         return {
@@ -256,8 +261,8 @@ class EmbeddedCluster(Cluster):
                     "urlPrefix": f"http://127.0.0.1:{self._ports['scheduler']}",
                     "filterVerb": "filter",
                     "bindVerb": "bind",
+                    **({"prioritizeVerb": "prioritize", "weight": weight} if weight else {}),
                     "nodeCacheCapable": True,
-                    "weight": 1,
                     "httpTimeout": "30s",
                     "managedResources": [{"name": name, "ignoredByScheduler": True} for name in sorted(names)],
                 }

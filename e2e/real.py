@@ -21,7 +21,7 @@ from controlplane.machine import MachineError
 from hardware import TWO_NODES, FakeNode
 from minicluster.client import ApiError, Client, Object
 from processes import environment
-from release import DEPLOY_SECONDS, HAMI, Release
+from release import DEPLOY_SECONDS, HAMI, Release, Value
 
 FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])])
 """Of the cluster; each of several runs side by side has its own."""
@@ -53,10 +53,14 @@ class RealCluster(Cluster):
 
     # --- the release -----------------------------------------------------------------------------------------------
 
-    async def deploy(self, settings: Settings | None = None, values: Mapping[str, str] | None = None) -> None:
+    async def deploy(self, settings: Settings | None = None, values: Mapping[str, Value] | None = None) -> None:
         """See that the release has *settings* and *values* of the chart, and that every Node offers devices."""
         settings = settings or Settings()
-        told = {"wireVersion": settings.wire_version, "devicePlugin.allocation": settings.allocation}
+        told: dict[str, Value] = {
+            "wireVersion": settings.wire_version,
+            "devicePlugin.allocation": settings.allocation,
+            "scheduler.prioritizeWeight": settings.prioritize_weight,
+        }
         await asyncio.to_thread(self.release.deploy, {**told, **(values or {})})
         for node in self.nodes:
             await self.node_ready(node.name, DEPLOY_SECONDS)

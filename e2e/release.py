@@ -4,15 +4,17 @@ The release of the chart on a real cluster.
 Owns what it was given last: to be given the same again costs nothing. Methods block.
 """
 
+import json
 from collections.abc import Mapping
 
 from cluster import ROOT
 from controlplane.cluster import ControlPlane
 
+Value = str | int
 HAMI = "hami"
 """The release and its namespace."""
 CHART = ROOT / "charts/hami"
-VALUES = {"image.registry": "localhost", "webhook.failurePolicy": "Fail"}
+VALUES: Mapping[str, Value] = {"image.registry": "localhost", "webhook.failurePolicy": "Fail"}
 """Fail: while the webhook is away, a Pod must not slip past it to the default scheduler."""
 DEPLOY_SECONDS = 120
 
@@ -22,16 +24,16 @@ class Release:
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._helm = control_plane.helm
-        self._given: dict[str, str] | None = None
+        self._given: dict[str, Value] | None = None
         """None while nobody knows."""
 
-    def deploy(self, values: Mapping[str, str]) -> None:
+    def deploy(self, values: Mapping[str, Value]) -> None:
         """Install it, or upgrade it to these *values* of the chart, and wait until all of it is ready."""
         given = {**VALUES, **values}
         if given == self._given:
             return
         self._given = None
-        flags = [f"--set-string={name}={value}" for name, value in given.items()]
+        flags = [f"--set-json={name}={json.dumps(value)}" for name, value in given.items()]
         self._helm(
             *("upgrade", "--install", HAMI, str(CHART), "--namespace", HAMI, "--create-namespace"),
             *("--wait", f"--timeout={DEPLOY_SECONDS}s", *flags),

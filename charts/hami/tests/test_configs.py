@@ -69,7 +69,7 @@ def webhook(*arguments: str) -> Json:
 def test_program_knows_every_flag_it_is_given(kind: str, name: str, program: str, tls: str) -> None:
     """A flag that was renamed in a service is noticed here, not on a cluster."""
     values = ("--set", f"webhook.tls.mode={tls},webhook.tls.caBundle={'YQ==' if tls == 'given' else ''}")
-    more = ("--set", "devicePlugin.nvidiaDriverRoot=/driver,scheduler.nodeLabelSelector.a=b")
+    more = ("--set", "devicePlugin.nvidiaDriverRoot=/driver,scheduler.nodeLabelSelector.a=b,scheduler.prioritizeWeight=1")
     passed = {word.split("=")[0] for word in pod_spec(one(kind, name, *values, *more))["containers"][-1]["args"]}
     assert set() == passed - flags(program)
 
@@ -176,13 +176,26 @@ def test_kube_scheduler_asks_about_every_node_and_never_waits_for_itself() -> No
     assert "parallelism" not in config
 
 
+def test_kube_scheduler_asks_for_ranks_where_it_is_to_choose() -> None:
+    """One value tells both: which verb is asked, how much it counts, and that every Node that fits is named."""
+    chosen = ("--set", "scheduler.prioritizeWeight=20")
+    (extender,) = kube_scheduler_config(*chosen)["extenders"]
+    (default,) = kube_scheduler_config()["extenders"]
+
+    assert ("prioritize", 20) == (extender["prioritizeVerb"], extender["weight"])
+    assert "--prioritize=true" in pod_spec(one("Deployment", "hami-scheduler", *chosen))["containers"][-1]["args"]
+    assert "prioritizeVerb" not in default
+    assert "--prioritize=true" not in pod_spec(one("Deployment", "hami-scheduler"))["containers"][-1]["args"]
+
+
 def test_kube_scheduler_calls_the_extender_beside_it() -> None:
     """In the Pod, unseen from outside, with names only, and for our resources alone."""
     (extender,) = kube_scheduler_config()["extenders"]
     arguments = pod_spec(one("Deployment", "hami-scheduler"))["containers"][1]["args"]
 
     assert f"--http_bind={extender['urlPrefix'].removeprefix('http://')}" in arguments
-    assert ("filter", "bind", True) == tuple(extender[key] for key in ("filterVerb", "bindVerb", "nodeCacheCapable"))
+    verbs = tuple(extender[f"{verb}Verb"] for verb in ("filter", "bind", "preempt"))
+    assert (("filter", "bind", "preempt"), True) == (verbs, extender["nodeCacheCapable"])
     assert all(each["ignoredByScheduler"] for each in extender["managedResources"])
 
 

@@ -22,8 +22,11 @@ extenders:
     filterVerb: filter
     bindVerb: bind
     preemptVerb: preempt
+    {{- with .Values.scheduler.prioritizeWeight }}
+    prioritizeVerb: prioritize
+    weight: {{ . }}
+    {{- end }}
     nodeCacheCapable: true
-    weight: 1
     httpTimeout: 30s
     managedResources:
       {{- range include "hami.managedNames" . | fromJsonArray }}

@@ -1,0 +1,45 @@
+"""
+Where kube-scheduler chooses among all Nodes that fit, the ranks of the policy decide, and nothing is granted twice.
+"""
+
+import asyncio
+
+from cluster import ClusterOf, Settings
+from hardware import FakeNode
+from invariants import check, samples
+from manifests import SLEEP, a_pod
+
+NODES = tuple(FakeNode.of(name, "NVIDIA A10", 24576, 2) for name in ("left", "right"))
+CHOOSING = Settings(prioritize_weight=20)
+POLICY = "hami.io/node-scheduler-policy"
+
+
+async def test_node_is_the_one_that_the_policy_ranks_first(cluster_of: ClusterOf) -> None:
+    """Both Nodes are named; to pack, the fuller one is chosen, although kube-scheduler itself likes the emptier."""
+    async with cluster_of(NODES, CHOOSING) as cluster:
+        resident = await cluster.create(a_pod("resident", command=SLEEP, gpu=1, gpumem=8000))
+        full = (await cluster.pod_in_phase("resident", "Running"))["spec"]["nodeName"]
+        (idle,) = {"left", "right"} - {full}
+
+        answer = await cluster.ask_filter({"Pod": resident, "NodeNames": ["left", "right"]})
+        chosen = {}
+        for policy in ("binpack", "spread"):
+            await cluster.create(a_pod(policy, annotations={POLICY: policy}, command=SLEEP, gpu=1, gpumem=2000))
+            chosen[policy] = (await cluster.pod_in_phase(policy, "Running"))["spec"]["nodeName"]
+
+        asked = samples(await cluster.metrics("scheduler"))["hami_scheduler_prioritize_seconds_count"]
+        assert ["left", "right"] == answer["NodeNames"]
+        assert {"binpack": full, "spread": idle} == chosen
+        assert 3 <= sum(count for _, count in asked)
+
+
+async def test_pods_at_once_fill_every_device_though_none_is_held_for_them(cluster_of: ClusterOf) -> None:
+    """Several are sent to one place; whoever binds last there is refused and asked about again."""
+    async with cluster_of(NODES, CHOOSING) as cluster:
+        names = [f"p{number}" for number in range(8)]
+        await asyncio.gather(*(cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=12288)) for name in names))
+
+        for name in names:
+            await cluster.pod_in_phase(name, "Running", timeout_seconds=60)
+
+        await check(cluster)
