@@ -69,7 +69,10 @@ def webhook(*arguments: str) -> Json:
 def test_program_knows_every_flag_it_is_given(kind: str, name: str, program: str, tls: str) -> None:
     """A flag that was renamed in a service is noticed here, not on a cluster."""
     values = ("--set", f"webhook.tls.mode={tls},webhook.tls.caBundle={'YQ==' if tls == 'given' else ''}")
-    more = ("--set", "devicePlugin.nvidiaDriverRoot=/driver,scheduler.nodeLabelSelector.a=b,scheduler.prioritizeWeight=1")
+    more = (
+        "--set",
+        "devicePlugin.nvidiaDriverRoot=/driver,scheduler.nodeLabelSelector.a=b,scheduler.prioritizeWeight=1",
+    )
     passed = {word.split("=")[0] for word in pod_spec(one(kind, name, *values, *more))["containers"][-1]["args"]}
     assert set() == passed - flags(program)
 
