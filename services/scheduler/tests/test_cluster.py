@@ -3,6 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from hami_scheduler import cluster as cluster_module
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.inventory import Problem
 
@@ -269,3 +272,35 @@ def test_cordon_and_identity_follow_the_node_annotation() -> None:
     assert not entry.inventory.needs_lock
     assert not cluster.ledger.is_open[entry.start]
     assert HELD == promises(cluster, "n1")
+
+
+def test_events_that_change_nothing_of_it_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound Pod is told of several times a life, and a Node every few seconds; what they say is mostly the same."""
+    decoded: list[str] = []
+
+    def counted(module: str, name: str) -> None:
+        """Let *decoded* hear of each call of what *module* calls *name*."""
+        decode = getattr(cluster_module, name)
+        monkeypatch.setattr(cluster_module, name, lambda *given: decoded.append(module) or decode(*given))
+
+    counted("grant", "read_grant")
+    counted("inventory", "read_inventory")
+    cluster = a_cluster(a_node("n1", a_device()))
+    for phase in ("Pending", "Running", "Running"):
+        cluster.put_pod(a_pod(node="n1", allocated=SHARE, phase=phase))
+        cluster.put_node({**a_node("n1", a_device()), "spec": {"phase": phase}}, NOW)
+    assert ["inventory", "grant"] == decoded
+
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE, annotations={"hami.io/bind-phase": "success"}))
+    cluster.put_node(a_node("n1", a_device(healthy=False)), NOW)
+    assert ["inventory", "grant", "grant", "inventory"] == decoded
+
+
+def test_pod_that_comes_back_after_its_room_was_given_back_counts_again() -> None:
+    """What was read of it once is no reason to look away when nothing is held for it."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    for _ in range(2):
+        cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+        assert HELD == promises(cluster, "n1")
+        cluster.drop_pod(a_pod(node="n1", allocated=SHARE))
+        assert {} == promises(cluster, "n1")

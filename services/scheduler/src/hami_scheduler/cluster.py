@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from hami_scheduler.filter import Snapshot
-from hami_scheduler.grant import Grant, inits_are_done, is_over, make_grant, places, read_grant
+from hami_scheduler.grant import Grant, inits_are_done, is_over, keys_read, make_grant, places, read_grant
 from hami_scheduler.health import plugin_is_alive
-from hami_scheduler.inventory import NodeInventory, Problem, count_resource, read_inventory
+from hami_scheduler.inventory import NodeInventory, Problem, count_resource, read_inventory, what_is_read
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.quota import Quotas
 from hami_scheduler.request import read_containers
@@ -33,6 +33,8 @@ class _NodeMemory:
 
     inventory: NodeInventory
     """The last reading, also while the plugin is dead."""
+    read: tuple[Any, ...] = ()
+    """What it was read from."""
     had_replicas: set[str] = field(default_factory=set)
     """Vendor keys whose kubelet resource was above 0 at some time."""
     problems: tuple[Problem, ...] = ()
@@ -54,6 +56,9 @@ class Cluster:
         self._report = report
         self._nodes: dict[str, _NodeMemory] = {}
         self._edited: set[str] = set()
+        self._keys_read = keys_read(vendors)
+        self._read: dict[str, tuple[Any, ...]] = {}
+        """Per UID of a bound Pod with a grant: what that was read from; most events of the Pod change none of it."""
         self._late: dict[str, set[str]] = {}
         """Per Pod UID: the keys of reservations for Bindings of it that were given up and may still arrive."""
         self._unreadable: dict[str, str] = {}
@@ -73,14 +78,15 @@ class Cluster:
     def put_node(self, node: Mapping[str, Any], now: datetime) -> None:
         """Take *node*, a v1 Node, as it is now."""
         name = node["metadata"]["name"]
-        memory = self._nodes.get(name)
-        inventory, problems = read_inventory(node, self.vendors, memory.inventory if memory else None)
-        if memory is None:
-            memory = self._nodes[name] = _NodeMemory(inventory)
-        for problem in problems:
-            if problem not in memory.problems:
-                self._report("Node", name, problem)
-        memory.inventory, memory.problems = inventory, problems
+        memory = self._nodes.setdefault(name, _NodeMemory(NodeInventory(name)))
+        read = what_is_read(node)
+        if memory.read != read:
+            inventory, problems = read_inventory(node, self.vendors, memory.inventory)
+            for problem in problems:
+                if problem not in memory.problems:
+                    self._report("Node", name, problem)
+            memory.inventory, memory.problems, memory.read = inventory, problems, read
+        inventory = memory.inventory
         offering = {device.vendor for device in inventory.devices}
         alive = {
             frame.key for frame in self.vendors if frame.key in offering and self._is_alive(node, frame, memory, now)
@@ -142,6 +148,9 @@ class Cluster:
             self.put_pod(pod)
 
     def _put_bound(self, uid: str, pod: Mapping[str, Any]) -> None:
+        read = self._what_is_read(pod)
+        if self._read.get(uid) == read:
+            return
         known = self.ledger.grant(uid)
         try:
             grant = read_grant(pod, self.vendors)
@@ -158,6 +167,13 @@ class Cluster:
             self._release(uid)
         else:
             self._hold(grant)
+            self._read[uid] = read
+
+    def _what_is_read(self, pod: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the parts of a bound *pod* that its grant depends on and that can change."""
+        annotations = pod["metadata"].get("annotations") or {}
+        said = [(key, text) for key, text in annotations.items() if key in self._keys_read]
+        return pod["spec"]["nodeName"], inits_are_done(pod), said
 
     def _as_first_seen(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
         """Return what *pod* holds by the shares it was bound with, whatever its annotations say since."""
@@ -248,6 +264,7 @@ class Cluster:
         self.quotas.hold(grant, 1)
 
     def _release(self, uid: str) -> None:
+        self._read.pop(uid, None)
         grant = self.ledger.drop(uid)
         if grant is not None:
             self.quotas.hold(grant, -1)

@@ -208,6 +208,12 @@ def is_over(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
+def keys_read(vendors: Iterable[VendorFrame]) -> frozenset[str]:
+    """Return the annotations that the grant of a bound Pod depends on, beside what never changes of its spec."""
+    found = {key for frame in vendors for key in (frame.vendor.allocated_key, *frame.pod_keys)}
+    return frozenset({*found, keys.MIG_ALLOCATIONS, keys.BIND_PHASE})
+
+
 def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Grant | None:
     """
     Return what *pod* holds, None where it holds nothing: not bound, ended, or never granted a device.
@@ -218,7 +224,8 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
         DecodeError: when the Pod is bound and its annotations cannot be read.
     """
     node = (pod.get("spec") or {}).get("nodeName")
-    if not node or is_over(pod):
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    if not node or is_over(pod) or not any(frame.vendor.allocated_key in annotations for frame in vendors):
         return None
     containers = read_containers(pod, vendors)
     shares = read_shares(pod, vendors, containers)
@@ -227,7 +234,6 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
     metadata = pod["metadata"]
     identity = (metadata.get("uid") or "", metadata.get("namespace") or "default", metadata.get("name") or "")
     kinds = tuple(container.kind for container in containers)
-    annotations = metadata.get("annotations") or {}
     return make_grant(
         identity,
         node,

@@ -51,6 +51,12 @@ class Problem:
     reason: str
 
 
+def what_is_read(node: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the parts of *node* that its inventory depends on; most events of a Node change none of them."""
+    metadata = node.get("metadata") or {}
+    return metadata.get("annotations"), metadata.get("labels"), (node.get("status") or {}).get("capacity")
+
+
 def read_inventory(
     node: Mapping[str, Any], vendors: tuple[VendorFrame, ...], previous: NodeInventory | None = None
 ) -> tuple[NodeInventory, tuple[Problem, ...]]:
