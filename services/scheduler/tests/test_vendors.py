@@ -1,12 +1,14 @@
 """What is a vendor's own: the arithmetic of templates, modules, zones, wings, masks and profiles, and their laws."""
 
 import json
+import re
 from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
 
 from hami_scheduler.bind import plan_bind, promise
 from hami_scheduler.explainer import as_new
@@ -15,6 +17,7 @@ from hami_scheduler.fit import Attempt, Offer, Room, Tenant
 from hami_scheduler.grant import read_grant
 from hami_scheduler.inventory import read_inventory
 from hami_scheduler.ledger import Ledger, shortfall
+from hami_scheduler.metrics import ClusterCollector, Observed
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.report import finish, simulate
 from hami_scheduler.request import Policies, read_request
@@ -431,6 +434,54 @@ def test_device_of_a_type_that_names_another_vendor_is_nobodys() -> None:
     )
 
     assert {"n1": "NodeInsufficientDevice"} == found.failed_nodes
+
+
+# Compute that is no percentage
+
+
+def an_amd_node() -> dict[str, Any]:
+    """Return a Node with one device of 304 compute units."""
+    node = node_of("amd.com", "n2", gpu=10)
+    device = {"id": "AMD-a", "count": 10, "devmem": 65536, "devcore": 304, "type": "AMD MI300X", "health": True}
+    node["metadata"]["annotations"] = {"hami.io/node-amd-register": json.dumps([device])}
+    return node
+
+
+def test_compute_is_told_in_percent_of_a_device_whatever_it_is_counted_in() -> None:
+    """Neuron has a bit for each core, AMD has units: 33 and 10 percent are 100 and 30 of 304, rounded up as HAMi's."""
+    cluster = a_cluster(node_of("aws.amazon.com", neuron=2, neuroncore=4), an_amd_node())
+    asked = {"amd.com/gpu": "1", "amd.com/gpumem": "1000"}
+    for pod, node in (
+        (pod_of("half", {"aws.amazon.com/neuroncore": "1"}), "n1"),
+        (pod_of("third", asked | {"amd.com/gpucores": "33"}), "n2"),
+        (pod_of("tenth", asked | {"amd.com/gpucores": "10"}), "n2"),
+    ):
+        assert not isinstance(bound_to(pod, cluster.ledger, node), Misfit)
+    registry = CollectorRegistry()
+    observed = Observed(dict, lambda: 0)
+    registry.register(ClusterCollector(lambda: cluster, observed, has_legacy_names=False, device_limit=9))
+    text = generate_latest(registry).decode()
+
+    told = {
+        (name, whose): float(value)
+        for name, labels, value in re.findall(r"^hami_(\w*core\w*)_ratio{(.*)} (\S+)$", text, re.MULTILINE)
+        for whose in ["/".join(re.findall(r'(?:device_uuid|pod|device_type|part)="(.*?)"', labels))]
+    }
+    assert {
+        ("scheduler_core", "AMD MI300X/offered"): 100,
+        ("scheduler_core", "AMD MI300X/granted"): 100 * 130 / 304,
+        ("scheduler_core", "AWSNeuron/offered"): 200,
+        ("scheduler_core", "AWSNeuron/granted"): 50,
+        ("gpu_core_limit", "AMD MI300X/AMD-a"): 100,
+        ("gpu_core_limit", "AWSNeuron/n1-AWSNeuron-0"): 100,
+        ("gpu_core_limit", "AWSNeuron/n1-AWSNeuron-1"): 100,
+        ("gpu_core_allocated", "AMD MI300X/AMD-a"): 43,
+        ("gpu_core_allocated", "AWSNeuron/n1-AWSNeuron-0"): 0,
+        ("gpu_core_allocated", "AWSNeuron/n1-AWSNeuron-1"): 50,
+        ("vgpu_core_allocated", "AMD-a/third"): 33,
+        ("vgpu_core_allocated", "AMD-a/tenth"): 10,
+        ("vgpu_core_allocated", "n1-AWSNeuron-1/half"): 50,
+    } == told
 
 
 # All vendors

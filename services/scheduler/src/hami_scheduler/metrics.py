@@ -6,10 +6,13 @@ numbers.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/metrics.go
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -17,7 +20,7 @@ from prometheus_client.registry import Collector
 from hami_scheduler import __version__
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.fit import Room
-from hami_scheduler.ledger import Ledger
+from hami_scheduler.ledger import Int64s, Ledger
 from hami_scheduler.reasons import Reason
 from hamicommon.model import Device
 from hamicommon.runtime.build import build_family
@@ -27,6 +30,10 @@ _ZONE = "vGPU"
 _DEVICE = ("node", "device_uuid", "device_index", "device_type")
 _LEGACY_DEVICE = ("nodeid", "deviceuuid", "deviceidx", "devicetype")
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+Units = Mapping[str, Callable[[Any], Any]]
+"""By key, the vendors whose amounts of compute are no percentages, and how many parts of a device an amount is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +159,11 @@ class ClusterCollector(Collector):
             for state, mask in (("open", is_open), ("closed", ~is_open))
         }
         for part, amounts in (("offered", ledger.capacity), ("granted", ledger.promised)):
-            for column, name in enumerate(("shares", "memory_bytes", "core_ratio")):
-                scale = _MIB if name == "memory_bytes" else 1
-                sums[name, part] = np.bincount(kind_of_row, amounts[rows, column], count) * scale
+            of_rows = amounts[rows]
+            sums["shares", part] = np.bincount(kind_of_row, of_rows[:, 0], count)
+            sums["memory_bytes", part] = np.bincount(kind_of_row, of_rows[:, 1], count) * _MIB
+            compute = self._compute_percents(of_rows[:, 2], ledger.capacity[rows, 2], kind_of_row)
+            sums["core_ratio", part] = np.bincount(kind_of_row, compute, count)
         for (name, part), values in sums.items():
             found: dict[tuple[str, str], float] = {}
             for kind, value in zip(ledger.kinds, values.tolist(), strict=True):
@@ -163,11 +172,29 @@ class ClusterCollector(Collector):
                 families[name].add_metric([vendor, device_type, part], value)
         yield from families.values()
 
+    @property
+    def _units(self) -> Units:
+        return {frame.key: frame.core_units for frame in self._cluster.vendors if frame.core_units}
+
+    def _compute_percents(self, amounts: Int64s, wholes: Int64s, kind_of_row: Int64s) -> NDArray[np.float64]:
+        """Return what *amounts* of compute are of devices with *wholes* of it, 100 being one device."""
+        percents, units = amounts.astype(np.float64), self._units
+        for number, kind in enumerate(self._cluster.ledger.kinds):
+            if kind.vendor in units:
+                parts, own = units[kind.vendor], kind_of_row == number
+                percents[own] = 100 * parts(amounts[own]) / np.maximum(parts(wholes[own]), 1)
+        return percents
+
     def _rooms(self) -> Iterator[tuple[str, Room]]:
         ledger = self._cluster.ledger
         for entry in ledger.nodes():
             for room in ledger.rooms(entry.inventory.name):
                 yield entry.inventory.name, room
+
+    def _devices(self, node: str) -> Mapping[str, Device]:
+        """Return the devices of *node* by UUID, none where it is not known."""
+        entry = self._cluster.ledger.node(node)
+        return {device.id: device for device in entry.inventory.devices} if entry else {}
 
     def _device_families(self) -> Iterator[Metric]:
         memory_limit = _gauge("hami_gpu_memory_limit_bytes", "Memory a device offers.", _DEVICE)
@@ -183,16 +210,17 @@ class ClusterCollector(Collector):
             (*_DEVICE[:3], "device_cores", "device_memory_limit", "device_type"),
         )
         ratio = _gauge("hami_node_gpu_memory_allocated_ratio", "Memory granted, 1 is all of it.", _DEVICE)
+        units = self._units
         for node, room in self._rooms():
             device = room.device
             labels = _labels(node, device)
             total_cores = str(device.core_percent)
             used_bytes = float(room.memory_mib * _MIB)
             _add(memory_limit, labels, device.memory_mib * _MIB)
-            _add(core_limit, labels, device.core_percent)
+            _add(core_limit, labels, _compute_percent(units, device, device.core_percent))
             _add(memory, (*labels[:3], total_cores, device.type), used_bytes)
             _add(shared, labels, room.replicas)
-            _add(cores, labels, room.core_percent)
+            _add(cores, labels, _compute_percent(units, device, room.core_percent))
             _add(overview, (*labels[:3], total_cores, str(device.memory_mib), device.type), used_bytes)
             if device.memory_mib > 0:
                 _add(ratio, labels, room.memory_mib / device.memory_mib)
@@ -205,13 +233,18 @@ class ClusterCollector(Collector):
         names = ("namespace", "node", "pod", "container_index", "device_uuid")
         memory = _gauge("hami_vgpu_memory_allocated_bytes", "Memory granted to a container.", names)
         cores = _gauge("hami_vgpu_core_allocated_ratio", "Compute granted to a container, 100 is one device.", names)
+        units = self._units
         for grant in self._cluster.ledger.grants():
-            for vendor_shares in grant.shares.values():
+            for vendor, vendor_shares in grant.shares.items():
+                devices = self._devices(grant.node) if vendor in units else None
                 for index, container in enumerate(vendor_shares):
                     for share in container:
                         labels = (grant.namespace, grant.node, grant.name, str(index), share.uuid)
                         _add(memory, labels, share.memory_mib * _MIB)
-                        _add(cores, labels, share.core_percent)
+                        if devices is None:
+                            _add(cores, labels, share.core_percent)
+                        elif share.uuid in devices:
+                            _add(cores, labels, _compute_percent(units, devices[share.uuid], share.core_percent))
         yield memory
         yield cores
         if self._has_legacy_names:
@@ -224,11 +257,10 @@ class ClusterCollector(Collector):
         places = ("placement_start", "placement_size")
         family = _gauge("hami_node_gpu_mig_instance_info", "A MIG instance that exists.", (*names, *places))
         for grant in self._cluster.ledger.grants():
-            entry = self._cluster.ledger.node(grant.node)
-            indexes = {device.id: device.index for device in entry.inventory.devices} if entry else {}
+            devices = self._devices(grant.node) if grant.mig else {}
             for one in grant.mig:
                 if one.mig_uuid is not None:
-                    index = str(indexes.get(one.gpu_uuid, ""))
+                    index = str(devices[one.gpu_uuid].index) if one.gpu_uuid in devices else ""
                     instance = (one.profile, str(one.gpu_instance_id), str(one.compute_instance_id))
                     place = (str(one.placement.start), str(one.placement.size))
                     _add(family, (grant.node, one.gpu_uuid, index, one.mig_uuid, *instance, *place), 1)
@@ -270,6 +302,14 @@ class ClusterCollector(Collector):
 
 def _device_count(ledger: Ledger) -> int:
     return int(np.count_nonzero(ledger.node_of_row[: ledger.row_count] >= 0))
+
+
+def _compute_percent(units: Units, device: Device, amount: int) -> float:
+    """Return what *amount* is of the compute of *device*, 100 being all of it; HAMi rounds parts of a percent up."""
+    parts = units.get(device.vendor)
+    if parts is None:
+        return amount
+    return math.ceil(100 * int(parts(amount)) / max(int(parts(device.core_percent)), 1))
 
 
 def _by_type(name: str, text: str, label: str) -> GaugeMetricFamily:

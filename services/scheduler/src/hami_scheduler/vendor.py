@@ -94,6 +94,12 @@ class VendorFrame:
     """The least and the most that `rate` gives per container that asks; None where there is no telling."""
     core_unit: str = "% compute"
     """What its amounts of compute count, in words."""
+    core_units: Callable[[Any], Any] | None = None
+    """
+    How many parts of a device an amount of compute is, of a number or of an array of them.
+
+    None where an amount is told as it is: for nearly all vendors it is a percentage.
+    """
     may_find_owners: bool = False
     """Whether a Node may say that its device plugin asks the kubelet whose an allocation is, and needs no lock."""
     resource_set: frozenset[str] = field(init=False)

@@ -25,6 +25,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         sharing=Sharing(amounts=_amounts, counts_cores=False, check_last=_refusal_of_units),
         offers=partial(_offers, config=config.amd),
         names_model=True,
+        core_units=lambda amount: amount,
     )
 
 

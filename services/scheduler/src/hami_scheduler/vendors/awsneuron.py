@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from hami_scheduler.fit import Amounts, Attempt, Chooser, Offer, Room, Sharing
 from hami_scheduler.inventory import node_capacity
 from hami_scheduler.reasons import Misfit, Reason
@@ -38,6 +40,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         offers=partial(_offers, config=config.awsneuron),
         annotate=partial(_annotate, core_resource=config.awsneuron.resource_core_name),
         core_unit="cores",
+        core_units=np.bitwise_count,
     )
 
 
