@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hamicommon.config import ConfigError
-from hamicommon.runtime.device_config import DeviceConfigFile, read_device_config
+from hamicommon.runtime.device_config import DeviceConfigFile
 
 
 def test_missing_file_is_named_with_its_flag(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_missing_file_is_named_with_its_flag(tmp_path: Path) -> None:
     path = tmp_path / "absent.yaml"
 
     with pytest.raises(ConfigError) as raised:
-        read_device_config(str(path))
+        DeviceConfigFile(str(path))
 
     expected = f"--device-config-file {path}: No such file or directory; it must be a device config, YAML"
     assert (expected,) == raised.value.problems
@@ -30,7 +30,7 @@ def test_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
 
     with pytest.raises(ConfigError, match=r"binary\.yaml: 'utf-8' codec can't decode"):
-        read_device_config(str(path))
+        DeviceConfigFile(str(path))
 
 
 def test_each_problem_names_the_file(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_each_problem_names_the_file(tmp_path: Path) -> None:
     path.write_text("nvidia: {memoryFactor: x, overwriteEnv: 7}\n")
 
     with pytest.raises(ConfigError) as raised:
-        read_device_config(str(path))
+        DeviceConfigFile(str(path))
 
     assert 2 == len(raised.value.problems)
     assert all(problem.startswith(f"{path}: nvidia.") for problem in raised.value.problems)
@@ -51,7 +51,7 @@ def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
     path.write_text("nvidia: {resourceCountName: nvidia.com/gpu, resorceCountName: x, migProfileAllowlist: []}\n")
 
     with capture_logs() as lines:
-        config = read_device_config(str(path))
+        config = DeviceConfigFile(str(path)).config
 
     assert "nvidia.com/gpu" == config.nvidia.resource_count_name
     assert ["nvidia.resorceCountName: line 1: unknown key, ignored"] == [

@@ -27,7 +27,7 @@ DEVICES = (
     f"{T4},Tesla T4,16384,1,00000000:02:00.0\n"
 )
 DEVICE_CONFIG = f"nvidia:\n  resourceCountName: {RESOURCE}\n  deviceSplitCount: 3\n  libCudaLogLevel: 1\n"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 needs_fake_driver = pytest.mark.skipif(
     not (FAKE_DRIVER / "libnvidia-ml.so.1").exists(), reason="the fake driver is not built: make native"

@@ -2,6 +2,7 @@
 Allocation under the node lock: what HAMi 2.10's own plugin answered to generated calls.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
     )
     return LockAllocator(
         world,
+        asyncio.Lock(),
         node="n1",
         vendor=nvidia.vendor(CONFIG.nvidia),
         vendor_keys=[vendor.key for vendor in all_vendors(CONFIG)],

@@ -5,25 +5,24 @@ Settings: where they come from, which one wins, and every error at once.
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from hami_device_plugin.arguments import FLAGS, IGNORED_BOOL_FLAGS, IGNORED_FLAGS, parse_arguments
+from hami_device_plugin.arguments import FLAGS, IGNORED_FLAGS, IGNORED_VARIABLES, Flag, IgnoredFlag, parse_arguments
 from hami_device_plugin.config import Config, load
-from hamicommon.config import ConfigError
+from hamicommon.config import ConfigError, Texts, Unreadable
 
 DEVICE_CONFIG = "nvidia:\n  resourceCountName: nvidia.com/gpu\n"
+NODE_CONFIG = "/config/config.json"
 PROGRAM = Path(sys.executable).with_name("hami-device-plugin")
 
 
-def a_config(
-    *arguments: str, files: Mapping[str, str] | None = None, device_config: str = DEVICE_CONFIG, **environ: str
-) -> Config:
+def a_config(*arguments: str, files: Texts | None = None, device_config: str = DEVICE_CONFIG, **environ: str) -> Config:
     """Return the settings a plugin on node n1 has."""
-    found = {"/c": device_config} | dict(files or {})
-    return load(parse_arguments(["--config-file=/c", *arguments]), {"NODE_NAME": "n1"} | environ, found.get)
+    texts = {"/c": device_config, NODE_CONFIG: Unreadable("No such file or directory", is_missing=True)}
+    given = parse_arguments(["--config-file=/c", *arguments])
+    return load(given, {"NODE_NAME": "n1"} | environ, texts | (files or {}))
 
 
 def problems(*arguments: str, **settings: str) -> str:
@@ -78,26 +77,65 @@ def test_boolean_flags_are_written_as_in_go():
     assert not a_config("--fail-on-init-error=F").is_init_error_fatal
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "--device-split-count=5",
-        "--device-memory-scaling=2",
-        "--device-cores-scaling=2",
-        "--disable-core-limit",
-        "--disable-core-limit=false",
-        "--resource-name=nvidia.com/vgpu",
-        "--cdi-annotation-prefix=x/",
-        "--nvidia-ctk-path=/x",
-        "--nvidia-cdi-hook-path=/x",
-    ],
-)
-def test_flags_without_effect_are_accepted_with_a_sentence(flag: str):
-    """Old manifests pass them, and the chart still passes some."""
-    config = a_config(flag)
+@pytest.mark.parametrize("flag", IGNORED_FLAGS, ids=lambda flag: flag.name)
+def test_flags_without_effect_are_accepted_with_a_sentence(flag: IgnoredFlag) -> None:
+    """Old manifests pass them, and HAMi's chart still passes some; each may also be a variable or a key."""
+    given = a_config(
+        f"--{flag.name}=true", device_config=DEVICE_CONFIG + section(flag.key, "x"), **dict.fromkeys(flag.env, "true")
+    )
 
-    assert [True] == [warning.startswith(flag.partition("=")[0] + " has no effect: ") for warning in config.warnings]
-    assert 10 == config.sharing.split_count
+    names = (f"--{flag.name}", *flag.env)
+    assert tuple(f"{name}: {flag.reason}" for name in names) == given.without_effect
+    assert ((f"{'.'.join(flag.key)}: has no effect: {flag.reason}",) if flag.key else ()) == given.warnings
+    assert a_config().sharing == given.sharing
+
+
+def test_variables_without_effect_are_accepted_with_a_sentence() -> None:
+    """HAMi has some that no flag sets."""
+    given = a_config(**dict.fromkeys(IGNORED_VARIABLES, "true"))
+
+    assert tuple(f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items()) == given.without_effect
+
+
+OTHER_VALUES = {
+    "node-name": "n2",
+    "allocation": "lock",
+    "mig-strategy": "mixed",
+    "fail-on-init-error": "false",
+    "device-list-strategy": "volume-mounts",
+    "device-id-strategy": "index",
+    "device-discovery-strategy": "tegra",
+    "imex-channel-ids": "0",
+}
+"""One that is not the default, or is refused, for each flag that neither `true` nor a path is for."""
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Flag) -> None:
+    """HAMi's variables and keys are taken, and are not merely accepted."""
+    value = OTHER_VALUES.get(flag.name, "true" if flag.is_bool else "/other")
+    other = 'nvidia: {resourceCountName: x/gpu}\nnodeconfig: [{"name": "n1", "devicesplitcount": 4}]'
+    usual = {name: text for name, text in (("CONFIG_FILE", "/c"), ("NODE_NAME", "n1")) if name not in flag.env}
+
+    def settings(*arguments: str, key: str = "", **environ: str) -> Config | tuple[str, ...]:
+        texts: Texts = {"/c": DEVICE_CONFIG + key, NODE_CONFIG: "", "/other": other}
+        try:
+            return load(parse_arguments(arguments), usual | environ, texts)
+        except ConfigError as error:
+            return error.problems
+
+    by_flag = settings(f"--{flag.name}={value}")
+    assert settings(CONFIG_FILE="/c", NODE_NAME="n1") != by_flag
+    for name in flag.env:
+        assert by_flag == settings(**{name: value})
+    if flag.key:
+        assert by_flag == settings(key=section(flag.key, value))
+
+
+def section(key: tuple[str, ...], value: str) -> str:
+    """Return what a device config says that gives *value* to the key at this path; nothing for none."""
+    lines = (f"{'  ' * depth}{name}:" for depth, name in enumerate(key))
+    return "\n".join(lines) + f" {value}\n" if key else ""
 
 
 def test_aliases_of_hami_are_understood():
@@ -119,7 +157,7 @@ def test_node_overrides_win_over_the_device_config():
             "filterdevices": {"uuid": ["GPU-x"], "index": [3]},
         },
     ]
-    config = a_config(files={"/config/config.json": json.dumps({"nodeconfig": entries})})
+    config = a_config(files={NODE_CONFIG: json.dumps({"nodeconfig": entries})})
 
     assert (4, "mps", {"GPU-x"}, {3}, True) == (
         config.sharing.split_count,
@@ -134,7 +172,7 @@ def test_mode_mig_is_refused():
     """Devices registered for it without profiles could never be used."""
     entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mig"}]})
     with pytest.raises(ConfigError, match="mig is not supported yet"):
-        a_config(files={"/config/config.json": entries})
+        a_config(files={NODE_CONFIG: entries})
 
 
 def test_all_errors_are_reported_at_once():
@@ -152,6 +190,7 @@ def test_all_errors_are_reported_at_once():
 
     assert [
         "--node-name: is required; set the environment variable NODE_NAME to the Node's name",
+        "--mig-strategy: 'mixed' is not one of none",
         "--allocation: 'guess' is not one of auto, identity, lock",
         "--device-list-strategy: cdi-cri needs CDI specs of whole devices, which are not written here; "
         "use envvar or volume-mounts, whose result travels by CDI where the runtime has it",
@@ -160,14 +199,35 @@ def test_all_errors_are_reported_at_once():
         "--gds-enabled: 'perhaps' is not true or false",
         "--imex-channel-ids: '7' is not empty or 0",
         "HAMI_WIRE_VERSION: wire version: '3' is not one of 2.4 to 2.10, such as 2.7",
-        "--mig-strategy: 'mixed' is not one of none",
     ] == found.splitlines()
 
 
 def test_missing_device_config_is_an_error():
     """Without it there is no resource to register."""
-    with pytest.raises(ConfigError, match="--config-file /nowhere: cannot be read"):
-        load(parse_arguments(["--config-file=/nowhere"]), {"NODE_NAME": "n1"}, lambda _path: None)
+    with pytest.raises(ConfigError, match="--config-file /nowhere: No such file; it must be a device config, YAML"):
+        a_config("--config-file=/nowhere", files={"/nowhere": Unreadable("No such file", is_missing=True)})
+
+
+def test_unreadable_overrides_are_an_error_and_missing_ones_are_none() -> None:
+    """Doing as every other Node, because a file cannot be read, would be noticed by nobody."""
+    with pytest.raises(ConfigError, match=f"--node-config-file {NODE_CONFIG}: Permission denied"):
+        a_config(files={NODE_CONFIG: Unreadable("Permission denied")})
+
+
+def test_keys_that_nobody_reads_are_told() -> None:
+    """Of the sections of NVIDIA's own plugin; a misspelt key does not pass in silence."""
+    config = a_config(
+        device_config=DEVICE_CONFIG
+        + "version: v1\nflags: {mpsRoot: /mps, plugin: {passDeviceSpec: true}}\nimex: {channelIDs: [0]}\n"
+        + "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\nresources: {gpus: []}\n"
+    )
+
+    assert (
+        "flags.mpsRoot: unknown key, ignored",
+        "flags.plugin.passDeviceSpec: unknown key, ignored",
+        "resources: has no effect: the section nvidia says what is registered and how it is shared",
+        "sharing: has no effect: the section nvidia says what is registered and how it is shared",
+    ) == config.warnings
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"]])
@@ -183,13 +243,16 @@ def test_wrong_settings_end_the_process_with_one_line():
     done = subprocess.run([PROGRAM, "--config-file=/nowhere"], capture_output=True, text=True, check=False, env={})
 
     assert (1, 1) == (done.returncode, len(done.stderr.splitlines()))
-    assert "--config-file /nowhere: cannot be read" in done.stderr
+    assert "--config-file /nowhere: No such file or directory" in done.stderr
 
 
-@pytest.mark.parametrize("name", [name for flag in FLAGS for name in (flag.name, *flag.aliases)] + [*IGNORED_FLAGS])
-def test_every_flag_is_taken_in_each_of_its_forms(name: str):
+@pytest.mark.parametrize(
+    ("name", "is_bool"),
+    [(name, flag.is_bool) for flag in FLAGS for name in (flag.name, *flag.aliases)]
+    + [(ignored.name, ignored.is_bool) for ignored in IGNORED_FLAGS],
+)
+def test_every_flag_is_taken_in_each_of_its_forms(name: str, is_bool: bool) -> None:
     """`--x=v` and `--x v`; a boolean also alone."""
-    is_bool = name in IGNORED_BOOL_FLAGS or any(flag.is_bool and flag.name == name for flag in FLAGS)
     forms = [[f"--{name}"], [f"--{name}=true"]] if is_bool else [[f"--{name}=true"], [f"--{name}", "true"]]
 
     for form in forms:

@@ -377,7 +377,7 @@ async def test_sighup_reads_the_settings_again(host: Path, api: ApiServer, kubel
         await asyncio.sleep(0.2)
 
         assert 10 == len(kubelet.devices)
-        assert "The settings are wrong, the last ones stay" in plugin.events()
+        assert "New device config not used, the old one stays" in plugin.events()
 
 
 async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiServer, kubelet: Kubelet) -> None:

@@ -19,9 +19,7 @@ from hamicommon.quantity import INT32_MAX
 _RESOURCE_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?")
 _MIG_PROFILE = re.compile(r"[0-9]+g\..+")
 _FOR_THE_PLUGIN = "the vendor's own device plugin reads it"
-
-
-WHOLE_FILE = "(file): "
+_WHOLE_FILE = "(file): "
 """How a problem begins that is no single key's."""
 
 
@@ -31,6 +29,22 @@ class ConfigError(HamiError):
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("configuration: " + "; ".join(problems))
         self.problems = problems
+
+    def in_file(self, path: str) -> "ConfigError":
+        """Return the same error of a text that was read from *path*, which each problem names."""
+        return ConfigError(tuple(f"{path}: {problem.removeprefix(_WHOLE_FILE)}" for problem in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What a file has in the place of a text."""
+
+    reason: str
+    is_missing: bool = False
+
+
+Texts = dict[str, str | Unreadable]
+"""What is in files, by path."""
 
 
 def _resource_name(text: str) -> str | None:

@@ -163,17 +163,44 @@ FLAGS = (
     ),
 )
 
-IGNORED_FLAGS = {
-    "device-split-count": "set nvidia.deviceSplitCount in the device config",
-    "device-memory-scaling": "set nvidia.deviceMemoryScaling in the device config",
-    "device-cores-scaling": "set nvidia.deviceCoreScaling in the device config",
-    "resource-name": "set nvidia.resourceCountName in the device config",
-    "cdi-annotation-prefix": "CDI annotations are not written",
-    "nvidia-cdi-hook-path": "no CDI hook is written",
-    "nvidia-ctk-path": "no CDI hook is written",
-    "disable-core-limit": "set nvidia.disableCoreLimit in the device config",
-}
-IGNORED_BOOL_FLAGS = frozenset({"disable-core-limit"})
+
+@dataclass(frozen=True, slots=True)
+class IgnoredFlag:
+    """One flag of HAMi's that has no effect here, from wherever it is given."""
+
+    name: str
+    reason: str
+    env: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    """Path in the device config."""
+    is_bool: bool = False
+
+
+_NO_HOOK = "no CDI hook is written"
+IGNORED_FLAGS = (
+    IgnoredFlag("device-split-count", "set nvidia.deviceSplitCount in the device config", ("DEVICE_SPLIT_COUNT",)),
+    IgnoredFlag(
+        "device-memory-scaling", "set nvidia.deviceMemoryScaling in the device config", ("DEVICE_MEMORY_SCALING",)
+    ),
+    IgnoredFlag("device-cores-scaling", "set nvidia.deviceCoreScaling in the device config", ("DEVICE_CORES_SCALING",)),
+    IgnoredFlag("resource-name", "set nvidia.resourceCountName in the device config"),
+    IgnoredFlag(
+        "cdi-annotation-prefix",
+        "CDI annotations are not written",
+        ("CDI_ANNOTATION_PREFIX",),
+        (*_PLUGIN, "cdiAnnotationPrefix"),
+    ),
+    IgnoredFlag("nvidia-cdi-hook-path", _NO_HOOK, ("NVIDIA_CDI_HOOK_PATH",)),
+    IgnoredFlag("nvidia-ctk-path", _NO_HOOK, ("NVIDIA_CTK_PATH",), (*_PLUGIN, "nvidiaCTKPath")),
+    IgnoredFlag(
+        "disable-core-limit",
+        "set nvidia.disableCoreLimit in the device config",
+        ("DISABLE_CORE_LIMIT",),
+        is_bool=True,
+    ),
+)
+IGNORED_VARIABLES = {"ENABLE_TOPOLOGY_SCORE": "links between devices are not measured"}
+"""Variables of HAMi's that have no flag and no effect, each with the reason."""
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -188,7 +215,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         shown = f"{flag.help} [{', '.join(f'${name}' for name in flag.env)}]" if flag.env else flag.help
         shown = f"{shown} (default: {flag.default})" if flag.default else shown
         parser.add_argument(*names, default=argparse.SUPPRESS, metavar="BOOL" if flag.is_bool else None, help=shown)
-    for name, reason in IGNORED_FLAGS.items():
-        flags.ignored_flag(parser, f"--{name}", reason, is_bool=name in IGNORED_BOOL_FLAGS)
+    for ignored in IGNORED_FLAGS:
+        flags.ignored_flag(parser, f"--{ignored.name}", ignored.reason, is_bool=ignored.is_bool)
     found: argparse.Namespace = parser.parse_args(arguments)
     return found

@@ -29,6 +29,7 @@ from hami_device_plugin.owner import OwnerError
 from hami_device_plugin.pending import PreferredRequest
 from hami_device_plugin.pods import Pod
 from hamicommon.errors import HamiError
+from hamicommon.model import Device
 from hamicommon.vendors import Vendor, all_vendors
 
 T = TypeVar("T")
@@ -50,8 +51,6 @@ class Calls:
     def __init__(
         self,
         config: Config,
-        found: Sequence[FoundDevice],
-        offered: frozenset[str],
         *,
         vendor: Vendor,
         view: NodeKube,
@@ -59,14 +58,24 @@ class Calls:
         mode: Mode,
         metrics: Metrics,
     ) -> None:
-        """Answer for the devices *offered*, of those *found*, in *mode*."""
+        """Answer in *mode*, once `adopt` has said for which devices."""
         self._node = config.node_name
         self._vendor = vendor
         self._view = view
+        self._resources = resources
         self._mode = mode
         self._metrics = metrics
+        self._turn = asyncio.Lock()
         self._confirmed: set[str] = set()
         """UIDs of Pods that are marked as allocated, or are about to be."""
+
+    def adopt(self, config: Config, found: Sequence[FoundDevice], offered: Sequence[Device]) -> None:
+        """
+        Answer by *config* from now on, for the devices *offered* of those *found*; calls in progress end as they began.
+
+        Raises:
+            ImexError: a channel is required and not there.
+        """
         checkpoint = config.plugin_directory / FILE_NAME
         vgpu = Path(config.hook_path) / "vgpu"
         policy = grant_policy(config, found)
@@ -77,28 +86,29 @@ class Calls:
         self._by_identity = IdentityAllocator(
             identity.World(
                 entries=lambda: read_checkpoint(checkpoint),
-                listed=resources.listed,
-                pod=view.wait_pod,
+                listed=self._resources.listed,
+                pod=self._view.wait_pod,
                 library=host_library,
             ),
             node=config.node_name,
             resource=config.resource,
-            vendor=vendor,
+            vendor=self._vendor,
             cdi_root=Path(config.cdi_root),
             policy=policy,
-            offered=offered,
+            offered=frozenset(device.id for device in offered),
         )
         self._by_lock = LockAllocator(
             lock.World(
-                lock=view.read_lock,
-                pod=view.read_pod,
-                pods=view.read_pods,
-                annotate=view.annotate_pod,
-                release=view.release_lock,
+                lock=self._view.read_lock,
+                pod=self._view.read_pod,
+                pods=self._view.read_pods,
+                annotate=self._view.annotate_pod,
+                release=self._view.release_lock,
                 library=host_library,
             ),
+            self._turn,
             node=config.node_name,
-            vendor=vendor,
+            vendor=self._vendor,
             vendor_keys=[known.key for known in all_vendors(config.device_config)],
             policy=policy,
             follows_kubelet=config.follows_kubelet,

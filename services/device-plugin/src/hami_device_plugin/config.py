@@ -2,13 +2,13 @@
 Read the plugin's settings: flags, environment, the device config and this Node's overrides, every error at once.
 
 Owns their precedence (flag, environment, `flags` section of the device config, default) and what values are right.
-Reads no file itself: the caller hands in how.
+Reads no file itself: the caller hands in what is in them.
 Neighbours: `arguments` has the flags, `hamicommon.config` and `hamicommon.node_overrides` the files' own values.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvidia/main.go
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from typing import Any
 import yaml
 
 from hami_device_plugin.allocation import ENVVAR, VOLUME_MOUNTS
-from hami_device_plugin.arguments import DEFAULT_KUBELET_SOCKET, FLAGS, IGNORED_FLAGS
+from hami_device_plugin.arguments import DEFAULT_KUBELET_SOCKET, FLAGS, IGNORED_FLAGS, IGNORED_VARIABLES
 from hami_device_plugin.health import HealthPolicy, health_policy
 from hami_device_plugin.inventory import SharingPolicy
 from hami_device_plugin.mode import AUTO, IDENTITY, LOCK
-from hamicommon.config import WHOLE_FILE, ConfigError, DeviceConfig, load_device_config
+from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
 from hamicommon.wire.device_lists import parse_bool
 from hamicommon.wire.errors import DecodeError
@@ -29,9 +29,6 @@ from hamicommon.wire.version import NEWEST, WireVersion
 DEFAULT_HOOK_PATH = "/usr/local"
 """The chart's; HAMi itself has none."""
 _CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
-
-ReadFile = Callable[[str], str | None]
-"""Returns a file's text, None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,6 @@ class Config:
     hook_path: str
     """Root on the host and in containers; everything is below `<hook_path>/vgpu`."""
     kubeconfig: str | None
-    verbosity: int
     kubelet_socket: str
     pod_resources_socket: str
     cdi_root: str
@@ -72,7 +68,15 @@ class Config:
     health: HealthPolicy
     wire_version: WireVersion
     warnings: tuple[str, ...] = ()
-    """What was accepted and has no effect, one sentence each."""
+    """What in the files is odd or has no effect, and what in them is for others, one sentence each."""
+    ignored: tuple[str, ...] = ()
+    without_effect: tuple[str, ...] = ()
+    """Flags and variables that were given and do nothing, each with the reason."""
+
+    @property
+    def footing(self) -> tuple[str, str]:
+        """What a whole life stands on; everything else that a file says can change in the midst of one."""
+        return self.resource, self.driver_root_here
 
     @property
     def plugin_directory(self) -> Path:
@@ -85,23 +89,29 @@ class Config:
         return f"nvidia-{self.resource.rpartition('/')[2]}.sock"
 
 
-def load(arguments: argparse.Namespace, environ: Mapping[str, str], read: ReadFile) -> Config:
+def files(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return where the device config is, empty where nobody says it, and where the Nodes' overrides are."""
+    loader = _Loader(arguments, environ, {})
+    return loader.text("config-file"), loader.text("node-config-file")
+
+
+def load(arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts) -> Config:
     """
-    Return the settings.
+    Return the settings; *texts* holds what is in `files`.
 
     Raises:
         ConfigError: some are wrong; `problems` names all of them.
     """
-    return _Loader(arguments, environ, read).load()
+    return _Loader(arguments, environ, texts).load()
 
 
 class _Loader:
     """One pass over all sources; collects problems instead of stopping at the first."""
 
-    def __init__(self, arguments: argparse.Namespace, environ: Mapping[str, str], read: ReadFile) -> None:
+    def __init__(self, arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts) -> None:
         self._arguments = vars(arguments)
         self._environ = environ
-        self._read = read
+        self._texts = texts
         self._problems: list[str] = []
         self._file: Mapping[str, Any] = {}
 
@@ -109,7 +119,7 @@ class _Loader:
         """Return the settings, or raise with everything that is wrong."""
         device_config = self._device_config()
         overrides = self._overrides()
-        node_name = self._text("node-name")
+        node_name = self.text("node-name")
         if not node_name:
             self._problems.append("--node-name: is required; set the environment variable NODE_NAME to the Node's name")
         node = overrides.apply(device_config.nvidia, node_name)
@@ -125,6 +135,8 @@ class _Loader:
             self._problems.append(
                 f"operatingmode of Node {node_name}: mig is not supported yet; use hami-core, or HAMi's own plugin here"
             )
+        self._choice("mig-strategy", ("none",))
+        self._choice("device-discovery-strategy", ("auto", "nvml"))
         resource = node.nvidia.resource_count_name
         if not resource and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
@@ -132,16 +144,15 @@ class _Loader:
             node_name=node_name,
             hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
             kubeconfig=self._arguments.get("kubeconfig") or None,
-            verbosity=self._arguments.get("verbosity") or 0,
-            kubelet_socket=self._text("kubelet-socket"),
-            pod_resources_socket=self._text("pod-resources-socket"),
-            cdi_root=self._text("cdi-root"),
-            lock_directory=self._text("lock-directory"),
+            kubelet_socket=self.text("kubelet-socket"),
+            pod_resources_socket=self.text("pod-resources-socket"),
+            cdi_root=self.text("cdi-root"),
+            lock_directory=self.text("lock-directory"),
             allocation=self._choice("allocation", (AUTO, IDENTITY, LOCK)),
-            library=self._text("library"),
-            metrics_bind_address=self._text("metrics-bind-address"),
-            dev_root=self._text("dev-root") or self._text("nvidia-driver-root"),
-            driver_root_here=self._text("driver-root-ctr-path"),
+            library=self.text("library"),
+            metrics_bind_address=self.text("metrics-bind-address"),
+            dev_root=self.text("dev-root") or self.text("nvidia-driver-root"),
+            driver_root_here=self.text("driver-root-ctr-path"),
             is_init_error_fatal=self._bool("fail-on-init-error"),
             is_passing_device_nodes=self._bool("pass-device-specs"),
             list_strategies=self._list_strategies(),
@@ -161,22 +172,24 @@ class _Loader:
                 self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
             ),
             wire_version=self._wire_version(),
-            warnings=(*self._warnings(), *device_config.warnings, *override_warnings),
+            warnings=(*device_config.warnings, *self._keys_without_effect(), *override_warnings),
+            ignored=device_config.ignored,
+            without_effect=tuple(self._without_effect()),
         )
 
     def _device_config(self) -> DeviceConfig:
-        path = self._text("config-file")
+        path = self.text("config-file")
         if not path:
             self._problems.append("--config-file: is required; it names the resources to offer")
             return DeviceConfig()
-        text = self._read(path)
-        if text is None:
-            self._problems.append(f"--config-file {path}: cannot be read; it must be a device config, YAML")
+        text = self._texts[path]
+        if isinstance(text, Unreadable):
+            self._problems.append(f"--config-file {path}: {text.reason}; it must be a device config, YAML")
             return DeviceConfig()
         try:
             config = load_device_config(text)
         except ConfigError as error:
-            self._problems += [f"{path}: {problem.removeprefix(WHOLE_FILE)}" for problem in error.problems]
+            self._problems += error.in_file(path).problems
             return DeviceConfig()
         try:
             root = yaml.safe_load(text)
@@ -187,14 +200,20 @@ class _Loader:
         return config
 
     def _overrides(self) -> NodeOverrides:
-        path = self._text("node-config-file")
+        path = self.text("node-config-file")
+        text = self._texts[path]
+        if isinstance(text, Unreadable):
+            if not text.is_missing:
+                self._problems.append(f"--node-config-file {path}: {text.reason}; it must be JSON, or missing")
+            return NodeOverrides()
         try:
-            return load_node_overrides(self._read(path) or "")
+            return load_node_overrides(text)
         except ConfigError as error:
-            self._problems += [f"{path}: {problem.removeprefix(WHOLE_FILE)}" for problem in error.problems]
+            self._problems += error.in_file(path).problems
             return NodeOverrides()
 
-    def _text(self, name: str) -> str:
+    def text(self, name: str) -> str:
+        """Return what the first source says that has something to say of the flag *name*."""
         flag = next(flag for flag in FLAGS if flag.name == name)
         given = self._arguments.get(name.replace("-", "_"))
         if given is not None:
@@ -215,20 +234,20 @@ class _Loader:
         return "" if node is None else str(node)
 
     def _bool(self, name: str) -> bool:
-        text = self._text(name)
+        text = self.text(name)
         value = parse_bool(text)
         if value is None:
             self._problems.append(f"--{name}: {text!r} is not true or false")
         return bool(value)
 
     def _choice(self, name: str, choices: tuple[str, ...]) -> str:
-        text = self._text(name)
+        text = self.text(name)
         if text not in choices:
             self._problems.append(f"--{name}: {text!r} is not one of {', '.join(choices)}")
         return text
 
     def _list_strategies(self) -> tuple[str, ...]:
-        names = [name.strip() for name in self._text("device-list-strategy").split(",") if name.strip()]
+        names = [name.strip() for name in self.text("device-list-strategy").split(",") if name.strip()]
         for name in names:
             if name in _CDI_STRATEGIES:
                 self._problems.append(
@@ -240,7 +259,7 @@ class _Loader:
         return tuple(names)
 
     def _imex_channels(self) -> tuple[int, ...]:
-        text = self._text("imex-channel-ids").strip("[] ")
+        text = self.text("imex-channel-ids").strip("[] ")
         if text not in ("", "0"):
             self._problems.append(f"--imex-channel-ids: {text!r} is not empty or 0")
         return (0,) if text else ()
@@ -253,14 +272,33 @@ class _Loader:
             self._problems.append(f"HAMI_WIRE_VERSION: {error}")
             return NEWEST
 
-    def _warnings(self) -> list[str]:
-        self._choice("mig-strategy", ("none",))
-        self._choice("device-discovery-strategy", ("auto", "nvml"))
-        return [
-            f"--{name} has no effect: {reason}"
-            for name, reason in IGNORED_FLAGS.items()
-            if name.replace("-", "_") in self._arguments
-        ]
+    def _without_effect(self) -> Iterator[str]:
+        for flag in IGNORED_FLAGS:
+            if flag.name.replace("-", "_") in self._arguments:
+                yield f"--{flag.name}: {flag.reason}"
+            yield from (f"{name}: {flag.reason}" for name in flag.env if self._environ.get(name))
+        yield from (f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items() if self._environ.get(name))
+
+    def _keys_without_effect(self) -> Iterator[str]:
+        """Yield what nobody reads in the sections that NVIDIA's own plugin has in this file."""
+        reasons = {flag.key: f"has no effect: {flag.reason}" for flag in IGNORED_FLAGS}
+        known = {flag.key for flag in FLAGS}
+        for section in ("flags", "imex"):
+            for key in _leaves(self._file.get(section), (section,)):
+                if key not in known:
+                    yield f"{'.'.join(key)}: {reasons.get(key, 'unknown key, ignored')}"
+        for section in ("resources", "sharing"):
+            if self._file.get(section):
+                yield f"{section}: has no effect: the section nvidia says what is registered and how it is shared"
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every value below *node* that is no mapping."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _leaves(value, (*path, str(name)))
+    elif node is not None:
+        yield path
 
 
 def _sharing(node: NodeConfig) -> SharingPolicy:

@@ -1,8 +1,9 @@
 """
 One life of the plugin: from asking the driver to the moment something outside changed so much that all begins anew.
 
-Owns the actors of that life: the server the kubelet calls, its registration, device health. Nothing is carried into the
-next life; what must last is in the API, the kubelet's checkpoint and the CDI directory.
+Owns the actors of that life: the server the kubelet calls, its registration, device health. Settings may change in the
+midst of it, but for those it stands on. Nothing is carried into the next life; what must last is in the API, the
+kubelet's checkpoint and the CDI directory.
 Neighbours: `main` starts lives, `calls` answers the kubelet, `upkeep` keeps the Node and the files right.
 """
 
@@ -61,9 +62,13 @@ class Life:
         self._view = NodeKube(kube, config.node_name, config.resource, self._vendor)
         self._resources = PodResources(Path(config.pod_resources_socket), config.resource)
         self._kubelet_socket = Path(config.kubelet_socket)
+        self._found: Sequence[FoundDevice] = ()
         self._devices: tuple[Device, ...] = ()
         self._unhealthy: frozenset[str] = frozenset()
+        self._calls: Calls
+        self._upkeep: Upkeep
         self._server: PluginServer | None = None
+        """There once the kubelet can call; `_calls` and `_upkeep` are there before."""
         self._registered_at: float | None = None
         self._kubelet: int | None = None
         """Identity of the kubelet's socket when it last took the registration."""
@@ -86,6 +91,24 @@ class Life:
         if not self._end.done():
             self._end.set_result(cause)
 
+    def adopt(self, config: Config) -> bool:
+        """
+        Go on by *config*, with the kubelet hearing of nothing but other replicas; return whether that can be.
+
+        It cannot before the kubelet can call, nor with another footing, nor where no device would be left.
+        """
+        devices = with_health(inventory(self._found, config.sharing), self._unhealthy)
+        if self._server is None or config.footing != self._config.footing or not devices:
+            return False
+        try:
+            self._calls.adopt(config, self._found, devices)
+        except HamiError:
+            return False
+        self._upkeep.adopt(config)
+        self._config = config
+        self._offer(devices)
+        return True
+
     async def run(self) -> str:
         """
         Live until something outside makes a new life necessary, and return what it was.
@@ -98,46 +121,32 @@ class Life:
             stack.push_async_callback(self._resources.close)
             driver = await Nvml.open(self._config.driver_root_here)
             stack.push_async_callback(driver.close)
-            found = await driver.devices()
+            self._found = found = await driver.devices()
             self._devices = inventory(found, self._config.sharing)
             if not self._devices:
                 raise LifeError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
             self._count_devices()
             await asyncio.to_thread(self._install)
-            return await self._live(driver, found)
+            return await self._live(driver)
 
-    async def _live(self, driver: Nvml, found: Sequence[FoundDevice]) -> str:
+    async def _live(self, driver: Nvml) -> str:
         try:
-            return await self._act(driver, found)
+            return await self._act(driver)
         except BaseExceptionGroup as group:
             expected, bugs = group.split(HamiError)
             if expected is None or bugs is not None:
                 raise
             raise LifeError("; ".join(str(error) for error in expected.exceptions)) from group
 
-    async def _act(self, driver: Nvml, found: Sequence[FoundDevice]) -> str:
+    async def _act(self, driver: Nvml) -> str:
         async with asyncio.TaskGroup() as group:
             actors = [group.create_task(self._view.run())]
-            mode = await self._choose_mode()
-            offered = frozenset(device.id for device in self._devices)
-            calls = Calls(
-                self._config,
-                found,
-                offered,
-                vendor=self._vendor,
-                view=self._view,
-                resources=self._resources,
-                mode=mode,
-                metrics=self._metrics,
-            )
-            upkeep = Upkeep(
-                self._config, vendor=self._vendor, view=self._view, calls=calls, mode=mode, metrics=self._metrics
-            )
-            self._server = await self._serve(calls)
+            self._prepare(await self._choose_mode())
+            self._server = await self._serve(self._calls)
             try:
                 actors += [
-                    group.create_task(upkeep.reconcile(lambda: self._devices)),
-                    group.create_task(upkeep.keep_library()),
+                    group.create_task(self._upkeep.reconcile(lambda: self._devices)),
+                    group.create_task(self._upkeep.keep_library()),
                     group.create_task(self._rescan(driver)),
                     group.create_task(self._watch_health(driver)),
                 ]
@@ -146,7 +155,7 @@ class Life:
                 cause = await self._end
             except asyncio.CancelledError:
                 await self._server.stop()
-                await upkeep.withdraw()
+                await self._upkeep.withdraw()
                 raise
             await self._server.stop()
             for actor in actors:
@@ -159,6 +168,21 @@ class Life:
             library.install(Path(self._config.library), vgpu, __version__)
         library.write_preload(vgpu)
         specs.remove_unfinished(Path(self._config.cdi_root))
+
+    def _prepare(self, mode: Mode) -> None:
+        """Make what answers the kubelet, and what keeps the Node right."""
+        self._calls = Calls(
+            self._config,
+            vendor=self._vendor,
+            view=self._view,
+            resources=self._resources,
+            mode=mode,
+            metrics=self._metrics,
+        )
+        self._calls.adopt(self._config, self._found, self._devices)
+        self._upkeep = Upkeep(
+            self._config, vendor=self._vendor, view=self._view, calls=self._calls, mode=mode, metrics=self._metrics
+        )
 
     async def _choose_mode(self) -> Mode:
         node, obstacle = self._view.node, None
@@ -281,11 +305,15 @@ class Life:
             return
         logger.error("Devices are unhealthy", devices=sorted(sick), because=sickness.reason)
         self._unhealthy |= sick
-        self._devices = with_health(self._devices, self._unhealthy)
+        self._offer(with_health(self._devices, self._unhealthy))
+
+    def _offer(self, devices: tuple[Device, ...]) -> None:
+        """Tell the kubelet and the Node of *devices* in place of those before."""
+        self._devices = devices
         self._count_devices()
         self._view.changed.set()
         if self._server is not None:
-            self._server.offer(replicas(self._devices, self._config.sharing))
+            self._server.offer(replicas(devices, self._config.sharing))
 
     def _count_devices(self) -> None:
         healthy = sum(device.healthy for device in self._devices)

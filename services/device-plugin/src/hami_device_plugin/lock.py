@@ -71,6 +71,7 @@ class LockAllocator:
     def __init__(
         self,
         world: World,
+        turn: asyncio.Lock,
         *,
         node: str,
         vendor: Vendor,
@@ -78,14 +79,18 @@ class LockAllocator:
         policy: GrantPolicy,
         follows_kubelet: bool,
     ) -> None:
-        """Serve *node*; *follows_kubelet* takes the devices of the IDs the kubelet picked, not the scheduler's."""
+        """
+        Serve *node*, holding *turn* meanwhile.
+
+        *follows_kubelet* takes the devices of the IDs the kubelet picked, not the scheduler's.
+        """
         self._world = world
         self._node = node
         self._vendor = vendor
         self._vendor_keys = vendor_keys
         self._policy = policy
         self._follows_kubelet = follows_kubelet
-        self._turn = asyncio.Lock()
+        self._turn = turn
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
         """

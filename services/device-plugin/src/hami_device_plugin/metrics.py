@@ -35,7 +35,7 @@ class Metrics:
         )
         self.restarts = Counter(
             "hami_device_plugin_restarts",
-            "Times the plugin began anew inside its process, by cause (kubelet, devices, node, signal, error).",
+            "Times the plugin began anew inside its process, by cause (kubelet, devices, node, config, signal, error).",
             ["cause"],
             registry=self.registry,
         )

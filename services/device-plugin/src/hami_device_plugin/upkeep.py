@@ -42,16 +42,20 @@ class Upkeep:
         self, config: Config, *, vendor: Vendor, view: NodeKube, calls: Calls, mode: Mode, metrics: Metrics
     ) -> None:
         """Keep things as *config* and *mode* want them."""
-        self._config = config
         self._vendor = vendor
         self._view = view
         self._calls = calls
         self._mode = mode
         self._metrics = metrics
-        others = (other.to_allocate_key for other in all_vendors(config.device_config))
-        self._other_keys = [key for key in others if key and key != vendor.to_allocate_key]
         self._cdi_root = Path(config.cdi_root)
         self._vgpu = Path(config.hook_path) / "vgpu"
+        self.adopt(config)
+
+    def adopt(self, config: Config) -> None:
+        """Keep things as *config* wants them from now on."""
+        self._config = config
+        others = (other.to_allocate_key for other in all_vendors(config.device_config))
+        self._other_keys = [key for key in others if key and key != self._vendor.to_allocate_key]
 
     async def reconcile(self, devices: Callable[[], Sequence[Device]]) -> None:
         """Write what is missing at each change that is seen, and every 30 s, until cancelled."""

@@ -1,22 +1,23 @@
 """
-The device config as a service lives by it: read from a file at its start, and again whenever the file changes.
+The device config as a service lives by it: read from its file at the start, and again whenever the file changes.
 
-Owns which text is in force. Must never hand out a config that has an error: the old one stays, and every error of the
-new one is told. Neighbours: `hamicommon.config` says what the text means, each service what a new one changes.
+Owns which texts are in force, the device config's and those of files beside it. Must never hand out a configuration
+that has an error: the old one stays, and every error of the new one is told.
+Neighbours: `hamicommon.config` says what the text means, each service what a new one changes.
 """
 
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hamicommon.config import WHOLE_FILE, ConfigError, DeviceConfig, load_device_config
+from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 
 POLL_SECONDS = 5.0
 _HASH_DIGITS = 12
@@ -24,55 +25,77 @@ _HASH_DIGITS = 12
 logger = structlog.get_logger()
 
 
-class DeviceConfigFile(Collector):
-    """One file, the config in force, and how that came about, for people and for Prometheus."""
+class Configuration(Protocol):
+    """What files mean."""
 
-    def __init__(self, path: str) -> None:
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What in them is odd."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """What in them is for others."""
+
+
+T = TypeVar("T", bound=Configuration)
+
+
+class ConfigFiles(Collector, Generic[T]):
+    """Some files, the configuration in force, and how that came about, for people and for Prometheus."""
+
+    def __init__(self, paths: tuple[str, ...], load: Callable[[Texts], T]) -> None:
         """
-        Read the file at *path*.
+        Read the files at *paths*, the device config's first; *load* says what they mean.
 
         Raises:
-            ConfigError: it cannot be read, or values in it are wrong; each problem names the file.
+            ConfigError: as *load* does.
         """
-        self._path = path
-        self._seen = _content(path)
-        self.text = ""
-        """What is in force, as it was written."""
+        self._paths = paths
+        self._load = load
+        self._seen = _texts(paths)
         self._take(self._seen)
         self._is_refused = False
 
     @property
     def digest(self) -> str:
-        """Name the text in force: the first digits of its SHA-256, as `sha256sum` prints it."""
+        """Name the device config in force: the first digits of its SHA-256, as `sha256sum` prints it."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:_HASH_DIGITS]
 
-    async def changes(self, poll_seconds: float = POLL_SECONDS) -> AsyncIterator[DeviceConfig]:
-        """Yield each new good config that the file comes to hold, until cancelled; a bad one is logged once."""
+    async def changes(self, poll_seconds: float = POLL_SECONDS) -> AsyncIterator[T]:
+        """Yield each new good configuration that the files come to hold, until cancelled; a bad one is logged once."""
         while True:
             await asyncio.sleep(poll_seconds)
-            content = await asyncio.to_thread(_content, self._path)
-            if content == self._seen:
-                continue
-            self._seen = content
-            try:
-                self._take(content)
-            except ConfigError as error:
-                self._is_refused = True
-                logger.error("New device config not used, the old one stays", file=self._path, problems=error.problems)
-                continue
-            self._is_refused = False
-            logger.info("Device config changed", file=self._path, hash=self.digest)
-            yield self.config
+            texts = await asyncio.to_thread(_texts, self._paths)
+            if texts != self._seen and self._judge(texts):
+                yield self.config
 
-    def _take(self, content: "str | _Unreadable") -> None:
-        config = _load(self._path, content)
-        self.config = config
-        """What the text in force means."""
-        self.text, self.loaded_at = str(content), time.time()
-        for warning in config.warnings:
-            logger.warning("Part of the device config has no effect", file=self._path, what=warning)
-        for key in config.ignored:
-            logger.info("A key of the device config has no effect here", file=self._path, key=key)
+    def reload(self) -> None:
+        """Read the files at once, whether or not they changed; `changes` does not speak of what is taken here."""
+        self._judge(_texts(self._paths))
+
+    def _judge(self, texts: Texts) -> bool:
+        """Bring *texts* into force and return whether they are good."""
+        files = [path for path in self._paths if texts[path] != self._seen[path]]
+        self._seen = texts
+        try:
+            self._take(texts)
+        except ConfigError as error:
+            self._is_refused = True
+            logger.error("New device config not used, the old one stays", files=files, problems=error.problems)
+            return False
+        self._is_refused = False
+        logger.info("Device config changed", files=files, hash=self.digest)
+        return True
+
+    def _take(self, texts: Texts) -> None:
+        self.config = self._load(texts)
+        """What the texts in force mean."""
+        self.text, self.loaded_at = str(texts[self._paths[0]]), time.time()
+        """The device config in force, as it was written."""
+        for warning in self.config.warnings:
+            logger.warning("Part of the device config has no effect", file=self._paths[0], what=warning)
+        for key in self.config.ignored:
+            logger.info("A key of the device config has no effect here", file=self._paths[0], key=key)
 
     def collect(self) -> Iterator[Metric]:
         """Yield which config is in force, since when, and whether a newer one was refused."""
@@ -87,34 +110,38 @@ class DeviceConfigFile(Collector):
         )
 
 
-def read_device_config(path: str) -> DeviceConfig:
-    """
-    Return the device config in the file at *path*, once.
+class DeviceConfigFile(ConfigFiles[DeviceConfig]):
+    """The device config's file, with none beside it."""
 
-    Raises:
-        ConfigError: it cannot be read, or values in it are wrong; each problem names the file.
-    """
-    return DeviceConfigFile(path).config
+    def __init__(self, path: str) -> None:
+        """
+        Read the file at *path*.
 
-
-@dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """Why a file has no text."""
-
-    reason: str
+        Raises:
+            ConfigError: it cannot be read, or values in it are wrong; each problem names the file.
+        """
+        super().__init__((path,), lambda texts: _device_config(path, texts[path]))
 
 
-def _content(path: str) -> str | _Unreadable:
+def _device_config(path: str, text: str | Unreadable) -> DeviceConfig:
+    if isinstance(text, Unreadable):
+        raise ConfigError((f"--device-config-file {path}: {text.reason}; it must be a device config, YAML",))
+    try:
+        return load_device_config(text)
+    except ConfigError as error:
+        raise error.in_file(path) from error
+
+
+def _texts(paths: tuple[str, ...]) -> Texts:
+    return {path: _text(path) for path in paths}
+
+
+def _text(path: str) -> str | Unreadable:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        return _Unreadable(getattr(error, "strerror", None) or str(error))
-
-
-def _load(path: str, content: str | _Unreadable) -> DeviceConfig:
-    if isinstance(content, _Unreadable):
-        raise ConfigError((f"--device-config-file {path}: {content.reason}; it must be a device config, YAML",))
-    try:
-        return load_device_config(content)
-    except ConfigError as error:
-        raise ConfigError(tuple(f"{path}: {problem.removeprefix(WHOLE_FILE)}" for problem in error.problems)) from error
+    except FileNotFoundError as error:
+        return Unreadable(str(error.strerror), is_missing=True)
+    except OSError as error:
+        return Unreadable(error.strerror or str(error))
+    except UnicodeDecodeError as error:
+        return Unreadable(str(error))

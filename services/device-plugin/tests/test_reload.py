@@ -1,0 +1,156 @@
+"""
+The plugin's files change while it runs, as a ConfigMap's do in a mount.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+
+from device_plugin_apiserver import ApiServer
+from device_plugin_kubelet import Kubelet
+from device_plugin_process import (
+    A100,
+    DEADLINE_SECONDS,
+    DEVICE_CONFIG,
+    NODE,
+    T4,
+    PluginProcess,
+    a_node,
+    a_pod,
+    needs_fake_driver,
+)
+
+import configmaps
+
+pytestmark = needs_fake_driver
+
+REGISTER = "hami.io/node-nvidia-register"
+REFUSED = "New device config not used, the old one stays"
+
+
+class Mounted(PluginProcess):
+    """The plugin with both its files in mounts."""
+
+    def __init__(self, host: Path, api: ApiServer, kubelet: Kubelet, *flags: str) -> None:
+        self.mount = host / "etc"
+        self.configure()
+        paths = (f"--config-file={self.mount}/device-config.yaml", f"--node-config-file={self.mount}/config.json")
+        super().__init__(host, api, kubelet, *paths, *flags)
+
+    def configure(self, device_config: str = DEVICE_CONFIG, **node: object) -> None:
+        """Mount another device config, and what *node* does differently."""
+        overrides = json.dumps({"nodeconfig": [{"name": NODE, **node}]})
+        configmaps.mount(self.mount, {"device-config.yaml": device_config, "config.json": overrides})
+
+    async def metric(self, line: str) -> None:
+        """Wait until *line* is among the metrics."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while line not in (await self.get("/metrics"))[1].splitlines():  # noqa: ASYNC110 - the process says no more
+                await asyncio.sleep(0.05)
+
+
+async def test_what_containers_get_changes_without_a_word_to_the_kubelet(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    No Pod is turned away for it, and a container that runs keeps what it was given.
+    """
+    api.put("nodes", a_node())
+    async with Mounted(host, api, kubelet) as plugin:
+        await plugin.serving()
+        before = await kubelet.allocate("uid-a", "a", "main", f"{A100}-0")
+        plugin.configure(DEVICE_CONFIG.replace("LogLevel: 1", "LogLevel: 4"))
+        await plugin.until(lambda: "Device config changed" in plugin.events())
+        after = await kubelet.allocate("uid-b", "b", "main", f"{A100}-1")
+
+        assert ("1", "4") == tuple(answer.envs["LIBCUDA_LOG_LEVEL"] for answer in (before, after))
+        assert (1, 6) == (len(kubelet.registrations), len(kubelet.devices))
+        assert "Beginning anew" not in plugin.events()
+
+
+async def test_other_replicas_are_offered_over_the_stream_that_is_there(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    The kubelet and the Node hear of them; what one Node does differently counts as much as the device config.
+    """
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with Mounted(host, api, kubelet) as plugin:
+        await plugin.serving()
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        plugin.configure(devicesplitcount=5, devicememoryscaling=2, filterdevices={"uuid": [T4]})
+        await plugin.until(lambda: {f"{A100}-{n}" for n in range(5)} == kubelet.devices.keys())
+        await plugin.until(lambda: [(A100, 5, 81920)] == inventory(api))
+        await kubelet.pre_start(f"{A100}-0")
+
+        assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+        assert 1 == len(kubelet.registrations)
+
+
+async def test_another_resource_is_registered_by_a_new_life(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    The kubelet knows a plugin by its resource and its socket, so both begin anew.
+    """
+    api.put("nodes", a_node())
+    async with Mounted(host, api, kubelet) as plugin:
+        await plugin.serving()
+        plugin.configure(DEVICE_CONFIG.replace("nvidia.com/gpu", "example.com/vgpu"))
+        await plugin.until(lambda: len(kubelet.registrations) == 2)
+        await plugin.readiness(200)
+
+        assert ("nvidia-vgpu.sock", "example.com/vgpu") == (
+            kubelet.registrations[1].endpoint,
+            kubelet.registrations[1].resource_name,
+        )
+        assert not kubelet.socket.with_name("nvidia-gpu.sock").exists()
+        await plugin.metric('hami_device_plugin_restarts_total{cause="config"} 1.0')
+
+
+async def test_bad_configuration_is_refused_with_every_error(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    Of both files at once; the old one stays until there is a good one.
+    """
+    api.put("nodes", a_node())
+    async with Mounted(host, api, kubelet) as plugin:
+        await plugin.serving()
+        plugin.configure("nvidia: {deviceSplitCount: 0, memoryFactor: x}\n", devicesplitcount="many")
+        await plugin.metric("hami_device_config_refused 1.0")
+        [refusal] = [line for line in plugin.logs if line["event"] == REFUSED]
+        assert 6 == len(kubelet.devices)
+
+        plugin.configure(devicesplitcount=4)
+        await plugin.metric("hami_device_config_refused 0.0")
+        await plugin.until(lambda: len(kubelet.devices) == 8)
+
+    files = [f"{plugin.mount}/device-config.yaml", f"{plugin.mount}/config.json"]
+    assert files == refusal["files"]
+    assert [
+        f"{files[0]}: nvidia.memoryFactor",
+        f"{files[0]}: nvidia.deviceSplitCount",
+        f"{files[1]}: nodeconfig[0]",
+    ] == [problem.partition(": line")[0].partition(".devicesplitcount")[0] for problem in refusal["problems"]]
+
+
+async def test_node_that_is_left_without_a_device_says_so_until_it_has_one(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """
+    Nothing is wrong with such a file, so it holds; the next one does not wait for a pause to end.
+    """
+    api.put("nodes", a_node())
+    async with Mounted(host, api, kubelet) as plugin:
+        await plugin.serving()
+        plugin.configure(filterdevices={"uuid": [A100, T4]})
+        await plugin.until(lambda: "Cannot serve devices" in plugin.events())
+        assert (503, "the device plugin is starting\n") == await plugin.get("/readyz")
+
+        plugin.configure()
+        await plugin.until(lambda: len(kubelet.registrations) == 2)
+        await plugin.readiness(200)
+
+
+def inventory(api: ApiServer) -> list[tuple[str, int, int]]:
+    """Return UUID, shares and MiB of each device in the Node's annotation."""
+    found = json.loads(api.annotations("nodes", "", NODE)[REGISTER])
+    return [(device["id"], device["count"], device["devmem"]) for device in found]
