@@ -8,7 +8,7 @@
  * Knows nothing of CUDA or NVML: `cuda_*.c` and `nvml.c` speak those.
  *
  * Device indices are physical: NVIDIA_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES are filters above (visible.h).
- * Locks: the state has one robust mutex, recovered by the kernel when its owner dies. Functions take it themselves.
+ * Locks: the state has one, which outlives its holder (shared_file.h). Functions take it themselves.
  * Fork: a child is a new process to the hardware; it owns none of its parent's memory.
  * Processes: known by a serial number above 0, never re-used, because pids of two containers may be equal. A pid is what the process
  * itself takes for its own.

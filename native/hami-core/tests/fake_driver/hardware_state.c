@@ -2,6 +2,7 @@
 #include "hardware_state.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,13 @@ static struct hw_process *self;
 
 void hw_lock(void)
 {
-    if (pthread_mutex_lock(&hw_state->mutex) == EOWNERDEAD) {
+    if (shared_lock_take(&file, &hw_state->lock))
         hw_memory_recount();
-        pthread_mutex_consistent(&hw_state->mutex);
-    }
 }
 
 void hw_unlock(void)
 {
-    pthread_mutex_unlock(&hw_state->mutex);
+    shared_lock_give(&hw_state->lock);
 }
 
 /* A process claims the position in the file that its entry has, so that its end is seen from every pid namespace. */
@@ -109,10 +108,7 @@ static void forget_parent(void)
 
 static void initialise(void *memory)
 {
-    struct hw_state *fresh = memory;
-
-    shared_mutex_initialise(&fresh->mutex);
-    fresh->magic = MAGIC;
+    ((struct hw_state *)memory)->magic = MAGIC;
 }
 
 bool hw_state_open(const char *folder)

@@ -8,9 +8,8 @@
 #ifndef FAKE_HARDWARE_STATE_H
 #define FAKE_HARDWARE_STATE_H
 
-#include <pthread.h>
-
 #include "hardware.h"
+#include "shared_file.h"
 
 enum { HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
 
@@ -40,7 +39,7 @@ struct hw_block {
 
 struct hw_state {
     uint32_t magic;
-    pthread_mutex_t mutex;
+    struct shared_lock lock;
     uint64_t serials;
     uint64_t generations;
     int processes_end, blocks_end; /* above these, everything is free */

@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ struct context {
 };
 
 struct device {
-    pthread_mutex_t mutex;
+    struct shared_lock lock;
     struct turns turns;
     uint64_t looked_ns;
     int contexts_end; /* no context at or above this was ever the device's */
@@ -42,7 +43,7 @@ struct device {
 
 struct schedule {
     _Atomic uint64_t processes;
-    pthread_mutex_t births; /* taken before a device's lock */
+    struct shared_lock births; /* taken before a device's lock */
     struct device devices[HW_DEVICES_MAX];
     struct context contexts[SCHEDULE_CONTEXTS_MAX];
     struct turn turns[SCHEDULE_CONTEXTS_MAX][TURNS_KEPT]; /* of each context, a ring */
@@ -56,15 +57,6 @@ static bool is_concurrent;
 static bool is_mine[SCHEDULE_CONTEXTS_MAX];
 static uint64_t this_process;
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
-
-static void initialise(void *memory)
-{
-    struct schedule *fresh = memory;
-
-    shared_mutex_initialise(&fresh->births);
-    for (int device = 0; device < HW_DEVICES_MAX; device++)
-        shared_mutex_initialise(&fresh->devices[device].mutex);
-}
 
 static void forget_parent(void)
 {
@@ -88,7 +80,7 @@ static void open_schedule(void)
     if (!rule.quantum_ns)
         rule.quantum_ns = 1;
     is_concurrent = mps && strcmp(mps, "1") == 0;
-    if (!shared_file_open(&file, folder && folder[0] ? folder : NULL, "schedule", sizeof(*schedule), initialise)) {
+    if (!shared_file_open(&file, folder && folder[0] ? folder : NULL, "schedule", sizeof(*schedule), NULL)) {
         fprintf(stderr, "fake driver: cannot open the schedule of %s: %s\n", folder ? folder : "this process", strerror(errno));
         return;
     }
@@ -202,7 +194,7 @@ uint64_t schedule_lock(int index)
     struct device *device = &schedule->devices[index];
     uint64_t now;
 
-    shared_mutex_lock(&device->mutex);
+    shared_lock_take(&file, &device->lock);
     now = hw_now_ns();
     bury(index, now);
     if (now > device->turns.at_ns && is_concurrent)
@@ -214,7 +206,7 @@ uint64_t schedule_lock(int index)
 
 void schedule_unlock(int device)
 {
-    pthread_mutex_unlock(&schedule->devices[device].mutex);
+    shared_lock_give(&schedule->devices[device].lock);
 }
 
 /* Contexts */
@@ -260,13 +252,13 @@ int schedule_context_open(int device)
 {
     int index;
 
-    shared_mutex_lock(&schedule->births);
+    shared_lock_take(&file, &schedule->births);
     index = find_free(device);
     if (index >= 0 && shared_file_claim(&file, index))
         begin_context(index, device);
     else
         index = -1;
-    pthread_mutex_unlock(&schedule->births);
+    shared_lock_give(&schedule->births);
     return index;
 }
 

@@ -2,25 +2,40 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Behind the positions that may be claimed are those of who holds locks. */
+enum { HOLDERS_POSITION = 1 << 30 };
+
+/* How long a waiter sleeps before it looks whether the holder lives. */
+enum { LOOK_AFTER_NS = 5000000 };
+
+#define HAS_WAITERS ((uint32_t)1 << 31)
+
+/* What the file begins with. */
+struct header {
+    _Alignas(64) _Atomic uint32_t holders; /* so many had a number so far */
+};
 
 static bool initialise_file(int descriptor, size_t bytes, void (*initialise)(void *))
 {
-    void *memory;
+    struct header *header;
 
     if (ftruncate(descriptor, (off_t)bytes) != 0)
         return false;
-    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (memory == MAP_FAILED)
+    header = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (header == MAP_FAILED)
         return false;
-    initialise(memory);
-    munmap(memory, bytes);
+    if (initialise)
+        initialise(header + 1);
+    munmap(header, bytes);
     return true;
 }
 
@@ -76,15 +91,6 @@ static int open_private(const char *name, size_t bytes, void (*initialise)(void 
     return descriptor >= 0 && initialise_file(descriptor, bytes, initialise) ? descriptor : -1;
 }
 
-bool shared_file_open(struct shared_file *file, const char *folder, const char *name, size_t bytes, void (*initialise)(void *memory))
-{
-    file->descriptor = folder ? open_in_folder(folder, name, bytes, initialise) : open_private(name, bytes, initialise);
-    if (file->descriptor < 0)
-        return false;
-    file->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor, 0);
-    return file->memory != MAP_FAILED;
-}
-
 static bool lock_position(const struct shared_file *file, int position, int command, short type, struct flock *lock)
 {
     *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = position, .l_len = 1};
@@ -110,6 +116,31 @@ bool shared_file_is_claimed(const struct shared_file *file, int position)
     struct flock lock;
 
     return lock_position(file, position, F_OFD_GETLK, F_WRLCK, &lock) && lock.l_type != F_UNLCK;
+}
+
+/* Take a number and claim it. */
+static void become_holder(struct shared_file *file)
+{
+    struct header *header = (struct header *)file->memory - 1;
+
+    file->self = atomic_fetch_add(&header->holders, 1) + 1;
+    shared_file_claim(file, HOLDERS_POSITION + (int)file->self);
+}
+
+bool shared_file_open(struct shared_file *file, const char *folder, const char *name, size_t bytes, void (*initialise)(void *memory))
+{
+    struct header *header;
+
+    bytes += sizeof(*header);
+    file->descriptor = folder ? open_in_folder(folder, name, bytes, initialise) : open_private(name, bytes, initialise);
+    if (file->descriptor < 0)
+        return false;
+    header = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor, 0);
+    if (header == MAP_FAILED)
+        return false;
+    file->memory = header + 1;
+    become_holder(file);
+    return true;
 }
 
 int shared_file_hold(const struct shared_file *file, int position)
@@ -138,21 +169,49 @@ void shared_file_disown(struct shared_file *file)
 
     file->descriptor = reopened(inherited);
     close(inherited);
+    become_holder(file);
 }
 
-void shared_mutex_initialise(pthread_mutex_t *mutex)
+static uint32_t holder_in(uint32_t lock)
 {
-    pthread_mutexattr_t attributes;
-
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
+    return lock & ~HAS_WAITERS;
 }
 
-void shared_mutex_lock(pthread_mutex_t *mutex)
+static bool is_dead(const struct shared_file *file, uint32_t holder)
 {
-    if (pthread_mutex_lock(mutex) == EOWNERDEAD)
-        pthread_mutex_consistent(mutex);
+    return holder != file->self && !shared_file_is_claimed(file, HOLDERS_POSITION + (int)holder);
+}
+
+/* Wait until a lock is free or left by the dead; returns what is in it then. A wake-up may be lost, for those it is for may die. */
+static uint32_t wait_for_end(const struct shared_file *file, struct shared_lock *lock)
+{
+    const struct timespec look_after = {0, LOOK_AFTER_NS};
+
+    for (;;) {
+        uint32_t seen = atomic_fetch_or(&lock->holder, HAS_WAITERS) | HAS_WAITERS;
+
+        if (!holder_in(seen))
+            return seen;
+        if (syscall(SYS_futex, &lock->holder, FUTEX_WAIT, seen, &look_after, NULL, 0) != 0 && errno == ETIMEDOUT &&
+            is_dead(file, holder_in(seen)))
+            return seen;
+    }
+}
+
+bool shared_lock_take(const struct shared_file *file, struct shared_lock *lock)
+{
+    uint32_t left = 0;
+
+    if (atomic_compare_exchange_strong(&lock->holder, &left, file->self))
+        return false;
+    do
+        left = wait_for_end(file, lock);
+    while (!atomic_compare_exchange_strong(&lock->holder, &left, file->self | HAS_WAITERS));
+    return holder_in(left) != 0;
+}
+
+void shared_lock_give(struct shared_lock *lock)
+{
+    if (atomic_exchange(&lock->holder, 0) & HAS_WAITERS)
+        syscall(SYS_futex, &lock->holder, FUTEX_WAKE, 1, NULL, NULL, 0);
 }

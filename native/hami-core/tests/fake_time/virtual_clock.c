@@ -33,7 +33,7 @@ struct thread {
 };
 
 struct clock {
-    pthread_mutex_t mutex;
+    struct shared_lock lock;
     _Atomic uint64_t now_ns;
     uint64_t tickets;
     bool is_started;
@@ -52,19 +52,18 @@ static void initialise(void *memory)
 {
     struct clock *fresh = memory;
 
-    shared_mutex_initialise(&fresh->mutex);
     fresh->now_ns = START_NS;
     fresh->tickets = FIRST_TICKET;
 }
 
 static void lock(void)
 {
-    shared_mutex_lock(&shared->mutex);
+    shared_lock_take(&file, &shared->lock);
 }
 
 static void unlock(void)
 {
-    pthread_mutex_unlock(&shared->mutex);
+    shared_lock_give(&shared->lock);
 }
 
 static void set_state(int thread, enum state state)
