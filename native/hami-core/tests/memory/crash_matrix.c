@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../patience.h"
 #include "hami/cuda_abi.h"
 #include "judge.h"
 
@@ -93,23 +94,11 @@ static void live(void)
         pause();
 }
 
-/* Seconds in which this process ran or would have run on a free processor. Source: Linux, Documentation/scheduler/sched-stats.rst. */
-static double seconds_runnable(void)
-{
-    unsigned long long ran_ns = 0, queued_ns = 0;
-    FILE *file = fopen("/proc/self/schedstat", "re");
-
-    if (!file || fscanf(file, "%llu %llu", &ran_ns, &queued_ns) != 2)
-        fail("/proc/self/schedstat cannot be read");
-    fclose(file);
-    return (double)(ran_ns + queued_ns) / 1e9;
-}
-
 /* What a bystander waits for others while they die: at its start, for an allocation, and at its end. */
 static void pass_by(void)
 {
-    double began = seconds_now() - seconds_runnable();
-    double waited;
+    struct moment began = moment_now();
+    uint64_t waited_us;
     CUdeviceptr pointer;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -118,9 +107,9 @@ static void pass_by(void)
     if (cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cuCtxSetCurrent(context) == CUDA_SUCCESS &&
         cuMemAlloc_v2(&pointer, MIB) == CUDA_SUCCESS)
         cuMemFree_v2(pointer);
-    waited = seconds_now() - seconds_runnable() - began;
-    if (waited * 1e6 > (double)atomic_load(longest_wait_us))
-        atomic_store(longest_wait_us, (uint64_t)(waited * 1e6));
+    waited_us = (uint64_t)(seconds_waited(began) * 1e6);
+    if (waited_us > atomic_load(longest_wait_us))
+        atomic_store(longest_wait_us, waited_us);
     exit(0);
 }
 
