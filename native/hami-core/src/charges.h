@@ -54,7 +54,7 @@ void hami_charges_each(struct hami_charges *charges, void (*visit)(struct hami_c
 void hami_charges_retain(struct hami_charges *charges, uint64_t key);
 bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_charge *taken);
 
-/* Remove every charge of an owner, calling `discharge` for each without a lock held by this table's callers. */
+/* Remove every charge of an owner, calling `discharge` for each with a lock held that only this table's callers want. */
 void hami_charges_take_owned(struct hami_charges *charges, uint64_t owner, void (*discharge)(const struct hami_charge *));
 
 /* How many there are. */

@@ -33,47 +33,47 @@ enum hami_hook {
 enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
 
 /* Functions the library calls itself without standing in for them. */
-#define HAMI_CALLED_CUDA(X) \
-    X(cuCtxFromGreenCtx)    \
-    X(cuCtxGetDevice)       \
-    X(cuCtxGetCurrent)      \
-    X(cuCtxPushCurrent_v2)  \
-    X(cuCtxPopCurrent_v2)   \
-    X(cuCtxSetCurrent)      \
-    X(cuDeviceGetAttribute) \
-    X(cuDeviceGetCount)     \
-    X(cuDeviceGetDefaultMemPool) \
-    X(cuDeviceGetGraphMemAttribute) \
-    X(cuDeviceGetMemPool)   \
-    X(cuDeviceGetUuid)      \
-    X(cuDeviceGetUuid_v2)   \
-    X(cuDevicePrimaryCtxGetState) \
-    X(cuGraphChildGraphNodeGetGraph) \
-    X(cuGraphGetNodes)      \
-    X(cuGraphMemAllocNodeGetParams) \
-    X(cuGraphNodeGetType)   \
-    X(cuMemAdvise)          \
-    X(cuMemGetAddressRange_v2) \
-    X(cuMemPoolGetAttribute) \
-    X(cuStreamGetCtx)       \
-    X(cuStreamGetCtx_ptsz)  \
-    X(cuStreamIsCapturing)  \
-    X(cuStreamIsCapturing_ptsz) \
-    X(cuStreamCreate)       \
+#define HAMI_CALLED_CUDA(X)              \
+    X(cuCtxFromGreenCtx)                 \
+    X(cuCtxGetDevice)                    \
+    X(cuCtxGetCurrent)                   \
+    X(cuCtxPushCurrent_v2)               \
+    X(cuCtxPopCurrent_v2)                \
+    X(cuCtxSetCurrent)                   \
+    X(cuDeviceGetAttribute)              \
+    X(cuDeviceGetCount)                  \
+    X(cuDeviceGetDefaultMemPool)         \
+    X(cuDeviceGetGraphMemAttribute)      \
+    X(cuDeviceGetMemPool)                \
+    X(cuDeviceGetUuid)                   \
+    X(cuDeviceGetUuid_v2)                \
+    X(cuDevicePrimaryCtxGetState)        \
+    X(cuGraphChildGraphNodeGetGraph)     \
+    X(cuGraphGetNodes)                   \
+    X(cuGraphMemAllocNodeGetParams)      \
+    X(cuGraphNodeGetType)                \
+    X(cuMemAdvise)                       \
+    X(cuMemGetAddressRange_v2)           \
+    X(cuMemPoolGetAttribute)             \
+    X(cuStreamGetCtx)                    \
+    X(cuStreamGetCtx_ptsz)               \
+    X(cuStreamIsCapturing)               \
+    X(cuStreamIsCapturing_ptsz)          \
+    X(cuStreamCreate)                    \
     X(cuThreadExchangeStreamCaptureMode) \
-    X(cuEventCreate)        \
-    X(cuEventDestroy_v2)    \
-    X(cuEventRecord)        \
-    X(cuEventQuery)         \
+    X(cuEventCreate)                     \
+    X(cuEventDestroy_v2)                 \
+    X(cuEventRecord)                     \
+    X(cuEventQuery)                      \
     X(cuEventElapsedTime)
 
-#define HAMI_CALLED_NVML(X)          \
-    X(nvmlInit_v2)                   \
-    X(nvmlShutdown)                  \
-    X(nvmlDeviceGetCount_v2)         \
-    X(nvmlDeviceGetHandleByIndex_v2) \
-    X(nvmlDeviceGetHandleByUUID)     \
-    X(nvmlDeviceGetMaxMigDeviceCount) \
+#define HAMI_CALLED_NVML(X)                \
+    X(nvmlInit_v2)                         \
+    X(nvmlShutdown)                        \
+    X(nvmlDeviceGetCount_v2)               \
+    X(nvmlDeviceGetHandleByIndex_v2)       \
+    X(nvmlDeviceGetHandleByUUID)           \
+    X(nvmlDeviceGetMaxMigDeviceCount)      \
     X(nvmlDeviceGetMigDeviceHandleByIndex) \
     X(nvmlDeviceGetUUID)
 
@@ -99,9 +99,9 @@ extern struct hami_real hami_real;
 extern _Atomic bool hami_is_loaded[2];
 
 /* The real function behind a symbol, or NULL: loads the driver's library if need be. */
-#define HAMI_REAL(library, symbol)                                                                                    \
+#define HAMI_REAL(library, symbol)                                                                                         \
     (__builtin_expect(atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire), 1) || hami_hooks_load(library) \
-         ? hami_real.symbol                                                                                           \
+         ? hami_real.symbol                                                                                                \
          : NULL)
 #define HAMI_REAL_CUDA(symbol) HAMI_REAL(HAMI_LIBRARY_CUDA, symbol)
 #define HAMI_REAL_NVML(symbol) HAMI_REAL(HAMI_LIBRARY_NVML, symbol)
@@ -161,12 +161,12 @@ bool hami_is_driver_code(enum hami_library library, const void *address);
  */
 extern _Thread_local int hami_inside __attribute__((tls_model("initial-exec")));
 
-#define HAMI_INSIDE(expression)                  \
-    ({                                           \
-        hami_inside++;                           \
+#define HAMI_INSIDE(expression)                             \
+    ({                                                      \
+        hami_inside++;                                      \
         __typeof__(expression) hami_result_ = (expression); \
-        hami_inside--;                           \
-        hami_result_;                            \
+        hami_inside--;                                      \
+        hami_result_;                                       \
     })
 
 #endif

@@ -58,9 +58,9 @@ HAMI_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_
            function, SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
 }
 
-#define CONFIGURED(config, per_thread)                                                                             \
-    (config) ? (config)->hStream : NULL, per_thread, function,                                                     \
-        (config) ? SIZE((config)->gridDimX, (config)->gridDimY, (config)->gridDimZ) : 0,                            \
+#define CONFIGURED(config, per_thread)                                                   \
+    (config) ? (config)->hStream : NULL, per_thread, function,                           \
+        (config) ? SIZE((config)->gridDimX, (config)->gridDimY, (config)->gridDimZ) : 0, \
         (config) ? SIZE((config)->blockDimX, (config)->blockDimY, (config)->blockDimZ) : 0
 
 HAMI_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)

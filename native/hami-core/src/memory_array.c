@@ -60,13 +60,13 @@ static uint64_t product(uint64_t first, uint64_t second)
     return __builtin_mul_overflow(first, second, &result) ? UINT64_MAX / 2 : result;
 }
 
-static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+static uint64_t array_bytes(CUDA_ARRAY3D_DESCRIPTOR array)
 {
-    uint64_t bits = product(descriptor->Width, element_bits(descriptor->Format, descriptor->NumChannels));
+    uint64_t bits = product(array.Width, element_bits(array.Format, array.NumChannels));
     uint64_t row = rounded((bits + 7) / 8, TILE_BYTES);
-    uint64_t layer = product(row, descriptor->Height ? rounded(descriptor->Height, TILE_ROWS) : 1);
+    uint64_t layer = product(row, array.Height ? rounded(array.Height, TILE_ROWS) : 1);
 
-    return product(layer, descriptor->Depth ? descriptor->Depth : 1);
+    return product(layer, array.Depth ? array.Depth : 1);
 }
 
 static size_t halved(size_t length, unsigned int level)
@@ -88,7 +88,7 @@ static uint64_t levels_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned
         smaller.Height = halved(descriptor->Height, level);
         if (!(descriptor->Flags & (LAYERED | CUBEMAP)))
             smaller.Depth = halved(descriptor->Depth, level);
-        bytes += array_bytes(&smaller);
+        bytes += array_bytes(smaller);
     }
     return bytes;
 }
@@ -137,17 +137,15 @@ static CUDA_ARRAY3D_DESCRIPTOR flat(size_t width, size_t height, int format, uns
 HAMI_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
 {
     CREATE(cuArrayCreate, hami_arrays, array && descriptor,
-           array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR[]){
-               flat(descriptor->Width, descriptor->Height, descriptor->Format, descriptor->NumChannels)}[0]),
-           array, real(array, descriptor), cuArrayDestroy);
+           array_bytes(flat(descriptor->Width, descriptor->Height, descriptor->Format, descriptor->NumChannels)), array,
+           real(array, descriptor), cuArrayDestroy);
 }
 
 HAMI_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
     CREATE(cuArrayCreate_v2, hami_arrays, array && descriptor,
-           array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR[]){
-               flat(descriptor->Width, descriptor->Height, descriptor->Format, descriptor->NumChannels)}[0]),
-           array, real(array, descriptor), cuArrayDestroy);
+           array_bytes(flat(descriptor->Width, descriptor->Height, descriptor->Format, descriptor->NumChannels)), array,
+           real(array, descriptor), cuArrayDestroy);
 }
 
 static CUDA_ARRAY3D_DESCRIPTOR widened(const CUDA_ARRAY3D_DESCRIPTOR_v1 *narrow)
@@ -159,12 +157,12 @@ static CUDA_ARRAY3D_DESCRIPTOR widened(const CUDA_ARRAY3D_DESCRIPTOR_v1 *narrow)
 HAMI_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
 {
     CREATE(cuArray3DCreate, hami_arrays, array && descriptor && !is_bare(descriptor->Flags),
-           array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR[]){widened(descriptor)}[0]), array, real(array, descriptor), cuArrayDestroy);
+           array_bytes(widened(descriptor)), array, real(array, descriptor), cuArrayDestroy);
 }
 
 HAMI_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    CREATE(cuArray3DCreate_v2, hami_arrays, array && descriptor && !is_bare(descriptor->Flags), array_bytes(descriptor), array,
+    CREATE(cuArray3DCreate_v2, hami_arrays, array && descriptor && !is_bare(descriptor->Flags), array_bytes(*descriptor), array,
            real(array, descriptor), cuArrayDestroy);
 }
 

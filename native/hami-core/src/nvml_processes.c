@@ -53,73 +53,30 @@ static nvmlReturn_t answer_list(nvmlReturn_t result, int device, unsigned int *c
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-#define LIST(symbol, has_processes)                                                                                   \
-    do {                                                                                                              \
-        __typeof__(&symbol) real = HAMI_REAL_NVML(symbol);                                                            \
-        int index = real && count ? hami_nvml_device(device) : -1;                                                           \
-        unsigned int asked = 0;                                                                                       \
-                                                                                                                      \
-        if (!real)                                                                                                    \
-            return NVML_ERROR_FUNCTION_NOT_FOUND;                                                                     \
-        if (index < 0)                                                                                                \
-            return real(device, count, processes);                                                                    \
-        return answer_list(HAMI_INSIDE(real(device, &asked, NULL)), index, count, processes, sizeof(*processes),      \
-                           has_processes);                                                                            \
-    } while (0)
+/* The hook of a list of processes: of those that compute, for a region's processes do nothing else. */
+#define LIST(symbol, process, has_processes)                                                                                     \
+    HAMI_EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, process *processes)                                \
+    {                                                                                                                            \
+        __typeof__(&symbol) real = HAMI_REAL_NVML(symbol);                                                                       \
+        int index = real && count ? hami_nvml_device(device) : -1;                                                               \
+        unsigned int asked = 0;                                                                                                  \
+                                                                                                                                 \
+        if (!real)                                                                                                               \
+            return NVML_ERROR_FUNCTION_NOT_FOUND;                                                                                \
+        if (index < 0)                                                                                                           \
+            return real(device, count, processes);                                                                               \
+        return answer_list(HAMI_INSIDE(real(device, &asked, NULL)), index, count, processes, sizeof(*processes), has_processes); \
+    }
 
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                              nvmlProcessInfo_v1_t *processes)
-{
-    LIST(nvmlDeviceGetComputeRunningProcesses, true);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                                 nvmlProcessInfo_v2_t *processes)
-{
-    LIST(nvmlDeviceGetComputeRunningProcesses_v2, true);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                                 nvmlProcessInfo_v2_t *processes)
-{
-    LIST(nvmlDeviceGetComputeRunningProcesses_v3, true);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                               nvmlProcessInfo_v1_t *processes)
-{
-    LIST(nvmlDeviceGetGraphicsRunningProcesses, false);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                                  nvmlProcessInfo_v2_t *processes)
-{
-    LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, false);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                                  nvmlProcessInfo_v2_t *processes)
-{
-    LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, false);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                                 nvmlProcessInfo_v1_t *processes)
-{
-    LIST(nvmlDeviceGetMPSComputeRunningProcesses, false);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                                    nvmlProcessInfo_v2_t *processes)
-{
-    LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, false);
-}
-
-HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                                    nvmlProcessInfo_v2_t *processes)
-{
-    LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, false);
-}
+LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, true)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, true)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, true)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, false)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
 
 /* Of a version that is not known here nothing could be kept back, so it is answered as by a driver that does not know it. */
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list)

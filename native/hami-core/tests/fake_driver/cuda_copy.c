@@ -136,11 +136,11 @@ API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count)
     {                                                                                                \
         return fill(to, pitch, &value, sizeof(value), width, height);                                \
     }
-#define MEMSET_2D_ASYNC(name, element)                                                               \
+#define MEMSET_2D_ASYNC(name, element)                                                                     \
     EXTRA(name, CUdeviceptr to, size_t pitch, element value, size_t width, size_t height, CUstream stream) \
-    {                                                                                                \
-        (void)stream;                                                                                \
-        return fill(to, pitch, &value, sizeof(value), width, height);                                \
+    {                                                                                                      \
+        (void)stream;                                                                                      \
+        return fill(to, pitch, &value, sizeof(value), width, height);                                      \
     }
 
 MEMSET(cuMemsetD16_v2, unsigned short)

@@ -171,7 +171,8 @@ static void take_pool(void)
 
 static void take_array(void)
 {
-    CUDA_ARRAY3D_DESCRIPTOR descriptor = {.Width = 1 + chance(2000), .Height = chance(1000), .Format = 0x20, .NumChannels = 1u << chance(3)};
+    CUDA_ARRAY3D_DESCRIPTOR descriptor = {
+        .Width = 1 + chance(2000), .Height = chance(1000), .Format = 0x20, .NumChannels = 1u << chance(3)};
     struct held *fresh = room(chance(2) ? ARRAY : MIPMAP);
 
     if (!fresh)
@@ -198,7 +199,8 @@ static void take_mapped(void)
         !CHECKED(cuMemMap(fresh->pointer, fresh->bytes, 0, handle, 0)))
         fail("no address for %zu bytes", fresh->bytes);
     held_count++;
-    if (chance(2) && (fresh = room(HANDLE)) && CHECKED(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)held[held_count - 1].pointer))) {
+    if (chance(2) && (fresh = room(HANDLE)) &&
+        CHECKED(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)held[held_count - 1].pointer))) {
         fresh->handle = again;
         held_count++;
     }

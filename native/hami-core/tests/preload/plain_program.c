@@ -1,4 +1,7 @@
-/* A program that knows nothing of CUDA: says who runs it and whether libvgpu.so is in it. Built for several C libraries and ways to link. */
+/*
+ * A program that knows nothing of CUDA: says who runs it and whether libvgpu.so is in it. Built for several C libraries and ways to
+ * link.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -8,24 +8,24 @@
 
 static int check_count, check_failed;
 
-#define CHECK(condition)                                                              \
-    do {                                                                              \
-        check_count++;                                                                \
-        if (!(condition)) {                                                           \
-            check_failed++;                                                           \
+#define CHECK(condition)                                                                  \
+    do {                                                                                  \
+        check_count++;                                                                    \
+        if (!(condition)) {                                                               \
+            check_failed++;                                                               \
             fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
-        }                                                                             \
+        }                                                                                 \
     } while (0)
 
-#define CHECK_EQUAL(expected, actual)                                                                      \
-    do {                                                                                                   \
-        long long expected_ = (long long)(expected), actual_ = (long long)(actual);                        \
-                                                                                                           \
-        check_count++;                                                                                     \
-        if (expected_ != actual_) {                                                                        \
-            check_failed++;                                                                                \
+#define CHECK_EQUAL(expected, actual)                                                                          \
+    do {                                                                                                       \
+        long long expected_ = (long long)(expected), actual_ = (long long)(actual);                            \
+                                                                                                               \
+        check_count++;                                                                                         \
+        if (expected_ != actual_) {                                                                            \
+            check_failed++;                                                                                    \
             fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #actual, actual_, expected_); \
-        }                                                                                                  \
+        }                                                                                                      \
     } while (0)
 
 static inline int check_failures(void)

@@ -4,8 +4,8 @@
  * Usage: cuda plain | pooled    take memory until it is refused, say how much that was, and keep it until a line comes
  *        cuda time SECONDS      run kernels without end, for a start of 5 s and then for so long, and say how many ended
  *
- * What it says, also of the end of the start, is a line of JSON. The kernel is text in NVIDIA's intermediate language, which takes its name's microseconds by the
- * device's own clock; the fake driver goes by the name.
+ * What it says, also of the end of the start, is a line of JSON. The kernel is text in NVIDIA's intermediate language, which takes its
+ * name's microseconds by the device's own clock; the fake driver goes by the name.
  */
 #include <cuda.h>
 #include <dlfcn.h>
