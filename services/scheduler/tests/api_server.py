@@ -35,6 +35,8 @@ class ApiServer:
     """Lists are not answered: the scheduler never learns what there is."""
     is_silent: bool = False
     """Watches tell nothing."""
+    is_slow_to_bind: bool = False
+    """Bindings are not answered."""
     url: str = ""
     _version: int = 1
     _journal: list[tuple[int, str, Object]] = field(default_factory=list)
@@ -138,6 +140,8 @@ class ApiServer:
             return web.json_response(body, status=201)
         self.writes.append((request.method, request.path, body))
         if parts[-1] == "binding":
+            while self.is_slow_to_bind:  # noqa: ASYNC110 - a test flips a plain attribute
+                await asyncio.sleep(0.01)
             return self._bind(f"{parts[3]}/{parts[5]}", body)
         kind, name = (parts[-2], parts[-1]) if "namespaces" not in parts else (parts[4], f"{parts[3]}/{parts[5]}")
         item = self.objects.get(kind, {}).get(name)

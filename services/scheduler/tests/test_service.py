@@ -11,6 +11,7 @@ import pytest
 
 from hami_scheduler import __version__, extender
 from hami_scheduler.http import BODY_LIMIT_BYTES
+from hami_scheduler.kube import EVENT_PATIENCE_SECONDS
 from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
 from hamicommon.wire.node_lock import Lock
 
@@ -460,6 +461,21 @@ async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Run
 
     assert "" == await scheduler.bind(pod, "exact")
     await until(lambda: scheduler.service._api.events_lost == 1)
+
+
+async def test_events_stand_back_for_binds_but_not_for_ever(scheduler: Running) -> None:
+    """While a Binding is being written nothing is told of another; if that takes long, it is told all the same."""
+    scheduler.api.is_slow_to_bind = True
+    bind = asyncio.create_task(scheduler.bind(scheduler.api.pod("p"), "exact"))
+    await until(lambda: scheduler.service._api._binds)
+    scheduler.service._api.tell(scheduler.api.pod("p"), "Told", "while binding", is_warning=False)
+
+    await asyncio.sleep(EVENT_PATIENCE_SECONDS / 2)
+    assert [] == scheduler.api.events
+    await until(lambda: [event["reason"] for event in scheduler.api.events] == ["Told"])
+    assert not bind.done()
+    scheduler.api.is_slow_to_bind = False
+    assert "" == await bind
 
 
 async def test_bind_without_patience_fails_at_once(api: ApiServer, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ objects, `extender`, `binder` and `locking` ask for writes.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,8 @@ from hamicommon.wire import keys
 
 _EVENT_QUEUE_LIMIT = 10_000
 """They are written one at a time, behind everything else: a burst of Pods is placed first, and told of afterwards."""
+EVENT_PATIENCE_SECONDS = 0.25
+"""How long an Event stands back for binds in progress, so that it is told even if they never end."""
 _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Ended Pods hold nothing; the watch reports one that ends as deleted."""
 _UNCERTAIN_STATUS = 500
@@ -42,6 +45,9 @@ class KubeApi:
         self._component = component
         self._now = now
         self._events: asyncio.Queue[Object] = asyncio.Queue(_EVENT_QUEUE_LIMIT)
+        self._binds = 0
+        self._binds_nothing = asyncio.Event()
+        self._binds_nothing.set()
         self.events_lost = 0
         """Events not written: the queue was full, or the API server refused them."""
 
@@ -58,7 +64,14 @@ class KubeApi:
 
     async def bind(self, plan: BindPlan) -> None:
         """Write the Binding of *plan*."""
-        await _translated(self._kube.create(plan.path, plan.binding))
+        self._binds += 1
+        self._binds_nothing.clear()
+        try:
+            await _translated(self._kube.create(plan.path, plan.binding))
+        finally:
+            self._binds -= 1
+            if not self._binds:
+                self._binds_nothing.set()
 
     async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
         """Set one label of a Pod."""
@@ -94,6 +107,9 @@ class KubeApi:
         """Write queued Events until cancelled; what cannot be written is counted and dropped."""
         while True:
             body = await self._events.get()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EVENT_PATIENCE_SECONDS):
+                    await self._binds_nothing.wait()
             try:
                 await self._kube.create(f"/api/v1/namespaces/{quote(body['metadata']['namespace'])}/events", body)
             except KubeError as error:
