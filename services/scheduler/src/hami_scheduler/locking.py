@@ -96,7 +96,8 @@ class NodeLocks:
                     if wait_seconds <= 0:
                         raise BindError(held)
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(state.changed.wait(), _LOOK_AGAIN_SECONDS)
+                        async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
+                            await state.changed.wait()
         except TimeoutError as error:
             raise BindError(f"{held}, waited {wait_seconds:.0f} s") from error
 
