@@ -310,13 +310,13 @@ def test_refusals_of_the_kinds_used_last_are_remembered() -> None:
     """The memory is bounded by kinds of requests."""
     refusals = Refusals()
     first = refusals.known_for(a_request(a_pod("p", a_container(gpu=1, gpumem=1))), {})
-    first["n1"] = (1, Misfit.of_node(Reason.NODE_DEVICES))
+    first.tried["n1"] = (1, Misfit.of_node(Reason.NODE_DEVICES))
     same = refusals.known_for(a_request(a_pod("other-pod", a_container(gpu=1, gpumem=1))), {})
     assert same is first
 
     for memory in range(2, 20):
         refusals.known_for(a_request(a_pod("p", a_container(gpu=1, gpumem=memory))), {})
-    assert {} == refusals.known_for(a_request(a_pod("p", a_container(gpu=1, gpumem=1))), {})
+    assert {} == refusals.known_for(a_request(a_pod("p", a_container(gpu=1, gpumem=1))), {}).tried
 
 
 def test_bind_carries_the_uid_and_every_annotation() -> None:

@@ -9,6 +9,7 @@ Node is chosen, as HAMi does, because only one can be reserved. Neighbours: `scr
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,14 +80,11 @@ def filter_nodes(
     *refusals* remembers what was refused, so that asking again costs little; it never changes the answer.
     """
     allowances = allowances_of(request, snapshot.quotas)
-    known = refusals.known_for(request, allowances) if refusals else {}
+    known = refusals.known_for(request, allowances) if refusals else Known()
     misfits: dict[str, Misfit] = {}
     chosen = _best(request, candidates, snapshot.ledger, allowances, known, misfits)
     if chosen is None or explain_all:
-        for name, cause in _causes(request, candidates, snapshot.ledger, allowances):
-            found = cause or misfits.get(name) or _known_or_tried(request, name, snapshot.ledger, allowances, known)
-            if isinstance(found, Misfit):
-                misfits[name] = found
+        misfits = _refusals(request, candidates, snapshot.ledger, allowances, known)
     if chosen is None:
         return FilterResult(None, misfits=misfits)
     return FilterResult(*chosen, misfits=misfits)
@@ -212,12 +210,20 @@ def allowances_of(request: PodRequest, quotas: Quotas) -> dict[str, Allowance]:
     }
 
 
-def _causes(
-    request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance]
-) -> Iterator[tuple[str, Misfit | None]]:
-    """Yield each of *candidates* with why it cannot take *request*, None where that has to be tried."""
-    causes = [*told_causes(request, ledger, allowances), UNREGISTERED]
-    yield from zip(candidates, map(causes.__getitem__, ledger.places(candidates).tolist()), strict=True)
+def _refusals(
+    request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
+) -> dict[str, Misfit]:
+    """Return of each of *candidates* that cannot take *request* why."""
+    if known.told_version != ledger.version:
+        known.told, known.told_version = told_causes(request, ledger, allowances), ledger.version
+    causes = [*known.told, UNREGISTERED]
+    told = map(causes.__getitem__, ledger.places(candidates).tolist())
+    misfits: dict[str, Any] = dict(zip(candidates, told, strict=True))
+    for name in [name for name, cause in misfits.items() if cause is None]:
+        misfits[name] = _known_or_tried(request, name, ledger, allowances, known)
+        if isinstance(misfits[name], Placement):
+            del misfits[name]
+    return misfits
 
 
 def _ranked(
@@ -263,10 +269,10 @@ def _known_or_tried(
     entry = ledger.node(name)
     if entry is None:
         return UNREGISTERED
-    remembered = known.get(name)
+    remembered = known.tried.get(name)
     if remembered is not None and remembered[0] == entry.version:
         return remembered[1]
     found = try_node(request, name, ledger, allowances)
     if isinstance(found, Misfit):
-        known[name] = (entry.version, found)
+        known.tried[name] = (entry.version, found)
     return found

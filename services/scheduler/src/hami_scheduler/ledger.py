@@ -213,6 +213,7 @@ class Ledger:
         self._names[entry.index] = None
         del self._index_of[name]
         self._name_ranks = None
+        self.version += 1
         self._free_indexes.append(entry.index)
         self._dead_rows += stop - entry.start
 

@@ -78,7 +78,7 @@ def read_nodes(body: bytes) -> NodeCall:
     """
     args = _object(body, "ExtenderArgs")
     names = args.get("nodenames")
-    if names is not None and not (isinstance(names, list) and set(map(type, names)) <= {str}):
+    if names is not None and not _are_names(names):
         raise CallError("ExtenderArgs.NodeNames must be a list of names, or null")
     return NodeCall(_pod(args, "ExtenderArgs"), names, _items(args.get("nodes")))
 
@@ -162,6 +162,14 @@ def _object(body: bytes, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CallError(f"{what} must be a JSON object, not {type(found).__name__}")
     return {key.lower(): value for key, value in found.items()}
+
+
+def _are_names(found: Any) -> bool:
+    """Return whether *found* is a list of strings; joining looks at thousands of them in microseconds."""
+    try:
+        return isinstance(found, list) and len("".join(found)) >= 0
+    except TypeError:
+        return False
 
 
 def _pod(args: Object, what: str) -> Object:

@@ -7,18 +7,27 @@ change of a Node.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hami_scheduler.quota import Allowance
 from hami_scheduler.reasons import Misfit
 from hami_scheduler.request import PodRequest
 
-Known = dict[str, tuple[int, Misfit]]
-"""Per Node name: the version of the Node, and why it refused then."""
-
 _KINDS_REMEMBERED = 16
 """Requests of different kinds; 5000 Nodes take some 400 KiB each."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of requests of one kind."""
+
+    tried: dict[str, tuple[int, Misfit]] = field(default_factory=dict)
+    """Per Node name: the version of the Node, and why it refused then."""
+    told: Sequence[Misfit | None] = ()
+    """Per Node index: why it refused when all of them were looked at; None where it had to be tried."""
+    told_version: int = -1
+    """Of the ledger, then."""
 
 
 @dataclass(slots=True)
@@ -36,7 +45,7 @@ class Refusals:
             request.weights,
             tuple(sorted(allowances.items(), key=lambda item: item[0])),
         )
-        known = self._known.setdefault(kind, {})
+        known = self._known.setdefault(kind, Known())
         self._known.move_to_end(kind)
         if len(self._known) > _KINDS_REMEMBERED:
             self._known.popitem(last=False)
