@@ -10,10 +10,12 @@ from typing import Any, Protocol
 
 import structlog
 
+from hami_scheduler import explanation
 from hami_scheduler.bind import BindPlan, locks_needed, node_label
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError
 from hami_scheduler.grant import Grant
+from hami_scheduler.ledger import shortfall
 from hami_scheduler.locking import NodeLocks
 from hamicommon.wire import keys
 from hamicommon.wire.node_lock import Lock
@@ -70,14 +72,14 @@ class Binder:
         entry = self._cluster().ledger.node(plan.node)
         finds_owners = entry is not None and not entry.inventory.needs_lock
         locks = locks_needed(grant, self._cluster().vendors, finds_owners=finds_owners) if grant else ()
-        if locks:
-            try:
-                await self._lock(plan, locks)
-            except BaseException:
-                self._cluster().give_up(plan.uid, self._steady())
-                raise
         try:
-            await self._write(plan)
+            self._check(grant)
+            await self._lock(plan, locks)
+        except BaseException:
+            self._cluster().give_up(plan.uid, self._steady())
+            raise
+        try:
+            await self._write(plan, grant)
         except (BindError, ApiRefusedError):
             self._cluster().give_up(plan.uid, self._steady())
             await self._unlock(plan, locks)
@@ -91,7 +93,18 @@ class Binder:
         if grant is not None and not finds_owners and label is not None:
             await self._label(plan, label)
 
-    async def _write(self, plan: BindPlan) -> None:
+    def _check(self, grant: Grant | None) -> None:
+        """
+        See that what *grant* promises can still be kept.
+
+        Raises:
+            BindError: since it was chosen a device has gone, or another scheduler has taken from it.
+        """
+        problems = shortfall(self._cluster().ledger, grant, self._cluster().vendors) if grant else None
+        if grant and problems:
+            raise BindError(explanation.short_by(grant, problems))
+
+    async def _write(self, plan: BindPlan, grant: Grant | None) -> None:
         """
         Write the Binding; where the answer leaves it open, find out by reading the Pod, and write once more if it is
         unbound.
@@ -99,12 +112,13 @@ class Binder:
         Raises:
             ApiRefusedError: the Pod is not bound as planned, and will not be by this.
             ApiUnknownError: it may be.
-            BindError: nothing was written, for since the bind began the decisions are somebody else's.
+            BindError: nothing was written, for since the bind began the decisions, or the devices, are somebody else's.
         """
         for is_last in (False, True):
             reason = self._blocked()
             if reason:
                 raise BindError(reason)
+            self._check(grant)
             try:
                 await self._api.bind(plan)
             except (ApiConflictError, ApiUnknownError) as error:

@@ -369,10 +369,6 @@ class Extender:
             grant = await self._decide_again(uid, namespace, name, node)
         if grant is None:
             return plain_bind(uid, namespace, name, node), None
-        problems = shortfall(self._cluster.ledger, grant, self._cluster.vendors)
-        if problems:
-            self._give_up(uid)
-            raise BindError(explanation.short_by(grant, problems))
         self._cluster.reservations.begin_bind(uid)
         seconds = int(self._clock.now().timestamp())
         return plan_bind(grant, self._cluster.vendors, seconds, self._settings.wire_version), grant
