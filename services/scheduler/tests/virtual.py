@@ -69,6 +69,8 @@ class MemoryApi:
         """Each watch ends with an error after its first event."""
         self.forgets = False
         """Each watch is told that its version is gone, after its first event."""
+        self.conflicts: dict[str, int] = {}
+        """Per beginning of a request's name: how many more of them are refused with 409, whatever they ask."""
         self._version = 0
         self._journal: list[tuple[int, str, str, Object]] = []
         self._news = asyncio.Condition()
@@ -110,6 +112,10 @@ class MemoryApi:
         self.calls.append((asyncio.get_running_loop().time(), what))
         if self.is_away:
             raise Unreachable(what, 0, "Away", "nobody answers")
+        for beginning, left in self.conflicts.items():
+            if left and what.startswith(beginning):
+                self.conflicts[beginning] = left - 1
+                raise Conflict(what, 409, "Conflict", "the object has been modified")
 
     # The client
 
@@ -134,11 +140,11 @@ class MemoryApi:
                         raise Gone(path, 410, "Expired", "too old resource version")
                     if self.breaks_watches:
                         raise Unreachable(path, 0, "Broken", "the stream broke")
-            async with self._news:
-                try:
-                    await asyncio.wait_for(self._news.wait(), end - asyncio.get_running_loop().time())
-                except TimeoutError:
-                    return
+            try:
+                async with asyncio.timeout_at(end), self._news:
+                    await self._news.wait()
+            except TimeoutError:
+                return
 
     async def get(self, path: str) -> Object:
         """Return an object."""
@@ -161,11 +167,17 @@ class MemoryApi:
         return body
 
     async def merge_patch(self, path: str, body: Object) -> Object:
-        """Change annotations."""
+        """Change annotations and labels, on condition of the version that *body* names."""
         self._asked(f"patch {path}")
         collection, key = _place(path)
-        item = copy.deepcopy(self.objects[collection][key])
-        item["metadata"]["annotations"].update(body["metadata"]["annotations"])
+        if key not in self.objects[collection]:
+            raise NotFound(path, 404, "NotFound", "not found")
+        item, asked = copy.deepcopy(self.objects[collection][key]), body["metadata"]
+        if asked.get("resourceVersion") not in {None, item["metadata"]["resourceVersion"]}:
+            raise Conflict(path, 409, "Conflict", "the object has been modified")
+        for part in ("annotations", "labels"):
+            merged = {**item["metadata"].get(part, {}), **asked.get(part, {})}
+            item["metadata"][part] = {name: value for name, value in merged.items() if value is not None}
         return await self.put(collection, item)
 
 
