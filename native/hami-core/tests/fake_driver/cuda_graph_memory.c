@@ -127,6 +127,43 @@ API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgr
     return fake_graph_take(node, graph, params->poolProps.location.id, &params->dptr, params->bytesize);
 }
 
+/* A node of any kind by its description, of which those that allocate are modelled. Source: cuda.h, CUgraphNodeParams. */
+static CUresult add_described(CUgraphNode *node, CUgraph graph, CUgraphNodeParams *params)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS allocation;
+    CUresult result;
+
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    memcpy(&allocation, &params->reserved[3], sizeof(allocation));
+    result = cuGraphAddMemAllocNode(node, graph, NULL, 0, &allocation);
+    memcpy(&params->reserved[3], &allocation, sizeof(allocation));
+    return result;
+}
+
+API CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                            CUgraphNodeParams *params)
+{
+    (void)dependencies;
+    (void)count;
+    return add_described(node, graph, params);
+}
+
+API CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                               size_t count, CUgraphNodeParams *params)
+{
+    (void)edges;
+    return cuGraphAddNode(node, graph, dependencies, count, params);
+}
+
+API CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                               size_t count, CUgraphNodeParams *params)
+{
+    return cuGraphAddNode_v2(node, graph, dependencies, edges, count, params);
+}
+
 API CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                    CUdeviceptr pointer)
 {

@@ -192,6 +192,12 @@ API CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
     return cuModuleLoadData(module, binary);
 }
 
+/* Images are not looked into, so a file need not be there. */
+API CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    return cuModuleLoadData(module, path);
+}
+
 API CUresult cuModuleUnload(CUmodule module)
 {
     if (!module)
@@ -219,6 +225,12 @@ API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
     (void)library_values;
     (void)library_count;
     return cuModuleLoadData((CUmodule *)library, code);
+}
+
+API CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count,
+                                   CUlibraryOption *library_options, void **library_values, unsigned int library_count)
+{
+    return cuLibraryLoadData(library, path, options, values, count, library_options, library_values, library_count);
 }
 
 API CUresult cuLibraryUnload(CUlibrary library)

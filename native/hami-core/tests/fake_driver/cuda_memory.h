@@ -2,9 +2,9 @@
  * What the memory modules of the fake libcuda.so.1 share: addresses, ranges and what they cost.
  *
  * cuda_address.c owns the address space and the table of ranges; cuda_memory.c plain memory and how any range ends; cuda_managed.c,
- * cuda_pool.h with cuda_stream_memory.c, cuda_graph_memory.c, cuda_vmm.c, cuda_ipc.c, cuda_array.c and cuda_host.c the kinds of
- * memory; cuda_pointer.c what is told of a pointer. One lock guards them all: fake_memory_lock(). It is taken by the API functions;
- * helpers expect it held.
+ * cuda_pool.h with cuda_stream_memory.c, cuda_graph_memory.c, cuda_vmm.c, cuda_ipc.c, cuda_external.c, cuda_array.c and cuda_host.c the
+ * kinds of memory; cuda_pointer.c what is told of a pointer. One lock guards them all: fake_memory_lock(). It is taken by the API
+ * functions; helpers expect it held.
  *
  * An address is one in a large private mapping of the process, so that copies and memsets work on ordinary host memory that exists
  * only once touched; what counts is the physical memory taken from the hardware. Two mappings of the same memory do not share bytes.

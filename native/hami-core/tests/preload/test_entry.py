@@ -80,6 +80,19 @@ say([same, entry("cuNoSuch", 12000), entry("cuMemAllocAsync", 11000)])
     assert [True, [0, None, 1], [0, None, 2]] == container.run(program)
 
 
+def test_export_tables_are_the_drivers_to_give(container: Container) -> None:
+    """
+    The driver's private tables are asked of the driver, once, and its answer is the program's.
+    """
+    program = f"""{ENTRY}
+lib.fake_calls.restype = c_uint64
+result = lib.cuGetExportTable(byref(c_void_p()), byref((c_uint64 * 2)()))
+say([result, lib.fake_calls(b"cuGetExportTable"), entry("cuGetExportTable", 3000)[1] == address("cuGetExportTable")])
+"""
+
+    assert [500, 1, True] == container.run(program)
+
+
 def test_function_the_driver_is_too_old_for_stays_missing(container: Container) -> None:
     """
     An 11.1 driver has no stream-ordered memory, although the tables have a hook for it.

@@ -3,7 +3,7 @@ Contexts and modules are charged though nobody asks for their size, and without 
 """
 
 import pytest
-from containers import GPU_A, Container
+from containers import GPU_A, GPU_C, Container
 
 from hamicommon.wire.region import decode_region
 
@@ -229,25 +229,29 @@ def test_contexts_are_charged_before_they_are_made(container: Container) -> None
     assert (10, 1000) == (made.count("true\n"), peak)
 
 
-def test_device_of_a_limit_is_told_by_its_uuid(container: Container) -> None:
+INSTANCE = "MIG-11111111-0000-4000-8000-000000000000"
+
+
+@pytest.mark.parametrize("visible", [None, "0", INSTANCE, f"MIG-{GPU_C}/1/0"])
+def test_device_of_a_limit_is_told_by_its_uuid(container: Container, visible: str | None) -> None:
     """
     `_<i>` goes with NVIDIA_VISIBLE_DEVICES also for MIG instances, which NVML and CUDA name apart from their GPU.
     """
-    instance = "MIG-11111111-0000-4000-8000-000000000000"
     (container.folder / "hardware/devices.csv").write_text(
         "uuid,name,memory_mib,numa_node,pci_bus_id\n"
         f"{GPU_A},A,16384,0,0000:17:00.0\n"
-        "GPU-cccccccc-0000-4000-8000-000000000002,C,8192,1,0000:ca:00.0\n"
-        f"{instance},C 1g.2gb,2048,1,0000:ca:00.0\n"
+        f"{GPU_C},C,8192,1,0000:ca:00.0\n"
+        f"{INSTANCE},C 1g.2gb,2048,1,0000:ca:00.0\n"
     )
     results = container.run(
         "cuda = Cuda()\nsay([cuda.visible()[1], cuda.allocate(300 * MIB)[0], cuda.allocate(100 * MIB)[0]])",
-        NVIDIA_VISIBLE_DEVICES=instance,
+        NVIDIA_VISIBLE_DEVICES=INSTANCE,
         CUDA_DEVICE_MEMORY_LIMIT_0="200m",
+        **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}),
     )
 
     assert [200, 2, 0] == results
-    assert [instance] == [uuid for uuid in decode_region(container.region.read_bytes()).uuids if uuid]
+    assert [INSTANCE] == [uuid for uuid in decode_region(container.region.read_bytes()).uuids if uuid]
 
 
 def test_context_that_nobody_saw_made_is_charged_at_the_first_allocation(container: Container) -> None:

@@ -4,6 +4,7 @@ The memory limit holds for every way to allocate, in every process of the contai
 
 import subprocess
 
+import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 
 
@@ -205,9 +206,20 @@ say(seen)
     assert [700, 900, 1000, 1000] == results
 
 
-def test_limits_follow_the_device_not_its_ordinal(container: Container) -> None:
+@pytest.mark.parametrize(
+    ("visible", "sizes"),
+    [
+        ("2,0", [300, 100]),
+        ("1", [200]),
+        ("2,7,0", [300]),
+        (f"{GPU_B},{GPU_A}", [200, 100]),
+        (f"{GPU_C},nonsense,{GPU_A}", [300]),
+        (f"{GPU_C[:7]},{GPU_A[:5]}", [300, 100]),
+    ],
+)
+def test_limits_follow_the_device_not_its_ordinal(container: Container, visible: str, sizes: list[int]) -> None:
     """
-    With CUDA_VISIBLE_DEVICES reordering by index or UUID each device keeps its own limit.
+    Whatever CUDA_VISIBLE_DEVICES leaves, in whatever order and syntax, each device keeps its own limit.
     """
     limits = {
         "CUDA_DEVICE_MEMORY_LIMIT_0": "100m",
@@ -224,8 +236,7 @@ for ordinal in range(count.value):
 say(seen)
 """
 
-    for visible, expected in (("2,0", [300, 100]), (f"{GPU_B},{GPU_A}", [200, 100]), ("1", [200])):
-        assert [[size, 2] for size in expected] == container.run(program, CUDA_VISIBLE_DEVICES=visible, **limits)
+    assert [[size, 2] for size in sizes] == container.run(program, CUDA_VISIBLE_DEVICES=visible, **limits)
 
 
 def test_limits_are_listed_in_the_order_of_the_grant(container: Container) -> None:
