@@ -53,7 +53,7 @@ static nvmlReturn_t answer_list(nvmlReturn_t result, int device, unsigned int *c
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* The hook of a list of processes: of those that compute, for a region's processes do nothing else. */
+/* The hook of one list. The container's processes compute, so that other lists are empty. */
 #define LIST(symbol, process, has_processes)                                                                                     \
     HAMI_EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, process *processes)                                \
     {                                                                                                                            \
