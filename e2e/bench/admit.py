@@ -6,7 +6,6 @@ Requests leave at their time, whether or not earlier ones were answered, and a w
 HTTPS without a review, what the others stand to.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -24,12 +23,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
 
+from bench.command import parser, tell
 from bench.measurement import percentiles
-from bench.tables import replaced, table
+from bench.service import apart, ready
+from bench.tables import table
 from bench.usage import Usage
 from certificates import issue
 from manifests import a_container, a_pod
-from processes import Process, Supervisor, free_port
+from processes import Process, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE_CONFIG = ROOT / "libs/hamicommon/vectors/device-config/default.yaml"
@@ -68,20 +69,13 @@ class Found:
 
 def main() -> None:
     """Measure and print."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = parser(__doc__)
     arguments.add_argument("--rate", type=int, default=200, help="requests a second")
     arguments.add_argument("--seconds", type=float, default=2.0, help="of each case")
-    arguments.add_argument("--json", action="store_true", help="print figures, not a table")
-    arguments.add_argument("--write", type=Path, metavar="FILE", help="page to put the table into")
     given = arguments.parse_args()
     found, memory_mib = asyncio.run(measure(given.rate, given.seconds))
-    if given.json:
-        print(json.dumps({"memory_mib": memory_mib, "cases": [asdict(each) for each in found]}, indent=2))
-        return
-    text = page(found, given.rate, memory_mib)
-    print(text)
-    if given.write:
-        given.write.write_text(replaced(given.write.read_text(), text, "admit"))
+    figures = {"memory_mib": memory_mib, "cases": [asdict(each) for each in found]}
+    tell(given, "admit", figures, page(found, given.rate, memory_mib))
 
 
 def page(found: list[Found], rate: int, memory_mib: int) -> str:
@@ -118,18 +112,12 @@ async def measure(rate: int, seconds: float) -> tuple[list[Found], int]:
 
 @contextmanager
 def a_webhook(folder: Path, name: str, *flags: str) -> Iterator[tuple[Process, int]]:
-    """Run a webhook on one processor, us on the others; yield it and its port."""
-    supervisor, port, processors = Supervisor(folder), free_port(), sorted(os.sched_getaffinity(0))
+    """Run a webhook on a processor of its own; yield it and its port."""
+    port = free_port()
     bind = (f"--http_bind=127.0.0.1:{port}", "--metrics-bind-address=", f"--device-config-file={DEVICE_CONFIG}")
     vendors = ("--enable-ascend", "--enable-iluvatar", "--scheduler-name=hami-scheduler")
-    process = supervisor.start(name, [str(WEBHOOK), *bind, *vendors, *flags], {"HOME": "/nonexistent"})
-    try:
-        os.sched_setaffinity(process.pid, processors[:1])
-        os.sched_setaffinity(0, processors[1:] or processors)
+    with apart(folder, name, [str(WEBHOOK), *bind, *vendors, *flags], {"HOME": "/nonexistent"}) as process:
         yield process, port
-    finally:
-        os.sched_setaffinity(0, processors)
-        supervisor.stop()
 
 
 @asynccontextmanager
@@ -137,14 +125,7 @@ async def calling(url: str, context: ssl.SSLContext | bool = True) -> AsyncItera
     """Yield a session with a webhook that is up."""
     connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=context)
     async with aiohttp.ClientSession(url, connector=connector) as session:
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    async with session.get("/readyz") as answer:
-                        assert 200 == answer.status
-                        break
-                except aiohttp.ClientConnectorError:
-                    await asyncio.sleep(0.05)
+        await ready(session)
         yield session
 
 

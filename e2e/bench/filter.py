@@ -22,11 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
 
+from bench.command import parser, tell
 from bench.frozen_api import FrozenApi, Object, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
 from bench.measurement import percentiles
-from bench.tables import replaced, table
+from bench.service import apart, ready
+from bench.tables import table
 from bench.usage import Usage
-from processes import Process, Supervisor, free_port
+from processes import Process, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE_CONFIG = ROOT / "libs/hamicommon/vectors/device-config/default.yaml"
@@ -66,26 +68,18 @@ class Found:
 
 def main() -> None:
     """Measure and print."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = parser(__doc__)
     arguments.add_argument("--nodes", type=int, help="one cluster of this size only")
     arguments.add_argument("--pods", type=int, default=20_000)
     arguments.add_argument("--devices", type=int, default=8)
     arguments.add_argument("--calls", type=int, default=1000, help="of each kind")
     arguments.add_argument("--events", type=int, default=6000)
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--json", action="store_true", help="print figures, not a table")
-    arguments.add_argument("--write", type=Path, metavar="FILE", help="page to put the table into")
     given = arguments.parse_args()
     load = os.getloadavg()[0]
     sizes = ((given.nodes, given.pods),) if given.nodes else SIZES
     found = [asyncio.run(measure(nodes, pods, given)) for nodes, pods in sizes]
-    if given.json:
-        print(json.dumps([asdict(each) for each in found], indent=2))
-        return
-    text = page(found, given.calls, load)
-    print(text)
-    if given.write:
-        given.write.write_text(replaced(given.write.read_text(), text, "filter"))
+    tell(given, "filter", [asdict(each) for each in found], page(found, given.calls, load))
 
 
 def page(found: Sequence[Found], calls: int, load: float) -> str:
@@ -159,38 +153,18 @@ async def measure(node_count: int, pod_count: int, given: argparse.Namespace) ->
 
 @asynccontextmanager
 async def a_scheduler(api: FrozenApi) -> AsyncIterator[tuple[Process, aiohttp.ClientSession, float]]:
-    """Run a scheduler on one processor, us on the others; yield it, a way to it, and how long it took to be ready."""
-    processors = sorted(os.sched_getaffinity(0))
+    """Run a scheduler on a processor of its own; yield it, a way to it, and how long it took to be ready."""
     with tempfile.TemporaryDirectory() as folder:
         api.write_kubeconfig(Path(folder) / "kubeconfig")
-        supervisor, port = Supervisor(Path(folder)), free_port()
+        port = free_port()
         flags = (f"--kubeconfig={folder}/kubeconfig", f"--device-config-file={DEVICE_CONFIG}")
         binds = (f"--http_bind=127.0.0.1:{port}", "--metrics-bind-address=127.0.0.1:0", "--explain-bind-address=")
         began = time.perf_counter()
-        process = supervisor.start("scheduler", [str(SCHEDULER), *flags, *binds], {})
-        try:
-            os.sched_setaffinity(process.pid, processors[:1])
-            os.sched_setaffinity(0, processors[1:] or processors)
+        with apart(Path(folder), "scheduler", [str(SCHEDULER), *flags, *binds], {}) as process:
             connector = aiohttp.TCPConnector(limit=1)
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector) as session:
                 await ready(session)
                 yield process, session, time.perf_counter() - began
-        finally:
-            os.sched_setaffinity(0, processors)
-            supervisor.stop()
-
-
-async def ready(session: aiohttp.ClientSession) -> None:
-    """Wait until the scheduler knows everything."""
-    async with asyncio.timeout(120):
-        while True:
-            try:
-                async with session.get("/readyz") as answer:
-                    if 200 == answer.status:
-                        return
-            except aiohttp.ClientConnectorError:
-                pass  # it does not listen yet
-            await asyncio.sleep(0.05)
 
 
 async def asked(session: aiohttp.ClientSession, pods: Sequence[Object], names: list[str]) -> list[float]:

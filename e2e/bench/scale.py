@@ -8,7 +8,6 @@ least an extender can do, and with none: by turns, in several rounds, under two 
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import time
@@ -18,11 +17,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.chart import Chart
+from bench.command import parser, tell
 from bench.measurement import Case, Load, Run
 from bench.rig import Control, Rig
 from bench.room import RoomFound, find_room
 from bench.simulation import give_locks_back
-from bench.tables import page, replaced
+from bench.tables import page
 from controlplane import build, linux, parts
 from controlplane.cluster import CONTROL, ControlPlane
 from controlplane.pki import Authority
@@ -46,21 +46,17 @@ def main() -> None:
         runs, room = asyncio.run(measure(_entered(control), arguments))
     finally:
         control.down()
-    print(json.dumps({"runs": [*map(asdict, runs)], "room": asdict(room)}) if arguments.json else page(runs, room))
-    if arguments.write:
-        arguments.write.write_text(replaced(arguments.write.read_text(), page(runs, room)))
+    tell(arguments, "scale", {"runs": [*map(asdict, runs)], "room": asdict(room)}, page(runs, room))
 
 
 def _arguments() -> argparse.Namespace:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = parser(__doc__)
     arguments.add_argument("--nodes", type=int, default=500)
     arguments.add_argument("--devices", type=int, default=8)
     arguments.add_argument("--pods", type=int, default=2000)
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--locked-pods", type=int, default=200, help="placed on Nodes that need the node lock")
     arguments.add_argument("--room-rounds", type=int, default=50, help="Pods that wait for another's room")
-    arguments.add_argument("--json", action="store_true")
-    arguments.add_argument("--write", type=Path, metavar="FILE")
     return arguments.parse_args()
 
 

@@ -38,7 +38,7 @@ def page(runs: Runs, room: RoomFound) -> str:
     return "\n\n".join([_circumstances(runs), *sections])
 
 
-def replaced(text: str, tables: str, script: str = "scale") -> str:
+def replaced(text: str, tables: str, script: str) -> str:
     """Return *text* with *tables* between the marks of *script*. Raises: ValueError where a mark is missing."""
     mark = BEGIN.format(script=script)
     before, begin, rest = text.partition(mark)
