@@ -68,8 +68,3 @@
 - --enable-ascend={{ .Values.devices.ascend.enabled }}
 - --enable-iluvatar={{ .Values.devices.iluvatar.enabled }}
 {{- end -}}
-
-{{/* The annotation that restarts Pods whose device config changed. */}}
-{{- define "hami.deviceConfigChecksum" -}}
-checksum/device-config: {{ include "hami.deviceConfig" . | sha256sum }}
-{{- end -}}

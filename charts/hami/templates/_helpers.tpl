@@ -71,7 +71,7 @@ namespace: {{ include "hami.namespace" (index . 0) }}
 {{- end -}}
 
 {{/* Metadata of a component's Pods: admission of our own must not wait for our own webhook. A changed checksum restarts
-them, where a ConfigMap is mounted as one file, which is not updated in them, or is read once. Argument: (list $ "component" values checksums). */}}
+them, where a ConfigMap is read once. Argument: (list $ "component" values checksums). */}}
 {{- define "hami.podMetadata" -}}
 {{- $values := index . 2 -}}
 labels:

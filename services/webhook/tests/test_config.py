@@ -76,11 +76,20 @@ def test_a_certificate_of_its_own_needs_three_flags() -> None:
     )
 
 
+@pytest.mark.parametrize("certificate", [(), ("--cert_file=/c", "--key_file=/k")])
+def test_its_registration_may_be_named_with_any_certificate(certificate: tuple[str, ...]) -> None:
+    """So that it tells what is left out there."""
+    config = read_config(["--device-config-file=/d", OWN[2], *certificate])
+
+    assert "hami" == config.webhook_configuration
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (OWN[:2], "--tls-secret, --tls-names and --webhook-configuration: give all three, or none"),
-        (OWN[2:], "--tls-secret, --tls-names and --webhook-configuration: give all three, or none"),
+        (OWN[:1], "--tls-secret and --tls-names: give both, and --webhook-configuration, or neither"),
+        (OWN[:2], "--tls-secret and --tls-names: give both, and --webhook-configuration, or neither"),
+        (OWN[1:], "--tls-secret and --tls-names: give both, and --webhook-configuration, or neither"),
         (
             (*OWN, "--cert_file=/c", "--key_file=/k"),
             "--tls-secret: is for a certificate of our own; give it, or --cert_file and --key_file, not both",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from hami_webhook import http, upkeep
+from hami_webhook import http, kube, upkeep
 from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.tls import Certificate
 
@@ -25,6 +25,7 @@ def test_metrics_are_those_that_are_scraped(device_config_file: str) -> None:
     registry.register(DeviceConfigFile(device_config_file))
     http.Metrics(registry)
     upkeep.Metrics(registry, Certificate())
+    kube.unasked_gauge(registry)
     families = list(registry.collect())
     series = sum(len(family.samples) for family in families)
 

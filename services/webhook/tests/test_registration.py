@@ -24,7 +24,6 @@ def a_configuration(*webhooks: list[str] | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("webhooks", "missing"),
     [
-        ([], ()),
         ([None], ()),
         ([[]], ()),
         ([["object.metadata.namespace != 'kube-system'"]], ()),
@@ -38,3 +37,8 @@ def a_configuration(*webhooks: list[str] | None) -> dict[str, Any]:
 def test_resources_no_condition_names_are_left_out(webhooks: list[list[str] | None], missing: tuple[str, ...]) -> None:
     """A condition on something else says nothing of resources, and no condition leaves out nothing."""
     assert missing == unasked(a_configuration(*webhooks), NAMES)
+
+
+def test_registration_that_is_not_there_leaves_out_all() -> None:
+    """Nobody is asked about anything."""
+    assert tuple(sorted(NAMES)) == unasked({}, NAMES)

@@ -37,7 +37,7 @@ class Cluster:
     def __init__(self, folder: Path, device_config_file: str) -> None:
         self.api: Client
         self._kubeconfig = folder / "kubeconfig"
-        self._device_config_file = device_config_file
+        self.device_config_file = device_config_file
         self._supervisor = Supervisor(folder)
         self._apiserver = [
             *(str(BIN / "python"), "-m", "minicluster", "apiserver", f"--listen=127.0.0.1:{a_port()}"),
@@ -61,13 +61,14 @@ class Cluster:
         self._supervisor.processes["apiserver"].kill()
 
     async def start(self, port: int | None = None, names: tuple[str, ...] = NAMES) -> "Replica":
-        """Start a replica that serves at *port*."""
+        """Start a replica that serves at *port*, without TLS where it has no *names*."""
         ports = port or a_port(), a_port()
         arguments = [
-            *(str(BIN / "hami-webhook"), f"--device-config-file={self._device_config_file}"),
+            *(str(BIN / "hami-webhook"), f"--device-config-file={self.device_config_file}"),
             *(f"--http_bind=127.0.0.1:{ports[0]}", f"--metrics-bind-address=127.0.0.1:{ports[1]}"),
-            *("--tls-secret=default/hami-webhook-tls", "--webhook-configuration=hami-webhook"),
-            *(f"--tls-names={','.join(names)}", f"--kubeconfig={self._kubeconfig}", "--scheduler-name=hami-scheduler"),
+            *(f"--kubeconfig={self._kubeconfig}", "--scheduler-name=hami-scheduler"),
+            "--webhook-configuration=hami-webhook",
+            *(("--tls-secret=default/hami-webhook-tls", f"--tls-names={','.join(names)}") if names else ()),
         ]
         replica = Replica(self._supervisor.start(f"webhook-{len(self._supervisor.processes)}", arguments), *ports)
         await replica.event("Serving metrics")
@@ -544,25 +545,40 @@ async def test_what_changed_while_the_api_server_was_away_is_found(cluster: Clus
     await until(is_repaired)
 
 
-async def test_conditions_that_leave_out_a_managed_resource_are_told_of(cluster: Cluster) -> None:
-    """Once for each set of them; the gauge falls when they are mended."""
-    await cluster.configure(port := a_port())
-    replica = await cluster.start(port)
-    await until(replica.is_ready)
-    assert "hami_webhook_unasked_resources 0.0" in (await replica.get("/metrics"))[1]
-    webhook = (await cluster.api.get(CONFIGURATION))["webhooks"][0]
+@pytest.mark.parametrize("names", [NAMES, ()], ids=["its own certificate", "another's"])
+async def test_resources_that_the_registration_leaves_out_are_told_of(
+    cluster: Cluster, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Once for each set of them, whether registration or device config changes; the gauge falls when all is well."""
+    cluster.device_config_file = str(tmp_path / "device-config.yaml")
+    nvidia = "nvidia: {resourceCountName: nvidia.com/gpu}\n"
+    Path(cluster.device_config_file).write_text(nvidia)
     condition = {"name": "asks", "expression": '["nvidia.com/gpu"].exists(n, n in object.spec.containers[0].resources)'}
+    await cluster.configure(port := a_port())
+    webhook = (await cluster.api.get(CONFIGURATION))["webhooks"][0]
     await cluster.api.patch(CONFIGURATION, {"webhooks": [{**webhook, "matchConditions": [condition]}]})
-    await replica.event("Conditions leave out resources of the device config")
-    assert '"nvidia.com/gpumem"' in replica.process.log.read_text()
+    replica = await cluster.start(port, names)
+    said = "Pods pass by, the registration leaves out resources"
 
-    await cluster.api.patch(CONFIGURATION, {"webhooks": [{**webhook, "matchConditions": []}]})
+    async def counts(missing: int) -> None:
+        async def is_told() -> bool:
+            return f"hami_webhook_unasked_resources {missing}.0" in (await replica.get("/metrics"))[1]
 
-    async def is_mended() -> bool:
-        return "hami_webhook_unasked_resources 0.0" in (await replica.get("/metrics"))[1]
+        await until(is_told)
 
-    await until(is_mended)
-    assert 1 == replica.count("Conditions leave out resources of the device config")
+    await counts(0)
+    Path(cluster.device_config_file).write_text(nvidia + "hygon: {resourceCountName: hygon.com/dcunum}\n")
+    await counts(1)
+    assert '"resources":["hygon.com/dcunum"]' in replica.process.log.read_text()
+    Path(cluster.device_config_file).write_text(nvidia)
+    await counts(0)
+    assert 1 == replica.count(said)
+
+    await cluster.api.delete(CONFIGURATION)
+    await counts(1)
+    await cluster.configure(port)
+    await counts(0)
+    assert 2 == replica.count(said)
 
 
 async def test_expiry_and_writes_can_be_scraped(cluster: Cluster) -> None:

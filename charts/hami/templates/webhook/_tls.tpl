@@ -14,11 +14,11 @@
 {{- if eq .Values.webhook.tls.mode "self" -}}
 - --tls-secret={{ include "hami.namespace" . }}/{{ include "hami.tlsSecret" . }}
 - --tls-names={{ include "hami.tlsName" . }}
-- --webhook-configuration={{ include "hami.fullname" . }}-webhook
 {{- else -}}
 - --cert_file=/tls/tls.crt
 - --key_file=/tls/tls.key
-{{- end -}}
+{{- end }}
+- --webhook-configuration={{ include "hami.fullname" . }}-webhook
 {{- end -}}
 
 {{/* Refuse what does not go together, with the fix. */}}

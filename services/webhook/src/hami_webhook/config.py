@@ -45,7 +45,7 @@ class Config:
     tls_names: tuple[str, ...] = ()
     """What clients call the server of our own certificate: DNS names, IP addresses."""
     webhook_configuration: str = ""
-    """The MutatingWebhookConfiguration whose webhooks are told to trust our own certificate."""
+    """The MutatingWebhookConfiguration that registers us: looked at, and told to trust our own certificate."""
     scheduler_name: str = ""
     """What Pods that ask are given as scheduler; empty leaves them theirs."""
     overwrite_default_scheduler: bool = True
@@ -97,11 +97,11 @@ def _problems(config: Config) -> Iterator[str]:
         yield "--device-config-file: is required; it names the resources to manage"
     if bool(config.cert_file) != bool(config.key_file):
         yield "--cert_file and --key_file: give both for TLS, or neither for plain HTTP"
-    own = (config.tls_secret, config.tls_names, config.webhook_configuration)
+    own = (config.tls_secret, config.tls_names)
     if any(own) and (config.cert_file or config.key_file):
         yield "--tls-secret: is for a certificate of our own; give it, or --cert_file and --key_file, not both"
-    if any(own) and not all(own):
-        yield "--tls-secret, --tls-names and --webhook-configuration: give all three, or none"
+    if any(own) and not (all(own) and config.webhook_configuration):
+        yield "--tls-secret and --tls-names: give both, and --webhook-configuration, or neither"
     namespace, slash, name = config.tls_secret.partition("/")
     if config.tls_secret and not (slash and _is_dns_name(namespace) and _is_dns_name(name)):
         yield f"--tls-secret: must be NAMESPACE/NAME, not {config.tls_secret!r}"
@@ -136,7 +136,7 @@ def _flags() -> FlagParser:
         "--webhook-configuration",
         default="",
         metavar="NAME",
-        help="MutatingWebhookConfiguration to publish our own certificate in",
+        help="MutatingWebhookConfiguration to look whether it leaves out resources, and publish our own certificate in",
     )
     add("--scheduler-name", default="", help="scheduler of Pods that ask for a share; empty: they keep theirs")
     bool_flag(

@@ -1,15 +1,19 @@
 """
-Follow what quotas are compared with: every ResourceQuota, and the Pods that hold devices.
+Follow what admission depends on: quotas and what is held under them, and the webhook's own registration.
 
 Owns the watches. Pods are watched only from the moment some quota limits a managed resource: most clusters have none.
-Neighbours: `hamicommon.runtime.kube` lists and watches, `quota` keeps what is delivered.
+Must never write. Neighbours: `hamicommon.runtime.kube` lists and watches, `quota` keeps what is delivered,
+`registration` reads conditions.
 """
 
 import asyncio
+from collections.abc import Collection
 
 import structlog
+from prometheus_client import CollectorRegistry, Gauge
 
 from hami_webhook.quota import Holdings
+from hami_webhook.registration import unasked
 from hamicommon.runtime.kube import Kube, Object, Reflector
 from hamicommon.wire.errors import DecodeError
 
@@ -72,3 +76,55 @@ class HoldingsWatch:
             metadata = pod.get("metadata", {})
             name = f"{metadata.get('namespace')}/{metadata.get('name')}"
             logger.warning("Pod's grant not counted against its quota", pod=name, error=str(error))
+
+
+def unasked_gauge(registry: CollectorRegistry) -> Gauge:
+    """Return what counts the resources that `RegistrationWatch` finds left out."""
+    return Gauge(
+        "hami_webhook_unasked_resources",
+        "Managed resources by which the API server does not know the Pods to ask about.",
+        registry=registry,
+    )
+
+
+class RegistrationWatch:
+    """Tells, as long as it is so, which managed resources the API server does not ask the webhook about."""
+
+    def __init__(self, kube: Kube, name: str, resource_names: Collection[str], gauge: Gauge) -> None:
+        """Hold the MutatingWebhookConfiguration *name* against *resource_names* once `run` is awaited."""
+        self._name = name
+        self._gauge = gauge
+        self._resource_names = resource_names
+        self._configuration: Object | None = None
+        """Empty where it does not exist, None before that is known."""
+        self._told: tuple[str, ...] = ()
+        self._reflector = Reflector(
+            kube,
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            field_selector=f"metadata.name={name}",
+            replace=lambda found: self._see(found[0] if found else {}),
+            upsert=self._see,
+            delete=lambda _: self._see({}),
+        )
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self._reflector.run()
+
+    def manage(self, resource_names: Collection[str]) -> None:
+        """Hold it against *resource_names* from now on."""
+        self._resource_names = resource_names
+        self._look()
+
+    def _see(self, configuration: Object) -> None:
+        self._configuration = configuration
+        self._look()
+
+    def _look(self) -> None:
+        if self._configuration is None:
+            return
+        missing = unasked(self._configuration, self._resource_names)
+        self._gauge.set(len(missing))
+        if missing and missing != self._told:
+            logger.warning("Pods pass by, the registration leaves out resources", name=self._name, resources=missing)
+        self._told = missing

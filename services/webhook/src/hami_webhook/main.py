@@ -17,7 +17,7 @@ from hami_webhook import __version__
 from hami_webhook.admission import Admission, Outcome, Policy, admit
 from hami_webhook.config import NAME, Config, read_config
 from hami_webhook.http import webhook_application
-from hami_webhook.kube import HoldingsWatch
+from hami_webhook.kube import HoldingsWatch, RegistrationWatch, unasked_gauge
 from hami_webhook.quota import Holdings
 from hami_webhook.review import Review
 from hami_webhook.upkeep import Metrics as CertificateMetrics
@@ -57,7 +57,7 @@ async def run(config: Config) -> None:
     registry.register(devices)
     async with AsyncExitStack() as stack:
         kube = await _connect(config, stack)
-        certificate, upkeep = _tls(config, admissions.policy, kube, registry)
+        certificate, upkeep = _tls(config, kube, registry)
         ready = upkeep.unready if upkeep else None
         app = webhook_application(admissions.decide, registry, ready)
         server = await http.serve(app, config.http_bind, certificate, flag="--http_bind")
@@ -69,7 +69,8 @@ async def run(config: Config) -> None:
             server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
             stack.push_async_callback(server.close)
             logger.info("Serving metrics", address=config.metrics_bind_address, port=server.port)
-        await _keep_up(devices, admissions, kube, upkeep)
+        registration = _registration(config, admissions.policy, kube, registry)
+        await _keep_up(devices, admissions, kube, upkeep, registration)
 
 
 class Admissions:
@@ -98,19 +99,36 @@ class Admissions:
         return admit(review.object, self.policy, review.namespace, self.holdings.of(review.namespace))
 
 
-async def _keep_up(devices: DeviceConfigFile, admissions: Admissions, kube: Kube | None, upkeep: Upkeep | None) -> None:
-    """Keep the certificate, and keep *admissions* in step with the device config, with quotas and what they limit."""
+async def _keep_up(
+    devices: DeviceConfigFile,
+    admissions: Admissions,
+    kube: Kube | None,
+    upkeep: Upkeep | None,
+    registration: RegistrationWatch | None,
+) -> None:
+    """Keep the certificate, and all else in step with the device config, *admissions* with quotas, too."""
     async with asyncio.TaskGroup() as group:
         if upkeep is not None:
             group.create_task(upkeep.run())
+        if registration is not None:
+            group.create_task(registration.run())
         watch = _watch(group, kube, admissions)
         async for changed in devices.changes():
             admissions.take(changed)
-            if upkeep is not None:
-                upkeep.resource_names = admissions.policy.resource_names
+            if registration is not None:
+                registration.manage(admissions.policy.resource_names)
             if watch is not None:
                 watch.cancel()
             watch = _watch(group, kube, admissions)
+
+
+def _registration(
+    config: Config, policy: Policy, kube: Kube | None, registry: CollectorRegistry
+) -> RegistrationWatch | None:
+    """Return what looks at the registration; None where it is not named, or nobody can be asked."""
+    if kube is None or not config.webhook_configuration:
+        return None
+    return RegistrationWatch(kube, config.webhook_configuration, policy.resource_names, unasked_gauge(registry))
 
 
 def _watch(group: asyncio.TaskGroup, kube: Kube | None, admissions: Admissions) -> asyncio.Task[None] | None:
@@ -119,20 +137,18 @@ def _watch(group: asyncio.TaskGroup, kube: Kube | None, admissions: Admissions) 
 
 
 async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
-    """Return a client of the API server; None where there is no way to reach one and only quotas need it."""
+    """Return a client of the API server; None where there is no way to reach one and nothing depends on it."""
     try:
         kube = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
     except KubeConfigError as error:
         if config.tls_secret:
             raise
-        logger.warning("Quotas are not checked at admission", reason=str(error))
+        logger.warning("Neither quotas nor the registration are looked at", reason=str(error))
         return None
     return await stack.enter_async_context(kube)
 
 
-def _tls(
-    config: Config, policy: Policy, kube: Kube | None, registry: CollectorRegistry
-) -> tuple[Certificate | None, Upkeep | None]:
+def _tls(config: Config, kube: Kube | None, registry: CollectorRegistry) -> tuple[Certificate | None, Upkeep | None]:
     """Return what is shown in handshakes, None for plain HTTP, and what keeps it where it is our own."""
     if config.cert_file:
         given = FileCertificate(config.cert_file, config.key_file)
@@ -148,6 +164,5 @@ def _tls(
         secret=config.tls_secret,
         configuration=config.webhook_configuration,
         names=config.tls_names,
-        resource_names=policy.resource_names,
     )
     return own, upkeep

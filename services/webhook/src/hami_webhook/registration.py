@@ -17,13 +17,14 @@ def unasked(configuration: Mapping[str, Any], names: Collection[str]) -> tuple[s
     """
     Return those of *names* that a webhook of *configuration* leaves out, though its conditions name others of them.
 
-    Conditions that name none of *names* are of another kind, and nothing is said of them.
+    Conditions that name none of *names* are of another kind, and nothing is said of them. An empty *configuration* is
+    none: it leaves out all.
 
     >>> condition = {"name": "c", "expression": "object.spec.containers.exists(c, 'a' in c.resources.limits)"}
     >>> unasked({"webhooks": [{"matchConditions": [condition]}]}, ("a", "b"))
     ('b',)
     """
-    missing: set[str] = set()
+    missing: set[str] = set() if configuration else set(names)
     for webhook in configuration.get("webhooks") or ():
         conditions = webhook.get("matchConditions") or ()
         told = {text for each in conditions for pair in _QUOTED.findall(each["expression"]) for text in pair}

@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from hami_webhook import certificates, renewal
 from hami_webhook.certificates import Bundle, CertificateError, Names
-from hami_webhook.registration import unasked
 from hami_webhook.renewal import Material
 from hamicommon.runtime.kube import Conflict, Kube, KubeError, Object, Reflector
 from hamicommon.runtime.reflector import Backoff
@@ -57,11 +56,6 @@ class Metrics:
             ["object"],
             registry=registry,
         )
-        self.unasked = Gauge(
-            "hami_webhook_unasked_resources",
-            "Managed resources by which the API server does not know the Pods to ask about.",
-            registry=registry,
-        )
         self.faults = Counter(
             "hami_webhook_certificate_faults", "Entries of the Secret that could not be used.", registry=registry
         )
@@ -81,13 +75,8 @@ class Upkeep:
         secret: str,
         configuration: str,
         names: Names,
-        resource_names: frozenset[str],
     ) -> None:
-        """
-        Serve *names* from *secret* (`namespace/name`), published in *configuration*, once `run` is awaited.
-
-        *resource_names* are those whose Pods *configuration* should ask about.
-        """
+        """Serve *names* from *secret* (`namespace/name`), published in *configuration*, once `run` is awaited."""
         namespace, name = secret.split("/")
         self._secret = _Place(f"/api/v1/namespaces/{namespace}/secrets", name)
         self._configuration = _Place(
@@ -97,9 +86,6 @@ class Upkeep:
         self._certificate = certificate
         self._metrics = metrics
         self._names = names
-        self.resource_names = resource_names
-        """Another device config may change them."""
-        self._unasked: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         self._held = Material()
         self._is_published = False
@@ -166,7 +152,6 @@ class Upkeep:
         """Bring Secret, bundle and server to where they should be, in this order; return whether that took a write."""
         secret = await self._kube.get(self._secret.path)
         configuration = await self._kube.get(self._configuration.path)
-        self._look_whether_asked(configuration)
         now = datetime.now(UTC)
         published = _published(configuration)
         self._is_published = renewal.is_servable(self._held, published, now)
@@ -189,14 +174,6 @@ class Upkeep:
             self._metrics.faults.inc(len(faults))
             logger.warning("Secret holds what cannot be used", secret=self._secret.path, faults=list(faults))
         return found
-
-    def _look_whether_asked(self, configuration: Object) -> None:
-        missing = unasked(configuration, self.resource_names)
-        self._metrics.unasked.set(len(missing))
-        if missing and missing != self._unasked:
-            name = self._configuration.name
-            logger.warning("Conditions leave out resources of the device config", configuration=name, resources=missing)
-        self._unasked = missing
 
     async def _store(self, secret: Object, renewed: renewal.Renewal) -> None:
         data = {**(secret.get("data") or {}), **renewal.secret_data(renewed.material)}
