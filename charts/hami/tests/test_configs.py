@@ -208,7 +208,8 @@ def test_one_lease_is_the_schedulers_and_the_extenders() -> None:
     arguments = pod_spec(one("Deployment", "hami-scheduler", *name))["containers"][1]["args"]
     rules = one("Role", "hami-scheduler", *name)["rules"]
 
-    assert "other" == kube_scheduler_config(*name)["leaderElection"]["resourceName"]
+    election = kube_scheduler_config(*name)["leaderElection"]
+    assert ("other", "10s", "7s") == tuple(election[key] for key in ("resourceName", "leaseDuration", "renewDeadline"))
     assert {"--leader-elect-resource-name=other", "--leader-elect-resource-namespace=hami"} <= set(arguments)
     assert ["other"] == rules[1]["resourceNames"]
 

@@ -1,5 +1,6 @@
 {{/* What kube-scheduler is told: one profile, and the extender in the same Pod.
 
+leaseDuration: a standby looks every 2 to 4.4 s, so that it takes over after 14.4 s at most; with kube-scheduler's own, 19.4.
 percentageOfNodesToScore: the extender ranks Nodes by what is granted on them, so it must be asked about all of them.
 podMaxBackoffSeconds: room that appears is used within seconds, also where the queue's gate for that is off.
 clientConnection: kube-scheduler's own default is 50 requests a second, fewer than it binds Pods here. */}}
@@ -11,6 +12,8 @@ clientConnection:
   burst: 2000
 leaderElection:
   leaderElect: true
+  leaseDuration: 10s
+  renewDeadline: 7s
   resourceName: {{ .Values.schedulerName }}
   resourceNamespace: {{ include "hami.namespace" . }}
 percentageOfNodesToScore: 100
