@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 _IS_THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 _FACTOR = 50 if _IS_THOROUGH else 1
-LAW_SECONDS = 900 if _IS_THOROUGH else 120
+LAW_SECONDS = 1800 if _IS_THOROUGH else 120
 """How long one law may be tried."""
 
 

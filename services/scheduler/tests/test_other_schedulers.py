@@ -96,3 +96,16 @@ async def test_room_that_was_taken_while_we_waited_for_the_lock_is_not_granted(s
     assert [] == api.writes_to("/binding")
     assert (1, 10000, 0) == promised(scheduler, "locked", "GPU-l")
     assert keys.NODE_LOCK not in api.objects["nodes"]["locked"]["metadata"]["annotations"]
+
+
+async def test_no_lock_is_taken_for_room_that_is_known_to_be_gone(scheduler: Running) -> None:
+    """Nobody is to wait for a Pod that cannot be bound."""
+    api = scheduler.api
+    ours = api.put("pods", a_pod("ours", a_container(gpu=1, gpumem=10000)))
+    await scheduler.filter(ours, "locked")
+    api.put("pods", a_pod("theirs", node="locked", allocated="GPU-l,NVIDIA,10000,0:;"))
+    await until(lambda: promised(scheduler, "locked", "GPU-l")[0] == 2)
+
+    assert "device GPU-l is short of" in await scheduler.bind(ours, "locked")
+
+    assert [] == api.writes
