@@ -1,9 +1,12 @@
 """The arithmetic of ranking, in HAMi's own examples."""
 
+import json
+
 import numpy as np
 import pytest
 
-from hami_scheduler.filter import filter_nodes
+from hami_scheduler import filter as filter_module
+from hami_scheduler.filter import filter_nodes, try_node
 from hami_scheduler.score import device_score, node_scores
 from hamicommon.model import Request, ScoringWeights
 
@@ -72,3 +75,38 @@ def test_next_best_node_is_tried_when_the_best_cannot() -> None:
 
     assert "b" == result.node
     assert {"a": "1/1 CardInsufficientMemory"} == result.failed_nodes
+
+
+@pytest.mark.parametrize(
+    ("policy", "resource", "count"),
+    [
+        ("binpack", "metax-tech.com/gpu", 2),
+        ("spread", "metax-tech.com/gpu", 2),
+        ("binpack", "kunlunxin.com/xpu", 1),
+        ("spread", "kunlunxin.com/xpu", 1),
+        ("binpack", "kunlunxin.com/xpu", 4),
+    ],
+)
+def test_nodes_that_cannot_win_are_not_tried(
+    policy: str, resource: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vendors that rate Nodes say what they would give at best, so that a large cluster costs a few tries."""
+    tried: list[str] = []
+    monkeypatch.setattr(filter_module, "try_node", lambda *given: tried.append(given[1]) or try_node(*given))
+    figures = ("metax-tech.com/gpu.topology.losses", "metax-tech.com/gpu.topology.scores")
+    nodes = []
+    for n in range(200):
+        node = a_node(f"n{n:03}")
+        node["metadata"]["annotations"] = dict.fromkeys(figures, json.dumps({str(count): n * 37 % 101}))
+        node["status"] = {"capacity": {resource: "8"}, "allocatable": {resource: "8"}}
+        nodes.append(node)
+    container = {"name": "app", "resources": {"limits": {resource: str(count)}}}
+    cluster = a_cluster(*nodes)
+
+    result = filter_nodes(
+        a_request(a_pod("p", container), node=policy), [f"n{n:03}" for n in range(200)], cluster.snapshot
+    )
+
+    rated = [n * 37 % 101 for n in range(200)] if resource.startswith("metax") else [0]
+    assert f"n{rated.index(min(rated) if policy == 'binpack' else max(rated)):03}" == result.node
+    assert [result.node] == tried

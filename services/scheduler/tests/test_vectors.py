@@ -22,6 +22,7 @@ import json
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hami_scheduler.bind import plan_bind, promise
@@ -259,6 +260,23 @@ def test_node_scores_agree_to_four_decimals(case: Case) -> None:
         if node["fit"] and entry is not None and isinstance(found, Placement):
             ours = float(scores[entry.index]) + rating(tried(case).request, name, found, ledger)
             assert (name, node["score"]) == (name, pytest.approx(ours, abs=1e-3))
+
+
+@pytest.mark.parametrize("case", by_name(DECIDED))
+def test_node_chosen_early_is_the_one_that_trying_all_would_find(case: Case) -> None:
+    """The walk ends before Nodes that cannot win, whatever their vendors would say of them."""
+    request, snapshot = tried(case).request, tried(case).cluster.snapshot
+    ledger, sign = snapshot.ledger, -1 if request.node_policy == "spread" else 1
+    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
+    rated = {
+        name: float(scores[entry.index] + np.float32(rating(request, name, found, ledger)))
+        for name, found in tried(case).found.items()
+        if isinstance(found, Placement) and (entry := ledger.node(name))
+    }
+    best = min(rated, key=lambda name: (-sign * rated[name], name), default=None)
+
+    result = filter_nodes(request, list(tried(case).found), snapshot)
+    assert (best, rated.get(best or "", 0.0)) == (result.node, result.score)
 
 
 @pytest.mark.parametrize("case", by_name(AGREED))

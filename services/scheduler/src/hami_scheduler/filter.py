@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami_scheduler.causes import told_causes
-from hami_scheduler.ledger import Ledger
+from hami_scheduler.ledger import Ledger, NodeEntry
 from hami_scheduler.placement import Placement, place
 from hami_scheduler.quota import Allowance, Quotas
 from hami_scheduler.reasons import Misfit, Reason
@@ -23,7 +23,7 @@ from hami_scheduler.refusals import Known, Refusals
 from hami_scheduler.request import PodRequest
 from hami_scheduler.score import node_scores
 from hami_scheduler.screening import possible_nodes
-from hami_scheduler.vendor import NodeView
+from hami_scheduler.vendor import NodeView, Prospect, VendorFrame
 
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
 PRIORITY_LIMIT = 10
@@ -108,46 +108,54 @@ def _best(
     """
     Return the best of *candidates*, what the Pod gets there and its score; add those tried in vain to *misfits*.
 
-    Nodes are ranked by their scores before any vendor has rated what the Pod would get. The walk goes from the best
-    downwards and ends as soon as no rating could bring a later Node to the front; without vendors that rate it ends at
-    the first.
+    Nodes are ranked by what their scores are at best, before any vendor has rated what the Pod would get. The walk
+    goes downwards and ends as soon as no later Node could come to the front; without vendors that rate it ends at the
+    first.
     """
-    is_spread = request.node_policy == "spread"
-    sign = -1 if is_spread else 1
-    margin = _margin(request)
+    sign = -1 if request.node_policy == "spread" else 1
     best: tuple[str, Placement, float] | None = None
     possible = possible_nodes(ledger, request, allowances)
     if not possible.any():
         return None
     scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
-    for index in _ranked(possible, scores, candidates, ledger, is_spread=is_spread):
-        if best is not None and sign * float(scores[index]) + margin < sign * best[2]:
+    at_best = scores + _ratings_at_best(request, possible, ledger)
+    for index in _ranked(possible, sign * at_best, candidates, ledger):
+        name, limit = ledger.node_name(index), float(at_best[index])
+        if best is not None and (sign * limit, best[0]) < (sign * best[2], name):
             break
-        name = ledger.node_name(index)
         found = _known_or_tried(request, name, ledger, allowances, known)
         if isinstance(found, Misfit):
             misfits[name] = found
             continue
-        if margin == 0:
-            return name, found, float(scores[index])
         score = float(scores[index] + np.float32(rating(request, name, found, ledger)))
-        is_better = best is None or (sign * score, best[0]) > (sign * best[2], name)
-        if is_better:
+        if best is None or (sign * score, best[0]) > (sign * best[2], name):
             best = (name, found, score)
+        if best == (name, found, limit):
+            break
     return best
 
 
-def _margin(request: PodRequest) -> float:
-    """Return by how much ratings can bring one Node before another, infinite where nobody knows."""
-    margin = 0.0
-    for key, frame in request.vendors.items():
-        if frame.rate is None:
-            continue
-        if frame.rate_limits is None:
-            return math.inf
-        asking = sum(any(asked.vendor == key for asked in c.requests) for c in request.containers)
-        margin += asking * (frame.rate_limits[1] - frame.rate_limits[0])
-    return margin
+def _ratings_at_best(request: PodRequest, possible: NDArray[np.bool_], ledger: Ledger) -> NDArray[np.float32]:
+    """Return per Node index what the vendors add to the score of a *possible* Node at best, 0 of others."""
+    ratings = np.zeros(ledger.node_count, np.float32)
+    frames = [frame for frame in request.vendors.values() if frame.rate is not None]
+    for index in np.flatnonzero(possible).tolist() if frames else ():
+        entry = ledger.node(ledger.node_name(index))
+        if entry is not None:
+            ratings[index] = sum(_rating_at_best(request, frame, entry, ledger) for frame in frames)
+    return ratings
+
+
+def _rating_at_best(request: PodRequest, frame: VendorFrame, entry: NodeEntry, ledger: Ledger) -> float:
+    is_spread = request.node_policy == "spread"
+    if frame.rate_at_best is None:
+        return -math.inf if is_spread else math.inf
+    devices = entry.inventory.devices
+    replicas = ledger.promised[entry.start : entry.start + len(devices), 0].tolist()
+    used = {device.index for device, count in zip(devices, replicas, strict=True) if count}
+    counts = [asked.count for c in request.containers for asked in c.requests if asked.vendor == frame.key]
+    rules = request.rules[frame.key]
+    return frame.rate_at_best(Prospect(devices, used, entry.inventory.notes, counts, rules, is_spread))
 
 
 def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger) -> float:
@@ -227,33 +235,27 @@ def _refusals(
 
 
 def _ranked(
-    possible: NDArray[np.bool_],
-    scores: NDArray[np.float32],
-    candidates: Sequence[str],
-    ledger: Ledger,
-    *,
-    is_spread: bool,
+    possible: NDArray[np.bool_], liking: NDArray[np.float32], candidates: Sequence[str], ledger: Ledger
 ) -> Iterator[int]:
     """
-    Yield the indexes of those of *candidates* that are *possible*, best first; of equal ones the name that sorts first.
+    Yield the indexes of those of *candidates* that are *possible*, most liked first; of equal ones the name that sorts
+    first.
 
     The best Node of all is nearly always a candidate and the last one asked for; until it is not, nobody looks the
     thousands of names up.
     """
-    first = next(_by_rank(np.flatnonzero(possible), scores, ledger, is_spread=is_spread))
+    first = next(_by_rank(np.flatnonzero(possible), liking, ledger))
     if ledger.node_name(first) in candidates:
         yield first
     indexes = ledger.indexes(candidates)
-    for index in _by_rank(indexes[possible[indexes]], scores, ledger, is_spread=is_spread):
+    for index in _by_rank(indexes[possible[indexes]], liking, ledger):
         if index != first:
             yield index
 
 
-def _by_rank(
-    indexes: NDArray[np.int64], scores: NDArray[np.float32], ledger: Ledger, *, is_spread: bool
-) -> Iterator[int]:
-    """Yield Node *indexes*, best first; of equal ones the name that sorts first."""
-    liking = -scores[indexes] if is_spread else scores[indexes]
+def _by_rank(indexes: NDArray[np.int64], liking: NDArray[np.float32], ledger: Ledger) -> Iterator[int]:
+    """Yield Node *indexes*, most liked first; of equal ones the name that sorts first."""
+    liking = liking[indexes]
     while len(indexes):
         is_best = liking == liking.max()
         tied, ranks = indexes[is_best], ledger.name_ranks[indexes[is_best]]

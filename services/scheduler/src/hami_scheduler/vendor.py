@@ -6,7 +6,7 @@ and whoever is ordinary needs none of them. Neighbours: `hamicommon.vendors` des
 `request`, `inventory`, `placement`, `filter` and `extender` use.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,23 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class Prospect:
+    """A Node before a Pod is tried on it, as one vendor guesses how it would rate it."""
+
+    devices: Sequence[Device]
+    """Of every vendor."""
+    used: Set[int]
+    """The indexes of those of *devices* that somebody has."""
+    notes: Mapping[str, str]
+    """The Node annotations the vendor wants to know."""
+    counts: Sequence[int]
+    """How many devices each container asks of the vendor that asks it for any."""
+    rules: Rules
+    is_spread: bool
+    """Whether the Node with the lowest rating is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
 class VendorFrame:
     """One vendor, as decisions see it."""
 
@@ -90,8 +107,10 @@ class VendorFrame:
     """The Pod annotations beside the two that list the shares."""
     rate: Callable[[NodeView], float] | None = None
     """What is added to a Node's score."""
-    rate_limits: tuple[float, float] | None = None
-    """The least and the most that `rate` gives per container that asks; None where there is no telling."""
+    rate_at_best: Callable[[Prospect], float] | None = None
+    """
+    What `rate` gives at best: no more, or under spread no less, than this, so that Nodes that cannot win are not tried.
+    """
     core_unit: str = "% compute"
     """What its amounts of compute count, in words."""
     core_units: Callable[[Any], Any] | None = None

@@ -42,7 +42,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
             core_capacity=_core_capacity,
             annotate=partial(_annotate, chip=chip),
             rate=_rate if is_networked else None,
-            rate_limits=(0, _NETWORK_WEIGHT),
+            rate_at_best=lambda prospect: 0 if prospect.is_spread else len(prospect.counts) * _NETWORK_WEIGHT,
         )
 
 

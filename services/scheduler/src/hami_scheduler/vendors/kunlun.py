@@ -15,7 +15,7 @@ from typing import Any
 from hami_scheduler.fit import Amounts, Attempt, Chooser, Offer, Room, Sharing
 from hami_scheduler.inventory import node_capacity
 from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.vendor import Allotment, NodeView, VendorFrame
+from hami_scheduler.vendor import Allotment, NodeView, Prospect, VendorFrame
 from hami_scheduler.vendors.capacity import counted_devices
 from hamicommon.config import DeviceConfig, KunlunConfig
 from hamicommon.model import Device
@@ -45,6 +45,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         offers=partial(_offers, config=config.kunlun),
         annotate=_annotate,
         rate=_rate,
+        rate_at_best=_rate_at_best,
     )
     yield VendorFrame(
         kunlun.xpu_vendor(config.kunlun),
@@ -127,11 +128,28 @@ def _rate(view: NodeView) -> float:
     return _RATINGS.get(_brokenness(chosen) - _brokenness(before), 1000)
 
 
+def _rate_at_best(prospect: Prospect) -> float:
+    """Return the rating by the best that so many devices can do to the wings, wherever they are."""
+    if any(device.vendor != kunlun.KEY for device in prospect.devices):
+        return 0
+    before = _brokenness(prospect.used)
+    # Containers that do not run at once may have the same devices.
+    counts = range(max(prospect.counts), sum(prospect.counts) + 1)
+    after = {_brokenness_of(left, count - left) for count in counts for left in range(count + 1)}
+    ratings = [_RATINGS.get(found - before, 1000) for found in after]
+    return min(ratings) if prospect.is_spread else max(ratings)
+
+
 def _brokenness(indexes: Iterable[int]) -> int:
     """Return how badly the wings are used by *indexes*; a lone device is worst, a full wing best."""
     left, right = 0, 0
     for index in indexes:
         left, right = (left + 1, right) if index < _WING else (left, right + 1)
+    return _brokenness_of(left, right)
+
+
+def _brokenness_of(left: int, right: int) -> int:
+    """Return how badly the wings are used by *left* devices of one and *right* of the other."""
     if not left and not right:
         return 1
     return sum({4: 0, 1: 2}.get(count, 1) for count in (left, right))

@@ -33,6 +33,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         offers=partial(_offers, config=config.metax),
         node_keys=(metax.LOSSES_KEY, metax.SCORES_KEY),
         rate=_rate,
+        rate_at_best=lambda prospect: _rate_count(sum(prospect.counts), prospect.notes, is_spread=prospect.is_spread),
     )
 
 
@@ -42,12 +43,16 @@ def _offers(node: Mapping[str, Any], config: MetaxConfig) -> Sequence[Device]:
 
 
 def _rate(view: NodeView) -> float:
-    """Return the rating by what would be lost (binpack) or won (spread) in links between as many devices."""
-    text = view.notes.get(metax.SCORES_KEY if view.is_spread else metax.LOSSES_KEY)
+    return _rate_count(sum(map(len, view.shares)), view.notes, is_spread=view.is_spread)
+
+
+def _rate_count(count: int, notes: Mapping[str, str], *, is_spread: bool) -> float:
+    """Return the rating by what would be lost (binpack) or won (spread) in links between *count* devices."""
+    text = notes.get(metax.SCORES_KEY if is_spread else metax.LOSSES_KEY)
     if text is None:
         return 0
     try:
         figures = metax.decode_figures(text)
     except DecodeError:
         return _BEST
-    return _BEST - figures.get(sum(map(len, view.shares)), 0)
+    return _BEST - figures.get(count, 0)

@@ -5,6 +5,7 @@ A device's QoS policy is that of the Pods its plugin is still setting it up for,
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/sdevice.go
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -25,8 +26,8 @@ from hami_scheduler.fit import (
 )
 from hami_scheduler.inventory import node_annotation
 from hami_scheduler.reasons import Reason
-from hami_scheduler.rules import note
-from hami_scheduler.vendor import Allotment, NodeView, VendorFrame
+from hami_scheduler.rules import Rules, note
+from hami_scheduler.vendor import Allotment, NodeView, Prospect, VendorFrame
 from hamicommon.config import DeviceConfig
 from hamicommon.model import Device
 from hamicommon.vendors import metax
@@ -57,6 +58,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         pod_keys=(metax.QOS_KEY, metax.CLASS_KEY, metax.TOPOLOGY_KEY),
         annotate=_annotate,
         rate=partial(_rate, is_topology_aware=config.metax.sgpu_topology_aware),
+        rate_at_best=partial(_rate_at_best, is_topology_aware=config.metax.sgpu_topology_aware),
     )
 
 
@@ -164,11 +166,22 @@ def _rate(view: NodeView, *, is_topology_aware: bool) -> float:
     weight = -_OUTWEIGHS if view.is_spread else _OUTWEIGHS
     if view.rules.note(metax.CLASS_KEY) == _ONLINE:
         return weight * _rate_online(view)
-    text = view.rules.note(metax.TOPOLOGY_KEY)
+    return weight * _rate_links(view) if _counts_links(view.rules, is_topology_aware=is_topology_aware) else 0
+
+
+def _rate_at_best(prospect: Prospect, *, is_topology_aware: bool) -> float:
+    """Return the rating of devices that all are of one zone, which leave no link behind; 0 where links do not count."""
+    if not _counts_links(prospect.rules, is_topology_aware=is_topology_aware):
+        return 0
+    weight = -_OUTWEIGHS if prospect.is_spread else _OUTWEIGHS
+    return weight * 10 * _LINK * math.comb(sum(prospect.counts), 2)
+
+
+def _counts_links(rules: Rules, *, is_topology_aware: bool) -> bool:
+    """Return whether links decide for a Pod with *rules*: never where it is online, else as it says or by default."""
+    text = rules.note(metax.TOPOLOGY_KEY)
     asked = parse_bool(text) if text else None
-    if is_topology_aware if asked is None else asked:
-        return weight * _rate_links(view)
-    return 0
+    return rules.note(metax.CLASS_KEY) != _ONLINE and bool(is_topology_aware if asked is None else asked)
 
 
 def _rate_online(view: NodeView) -> int:

@@ -28,7 +28,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         sharing=replace(COUNTED, check_last=_refusal_of_card, choose=_chooser),
         offers=partial(offer_whole, key=vendor.register_key),
         rate=_rate,
-        rate_limits=(0, 1),
+        rate_at_best=lambda prospect: 0 if prospect.is_spread else len(prospect.counts),
     )
 
 
@@ -51,7 +51,7 @@ def _refusal_of_card(room: Room, attempt: Attempt) -> Reason | None:
 
 
 def _chooser(attempt: Attempt) -> Chooser | None:
-    is_die = bool(attempt.candidates) and _is_die(attempt.candidates[0].device)
+    is_die = not attempt.candidates or _is_die(attempt.candidates[0].device)
     return _fewest_cards if is_die and attempt.request.count > 1 else None
 
 
