@@ -3,13 +3,17 @@ The HTTP server over real sockets: health, metrics, limits.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from hamicommon.runtime.http import ServeError, application, read_body, serve, split_address
 
@@ -43,6 +47,30 @@ async def test_every_service_answers_about_itself() -> None:
         async with session.get(url + "/metrics") as response:
             assert "things_total 1.0" in await response.text()
             assert "text/plain" == response.content_type
+
+
+async def test_others_are_answered_while_metrics_are_written() -> None:
+    """Some hundred thousand series take seconds to write, and nobody waits for them but who asked for them."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Slow(list[Sample]):
+        def __iter__(self) -> Iterator[Sample]:
+            begun.set()
+            assert may_end.wait(10)
+            return super().__iter__()
+
+    family = GaugeMetricFamily("things", "Things.", value=1)
+    family.samples = Slow(family.samples)
+    registry = CollectorRegistry()
+    registry.register(type("Things", (Collector,), {"collect": lambda _self: [family]})())
+    async with asking(application("svc", "1.2.3", registry=registry)) as (session, url):
+        scrape = asyncio.create_task(session.get(url + "/metrics"))
+        await asyncio.to_thread(begun.wait, 10)
+        async with session.get(url + "/livez") as response:
+            assert 200 == response.status
+        may_end.set()
+        async with await scrape as response:
+            assert "things 1.0" in await response.text()
 
 
 async def test_a_probe_says_why_not() -> None:
