@@ -43,7 +43,6 @@ void hami_log(enum hami_log_level level, const char *format, ...)
     if (length > (int)sizeof(line) - 2)
         length = (int)sizeof(line) - 2;
     line[length++] = '\n';
-    if (write(STDERR_FILENO, line, (size_t)length) < 0)
-        errno = saved_errno;
+    (void)!write(STDERR_FILENO, line, (size_t)length);
     errno = saved_errno;
 }

@@ -13,7 +13,8 @@
 #include "region.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic bool is_attached, is_matched, is_fork_watched;
+static pthread_once_t fork_watched = PTHREAD_ONCE_INIT;
+static _Atomic bool is_attached, is_matched;
 static int8_t device_of_ordinal[HAMI_ORDINALS_MAX];
 static int ordinal_count;
 
@@ -146,11 +147,11 @@ bool hami_process_attach(void)
         return true;
     if (hami_options()->is_disabled)
         return false;
+    /* Before any lock is taken: another thread may fork at any time. */
+    pthread_once(&fork_watched, watch_fork);
     pthread_mutex_lock(&mutex);
     if (!atomic_load(&is_attached)) {
         hami_region_attach(take_inventory);
-        if (!atomic_exchange(&is_fork_watched, true))
-            watch_fork();
         atomic_store_explicit(&is_attached, hami_region() != NULL, memory_order_release);
     }
     pthread_mutex_unlock(&mutex);

@@ -172,3 +172,33 @@ say(statuses)
 """)
 
     assert [0] * 30 == statuses
+
+
+def test_child_forked_while_another_thread_attaches_never_hangs(container: Container) -> None:
+    """
+    A thread that waits for the region's lock, in its first call, leaves nothing locked in a child made meanwhile.
+    """
+    status = container.run("""
+import signal, subprocess, threading, time
+hold = "import fcntl, sys; file = open(sys.argv[1], 'w+b'); fcntl.lockf(file, fcntl.LOCK_EX); print(); sys.stdin.read()"
+holder = subprocess.Popen([sys.executable, "-uc", hold, os.environ["CUDA_DEVICE_MEMORY_SHARED_CACHE"]],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+holder.stdout.readline()
+thread = threading.Thread(target=ctypes.CDLL("libcuda.so.1").cuInit, args=(0,))
+thread.start()
+time.sleep(0.3)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    nvml, device, memory = ctypes.CDLL("libnvidia-ml.so.1"), c_void_p(), (c_uint64 * 3)()
+    nvml.nvmlInit_v2()
+    nvml.nvmlDeviceGetHandleByIndex_v2(0, byref(device))
+    nvml.nvmlDeviceGetMemoryInfo(device, memory)
+    os._exit(0 if memory[0] == 1000 * MIB else 1)
+holder.kill()
+status = os.waitpid(child, 0)[1]
+thread.join()
+say(status)
+""")
+
+    assert 0 == status
