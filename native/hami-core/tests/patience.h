@@ -1,8 +1,5 @@
 /*
- * How long a process waits for others, on a machine with too few processors for all that can run.
- *
- * Time in which the process itself runs or queues for a processor is no waiting. Those it waits for queue too: so the rest counts as
- * what it would be if nobody queued.
+ * How long a process waits for others, apart from the time in which it runs or queues for a processor.
  */
 #ifndef HAMI_PATIENCE_H
 #define HAMI_PATIENCE_H
@@ -11,13 +8,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Seconds of the clock, and of the calling process's first thread so far. */
-struct moment {
-    double clock, ran, queued;
-};
-
-/* Source: Linux, Documentation/scheduler/sched-stats.rst. */
-static inline struct moment moment_now(void)
+/*
+ * Seconds of the clock in which the calling process's first thread was not runnable; differences count.
+ * Source: Linux, Documentation/scheduler/sched-stats.rst.
+ */
+static inline double seconds_asleep(void)
 {
     FILE *file = fopen("/proc/self/schedstat", "re");
     unsigned long long ran_ns, queued_ns;
@@ -29,16 +24,7 @@ static inline struct moment moment_now(void)
     }
     fclose(file);
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (struct moment){(double)now.tv_sec + (double)now.tv_nsec / 1e9, (double)ran_ns / 1e9, (double)queued_ns / 1e9};
-}
-
-static inline double seconds_waited(struct moment since)
-{
-    struct moment now = moment_now();
-    double ran = now.ran - since.ran, runnable = ran + now.queued - since.queued;
-    double waited = now.clock - since.clock - runnable;
-
-    return runnable > 0 ? waited * ran / runnable : waited;
+    return (double)now.tv_sec + ((double)now.tv_nsec - (double)ran_ns - (double)queued_ns) / 1e9;
 }
 
 #endif
