@@ -1,9 +1,10 @@
 """Where MIG instances go, and when a device is closed to them."""
 
+from hami_scheduler.ledger import Ledger, shortfall
 from hami_scheduler.mig import choose_instance, mig_state
 from hamicommon.model import MigAllocation, MigPlacement
 
-from .builders import a_device, a_grant, a_mig_device, a_share
+from .builders import a_device, a_grant, a_mig_device, a_share, an_inventory
 
 
 def chosen(memory_mib: int, *occupied: tuple[int, int]) -> tuple[str, int] | None:
@@ -29,9 +30,9 @@ def test_larger_profile_is_taken_when_the_smallest_has_no_place() -> None:
     assert ("2g.10gb", 2) == chosen(9000, (0, 1))
 
 
-def allocation(uuid: str) -> MigAllocation:
+def allocation(uuid: str, start: int = 6) -> MigAllocation:
     """Return one instance on *uuid*."""
-    return MigAllocation(0, 0, uuid, "1g.5gb", MigPlacement(6, 1))
+    return MigAllocation(0, 0, uuid, "1g.5gb", MigPlacement(start, 1))
 
 
 def test_known_instances_occupy_their_place() -> None:
@@ -40,6 +41,20 @@ def test_known_instances_occupy_their_place() -> None:
 
     assert {"GPU-m": [MigPlacement(6, 1)]} == state.occupied
     assert set() == state.unsound
+
+
+def test_instance_is_refused_where_another_has_taken_its_place() -> None:
+    """The device has memory and instances left for both, but not where this one was to be."""
+    ledger = Ledger()
+    ledger.put_node(an_inventory("n", a_mig_device()))
+    ours = a_grant("ours", "n", a_share("GPU-m", 4864), mig=(allocation("GPU-m"),))
+    ledger.put(ours)
+    ledger.put(a_grant("beside", "n", a_share("GPU-m", 4864), mig=(allocation("GPU-m", start=5),)))
+    assert {} == shortfall(ledger, ours)
+
+    for theirs in ((allocation("GPU-m"),), ()):
+        ledger.put(a_grant("theirs", "n", a_share("GPU-m", 4864), mig=theirs))
+        assert {"GPU-m": "has no place any more for the MIG instance chosen"} == shortfall(ledger, ours)
 
 
 def test_share_without_instance_closes_its_device() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hami_scheduler.fit import WHOLE_CORE_PERCENT, Room, Tenant
 from hami_scheduler.grant import NOTHING, Amount, Grant
 from hami_scheduler.inventory import NodeInventory
-from hami_scheduler.mig import MODE, mig_state
+from hami_scheduler.mig import MODE, blocked_instances, mig_state
 from hami_scheduler.vendor import VendorFrame
 
 Int64s = NDArray[np.int64]
@@ -247,17 +247,20 @@ class Ledger:
 
         The recomputed numbers are the ones kept.
         """
-        expected = np.zeros_like(self.promised)
+        rows: list[int] = []
+        amounts: list[tuple[int, int, int]] = []
         for grant in self._grants.values():
             entry = self._nodes.get(grant.node)
             for uuid, amount in grant.amounts.items():
                 row = entry.rows.get(uuid) if entry else None
                 if row is not None:
-                    expected[row] += (amount.replicas, amount.memory_mib, amount.core_percent)
+                    rows.append(row)
+                    amounts.append((amount.replicas, amount.memory_mib, amount.core_percent))
+        expected, node_expected = np.zeros_like(self.promised), np.zeros_like(self.node_promised)
+        if rows:
+            np.add.at(expected, rows, amounts)
+            np.add.at(node_expected, self.node_of_row[rows], amounts)
         drift = int(np.count_nonzero(expected != self.promised))
-        node_expected = np.zeros_like(self.node_promised)
-        for entry in self._nodes.values():
-            node_expected[entry.index] = expected[entry.start : entry.start + len(entry.rows)].sum(axis=0)
         drift += int(np.count_nonzero(node_expected != self.node_promised))
         if drift:
             self.promised, self.node_promised = expected, node_expected
@@ -386,6 +389,10 @@ def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ())
     frames = {frame.key: frame for frame in vendors}
     entry = ledger.node(grant.node)
     found: dict[str, str] = {}
+    blocked: set[str] = set()
+    if entry and grant.mig:
+        others = [other for other in ledger.grants_on(grant.node) if other.uid != grant.uid]
+        blocked = blocked_instances(grant, entry.inventory.devices, others)
     for uuid, own in grant.amounts.items():
         row = entry.rows.get(uuid) if entry else None
         if row is None:
@@ -399,6 +406,8 @@ def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ())
             found[uuid] = f"is short of {over[0]} replicas, {over[1]} MiB and {over[2]} % compute"
         elif ledger.promised[row, 0] > own.replicas and _wants_whole(grant, uuid, int(ledger.capacity[row, 2])):
             found[uuid] = "was to be held alone, and is shared"
+        elif uuid in blocked:
+            found[uuid] = "has no place any more for the MIG instance chosen"
     return found
 
 

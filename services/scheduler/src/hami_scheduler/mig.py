@@ -58,5 +58,16 @@ def mig_state(devices: Iterable[Device], grants: Iterable[Grant]) -> MigState:
     return state
 
 
+def blocked_instances(grant: Grant, devices: Iterable[Device], others: Iterable[Grant]) -> set[str]:
+    """Return those of the *devices* of one Node where *others* on it leave no place for the instances of *grant*."""
+    state = mig_state(devices, others)
+    return {
+        own.gpu_uuid
+        for own in grant.mig
+        if own.gpu_uuid in state.unsound
+        or any(_overlap(own.placement, other) for other in state.occupied.get(own.gpu_uuid, ()))
+    }
+
+
 def _overlap(one: MigPlacement, other: MigPlacement) -> bool:
     return one.start < other.start + other.size and other.start < one.start + one.size
