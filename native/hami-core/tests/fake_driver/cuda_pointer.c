@@ -68,8 +68,7 @@ static bool look_up(CUdeviceptr pointer, struct fake_range *copy)
 
     fake_memory_lock();
     range = fake_range_around(pointer);
-    if (range)
-        *copy = *range;
+    *copy = range ? *range : (struct fake_range){.kind = FAKE_EMPTY};
     if (range && range->kind == FAKE_POOLED)
         copy->charge.physical = fake_physical(fake_pool_ordinal(range->owner));
     fake_memory_unlock();
