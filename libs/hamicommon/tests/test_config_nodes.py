@@ -119,3 +119,12 @@ def test_wrong_shape_is_named_by_its_path(text: str, problem: str) -> None:
         load_node_overrides(text)
 
     assert (problem,) == raised.value.problems
+
+
+def test_mig_strategy_of_a_node_is_said_to_have_no_effect() -> None:
+    """HAMi reads it and goes by its flag; what HAMi's chart writes as an example says nothing."""
+    entries = '{"nodeconfig": [{"name": "n1", "migstrategy": "none"}, {"name": "n2", "migstrategy": "mixed"}]}'
+
+    [warning] = load_node_overrides(entries).warnings
+
+    assert warning.startswith("nodeconfig[1].migstrategy: has no effect")

@@ -1,5 +1,7 @@
 """Flags and environment as HAMi's chart sets them."""
 
+from dataclasses import replace
+
 import pytest
 
 from hami_monitor.config import Config, read_config
@@ -9,24 +11,25 @@ from hamicommon.runtime.hami_flags import KLOG_FLAGS
 ENVIRONMENT = {"NODE_NAME": "n1", "HOOK_PATH": "/usr/local/vgpu"}
 
 
-def test_defaults_are_hamis():
+def test_defaults_are_hamis() -> None:
     """Port 9394, five minutes, five seconds, no legacy names."""
     expected = Config("n1", "/usr/local/vgpu", 300.0, 5.0, ":9394", False, "", 0)
 
     assert expected == read_config([], ENVIRONMENT)
 
 
-def test_flags_of_hamis_chart_are_understood():
+def test_flags_of_hamis_chart_are_understood() -> None:
     """What the chart passes, in Go's spelling, with klog's flags among them."""
     arguments = ["--metrics-bind-address=:9999", "--legacy-metrics", "-v=4", "--logtostderr=true", "--kubeconfig", "/k"]
 
     settings = read_config(arguments, ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": "2m"})
 
-    assert Config("n1", "/usr/local/vgpu", 120.0, 5.0, ":9999", True, "/k", 4) == settings
+    told = ("--logtostderr: logs go to stderr, one JSON object a line",)
+    assert Config("n1", "/usr/local/vgpu", 120.0, 5.0, ":9999", True, "/k", 4, without_effect=told) == settings
 
 
 @pytest.mark.parametrize("text", ["soon", "5", "-1m", "0s"])
-def test_bad_resync_interval_falls_back_with_a_warning(text):
+def test_bad_resync_interval_falls_back_with_a_warning(text) -> None:
     """As HAMi does; the warning says what was wrong and what is used."""
     settings = read_config([], ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": text})
 
@@ -34,7 +37,7 @@ def test_bad_resync_interval_falls_back_with_a_warning(text):
     assert ["HAMI_RESYNC_INTERVAL" in warning and repr(text) in warning for warning in settings.warnings] == [True]
 
 
-def test_everything_missing_is_named_at_once():
+def test_everything_missing_is_named_at_once() -> None:
     """Two problems are two sentences, each with the variable."""
     with pytest.raises(ConfigError) as caught:
         read_config([], {})
@@ -42,13 +45,13 @@ def test_everything_missing_is_named_at_once():
     assert ["NODE_NAME", "HOOK_PATH"] == [problem.split()[2] for problem in caught.value.problems]
 
 
-def test_hook_path_may_be_empty():
+def test_hook_path_may_be_empty() -> None:
     """HAMi demands that the variable exists, not that it says anything."""
     assert "" == read_config([], {"NODE_NAME": "n1", "HOOK_PATH": ""}).hook_path
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"]])
-def test_version_is_printed(arguments, capsys):
+def test_version_is_printed(arguments, capsys) -> None:
     """Both as a flag and, as HAMi has it, as a word of its own."""
     with pytest.raises(SystemExit) as left:
         read_config(arguments, {})
@@ -57,7 +60,7 @@ def test_version_is_printed(arguments, capsys):
 
 
 @pytest.mark.parametrize("text", ["5", "0s", "-1s"])
-def test_interval_that_is_no_time_is_refused(text, capsys):
+def test_interval_that_is_no_time_is_refused(text, capsys) -> None:
     """The message names the flag."""
     with pytest.raises(SystemExit):
         read_config([f"--feedback-interval={text}"], ENVIRONMENT)
@@ -66,7 +69,8 @@ def test_interval_that_is_no_time_is_refused(text, capsys):
 
 
 @pytest.mark.parametrize("name", KLOG_FLAGS)
-def test_every_flag_of_klog_is_taken_in_each_of_its_forms(name):
+def test_every_flag_of_klog_is_taken_in_each_of_its_forms(name) -> None:
     """`--x=v` and `--x v`; a boolean also alone."""
     for form in [[name], [f"{name}=false"]] if KLOG_FLAGS[name] else [[f"{name}=1"], [name, "1"]]:
-        assert Config("n1", "/usr/local/vgpu") == read_config(form, ENVIRONMENT)
+        [told] = (settings := read_config(form, ENVIRONMENT)).without_effect
+        assert (Config("n1", "/usr/local/vgpu"), name) == (replace(settings, without_effect=()), told.partition(":")[0])

@@ -2,6 +2,8 @@
 The webhook's flags: HAMi's scheduler's command line starts it unchanged.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from hami_webhook.config import Config, read_config
@@ -29,21 +31,21 @@ def test_the_charts_scheduler_arguments_are_taken() -> None:
         ]
     )
 
-    assert (
-        Config(
-            http_bind="0.0.0.0:443",
-            metrics_bind_address=":9395",
-            cert_file="/tls/tls.crt",
-            key_file="/tls/tls.key",
-            scheduler_name="hami-scheduler",
-            overwrite_default_scheduler=True,
-            device_config_file="/device-config.yaml",
-            enable_ascend=True,
-            enable_iluvatar=True,
-            verbosity=4,
-        )
-        == config
-    )
+    assert Config(
+        http_bind="0.0.0.0:443",
+        metrics_bind_address=":9395",
+        cert_file="/tls/tls.crt",
+        key_file="/tls/tls.key",
+        scheduler_name="hami-scheduler",
+        overwrite_default_scheduler=True,
+        device_config_file="/device-config.yaml",
+        enable_ascend=True,
+        enable_iluvatar=True,
+        verbosity=4,
+    ) == replace(config, without_effect=())
+    told = [line.partition(":")[0] for line in config.without_effect]
+    assert {"--node-scheduler-policy", "--leader-elect", "--kube-qps", "--profiling"} <= set(told)
+    assert {"--enable-ascend", "--scheduler-name"}.isdisjoint(told)
 
 
 def test_defaults_are_hamis() -> None:
@@ -110,6 +112,12 @@ def test_a_contradiction_about_the_certificate_names_its_flags(flags: tuple[str,
     assert (problem,) == raised.value.problems
 
 
+EFFECTIVE = {
+    *("--http_bind", "--cert_file", "--key_file", "--scheduler-name", "--metrics-bind-address", "--device-config-file"),
+    *("--force-overwrite-default-scheduler", "--debug", "--enable-ascend", "--enable-iluvatar"),
+}
+
+
 @pytest.mark.parametrize("name", [*SCHEDULER_FLAGS, *VENDOR_FLAGS, *KLOG_FLAGS])
 def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
     """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""
@@ -118,4 +126,6 @@ def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) 
     needed = ["--device-config-file=/d", "--cert_file=/c", "--key_file=/k"]
 
     for form in forms:
-        assert "/c" == read_config([*form, *needed]).cert_file
+        config = read_config([*form, *needed])
+        assert "/c" == config.cert_file
+        assert [name] == [line.partition(":")[0] for line in config.without_effect] or name in EFFECTIVE

@@ -139,7 +139,8 @@ def _read_entry(item: object, path: str, report: Report) -> NodeOverride:
         excluded_uuids=filtered.items("uuid", str),
         excluded_indices=filtered.items("index", int),
     )
-    entry.take("migstrategy", str)
+    if (entry.take("migstrategy", str) or "none") != "none":
+        report.warn(f"{path}.migstrategy", "has no effect, in HAMi neither: set flags.migStrategy in the device config")
     entry.warn_of_rest()
     filtered.warn_of_rest()
     return result

@@ -40,6 +40,8 @@ class Config:
     verbosity: int = 0
     warnings: tuple[str, ...] = ()
     """Settings that are wrong but have a safe meaning, to be logged once."""
+    without_effect: tuple[str, ...] = ()
+    """Flags that were given and do nothing, each with the reason."""
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
@@ -50,7 +52,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         ConfigError: NODE_NAME or HOOK_PATH is missing. HOOK_PATH may be empty, as HAMi allows.
         SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
     """
-    given = _flags().parse_args(arguments)
+    flags = _flags()
+    given = flags.parse_args(arguments)
     problems = []
     if not environment.get("NODE_NAME"):
         problems.append("environment variable NODE_NAME is missing: set it to the Node's name (spec.nodeName)")
@@ -69,6 +72,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         kubeconfig=given.kubeconfig,
         verbosity=given.verbosity,
         warnings=warnings,
+        without_effect=flags.without_effect(given),
     )
 
 

@@ -183,6 +183,8 @@ async def run(config: Config) -> None:
         KubeConfigError: there is no way to an API server.
         ServeError: the address is not usable.
     """
+    for flag in config.without_effect:
+        logger.warning("A flag has no effect", flag=flag)
     for warning in config.warnings:
         logger.warning("Setting ignored", problem=warning)
     async with await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}") as kube:

@@ -58,6 +58,8 @@ class Config:
     kubeconfig: str = ""
     """How to reach the API server; without any way quotas are left to the scheduler."""
     verbosity: int = 0
+    without_effect: tuple[str, ...] = ()
+    """Flags that were given and do nothing, each with the reason."""
 
 
 def read_config(arguments: Sequence[str]) -> Config:
@@ -68,7 +70,8 @@ def read_config(arguments: Sequence[str]) -> Config:
         ConfigError: with every problem found.
         SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
     """
-    found = _flags().parse_args(arguments)
+    flags = _flags()
+    found = flags.parse_args(arguments)
     config = Config(
         http_bind=found.http_bind,
         metrics_bind_address=found.metrics_bind_address,
@@ -84,6 +87,7 @@ def read_config(arguments: Sequence[str]) -> Config:
         enable_iluvatar=found.enable_iluvatar,
         kubeconfig=found.kubeconfig,
         verbosity=max(found.verbosity, 4 if found.debug else 0),
+        without_effect=flags.without_effect(found),
     )
     problems = tuple(_problems(config))
     if problems:

@@ -51,6 +51,8 @@ async def run(config: Config) -> None:
         ServeError: an address is not usable.
         TlsError: the certificate's files are not usable.
     """
+    for flag in config.without_effect:
+        logger.warning("A flag has no effect", flag=flag)
     devices = DeviceConfigFile(config.device_config_file)
     admissions = Admissions(config, devices.config)
     registry = CollectorRegistry()
