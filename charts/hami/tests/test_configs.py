@@ -45,8 +45,9 @@ def kube_scheduler_config(*arguments: str) -> Json:
 @functools.cache
 def flags(program: str) -> set[str]:
     """Return the flags that *program* knows."""
-    command = [Path(sys.executable).with_name(program), "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [Path(sys.executable).with_name(program), "--help"], capture_output=True, text=True, check=True
+    ).stdout
     return set(re.findall(r"--[a-z_-]+", shown))
 
 

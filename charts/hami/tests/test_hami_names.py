@@ -48,7 +48,7 @@ def merged(below: Any, above: Any) -> Any:
 
 def schema_at(path: str) -> Json:
     """Return the schema of the value at *path*."""
-    schema = SCHEMA
+    schema: Json = SCHEMA
     for name in path.split("."):
         schema = schema["properties"][name]
     return schema

@@ -186,7 +186,7 @@ def test_service_account_can_be_anothers(component: str) -> None:
 @pytest.mark.parametrize(("follower", "leader"), [("webhook", "scheduler"), ("monitor", "devicePlugin")])
 def test_neighbours_stand_together_unless_told_otherwise(follower: str, leader: str) -> None:
     """HAMi has one Pod where there are two here, so that one place is said for both."""
-    place = {"nodeSelector": {"pool": "one"}, "tolerations": [{"operator": "Exists"}]}
+    place: Json = {"nodeSelector": {"pool": "one"}, "tolerations": [{"operator": "Exists"}]}
     spec = pod_spec(workload(follower, {leader: place}))
 
     assert place["nodeSelector"].items() <= spec["nodeSelector"].items()

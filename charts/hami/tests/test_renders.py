@@ -61,7 +61,7 @@ def test_every_object_is_one_that_kubernetes_knows(installation: Path, minor: st
         if checks is None:
             kubernetes_validate.validate(each, minor, strict=True)
         else:
-            assert checks[each["kind"]](each["spec"]), each
+            assert checks[each["kind"]](each["spec"]), each  # type: ignore[no-untyped-call]
 
 
 def test_older_kubernetes_is_refused() -> None:

@@ -23,7 +23,7 @@ OLD_NAMES = {*ALIASES["renamed"], *ALIASES["ignored"], *ALIASES["refused"]}
 
 def described(schema: Json, path: str = "") -> dict[str, Json]:
     """Return the schema of each value, by its path; an object that lists its properties is only what they are."""
-    found = {}
+    found: dict[str, Json] = {}
     for name, each in schema["properties"].items():
         if "properties" in each and "default" not in each:
             found |= described(each, f"{path}{name}.")

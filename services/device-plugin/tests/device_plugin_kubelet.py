@@ -84,8 +84,10 @@ class Kubelet:
             if path != self.checkpoint:
                 path.unlink()
         self._server = grpc.aio.server()
-        api_grpc.add_RegistrationServicer_to_server(_Registration(self), self._server)
-        resources_grpc.add_PodResourcesListerServicer_to_server(_PodResources(self), self._server)
+        api_grpc.add_RegistrationServicer_to_server(_Registration(self), self._server)  # type: ignore[no-untyped-call]
+        resources_grpc.add_PodResourcesListerServicer_to_server(  # type: ignore[no-untyped-call]
+            _PodResources(self), self._server
+        )
         for socket in (self.pod_resources_socket, self.socket):
             self._server.add_insecure_port(f"unix:{socket}")
         await self._server.start()
@@ -99,7 +101,7 @@ class Kubelet:
         """Listen to the plugin at *endpoint*, as a kubelet does after its registration."""
         await self.disconnect()
         self._channel = grpc.aio.insecure_channel(f"unix:{self.socket.with_name(endpoint)}")
-        self.plugin = api_grpc.DevicePluginStub(self._channel)
+        self.plugin = api_grpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
         self._watching = asyncio.create_task(self._watch(self.plugin))
 
     async def disconnect(self) -> None:

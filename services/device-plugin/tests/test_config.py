@@ -5,6 +5,7 @@ Settings: where they come from, which one wins, and every error at once.
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,21 +19,26 @@ NODE_CONFIG = "/config/config.json"
 PROGRAM = Path(sys.executable).with_name("hami-device-plugin")
 
 
-def a_config(*arguments: str, files: Texts | None = None, device_config: str = DEVICE_CONFIG, **environ: str) -> Config:
+def a_config(
+    *arguments: str,
+    files: Texts | None = None,
+    device_config: str = DEVICE_CONFIG,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
     """Return the settings a plugin on node n1 has."""
-    texts = {"/c": device_config, NODE_CONFIG: Unreadable("No such file or directory", is_missing=True)}
+    texts: Texts = {"/c": device_config, NODE_CONFIG: Unreadable("No such file or directory", is_missing=True)}
     given = parse_arguments(["--config-file=/c", *arguments])
-    return load(given, {"NODE_NAME": "n1"} | environ, texts | (files or {}))
+    return load(given, {"NODE_NAME": "n1", **(environ or {})}, texts | (files or {}))
 
 
-def problems(*arguments: str, **settings: str) -> str:
+def problems(*arguments: str, **environ: str) -> str:
     """Return what is wrong with the settings, one a line."""
     with pytest.raises(ConfigError) as error:
-        a_config(*arguments, **settings)
+        a_config(*arguments, environ=environ)
     return "\n".join(error.value.problems)
 
 
-def test_defaults_are_hamis():
+def test_defaults_are_hamis() -> None:
     """Paths, strategies and sharing as the chart leaves them."""
     config = a_config()
 
@@ -59,19 +65,19 @@ def test_defaults_are_hamis():
     )
 
 
-def test_flag_wins_over_environment_over_file_over_default():
+def test_flag_wins_over_environment_over_file_over_default() -> None:
     """Each source is asked only where the one before is silent."""
     in_file = DEVICE_CONFIG + "flags:\n  gdsEnabled: true\n  plugin:\n    deviceListStrategy: [volume-mounts, envvar]\n"
 
     assert ("volume-mounts", "envvar") == a_config(device_config=in_file).list_strategies
     assert a_config(device_config=in_file).gds
-    assert ("envvar",) == a_config(device_config=in_file, DEVICE_LIST_STRATEGY="envvar").list_strategies
+    assert ("envvar",) == a_config(device_config=in_file, environ={"DEVICE_LIST_STRATEGY": "envvar"}).list_strategies
     assert ("volume-mounts",) == a_config(
-        "--device-list-strategy=volume-mounts", device_config=in_file, DEVICE_LIST_STRATEGY="envvar"
+        "--device-list-strategy=volume-mounts", device_config=in_file, environ={"DEVICE_LIST_STRATEGY": "envvar"}
     ).list_strategies
 
 
-def test_boolean_flags_are_written_as_in_go():
+def test_boolean_flags_are_written_as_in_go() -> None:
     """`--x` is true and never takes the next word."""
     assert a_config("--pass-device-specs").is_passing_device_nodes
     assert not a_config("--fail-on-init-error=F").is_init_error_fatal
@@ -81,7 +87,9 @@ def test_boolean_flags_are_written_as_in_go():
 def test_flags_without_effect_are_accepted_with_a_sentence(flag: IgnoredFlag) -> None:
     """Old manifests pass them, and HAMi's chart still passes some; each may also be a variable or a key."""
     given = a_config(
-        f"--{flag.name}=true", device_config=DEVICE_CONFIG + section(flag.key, "x"), **dict.fromkeys(flag.env, "true")
+        f"--{flag.name}=true",
+        device_config=DEVICE_CONFIG + section(flag.key, "x"),
+        environ=dict.fromkeys(flag.env, "true"),
     )
 
     names = (f"--{flag.name}", *flag.env)
@@ -92,7 +100,7 @@ def test_flags_without_effect_are_accepted_with_a_sentence(flag: IgnoredFlag) ->
 
 def test_variables_without_effect_are_accepted_with_a_sentence() -> None:
     """HAMi has some that no flag sets."""
-    given = a_config(**dict.fromkeys(IGNORED_VARIABLES, "true"))
+    given = a_config(environ=dict.fromkeys(IGNORED_VARIABLES, "true"))
 
     assert tuple(f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items()) == given.without_effect
 
@@ -138,14 +146,14 @@ def section(key: tuple[str, ...], value: str) -> str:
     return "\n".join(lines) + f" {value}\n" if key else ""
 
 
-def test_aliases_of_hami_are_understood():
+def test_aliases_of_hami_are_understood() -> None:
     """Old names of the same flags."""
     config = a_config("--nvidia-dev-root=/d", "--container-driver-root=/r")
 
     assert ("/d", "/r") == (config.dev_root, config.driver_root_here)
 
 
-def test_node_overrides_win_over_the_device_config():
+def test_node_overrides_win_over_the_device_config() -> None:
     """Only the entry of this Node counts."""
     entries = [
         {"name": "n2", "devicesplitcount": 99},
@@ -159,7 +167,7 @@ def test_node_overrides_win_over_the_device_config():
     ]
     config = a_config(files={NODE_CONFIG: json.dumps({"nodeconfig": entries})})
 
-    assert (4, "mps", {"GPU-x"}, {3}, True) == (
+    assert (4, "mps", frozenset({"GPU-x"}), frozenset({3}), True) == (
         config.sharing.split_count,
         config.sharing.mode,
         config.sharing.excluded_uuids,
@@ -168,14 +176,14 @@ def test_node_overrides_win_over_the_device_config():
     )
 
 
-def test_mode_mig_is_refused():
+def test_mode_mig_is_refused() -> None:
     """Devices registered for it without profiles could never be used."""
     entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mig"}]})
     with pytest.raises(ConfigError, match="mig is not supported yet"):
         a_config(files={NODE_CONFIG: entries})
 
 
-def test_all_errors_are_reported_at_once():
+def test_all_errors_are_reported_at_once() -> None:
     """Each names the flag, the value and what would be right."""
     found = problems(
         "--mig-strategy=mixed",
@@ -202,7 +210,7 @@ def test_all_errors_are_reported_at_once():
     ] == found.splitlines()
 
 
-def test_missing_device_config_is_an_error():
+def test_missing_device_config_is_an_error() -> None:
     """Without it there is no resource to register."""
     with pytest.raises(ConfigError, match="--config-file /nowhere: No such file; it must be a device config, YAML"):
         a_config("--config-file=/nowhere", files={"/nowhere": Unreadable("No such file", is_missing=True)})
@@ -231,14 +239,14 @@ def test_keys_that_nobody_reads_are_told() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"]])
-def test_version_is_printed(arguments: list[str]):
+def test_version_is_printed(arguments: list[str]) -> None:
     """As a flag and as HAMi's sub-command."""
     done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=True)
 
     assert "hami-device-plugin 0.1.0\n" == done.stdout
 
 
-def test_wrong_settings_end_the_process_with_one_line():
+def test_wrong_settings_end_the_process_with_one_line() -> None:
     """No traceback, and exit code 1."""
     done = subprocess.run([PROGRAM, "--config-file=/nowhere"], capture_output=True, text=True, check=False, env={})
 

@@ -82,14 +82,14 @@ def a_pod(annotations: dict[str, str] | None = None, *, phase: str = "Pending", 
 )
 def test_shares_are_placed_with_the_containers_that_ask(
     granted: tuple[int, ...], asked: tuple[int, ...], expected: tuple[int, ...]
-):
+) -> None:
     """Numbers are shares per container."""
     placed = assign(tuple(map(shares, granted)), [container(count) for count in asked])
 
     assert expected == tuple(map(len, placed))
 
 
-def test_shares_written_before_init_containers_counted_go_to_the_main_ones():
+def test_shares_written_before_init_containers_counted_go_to_the_main_ones() -> None:
     """Schedulers before HAMi 2.9 granted nothing to init containers."""
     containers = [container(1, is_init=True), container(2)]
 
@@ -98,7 +98,7 @@ def test_shares_written_before_init_containers_counted_go_to_the_main_ones():
 
 @pytest.mark.property
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
-def test_places_survive_the_loss_of_empty_ones(asked: list[int]):
+def test_places_survive_the_loss_of_empty_ones(asked: list[int]) -> None:
     """Whatever the Pod asks, dropping the empty lists changes no container's shares."""
     containers = [container(count) for count in asked]
     whole = tuple(tuple(share(f"GPU-{place}-{n}") for n in range(count)) for place, count in enumerate(asked))
@@ -108,7 +108,7 @@ def test_places_survive_the_loss_of_empty_ones(asked: list[int]):
 
 
 @pytest.mark.parametrize("value", ["1", "t", "T", "TRUE", "true", "True"])
-def test_control_is_disabled_by_gos_true(value: str):
+def test_control_is_disabled_by_gos_true(value: str) -> None:
     """Any of several entries of the variable counts."""
     env = [{"name": "CUDA_DISABLE_CONTROL", "value": "0"}, {"name": "CUDA_DISABLE_CONTROL", "value": value}]
     pod = a_pod(containers=[{"name": "main", "env": env}])
@@ -117,7 +117,7 @@ def test_control_is_disabled_by_gos_true(value: str):
 
 
 @pytest.mark.parametrize("entry_", [{}, {"value": "yes"}, {"value": ""}, {"valueFrom": {"fieldRef": {}}}])
-def test_control_stays_on_for_anything_else(entry_: dict[str, Any]):
+def test_control_stays_on_for_anything_else(entry_: dict[str, Any]) -> None:
     """References are not followed, as in HAMi."""
     pod = a_pod(containers=[{"name": "main", "env": [{"name": "CUDA_DISABLE_CONTROL"} | entry_]}])
 
@@ -127,7 +127,7 @@ def test_control_stays_on_for_anything_else(entry_: dict[str, Any]):
 # --- owners ---------------------------------------------------------------------------------------------------------
 
 
-def test_owner_holds_exactly_the_replicas():
+def test_owner_holds_exactly_the_replicas() -> None:
     """A container with more or fewer of them is not meant."""
     entries = [entry("a", "main", "r0", "r1"), entry("b", "main", "r2")]
 
@@ -136,31 +136,31 @@ def test_owner_holds_exactly_the_replicas():
         owner(frozenset({"r0"}), RESOURCE, entries)
 
 
-def test_owner_of_another_resource_is_not_meant():
+def test_owner_of_another_resource_is_not_meant() -> None:
     """Replica IDs are names within one resource."""
     with pytest.raises(OwnerError):
         owner(frozenset({"r0"}), "amd.com/gpu", [entry("a", "main", "r0")])
 
 
-def test_init_and_main_container_of_the_same_replicas_are_both_meant():
+def test_init_and_main_container_of_the_same_replicas_are_both_meant() -> None:
     """Each with the device of its own Allocate answer."""
     entries = [entry("a", "init", "r0", cdi="hami.io/vgpu=a-1"), entry("a", "main", "r0", cdi="hami.io/vgpu=a-2")]
 
     assert (("init", "a-1"), ("main", "a-2")) == owner(frozenset({"r0"}), RESOURCE, entries).devices
 
 
-def test_two_pods_with_the_same_replicas_are_a_doubt():
+def test_two_pods_with_the_same_replicas_are_a_doubt() -> None:
     """The kubelet never writes that; if it did, nobody gets anything."""
     with pytest.raises(OwnerError, match="Pods a, b all hold r0"):
         owner(frozenset({"r0"}), RESOURCE, [entry("b", "main", "r0"), entry("a", "main", "r0")])
 
 
-def test_container_allocated_another_way_has_no_device():
+def test_container_allocated_another_way_has_no_device() -> None:
     """HAMi's plugin, or this one under the lock, answered for it."""
     assert (("main", None),) == owner(frozenset({"r"}), RESOURCE, [entry("a", "main", "r", cdi="x.y/z=1")]).devices
 
 
-def test_list_that_names_another_pod_is_a_contradiction():
+def test_list_that_names_another_pod_is_a_contradiction() -> None:
     """One common replica is enough; silence is none, because ordinary init containers are not listed."""
     replicas = frozenset({"r0", "r1"})
 
@@ -171,7 +171,7 @@ def test_list_that_names_another_pod_is_a_contradiction():
     )
 
 
-def test_allocation_for_another_node_is_not_believed():
+def test_allocation_for_another_node_is_not_believed() -> None:
     """The annotation was written for a Node the Pod did not get to."""
     pod = a_pod({"hami.io/vgpu-node": "n2", VENDOR.allocated_key: "GPU-a,NVIDIA,1,1:;"})
 
@@ -179,7 +179,7 @@ def test_allocation_for_another_node_is_not_believed():
         granted_shares(pod, "n1", VENDOR)
 
 
-def test_confirmed_pod_is_not_written_again():
+def test_confirmed_pod_is_not_written_again() -> None:
     """Phase, consumed allocation and label are all there."""
     item = a_pod({"hami.io/bind-phase": "allocating", VENDOR.to_allocate_key: "GPU-a,NVIDIA,1,1:;"})
     patch = confirmation(item, "n1", VENDOR)
@@ -189,7 +189,7 @@ def test_confirmed_pod_is_not_written_again():
     assert confirmation(done, "n1", VENDOR) is None
 
 
-def test_node_name_too_long_for_a_label_is_left_out():
+def test_node_name_too_long_for_a_label_is_left_out() -> None:
     """An invalid label value would make the API server refuse the whole patch."""
     patch = confirmation(a_pod(), "n" * 64, VENDOR)
 
@@ -197,7 +197,7 @@ def test_node_name_too_long_for_a_label_is_left_out():
     assert {} == patch["metadata"]["labels"]
 
 
-def test_hint_is_about_a_waiting_container_of_the_same_size():
+def test_hint_is_about_a_waiting_container_of_the_same_size() -> None:
     """The one that was bound first comes first; a wrong hint costs nothing."""
     waiting = {"hami.io/bind-phase": "allocating", "hami.io/vgpu-node": "n1"}
     early = a_pod(waiting | {"hami.io/bind-time": "1", VENDOR.to_allocate_key: "GPU-a,NVIDIA,1,1:GPU-b,NVIDIA,1,1:;"})
@@ -220,7 +220,7 @@ def test_hint_is_about_a_waiting_container_of_the_same_size():
         pytest.param({"hami.io/vgpu-node": "n2"}, False, id="for another node"),
     ],
 )
-def test_pod_is_pending_by_its_annotations(changes: dict[str, str], expected: bool):
+def test_pod_is_pending_by_its_annotations(changes: dict[str, str], expected: bool) -> None:
     """Bound here, with a phase that waits."""
     bound = {"hami.io/bind-time": "1", "hami.io/bind-phase": "allocating", "hami.io/vgpu-node": "n1"}
 
@@ -228,7 +228,7 @@ def test_pod_is_pending_by_its_annotations(changes: dict[str, str], expected: bo
     assert not is_pending(a_pod(bound | changes, phase="Running"), "n1")
 
 
-def test_containers_are_taken_in_order():
+def test_containers_are_taken_in_order() -> None:
     """What is taken leaves an empty place."""
     place, granted, left = take_next(((), shares(2), shares(1)))
 
@@ -237,13 +237,13 @@ def test_containers_are_taken_in_order():
         take_next(((), ()))
 
 
-def test_list_without_a_container_has_no_recipient():
+def test_list_without_a_container_has_no_recipient() -> None:
     """Three lists of a Pod of one container."""
     with pytest.raises(PendingError, match="list 2 of the allocation belongs to none of the Pod's 1 containers"):
         recipient((shares(1), shares(1), shares(1)), 2, [container(1)])
 
 
-def test_kubelets_devices_take_the_schedulers_amounts():
+def test_kubelets_devices_take_the_schedulers_amounts() -> None:
     """Position by position."""
     uuid = "GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8"
 
@@ -263,7 +263,7 @@ def test_kubelets_devices_take_the_schedulers_amounts():
         pytest.param(PreferredRequest(("GPU-0::0",), (), 3), None, id="more than granted"),
     ],
 )
-def test_preferred_replicas_are_of_the_granted_devices(request_: PreferredRequest, expected: list[str] | None):
+def test_preferred_replicas_are_of_the_granted_devices(request_: PreferredRequest, expected: list[str] | None) -> None:
     """Two devices are granted, GPU-0 and GPU-1."""
     assert [expected] == preferred(((), shares(2)), [request_])
 
@@ -285,21 +285,21 @@ def test_preferred_replicas_are_of_the_granted_devices(request_: PreferredReques
 )
 def test_mode_is_identity_where_the_kubelet_and_the_runtime_have_cdi(
     runtime: str, kubelet: str, obstacle: str | None, expected: str
-):
+) -> None:
     """What is not known counts as no."""
     node = {"status": {"nodeInfo": {"containerRuntimeVersion": runtime, "kubeletVersion": kubelet}}}
 
     assert expected == choose("auto", node, obstacle).name
 
 
-def test_configured_mode_is_not_questioned():
+def test_configured_mode_is_not_questioned() -> None:
     """Whoever switched CDI on in an old containerd knows."""
     assert "identity" == choose("identity", {}, "anything").name
 
 
-def test_old_schedulers_get_text_and_an_answer_to_each_request():
+def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
     """They wait for both; once answered nothing is written until they ask again."""
-    arguments = {"version": WireVersion.parse("2.7"), "is_identity": False}
+    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False}
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     asked = {VENDOR.handshake_key: "Requesting_2026-08-21 06:20:39"}
     written = announcement([device], VENDOR, carried=asked, now=NOON, **arguments)
@@ -312,9 +312,9 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request():
     assert {} == announcement([device], VENDOR, carried=carried, now=NOON, **arguments)
 
 
-def test_mark_of_identity_is_written_and_taken_back():
+def test_mark_of_identity_is_written_and_taken_back() -> None:
     """A Node that needs the lock must not carry it, and nobody must find it after the plugin stopped."""
-    arguments = {"version": NEWEST, "now": NOON}
+    arguments: dict[str, Any] = {"version": NEWEST, "now": NOON}
     marked = announcement([], VENDOR, is_identity=True, carried={}, **arguments)
 
     assert "identity" == marked["hami.io/node-allocation"]
@@ -337,25 +337,25 @@ def test_mark_of_identity_is_written_and_taken_back():
         pytest.param("nonsense", "", 79, True, id="not a number"),
     ],
 )
-def test_xid_counts_by_the_two_lists(disable: str, enable: str, xid: int, expected: bool):
+def test_xid_counts_by_the_two_lists(disable: str, enable: str, xid: int, expected: bool) -> None:
     """HAMi's rules for DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS."""
     assert expected == health_policy(disable, enable).is_critical(xid)
 
 
 @pytest.mark.parametrize("disable", ["all", "xids", "79,ALL"])
-def test_health_checks_can_be_switched_off(disable: str):
+def test_health_checks_can_be_switched_off(disable: str) -> None:
     """Enabling single XIDs does not switch them on again; enabling all does."""
     assert not health_policy(disable, "").is_on
     assert not health_policy(disable, "79").is_on
     assert health_policy(disable, "all").is_on
 
 
-def test_configured_way_is_taken_whatever_the_node_says():
+def test_configured_way_is_taken_whatever_the_node_says() -> None:
     """The operator may know what versions do not tell."""
     assert choose("identity", {}, "no PodResources").is_identity
     assert not choose("lock", {}, None).is_identity
 
 
-def test_registration_that_works_is_left_alone():
+def test_registration_that_works_is_left_alone() -> None:
     """A stream is open and the Node has what is healthy."""
     assert reason_to_register(Standing(600.0, 1, 2, "20")) is None

@@ -28,7 +28,7 @@ def a_grant(policy: GrantPolicy) -> Grant:
     return allocate(SHARES, Container("uid", "main"), policy, library="/lib.so", region="r")
 
 
-def test_unchanged_file_is_not_written_again(host: Path):
+def test_unchanged_file_is_not_written_again(host: Path) -> None:
     """So a runtime that watches the directory is not woken."""
     assert write_atomically(host / "f", b"x")
     inode = (host / "f").stat().st_ino
@@ -36,7 +36,7 @@ def test_unchanged_file_is_not_written_again(host: Path):
     assert inode == (host / "f").stat().st_ino
 
 
-def test_whoever_has_the_old_file_mapped_keeps_it(host: Path):
+def test_whoever_has_the_old_file_mapped_keeps_it(host: Path) -> None:
     """A running container's library does not change under it."""
     write_atomically(host / "f", b"old")
     with (host / "f").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -46,7 +46,7 @@ def test_whoever_has_the_old_file_mapped_keeps_it(host: Path):
     assert b"new" == (host / "f").read_bytes()
 
 
-def test_region_of_the_last_run_is_cleared_where_it_is(host: Path):
+def test_region_of_the_last_run_is_cleared_where_it_is(host: Path) -> None:
     """A monitor that has it mapped sees it empty."""
     region = host / "c/r.cache"
     region.parent.mkdir()
@@ -58,7 +58,7 @@ def test_region_of_the_last_run_is_cleared_where_it_is(host: Path):
 
 
 @pytest.mark.parametrize("kind", ["symlink", "hardlink", "fifo", "directory", "large"])
-def test_trap_in_place_of_the_region_is_removed(kind: str, host: Path):
+def test_trap_in_place_of_the_region_is_removed(kind: str, host: Path) -> None:
     """A container can put anything under the name; what it points to stays as it is."""
     victim, region = host / "victim", host / "c/r.cache"
     victim.write_bytes(b"precious")
@@ -81,7 +81,7 @@ def test_trap_in_place_of_the_region_is_removed(kind: str, host: Path):
     assert [] == list(region.parent.iterdir())
 
 
-def test_link_in_place_of_the_directory_is_replaced(host: Path):
+def test_link_in_place_of_the_directory_is_replaced(host: Path) -> None:
     """What it points to is neither emptied nor opened to everyone."""
     (host / "victim").mkdir(mode=0o700)
     (host / "victim/f").touch()
@@ -94,7 +94,7 @@ def test_link_in_place_of_the_directory_is_replaced(host: Path):
     assert 0o700 == (host / "victim").stat().st_mode & 0o777
 
 
-def test_spec_is_what_a_runtime_reads(host: Path):
+def test_spec_is_what_a_runtime_reads(host: Path) -> None:
     """Parents are mounted before children, devices carry where they are on the host."""
     grant = Grant(
         {"A": "1"},
@@ -129,17 +129,17 @@ def test_spec_is_what_a_runtime_reads(host: Path):
     } == cdi.spec("a-1", grant)
 
 
-def test_vendor_and_class_are_longer_than_one_character():
+def test_vendor_and_class_are_longer_than_one_character() -> None:
     """containerd 2.1 panics on a shorter one."""
     assert all(len(part) >= 2 for part in cdi.KIND.split("/"))
 
 
-def test_device_names_are_never_the_same():
+def test_device_names_are_never_the_same() -> None:
     """A name stands for one Allocate answer."""
     assert 1000 == len({cdi.new_device() for _ in range(1000)})
 
 
-def test_paths_in_specs_are_in_use(host: Path):
+def test_paths_in_specs_are_in_use(host: Path) -> None:
     """A spec nobody can read resolves no device, so it uses nothing."""
     specs.write_spec(host / "cdi", "uid", "a-1", a_grant(a_policy()))
     (host / "cdi/hami.io-vgpu_uid_a-2.json").write_text("{")
@@ -147,7 +147,7 @@ def test_paths_in_specs_are_in_use(host: Path):
     assert {"/lib.so", "/usr/local/vgpu/ld.so.preload"} <= specs.host_paths(host / "cdi")
 
 
-def test_library_is_installed_beside_others(host: Path):
+def test_library_is_installed_beside_others(host: Path) -> None:
     """Also when a file of the same version has other contents."""
     source = host / "source.so"
     source.write_bytes(b"new")
@@ -159,13 +159,13 @@ def test_library_is_installed_beside_others(host: Path):
     assert str(host / "libvgpu.so") == library.host_library(host, "3")
 
 
-def test_library_that_is_missing_is_named(host: Path):
+def test_library_that_is_missing_is_named(host: Path) -> None:
     """The message says what to look for and where it was to go."""
     with pytest.raises(HamiError, match=r"library /nowhere.so cannot be installed as .*libvgpu.so.2: No such file"):
         library.install(Path("/nowhere.so"), host, "2")
 
 
-def test_libraries_nobody_uses_are_removed(host: Path):
+def test_libraries_nobody_uses_are_removed(host: Path) -> None:
     """This version, those in use and another installer's unversioned file stay."""
     for name in ("libvgpu.so", "libvgpu.so.1", "libvgpu.so.2", "libvgpu.so.3"):
         (host / name).touch()
@@ -174,7 +174,7 @@ def test_libraries_nobody_uses_are_removed(host: Path):
     assert ["libvgpu.so", "libvgpu.so.2", "libvgpu.so.3"] == sorted(path.name for path in host.iterdir())
 
 
-def test_preload_file_names_the_library_as_containers_see_it(host: Path):
+def test_preload_file_names_the_library_as_containers_see_it(host: Path) -> None:
     """One line, for the dynamic linker."""
     library.write_preload(host / "vgpu")
 
@@ -192,13 +192,13 @@ def test_preload_file_names_the_library_as_containers_see_it(host: Path):
         b'{"Data":{"PodDeviceEntries":[1]}}',
     ],
 )
-def test_unknown_checkpoint_is_an_error(text: bytes):
+def test_unknown_checkpoint_is_an_error(text: bytes) -> None:
     """Nothing is guessed from a file in another form."""
     with pytest.raises(CheckpointError, match="unknown form"):
         decode_checkpoint(text)
 
 
-def test_checkpoint_of_an_old_kubelet_is_read():
+def test_checkpoint_of_an_old_kubelet_is_read() -> None:
     """Before Kubernetes 1.20 IDs were not grouped by NUMA node."""
     text = (
         b'{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"r",'
@@ -208,20 +208,20 @@ def test_checkpoint_of_an_old_kubelet_is_read():
     assert frozenset({"a", "b"}) == decode_checkpoint(text)[0].replicas
 
 
-def test_missing_checkpoint_is_named(host: Path):
+def test_missing_checkpoint_is_named(host: Path) -> None:
     """The message says which file."""
     with pytest.raises(CheckpointError, match=f"kubelet checkpoint {host}/x: No such file"):
         read_checkpoint(host / "x")
 
 
-def test_devices_can_be_listed_by_index():
+def test_devices_can_be_listed_by_index() -> None:
     """In the order of the shares."""
     grant = a_grant(a_policy(indices={"GPU-a": 3, "GPU-b": 1}))
 
     assert "3,1" == grant.env["NVIDIA_VISIBLE_DEVICES"]
 
 
-def test_device_nodes_are_passed_on_request():
+def test_device_nodes_are_passed_on_request() -> None:
     """Control devices, the granted ones, and channels, with their place below the device root."""
     policy = a_policy(
         minors={"GPU-a": 0, "GPU-b": 7}, control_nodes=("/dev/nvidiactl",), dev_root="/host/", imex_channels=(0,)
@@ -238,7 +238,9 @@ def test_device_nodes_are_passed_on_request():
 @pytest.mark.parametrize(
     ("changes", "expected"), [({}, "/tmp/vgpulock"), ({"lock_directory": "/run/lock"}, "/run/lock")]
 )
-def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(changes: dict[str, str], expected: str):
+def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(
+    changes: dict[str, str], expected: str
+) -> None:
     """HAMi's library knows one path, so only the host's side may change."""
     mounts = a_grant(a_policy(**changes)).mounts
 
@@ -247,13 +249,13 @@ def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(change
     ]
 
 
-def test_licence_is_mounted_where_it_exists():
+def test_licence_is_mounted_where_it_exists() -> None:
     """With its validator, after everything else."""
     mounts = a_grant(a_policy(is_licensed=True)).mounts
 
     assert ["/tmp/license", "/usr/bin/vgpuvalidator"] == [mount.container_path for mount in mounts[-2:]]
 
 
-def test_spec_of_an_empty_grant_has_no_empty_lists():
+def test_spec_of_an_empty_grant_has_no_empty_lists() -> None:
     """Validators of CDI refuse them."""
     assert [{"name": "a-1", "containerEdits": {"env": ["A=b"]}}] == cdi.spec("a-1", Grant(env={"A": "b"}))["devices"]

@@ -26,7 +26,7 @@ def a_policy(**changes: object) -> SharingPolicy:
     return SharingPolicy(**({"split_count": 2} | changes))  # type: ignore[arg-type]
 
 
-def test_devices_are_offered_by_index():
+def test_devices_are_offered_by_index() -> None:
     """The annotation's order does not depend on the driver's."""
     offered = inventory([a_device(2), a_device(0), a_device(1)], a_policy())
 
@@ -43,19 +43,19 @@ def test_devices_are_offered_by_index():
         pytest.param(1000.0, 2**31 - 1, 2**31 - 1, id="saturated at 32 bits"),
     ],
 )
-def test_memory_is_scaled(scaling: float, memory_mib: int, expected: int):
+def test_memory_is_scaled(scaling: float, memory_mib: int, expected: int) -> None:
     """Scaled memory is whole MiB and fits the annotation's 32 bits."""
     [device] = inventory([a_device(memory_mib=memory_mib)], a_policy(memory_scaling=scaling))
 
     assert expected == device.memory_mib
 
 
-def test_partial_mib_is_not_offered():
+def test_partial_mib_is_not_offered() -> None:
     """A device of one MiB less a byte has none."""
     assert () == inventory([FoundDevice("GPU-0", 0, "T4", 2**20 - 1)], a_policy())
 
 
-def test_compute_is_scaled():
+def test_compute_is_scaled() -> None:
     """100 percent is one whole device."""
     assert [150] == [device.core_percent for device in inventory([a_device()], a_policy(core_scaling=1.5))]
 
@@ -64,7 +64,7 @@ def test_compute_is_scaled():
     ("name", "type_"),
     [("Tesla T4", "NVIDIA-Tesla T4"), ("NVIDIA A100", "NVIDIA A100")],
 )
-def test_type_names_the_vendor_once(name: str, type_: str):
+def test_type_names_the_vendor_once(name: str, type_: str) -> None:
     """Since HAMi 2.8 the prefix is added where the driver's name lacks it."""
     assert [type_] == [device.type for device in inventory([a_device(name=name)], a_policy())]
 
@@ -73,12 +73,12 @@ def test_type_names_the_vendor_once(name: str, type_: str):
     ("name", "type_"),
     [("Tesla T4", "NVIDIA-Tesla T4"), ("NVIDIA A100", "NVIDIA-NVIDIA A100")],
 )
-def test_type_for_old_schedulers_is_always_prefixed(name: str, type_: str):
+def test_type_for_old_schedulers_is_always_prefixed(name: str, type_: str) -> None:
     """Up to HAMi 2.7.1 the prefix was added to every name."""
     assert [type_] == [device.type for device in with_doubled_vendor(inventory([a_device(name=name)], a_policy()))]
 
 
-def test_device_without_known_memory_is_left_out_unless_configured():
+def test_device_without_known_memory_is_left_out_unless_configured() -> None:
     """The driver cannot tell the memory of devices that share the host's."""
     unknown = [a_device(memory_mib=None)]
 
@@ -86,7 +86,7 @@ def test_device_without_known_memory_is_left_out_unless_configured():
     assert [4096] == [device.memory_mib for device in inventory(unknown, a_policy(preconfigured_memory_mib=4096))]
 
 
-def test_filtered_devices_are_left_out():
+def test_filtered_devices_are_left_out() -> None:
     """By UUID or by index; the others keep their index."""
     found = [a_device(0), a_device(1), a_device(2)]
     policy = a_policy(excluded_uuids=frozenset({"GPU-0"}), excluded_indices=frozenset({2}))
@@ -94,7 +94,7 @@ def test_filtered_devices_are_left_out():
     assert [("GPU-1", 1)] == [(device.id, device.index) for device in inventory(found, policy)]
 
 
-def test_replicas_carry_health_and_on_request_the_numa_node():
+def test_replicas_carry_health_and_on_request_the_numa_node() -> None:
     """The kubelet aligns by NUMA node only where that is configured."""
     devices = with_health(inventory([a_device(0, numa=1), a_device(1)], a_policy(split_count=1)), frozenset({"GPU-1"}))
 

@@ -22,7 +22,7 @@ def mapped(tmp_path):
 
 
 @pytest.mark.parametrize("value", [0, 1, 2, -1, VALUE_MIN, VALUE_MAX])
-def test_value_arrives_in_the_file_and_nowhere_else(mapped, value):
+def test_value_arrives_in_the_file_and_nowhere_else(mapped, value) -> None:
     """Four bytes change, little-endian as the library reads them."""
     path, address = mapped
 
@@ -33,7 +33,7 @@ def test_value_arrives_in_the_file_and_nowhere_else(mapped, value):
     assert b"\xa5" * (2 * PAGE - 4) == content[: PAGE + 8] + content[PAGE + 12 :]
 
 
-def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped):
+def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped) -> None:
     """A plain store would end the process here; the file is not made longer either."""
     path, address = mapped
     os.truncate(path, 100)
@@ -45,7 +45,7 @@ def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped):
 
 
 @pytest.mark.parametrize("value", [VALUE_MIN - 1, VALUE_MAX + 1])
-def test_value_the_operation_cannot_carry_is_refused(mapped, value):
+def test_value_the_operation_cannot_carry_is_refused(mapped, value) -> None:
     """Nothing is cut off silently."""
     with pytest.raises(ValueError, match=str(value)):
         store_int32(mapped[1], value)

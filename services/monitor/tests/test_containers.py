@@ -40,14 +40,14 @@ def a_cache(*uids, is_synced=True, age_seconds=1.0):
         pytest.param("", None, id="empty"),
     ],
 )
-def test_directory_name_gives_pod_and_container(name, expected):
+def test_directory_name_gives_pod_and_container(name, expected) -> None:
     """Both halves must be there; the first underscore separates them."""
     assert expected == parse_directory_name(name)
 
 
 @given(st.uuids(), st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True))
 @pytest.mark.property
-def test_every_container_finds_its_own_directory(uid, container):
+def test_every_container_finds_its_own_directory(uid, container) -> None:
     """The name the device plugin gives is read back as the same key."""
     key = ContainerKey(str(uid), container)
 
@@ -71,7 +71,7 @@ def test_every_container_finds_its_own_directory(uid, container):
         pytest.param(["a.cache", "libvgpu.so", "libvgpu.so.1"], Refusal.TOO_MANY_FILES, id="two-libraries"),
     ],
 )
-def test_region_file_is_chosen_by_hamis_rule(names, expected):
+def test_region_file_is_chosen_by_hamis_rule(names, expected) -> None:
     """The first `*.cache` in name order that is not the library, and no choice among more than two candidates."""
     assert expected == choose_region_file(names)
 
@@ -98,7 +98,7 @@ def test_region_file_is_chosen_by_hamis_rule(names, expected):
         ),
     ],
 )
-def test_directory_goes_only_when_its_pod_is_surely_gone(directory, pods, is_abandoned):
+def test_directory_goes_only_when_its_pod_is_surely_gone(directory, pods, is_abandoned) -> None:
     """Unknown to a cache that was confirmed after the directory changed, and untouched for the grace time."""
     expected = (directory,) if is_abandoned else ()
 
@@ -112,7 +112,7 @@ def test_directory_goes_only_when_its_pod_is_surely_gone(directory, pods, is_aba
     st.floats(0, 1e4),
 )
 @pytest.mark.property
-def test_living_pod_keeps_its_directory(directories, living, is_synced, age_seconds):
+def test_living_pod_keeps_its_directory(directories, living, is_synced, age_seconds) -> None:
     """No listing, age or silence of the API server makes a known Pod's directory go."""
     listed = [a_directory(uid, age_seconds=age) for uid, age in directories]
 

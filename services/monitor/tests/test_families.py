@@ -61,7 +61,7 @@ def samples(observation, *, has_legacy_names=False):
     return found
 
 
-def test_share_families_are_hamis():
+def test_share_families_are_hamis() -> None:
     """Names, labels and values of a container with one device."""
     expected = {
         "hami_vgpu_memory_used_bytes": 100,
@@ -81,7 +81,7 @@ def test_share_families_are_hamis():
     }
 
 
-def test_host_families_are_hamis():
+def test_host_families_are_hamis() -> None:
     """The vendor is put before the driver's name, and the memory controller's family has no node."""
     labels = {"zone": "vGPU", "device_index": "0", "device_uuid": "GPU-a", "device_type": "NVIDIA-NVIDIA T4"}
 
@@ -102,14 +102,14 @@ def test_host_families_are_hamis():
         ("memory_utilization_percent", "hami_host_gpu_memory_controller_utilization_ratio"),
     ],
 )
-def test_value_the_driver_cannot_tell_is_left_out(unknown, left_out):
+def test_value_the_driver_cannot_tell_is_left_out(unknown, left_out) -> None:
     """The other families of that device stay."""
     found = samples(an_observation(host_devices=(a_host_device(**{unknown: None}),)))
 
     assert [left_out] == [name for name in found if "host" in name and not found[name]]
 
 
-def test_legacy_families_are_hamis():
+def test_legacy_families_are_hamis() -> None:
     """The old names, whose memory family carries amounts as labels."""
     host = {"zone": "vGPU", "nodeid": "n1", "deviceidx": "0", "deviceuuid": "GPU-a", "devicetype": "NVIDIA-NVIDIA T4"}
     amounts = {"context": "60", "module": "10", "data": "25", "offset": "5"}
@@ -138,7 +138,7 @@ def test_legacy_families_are_hamis():
         pytest.param(2000, [0.0], id="later"),
     ],
 )
-def test_idle_time_counts_from_the_last_launch(last_kernel_seconds, expected):
+def test_idle_time_counts_from_the_last_launch(last_kernel_seconds, expected) -> None:
     """Without a launch there is none, and a clock that went back does not make it negative."""
     usages = {KEY: a_usage(last_kernel_seconds=last_kernel_seconds)}
 
@@ -150,7 +150,7 @@ def test_idle_time_counts_from_the_last_launch(last_kernel_seconds, expected):
 @pytest.mark.parametrize(
     "usages", [pytest.param({}, id="no-region"), pytest.param({KEY: ContainerUsage(())}, id="region-without-devices")]
 )
-def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(usages):
+def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(usages) -> None:
     """Series begin with the grant: nothing used of what was promised, in the driver's order of devices."""
     shares = {"main": (Share("GPU-b", "NVIDIA", 2000, 0), Share("GPU-a", "NVIDIA", 1000, 0))}
     order = {"GPU-a": 0, "GPU-b": 1}
@@ -165,7 +165,7 @@ def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(usages):
     assert [] == found["hami_container_last_kernel_elapsed_seconds"]
 
 
-def test_region_counts_more_than_the_grant():
+def test_region_counts_more_than_the_grant() -> None:
     """As soon as there is a region, what it says is shown."""
     pod = a_pod(shares={"main": (Share("GPU-z", "NVIDIA", 1, 0),)})
 
@@ -188,12 +188,12 @@ def test_region_counts_more_than_the_grant():
         ),
     ],
 )
-def test_container_without_a_known_use_is_not_shown(observation):
+def test_container_without_a_known_use_is_not_shown(observation) -> None:
     """No Pod, no series; and of a region that cannot be read nothing is claimed."""
     assert [] == samples(observation)["hami_vgpu_memory_used_bytes"]
 
 
-def test_mig_instance_is_shown_once_it_exists():
+def test_mig_instance_is_shown_once_it_exists() -> None:
     """An allocation without run time identity is not an instance yet; its container shows no grant either."""
     promised = MigAllocation(0, 0, "GPU-a", "1g.5gb", MigPlacement(0, 1))
     existing = MigAllocation(0, 1, "GPU-b", "2g.10gb", MigPlacement(2, 2), "MIG-x", 4, 0)

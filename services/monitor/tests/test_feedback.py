@@ -99,19 +99,19 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("states", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_round_follows_the_rules(states, expected):
+def test_round_follows_the_rules(states, expected) -> None:
     """A launch counts in exactly one round; smaller priorities block greater ones; equals limit each other."""
     assert expected == after(states)
 
 
-def test_settled_node_is_not_written_to():
+def test_settled_node_is_not_written_to() -> None:
     """Where every field already says what it should, nothing is stored."""
     states = {"a": a_state(GPU_A, utilization_switch=0), "b": a_state(GPU_B, utilization_switch=0)}
 
     assert {} == plan_writes(states)
 
 
-def test_one_launch_blocks_a_lower_priority_for_one_round():
+def test_one_launch_blocks_a_lower_priority_for_one_round() -> None:
     """The library stores 2 at a launch: one round later it counts, two rounds later it is over."""
     states = {"high": a_state(priority=0, recent_kernel=2), "low": a_state(priority=1)}
     seen = []
@@ -165,14 +165,14 @@ def transcription(states):
 
 @given(states_strategy)
 @pytest.mark.property
-def test_any_round_agrees_with_the_transcribed_rules(states):
+def test_any_round_agrees_with_the_transcribed_rules(states) -> None:
     """Counting sparsely decides as the two passes over grown lists do."""
     assert transcription(states) == after(states)
 
 
 @given(states_strategy, st.randoms())
 @pytest.mark.property
-def test_order_of_containers_does_not_matter(states, random):
+def test_order_of_containers_does_not_matter(states, random) -> None:
     """A container's outcome depends on who its neighbours are, not on which of them was looked at first."""
     items = list(states.items())
     random.shuffle(items)
@@ -182,7 +182,7 @@ def test_order_of_containers_does_not_matter(states, random):
 
 @given(states_strategy)
 @pytest.mark.property
-def test_every_write_changes_something_and_can_be_stored(states):
+def test_every_write_changes_something_and_can_be_stored(states) -> None:
     """A write names only fields that differ, with values the store takes."""
     for key, write in plan_writes(states).items():
         assert write.recent_kernel != states[key].recent_kernel

@@ -14,7 +14,7 @@ from hamicommon.runtime.kube import Kube
 class Clock:
     """A time that passes when told to."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds = 1000.0
 
     def __call__(self):
@@ -40,7 +40,7 @@ async def monitor(hook_path, pod_server, tmp_path, clock):
         following.cancel()
 
 
-async def test_monitor_is_ready_after_its_first_round(monitor):
+async def test_monitor_is_ready_after_its_first_round(monitor) -> None:
     """Before it, a scrape would leave containers out."""
     assert "the first round has not ended yet" == monitor.ready()
 
@@ -49,7 +49,7 @@ async def test_monitor_is_ready_after_its_first_round(monitor):
     assert monitor.ready() is None
 
 
-async def test_monitor_without_rounds_is_not_alive(monitor, clock):
+async def test_monitor_without_rounds_is_not_alive(monitor, clock) -> None:
     """A disk that hangs is noticed by the kubelet, which starts the monitor anew."""
     clock.seconds += STALLED_SECONDS
     assert monitor.live() is None
@@ -59,7 +59,7 @@ async def test_monitor_without_rounds_is_not_alive(monitor, clock):
     assert "the last round ended 61 s ago" == monitor.live()
 
 
-async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor, hook_path):
+async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor, hook_path) -> None:
     """The round is skipped, readiness says why, and the next one finds the folder mended."""
     hook_path.path.mkdir()
     hook_path.containers.symlink_to(hook_path.containers)
@@ -72,7 +72,7 @@ async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor, hook_
     assert (1, None) == (monitor.status().rounds, monitor.ready())
 
 
-async def test_scrape_shows_a_region_that_is_newer_than_the_last_round(monitor, hook_path, a_region):
+async def test_scrape_shows_a_region_that_is_newer_than_the_last_round(monitor, hook_path, a_region) -> None:
     """What a container uses is shown from its first launch on, not from the next round on."""
     await monitor.round()
     hook_path.add("u1_main", a_region(limits=(3000,)))

@@ -41,7 +41,7 @@ def ask(environment):
     return answer.stdout.splitlines()
 
 
-def test_devices_are_read_from_the_driver(fake_driver):
+def test_devices_are_read_from_the_driver(fake_driver) -> None:
     """Index, UUID, name, memory and utilization of each, as often as asked."""
     lines = ask(fake_driver)
 
@@ -52,7 +52,7 @@ def test_devices_are_read_from_the_driver(fake_driver):
     assert all("memory_used_bytes=" in line and "None" not in line for line in lines)
 
 
-def test_missing_driver_is_an_error_each_time_it_is_asked(tmp_path):
+def test_missing_driver_is_an_error_each_time_it_is_asked(tmp_path) -> None:
     """It is looked for again by every call, so it may appear later."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
 
@@ -64,7 +64,7 @@ def test_missing_driver_is_an_error_each_time_it_is_asked(tmp_path):
 class Hanging(Nvml):
     """A driver that answers only once it is let go."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.is_free = Event()
         self.calls = 0
@@ -75,7 +75,7 @@ class Hanging(Nvml):
         return (HostDevice(0, "GPU-a", "T4", 1, 2, 3),)
 
 
-async def test_hanging_driver_costs_one_thread_and_no_waiting():
+async def test_hanging_driver_costs_one_thread_and_no_waiting() -> None:
     """Every call gives up in time, none begins another, and the answer is taken when it comes."""
     nvml = Hanging()
 
@@ -87,7 +87,7 @@ async def test_hanging_driver_costs_one_thread_and_no_waiting():
     assert ("GPU-a", 1) == ((await nvml.devices(5))[0].uuid, nvml.calls)
 
 
-async def test_cancelled_caller_does_not_cancel_the_answer():
+async def test_cancelled_caller_does_not_cancel_the_answer() -> None:
     """A service that ends while the driver hangs leaves no error behind."""
     nvml = Hanging()
     caller = asyncio.create_task(nvml.devices(5))

@@ -49,12 +49,12 @@ def with_allocation(text):
         pytest.param({}, {}, False, id="not-ours"),
     ],
 )
-def test_pod_is_shown_when_its_devices_were_granted_here(labels, annotations, is_shown):
+def test_pod_is_shown_when_its_devices_were_granted_here(labels, annotations, is_shown) -> None:
     """The label that HAMi sets since 2.5, or the annotation all versions set."""
     assert is_shown == (monitored_pod(a_pod(labels=labels, annotations=annotations), NODE) is not None)
 
 
-def test_bare_object_is_no_pod_of_ours():
+def test_bare_object_is_no_pod_of_ours() -> None:
     """An object without metadata has no UID and is not shown."""
     assert ("", None) == (pod_uid({}), monitored_pod({}, NODE))
 
@@ -77,7 +77,7 @@ def test_bare_object_is_no_pod_of_ours():
         ),
     ],
 )
-def test_init_container_is_shown_while_it_may_run(init, state, expected):
+def test_init_container_is_shown_while_it_may_run(init, state, expected) -> None:
     """A finished one would count its share a second time; a sidecar is as regular as the others."""
     name = init if isinstance(init, str) else init["name"]
 
@@ -86,7 +86,7 @@ def test_init_container_is_shown_while_it_may_run(init, state, expected):
     assert expected == set(pod.shown)
 
 
-def test_share_belongs_to_its_container_in_pod_order():
+def test_share_belongs_to_its_container_in_pod_order() -> None:
     """Init containers come first, and a container that asked for nothing has an empty place."""
     pod = monitored_pod(
         a_pod(
@@ -100,7 +100,7 @@ def test_share_belongs_to_its_container_in_pod_order():
     assert {"main": (GPU_A,)} == dict(pod.shares)
 
 
-def test_share_of_a_value_that_lost_its_empty_places_finds_its_container():
+def test_share_of_a_value_that_lost_its_empty_places_finds_its_container() -> None:
     """A HAMi scheduler may leave empty places out; the container that asked for a device gets the share."""
     pod = monitored_pod(
         a_pod(containers=[a_container("web", gpus=0), "main"], annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")),
@@ -111,14 +111,14 @@ def test_share_of_a_value_that_lost_its_empty_places_finds_its_container():
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_ended_pod_has_no_shares(phase):
+def test_ended_pod_has_no_shares(phase) -> None:
     """What it was granted is free again."""
     pod = monitored_pod(a_pod(phase=phase, annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")), NODE)
 
     assert {} == pod.shares
 
 
-def test_mig_instance_is_named_with_its_container():
+def test_mig_instance_is_named_with_its_container() -> None:
     """The index counts init containers first."""
     pod = monitored_pod(
         a_pod(init=["setup"], annotations={"hami.io/vgpu-node": NODE, "hami.io/vgpu-mig-allocations": MIG_TEXT}), NODE
@@ -135,7 +135,7 @@ def test_mig_instance_is_named_with_its_container():
         pytest.param("hami.io/vgpu-mig-allocations", MIG_TEXT, id="mig-of-a-container-past-the-last"),
     ],
 )
-def test_unreadable_annotation_is_a_problem_of_its_pod_only(key, text):
+def test_unreadable_annotation_is_a_problem_of_its_pod_only(key, text) -> None:
     """The Pod is still shown, and one sentence names the annotation."""
     pod = monitored_pod(a_pod(annotations={"hami.io/vgpu-node": NODE, key: text}), NODE)
 

@@ -55,7 +55,7 @@ def refusal_of(path):
 
 
 @of_every_release
-def test_usage_is_read_from_every_released_layout(layout, opened, a_process):
+def test_usage_is_read_from_every_released_layout(layout, opened, a_process) -> None:
     """Two processes on two devices add up per device; one that is gone does not count."""
     _, file = opened(
         layout,
@@ -81,7 +81,7 @@ def test_usage_is_read_from_every_released_layout(layout, opened, a_process):
 
 
 @of_every_release
-def test_feedback_state_is_read_from_every_released_layout(layout, opened):
+def test_feedback_state_is_read_from_every_released_layout(layout, opened) -> None:
     """The four fields, and every name up to its first NUL, also past the device count."""
     _, file = opened(
         layout,
@@ -97,7 +97,7 @@ def test_feedback_state_is_read_from_every_released_layout(layout, opened):
 
 @of_every_release
 @pytest.mark.parametrize("slots", [0, 1, SLOTS])
-def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout, slots, opened, a_process):
+def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout, slots, opened, a_process) -> None:
     """Slots past the last used one are not read and do not matter, though there are remains in them."""
     path, file = opened(layout, processes=(a_process({0: (1, 2, 3, 4, 10)}, {0: 1}),) * slots)
     with path.open("r+b") as remains:
@@ -107,7 +107,7 @@ def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout, slots, o
     assert decode_region(path.read_bytes()) == file.read().region
 
 
-def test_remains_of_another_file_are_not_read(tmp_path, a_region, a_process):
+def test_remains_of_another_file_are_not_read(tmp_path, a_region, a_process) -> None:
     """Files are read one after the other, and none sees what the one before had in its slots."""
     full, empty = tmp_path / "full.cache", tmp_path / "empty.cache"
     full.write_bytes(a_region(processes=(a_process({0: (1, 2, 3, 4, 10)}),) * SLOTS))
@@ -128,7 +128,7 @@ def test_remains_of_another_file_are_not_read(tmp_path, a_region, a_process):
         pytest.param(FeedbackWrite(recent_kernel=RECENT_MAX - 1, utilization_switch=0), id="both"),
     ],
 )
-def test_store_changes_its_fields_and_no_other_byte(layout, write, opened, a_process):
+def test_store_changes_its_fields_and_no_other_byte(layout, write, opened, a_process) -> None:
     """Everything else in the file stays as the library left it."""
     path, file = opened(layout, processes=(a_process({0: (1, 2, 3, 4, 10)}),))
     expected = bytearray(path.read_bytes())
@@ -144,7 +144,7 @@ def test_store_changes_its_fields_and_no_other_byte(layout, write, opened, a_pro
     assert bytes(expected) == path.read_bytes()
 
 
-def test_store_reaches_a_process_that_has_the_file_mapped(opened):
+def test_store_reaches_a_process_that_has_the_file_mapped(opened) -> None:
     """The library sees the value in its own mapping, and the monitor the library's."""
     path, file = opened(recent_kernel=2)
     program = (
@@ -167,7 +167,7 @@ def test_store_reaches_a_process_that_has_the_file_mapped(opened):
 
 @of_every_release
 @pytest.mark.parametrize("size", [0, 100, 4096, 100_000, -2])
-def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout, size, opened):
+def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout, size, opened) -> None:
     """Reading and storing end with a refusal, and neither makes the file longer again."""
     path, file = opened(layout)
     shrunk = size if size >= 0 else layout.region_size - 1
@@ -183,7 +183,7 @@ def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout, size
     assert (Refusal.TRUNCATED, shrunk) == (read.value.refusal, path.stat().st_size)
 
 
-def test_file_grown_back_after_it_was_shrunk_is_no_region(opened):
+def test_file_grown_back_after_it_was_shrunk_is_no_region(opened) -> None:
     """Its size is right and its content is gone."""
     path, file = opened()
     os.truncate(path, 0)
@@ -195,7 +195,7 @@ def test_file_grown_back_after_it_was_shrunk_is_no_region(opened):
     assert Refusal.UNKNOWN_LAYOUT is caught.value.refusal
 
 
-def test_file_made_anew_is_noticed(tmp_path, a_region):
+def test_file_made_anew_is_noticed(tmp_path, a_region) -> None:
     """The same name with another file behind it is another region."""
     path = tmp_path / "r.cache"
     path.write_bytes(a_region())
@@ -211,7 +211,7 @@ def test_file_made_anew_is_noticed(tmp_path, a_region):
     assert not file.is_at(path)
 
 
-def test_file_that_changes_its_layout_is_refused(tmp_path, opened, a_region):
+def test_file_that_changes_its_layout_is_refused(tmp_path, opened, a_region) -> None:
     """A region that was overwritten in place by another version must be opened again."""
     path, file = opened(LAYOUT_V1_2)
     path.write_bytes(a_region(LAYOUT_V1_1))
@@ -230,7 +230,7 @@ def test_file_that_changes_its_layout_is_refused(tmp_path, opened, a_region):
         pytest.param(b"text" * 500_000, Refusal.UNKNOWN_LAYOUT, id="something-else"),
     ],
 )
-def test_file_that_is_no_region_is_refused(tmp_path, content, expected):
+def test_file_that_is_no_region_is_refused(tmp_path, content, expected) -> None:
     """With the reason that the metric shows."""
     path = tmp_path / "r.cache"
     path.write_bytes(content)
@@ -238,7 +238,7 @@ def test_file_that_is_no_region_is_refused(tmp_path, content, expected):
     assert expected is refusal_of(path)
 
 
-def test_trap_in_place_of_the_file_is_refused(tmp_path, a_region):
+def test_trap_in_place_of_the_file_is_refused(tmp_path, a_region) -> None:
     """A container controls its directory: a link would lead out of it, a pipe would make the monitor wait."""
     target = tmp_path / "of-the-host"
     target.write_bytes(a_region())
@@ -251,7 +251,7 @@ def test_trap_in_place_of_the_file_is_refused(tmp_path, a_region):
     assert [Refusal.UNREADABLE] * 4 == found
 
 
-def test_refused_file_leaves_no_descriptor_open(tmp_path):
+def test_refused_file_leaves_no_descriptor_open(tmp_path) -> None:
     """A bad file is tried again every round for as long as it is there."""
     path = tmp_path / "r.cache"
     path.write_bytes(b"\0" * 100)
@@ -271,7 +271,7 @@ def test_refused_file_leaves_no_descriptor_open(tmp_path):
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.property
-def test_garbled_file_is_read_or_refused(tmp_path, a_region, data, layout, patches, size):
+def test_garbled_file_is_read_or_refused(tmp_path, a_region, data, layout, patches, size) -> None:
     """Whatever a container does to its file, the amounts are whole numbers from 0 on, or it is refused."""
     content = a_region(layout)
     fields = [layout.proc_num, layout.device_count, layout.uuids, layout.procs, layout.procs + layout.slot_status]

@@ -42,7 +42,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
-def test_state_is_what_the_library_wrote(name, read):
+def test_state_is_what_the_library_wrote(name, read) -> None:
     """Priority, both writable fields and the devices' names, in every layout."""
     expected = CASES[name]["expected"]
 
@@ -57,7 +57,7 @@ def test_state_is_what_the_library_wrote(name, read):
 
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
-def test_limits_and_sums_are_those_of_the_living_slots(name, read):
+def test_limits_and_sums_are_those_of_the_living_slots(name, read) -> None:
     """Sums of each amount over the slots whose status is not 0."""
     expected = CASES[name]["expected"]
     living = [slot for slot in expected["slots"] if slot["status"] != 0]
@@ -78,7 +78,7 @@ def test_limits_and_sums_are_those_of_the_living_slots(name, read):
 
 
 @pytest.mark.parametrize("name", names(lambda case: case.get("hami_2_10_reader_correct")))
-def test_values_are_those_of_hamis_monitor(name, read):
+def test_values_are_those_of_hamis_monitor(name, read) -> None:
     """Wherever HAMi 2.10 reads a file rightly, the same numbers are exported."""
     expected = CASES[name]["hami_2_10_reads"]
 
@@ -97,7 +97,7 @@ def test_values_are_those_of_hamis_monitor(name, read):
 
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] == "mixed"))
-def test_file_of_two_layouts_is_refused(name, read):
+def test_file_of_two_layouts_is_refused(name, read) -> None:
     """There is no right answer, so none is given."""
     with pytest.raises(RegionRefusedError) as caught:
         read(content_of(name))
@@ -106,7 +106,7 @@ def test_file_of_two_layouts_is_refused(name, read):
 
 
 @pytest.mark.parametrize("case", MALFORMED, ids=lambda case: case["case"])
-def test_damaged_file_is_read_or_refused(case, tmp_path):
+def test_damaged_file_is_read_or_refused(case, tmp_path) -> None:
     """Nothing crashes, no amount is below 0 or wrapped, and a store changes two fields and not the size."""
     content = content_of(case["base"])
     if case["truncate"] is not None:
@@ -135,7 +135,7 @@ def test_damaged_file_is_read_or_refused(case, tmp_path):
     assert changed.bit_length() - first_bit < 2 * 32, "the two fields are neighbours in every layout"
 
 
-def test_shrunk_region_of_the_newest_layout_is_not_taken_for_an_old_one(read):
+def test_shrunk_region_of_the_newest_layout_is_not_taken_for_an_old_one(read) -> None:
     """HAMi's monitor reads it as v0 and so gets every amount wrong."""
     with pytest.raises(RegionRefusedError):
         read(content_of("v1.2-idle")[:1600000])

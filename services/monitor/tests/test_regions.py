@@ -33,7 +33,7 @@ def look(hook_path, regions):
     return follow
 
 
-def test_bad_file_is_refused_and_the_rest_is_read(hook_path, a_region, regions, look):
+def test_bad_file_is_refused_and_the_rest_is_read(hook_path, a_region, regions, look) -> None:
     """One container's garbage is that container's problem."""
     hook_path.add("p1_good", a_region())
     hook_path.add("p2_bad", b"garbage")
@@ -42,7 +42,7 @@ def test_bad_file_is_refused_and_the_rest_is_read(hook_path, a_region, regions, 
     assert {BAD: Refusal.UNKNOWN_LAYOUT} == regions.refusals
 
 
-def test_refusal_is_logged_once_and_again_after_a_change(hook_path, look):
+def test_refusal_is_logged_once_and_again_after_a_change(hook_path, look) -> None:
     """A file that stays bad is tried every round and reported once; another fault is reported again."""
     region = hook_path.add("p2_bad", b"garbage of twelve bytes or more")
 
@@ -56,7 +56,7 @@ def test_refusal_is_logged_once_and_again_after_a_change(hook_path, look):
     assert logs[0]["error"] != logs[1]["error"]
 
 
-def test_region_appears_when_the_library_has_made_it(hook_path, a_region, regions, look):
+def test_region_appears_when_the_library_has_made_it(hook_path, a_region, regions, look) -> None:
     """A container that has not touched its device has no region, which is no fault; one half made is refused."""
     hook_path.add("p1_good")
     assert (set(), {}) == (look(), regions.refusals)
@@ -68,7 +68,7 @@ def test_region_appears_when_the_library_has_made_it(hook_path, a_region, region
     assert ({GOOD}, {}) == (look(), regions.refusals)
 
 
-def test_region_made_anew_under_the_same_name_is_read(hook_path, a_region, regions, look):
+def test_region_made_anew_under_the_same_name_is_read(hook_path, a_region, regions, look) -> None:
     """A container that starts again writes a new file, and the old one's values are forgotten."""
     region = hook_path.add("p1_good", a_region(priority=1))
     look()
@@ -79,7 +79,7 @@ def test_region_made_anew_under_the_same_name_is_read(hook_path, a_region, regio
     assert 7 == regions.read()[GOOD].region.priority
 
 
-def test_region_that_is_gone_is_let_go(hook_path, a_region, regions, look):
+def test_region_that_is_gone_is_let_go(hook_path, a_region, regions, look) -> None:
     """The file, the directory, or everything: what is no longer there is closed."""
     region = hook_path.add("p1_good", a_region())
     look()
@@ -88,7 +88,7 @@ def test_region_that_is_gone_is_let_go(hook_path, a_region, regions, look):
     assert (set(), 0) == (look(), len(regions))
 
 
-def test_too_many_files_are_refused(hook_path, a_region, regions, look):
+def test_too_many_files_are_refused(hook_path, a_region, regions, look) -> None:
     """Two regions and the library: nothing tells which region is in use."""
     hook_path.add("p1_good", a_region(), "a.cache")
     hook_path.add("p1_good", a_region(), "b.cache")
@@ -96,7 +96,7 @@ def test_too_many_files_are_refused(hook_path, a_region, regions, look):
     assert (set(), {GOOD: Refusal.TOO_MANY_FILES}) == (look(), regions.refusals)
 
 
-def test_file_shrunk_between_round_and_scrape_is_refused(hook_path, a_region, regions, look):
+def test_file_shrunk_between_round_and_scrape_is_refused(hook_path, a_region, regions, look) -> None:
     """The scrape leaves it out, storing into it is no error, and the next round opens it again when it is whole."""
     region = hook_path.add("p1_good", a_region())
     look()
@@ -110,7 +110,7 @@ def test_file_shrunk_between_round_and_scrape_is_refused(hook_path, a_region, re
     assert {GOOD} == look()
 
 
-def test_stores_are_counted_by_field(hook_path, a_region, regions, look):
+def test_stores_are_counted_by_field(hook_path, a_region, regions, look) -> None:
     """For the metric; what is not there is not counted."""
     hook_path.add("p1_good", a_region())
     look()

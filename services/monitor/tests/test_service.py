@@ -24,13 +24,13 @@ DEADLINE_SECONDS = 20.0
 class Service:
     """A running hami-monitor."""
 
-    def __init__(self, process):
+    def __init__(self, process) -> None:
         self.process = process
         self.logs = []
         self.port = 0
         self._reader = asyncio.create_task(self._read_logs())
 
-    async def _read_logs(self):
+    async def _read_logs(self) -> None:
         async for line in self.process.stderr:
             self.logs.append(json.loads(line))
             if self.logs[-1]["event"] == "Serving":
@@ -60,7 +60,7 @@ class Service:
         return code
 
 
-async def eventually(look, expected):
+async def eventually(look, expected) -> None:
     """Wait until *look* (a function, async or not) returns *expected*."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     found = None
@@ -139,7 +139,7 @@ def host_labels(index, device, name, *, node=True):
     return tuple(sorted((pairs | ({"node": NODE} if node else {})).items()))
 
 
-async def test_scrape_shows_every_family(hook_path, pod_server, started, a_region, a_process, fake_driver):
+async def test_scrape_shows_every_family(hook_path, pod_server, started, a_region, a_process, fake_driver) -> None:
     """Two layouts, two devices, a container that has not started, one that is refused, and the host's devices."""
     hook_path.add(
         "u1_main",
@@ -218,7 +218,7 @@ sys.stdin.readline()
 """
 
 
-async def test_memory_a_program_allocates_is_shown(hook_path, pod_server, started, library):
+async def test_memory_a_program_allocates_is_shown(hook_path, pod_server, started, library) -> None:
     """A real process under the real library: its limit, what it took, and nothing once it has ended."""
     pod_server.put(a_pod())
     region = hook_path.add("u1_main")
@@ -242,7 +242,7 @@ async def test_memory_a_program_allocates_is_shown(hook_path, pod_server, starte
         await eventually(found, [1000 << 20, 0, 0])
 
 
-async def test_legacy_names_come_with_their_flag(hook_path, pod_server, started, a_region):
+async def test_legacy_names_come_with_their_flag(hook_path, pod_server, started, a_region) -> None:
     """Beside the new ones, for dashboards from before HAMi 2.9."""
     hook_path.add("u1_main", a_region(limits=(3000,)))
     pod_server.put(a_pod())
@@ -257,7 +257,7 @@ async def test_legacy_names_come_with_their_flag(hook_path, pod_server, started,
         await eventually(limits, [{(*old_labels, ("vdeviceid", "0")): 3000}, {labels(): 3000}])
 
 
-async def test_feedback_writes_two_fields_and_nothing_else(hook_path, started, a_region, a_process):
+async def test_feedback_writes_two_fields_and_nothing_else(hook_path, started, a_region, a_process) -> None:
     """High priority runs: low is blocked and limited; without Pods, without a driver."""
     process = a_process({0: (1, 2, 3, 4, 10)})
     high = hook_path.add("u1_high", a_region(priority=0, recent_kernel=2000, processes=(process,)))
@@ -271,7 +271,7 @@ async def test_feedback_writes_two_fields_and_nothing_else(hook_path, started, a
         await eventually(lambda: decode_region(high.read_bytes()).utilization_switch, 0)
 
 
-async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_path, started, a_region):
+async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_path, started, a_region) -> None:
     """Nothing but the files and the API is needed to continue."""
     region = hook_path.add("u1_main", a_region(recent_kernel=1000))
     before = decode_region(region.read_bytes())
@@ -290,7 +290,7 @@ async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_
     assert (before.slots, before.uuids, before.priority) == (after.slots, after.uuids, after.priority)
 
 
-async def test_directory_goes_with_its_pod_and_no_sooner(hook_path, pod_server, started, a_region):
+async def test_directory_goes_with_its_pod_and_no_sooner(hook_path, pod_server, started, a_region) -> None:
     """A living Pod keeps its directory however old; a deleted one's goes after the grace time."""
     for name in ("living_main", "dead_main"):
         hook_path.add(name, a_region())
@@ -311,7 +311,7 @@ async def test_directory_goes_with_its_pod_and_no_sooner(hook_path, pod_server, 
         assert {(): 1} == (await service.samples())["hami_monitor_directories_removed_total"]
 
 
-async def test_nothing_is_deleted_while_the_api_has_not_answered(hook_path, pod_server, started, a_region):
+async def test_nothing_is_deleted_while_the_api_has_not_answered(hook_path, pod_server, started, a_region) -> None:
     """Without a list no Pod is known to be gone; the process lives and is not ready."""
     hook_path.add("u1_main", a_region())
     os.utime(hook_path.containers / "u1_main", (0, 0))
@@ -328,7 +328,7 @@ async def test_nothing_is_deleted_while_the_api_has_not_answered(hook_path, pod_
         await eventually((hook_path.containers / "u1_main").exists, False)
 
 
-async def test_only_the_pods_of_this_node_are_asked_for(pod_server, started):
+async def test_only_the_pods_of_this_node_are_asked_for(pod_server, started) -> None:
     """One list and one watch with a field selector, however large the cluster is."""
     async with started():
         await eventually(lambda: len(pod_server.queries) >= 2, True)
@@ -336,7 +336,7 @@ async def test_only_the_pods_of_this_node_are_asked_for(pod_server, started):
     assert {"spec.nodeName=n1"} == {query["fieldSelector"] for query in pod_server.queries}
 
 
-async def test_missing_driver_leaves_the_container_metrics(hook_path, pod_server, started, a_region, tmp_path):
+async def test_missing_driver_leaves_the_container_metrics(hook_path, pod_server, started, a_region, tmp_path) -> None:
     """The host's families are empty, the container's are there, and one metric says why."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
     hook_path.add("u1_main", a_region(limits=(3000,)))
@@ -352,13 +352,13 @@ async def test_missing_driver_leaves_the_container_metrics(hook_path, pod_server
         await eventually(found, [{labels(): 3000}, None, {(): 0}])
 
 
-async def test_term_drains_and_exits_with_zero(started):
+async def test_term_drains_and_exits_with_zero(started) -> None:
     """As the kubelet asks at the end of a Pod."""
     async with started() as service:
         assert 0 == await service.stop()
 
 
-async def test_address_in_use_is_one_clear_line(pod_server, tmp_path):
+async def test_address_in_use_is_one_clear_line(pod_server, tmp_path) -> None:
     """A monitor that nobody can scrape does not run."""
     address = pod_server.url.removeprefix("http://")
     process = await asyncio.create_subprocess_exec(
@@ -373,7 +373,7 @@ async def test_address_in_use_is_one_clear_line(pod_server, tmp_path):
     assert (1, [True]) == (process.returncode, [address.encode() in line for line in errors.splitlines()])
 
 
-async def test_missing_environment_is_named_completely():
+async def test_missing_environment_is_named_completely() -> None:
     """Both variables, one line each, before anything is started."""
     environment = {key: value for key, value in os.environ.items() if key not in {"NODE_NAME", "HOOK_PATH"}}
     process = await asyncio.create_subprocess_exec(str(PROGRAM), env=environment, stderr=asyncio.subprocess.PIPE)

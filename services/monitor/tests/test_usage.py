@@ -25,14 +25,14 @@ def a_reading(content, uuids):
         pytest.param([2**63 + 5, 2**63 + 7], 0, id="sum-of-64-bits-would-be-12"),
     ],
 )
-def test_sum_takes_an_underflow_for_what_it_stands_for(amounts, expected):
+def test_sum_takes_an_underflow_for_what_it_stands_for(amounts, expected) -> None:
     """An amount just below 2**64 is a negative one, and what is used is never less than nothing."""
     assert expected == total(amounts)
 
 
 @given(st.lists(st.integers(0, UNSIGNED_MAX), max_size=1024))
 @pytest.mark.property
-def test_sum_never_wraps(amounts):
+def test_sum_never_wraps(amounts) -> None:
     """The sum is the exact one of the signed amounts, cut off at 0 only."""
     signed = sum(int.from_bytes(amount.to_bytes(8, "little"), "little", signed=True) for amount in amounts)
 
@@ -41,7 +41,7 @@ def test_sum_never_wraps(amounts):
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=50), st.integers(0, 2**63 - 1))
 @pytest.mark.property
-def test_more_use_is_never_shown_as_less(amounts, more):
+def test_more_use_is_never_shown_as_less(amounts, more) -> None:
     """Adding a process does not lower the sum."""
     assert total(amounts) <= total([*amounts, more])
 
@@ -56,14 +56,14 @@ def test_more_use_is_never_shown_as_less(amounts, more):
         pytest.param(b'GPU-"\n{', ['GPU-"\n{'], id="text-of-any-kind"),
     ],
 )
-def test_device_is_shown_under_a_name_that_is_text(a_region, uuid, expected):
+def test_device_is_shown_under_a_name_that_is_text(a_region, uuid, expected) -> None:
     """HAMi shows forty bytes of it, and leaves out what is empty or not UTF-8."""
     usage = container_usage(a_reading(a_region(), (uuid,)))
 
     assert expected == [device.uuid for device in usage.devices]
 
 
-def test_device_keeps_its_index_when_another_is_left_out(a_region):
+def test_device_keeps_its_index_when_another_is_left_out(a_region) -> None:
     """`vdevice_index` is the position in the region."""
     usage = container_usage(a_reading(a_region(uuids=(b"a", b"b", b"c")), (b"a", b"", b"c")))
 
@@ -73,7 +73,7 @@ def test_device_keeps_its_index_when_another_is_left_out(a_region):
 @pytest.mark.parametrize(
     ("stored", "expected"), [(0, None), (1, 1), (1_700_000_000, 1_700_000_000), (UNSIGNED_MAX, None), (2**63, None)]
 )
-def test_time_of_the_last_launch_is_a_positive_time(a_region, stored, expected):
+def test_time_of_the_last_launch_is_a_positive_time(a_region, stored, expected) -> None:
     """0 is never, and what a signed reader would take for negative is none either."""
     reading = a_reading(a_region(LAYOUT_V1_2, last_kernel_time=stored), (b"GPU-a",))
 

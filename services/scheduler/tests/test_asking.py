@@ -234,8 +234,8 @@ def test_every_change_that_is_told_helps(count: int, memory_mib: int, taken: lis
     assert (report.verdict == "fits") == fits(count, memory_mib)
     for change in report.changes:
         if change.kind == "amount":
-            _, resource, amount, *_ = change.what.split()
-            low = {"nvidia.com/gpu": (int(amount), memory_mib), "nvidia.com/gpumem": (count, int(amount))}[resource]
+            resource, fewer = change.what.split()[1], int(change.what.split()[2])
+            low = {"nvidia.com/gpu": (fewer, memory_mib), "nvidia.com/gpumem": (count, fewer)}[resource]
             more = (low[0] + (resource == "nvidia.com/gpu"), low[1] + (resource == "nvidia.com/gpumem"))
             assert (True, False) == (fits(*low), fits(*more))
 

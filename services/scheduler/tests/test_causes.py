@@ -3,6 +3,7 @@ Why Nodes refuse, told of all of them at once, against the walk that tries them 
 """
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -85,12 +86,13 @@ class Setting:
     def question(self) -> PodRequest:
         """Return what a Pod asks: one or two containers, perhaps of two vendors."""
         draw = self.draw
+        amounts: list[dict[str, Any]] = [{"gpumem": draw.choice([100, 8000, 20000])}, {"gpumem_percentage": 60}]
         containers = [
             a_container(
                 f"c{number}",
                 gpu=draw.choice([1, 1, 2, 5]),
                 gpucores=draw.choice([0, 60, 100]),
-                **draw.choice([{"gpumem": draw.choice([100, 8000, 20000])}, {"gpumem_percentage": 60}]),
+                **draw.choice(amounts),
             )
             for number in range(draw.choice([1, 1, 2]))
         ]
@@ -134,7 +136,7 @@ def test_told_causes_are_those_of_the_walk(setting: Setting) -> None:
 @pytest.mark.parametrize("annotations", [{}, *ANNOTATIONS], ids=str)
 @pytest.mark.parametrize("policy", ["spread", "topology-aware"])
 def test_ordinary_refusals_are_told_without_a_walk(
-    asked: dict[str, int], annotations: dict[str, str], policy: str
+    asked: dict[str, Any], annotations: dict[str, str], policy: str
 ) -> None:
     """One device of a Pod that finds none: every Node's cause is told, so that none has to be tried."""
     nodes = [a_node(name, a_device(f"GPU-{n}-0"), a_device(f"GPU-{n}-1", numa=1)) for n, name in enumerate(NAMES)]

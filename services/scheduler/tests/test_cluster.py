@@ -281,7 +281,12 @@ def test_events_that_change_nothing_of_it_are_not_decoded_again(monkeypatch: pyt
     def counted(module: str, name: str) -> None:
         """Let *decoded* hear of each call of what *module* calls *name*."""
         decode = getattr(cluster_module, name)
-        monkeypatch.setattr(cluster_module, name, lambda *given: decoded.append(module) or decode(*given))
+
+        def hearing(*given: Any) -> Any:
+            decoded.append(module)
+            return decode(*given)
+
+        monkeypatch.setattr(cluster_module, name, hearing)
 
     counted("grant", "read_grant")
     counted("inventory", "read_inventory")

@@ -98,7 +98,7 @@ def test_environment_sets_what_hamis_chart_sets_there() -> None:
 @pytest.mark.parametrize("name", [*SCHEDULER_FLAGS, *VENDOR_FLAGS, *KLOG_FLAGS])
 def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
     """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""
-    is_bool = (SCHEDULER_FLAGS | VENDOR_FLAGS | KLOG_FLAGS)[name]
+    is_bool = {**SCHEDULER_FLAGS, **VENDOR_FLAGS, **KLOG_FLAGS}[name]
     forms = [[name], [f"{name}=false"], [f"{name}=T"]] if is_bool else [[f"{name}=1m"], [name, "1m"]]
     needed = ["--cert_file=/c", "--key_file=/k", *LEASE]
 

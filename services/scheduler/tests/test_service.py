@@ -580,7 +580,7 @@ async def test_body_beyond_the_limit_is_an_error_that_says_what_to_do(scheduler:
 )
 async def test_process_that_cannot_start_says_why(arguments: list[str], code: int, text: str) -> None:
     """One line and an exit code."""
-    process = await asyncio.create_subprocess_exec(*(PROGRAM, *arguments), stdout=PIPE, stderr=STDOUT)
+    process = await asyncio.create_subprocess_exec(PROGRAM, *arguments, stdout=PIPE, stderr=STDOUT)
     output, _ = await process.communicate()
 
     assert (code, True, 1) == (process.returncode, text in output.decode(), output.count(b"\n")), output

@@ -163,7 +163,7 @@ FULL = a_grant("u", "n1", a_share("GPU-a", 100, 80))
     ],
 )
 def test_every_cause_is_told_in_words(
-    limits: dict[str, int], annotations: dict[str, str], device: Device | None, held: Grant | None, expected: str
+    limits: dict[str, Any], annotations: dict[str, str], device: Device | None, held: Grant | None, expected: str
 ) -> None:
     """With what is asked and the best there is, where that says something."""
     cluster = a_cluster(*([a_node("n1", device)] if device else []))

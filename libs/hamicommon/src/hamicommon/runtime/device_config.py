@@ -9,7 +9,7 @@ Neighbours: `hamicommon.config` says what the text means, each service what a ne
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -61,7 +61,7 @@ class ConfigFiles(Collector, Generic[T]):
         """Name the device config in force: the first digits of its SHA-256, as `sha256sum` prints it."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:_HASH_DIGITS]
 
-    async def changes(self, poll_seconds: float = POLL_SECONDS) -> AsyncIterator[T]:
+    async def changes(self, poll_seconds: float = POLL_SECONDS) -> AsyncGenerator[T, None]:
         """Yield each new good configuration that the files come to hold, until cancelled; a bad one is logged once."""
         while True:
             await asyncio.sleep(poll_seconds)
