@@ -164,3 +164,8 @@ def test_causes_follow_a_node_that_changes() -> None:
         "1/1 CardCordoned",
         "1/1 CardInsufficientMemory",
     ] == texts
+
+
+def test_pod_that_asks_for_nothing_is_refused_by_no_node() -> None:
+    """There is no container to look at."""
+    assert {} == told(a_cluster(a_node("n0", a_device("GPU-0-0"))), a_request(a_pod("ask", a_container())))

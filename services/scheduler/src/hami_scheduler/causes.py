@@ -51,8 +51,9 @@ def told_causes(request: PodRequest, ledger: Ledger, allowances: Mapping[str, Al
 
     The first container that asks for devices is looked at: it meets the Node as it is, whatever the others ask.
     """
-    first = next(container.requests for container in request.containers if container.requests)
-    if not all(_is_told(asked, request.vendors[asked.vendor].sharing, request.rules[asked.vendor]) for asked in first):
+    first = next((container.requests for container in request.containers if container.requests), ())
+    told = [_is_told(asked, request.vendors[asked.vendor].sharing, request.rules[asked.vendor]) for asked in first]
+    if not told or not all(told):
         return [None] * ledger.node_count
     tallies = [_tally(asked, request, ledger, allowances, is_alone=len(first) == 1) for asked in first]
     is_untold = np.logical_or.reduce([tally.is_untold for tally in tallies])

@@ -413,7 +413,8 @@ def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ())
 
 def _over(ledger: Ledger, row: int, grant: Grant, frame: VendorFrame | None) -> list[int]:
     """Return by how many replicas, MiB and percent the promises on the device at *row* are too many."""
-    over: list[int] = (ledger.promised[row] - ledger.capacity[row]).clip(0).tolist()
+    amounts = zip(ledger.promised[row].tolist(), ledger.capacity[row].tolist(), strict=True)
+    over = [max(0, promised - capacity) for promised, capacity in amounts]
     if frame is None:
         return over
     sharing, notes = frame.sharing, grant.notes.get(frame.key, ())
