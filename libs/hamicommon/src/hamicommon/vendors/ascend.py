@@ -10,8 +10,7 @@ from typing import Any
 from hamicommon.config import AscendChipConfig
 from hamicommon.model import Request
 from hamicommon.vendors.amounts import request_of, rounded_amount, whole_amount, within
-from hamicommon.vendors.description import Vendor, named
-from hamicommon.wire import keys
+from hamicommon.vendors.description import Vendor, chip_vendor
 
 MODE_KEY = "huawei.com/vnpu-mode"
 """Pod annotation: with `hami-core` shares need no template."""
@@ -20,22 +19,8 @@ SHARED_NODE_KEY = "hami-vnpu-core"
 
 
 def vendor(chip: AscendChipConfig) -> Vendor:
-    """Return the names and keys of one chip; its common word is part of every key."""
-    word = chip.common_word
-    return Vendor(
-        key=word,
-        resource_names=named(chip.resource_count_name, chip.resource_memory_name, chip.resource_core_name),
-        to_allocate_key=f"hami.io/{word}-devices-to-allocate",
-        allocated_key=f"hami.io/{word}-devices-allocated",
-        register_key=f"hami.io/node-register-{word}",
-        handshake_key=f"hami.io/node-handshake-{word}",
-        use_uuid_key=f"hami.io/use-{word}-uuid",
-        nouse_uuid_key=f"hami.io/no-use-{word}-uuid",
-        lock_key=keys.NODE_LOCK,
-        memory_resource_name=chip.resource_memory_name,
-        core_resource_name=chip.resource_core_name,
-        memory_factor=max(1, chip.memory_factor),
-    )
+    """Return the names and keys of one chip."""
+    return chip_vendor(chip, f"hami.io/node-register-{chip.common_word}", max(1, chip.memory_factor))
 
 
 def parse_request(resources: Mapping[str, Any], chip: AscendChipConfig) -> Request | None:

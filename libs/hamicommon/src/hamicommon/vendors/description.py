@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hamicommon.config import AscendChipConfig, IluvatarConfig
+from hamicommon.wire import keys
+
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
@@ -45,6 +48,25 @@ class Vendor:
     """The resource whose `limits.` quota bounds granted cores."""
     memory_factor: int = 1
     """MiB per unit of `memory_resource_name` in a quota."""
+
+
+def chip_vendor(chip: AscendChipConfig | IluvatarConfig, register_key: str, memory_factor: int) -> Vendor:
+    """Return one chip of a vendor that has several: its common word is the key, and part of every other."""
+    word = chip.common_word
+    return Vendor(
+        key=word,
+        resource_names=named(chip.resource_count_name, chip.resource_memory_name, chip.resource_core_name),
+        to_allocate_key=f"hami.io/{word}-devices-to-allocate",
+        allocated_key=f"hami.io/{word}-devices-allocated",
+        register_key=register_key,
+        handshake_key=f"hami.io/node-handshake-{word}",
+        use_uuid_key=f"hami.io/use-{word}-uuid",
+        nouse_uuid_key=f"hami.io/no-use-{word}-uuid",
+        lock_key=keys.NODE_LOCK,
+        memory_resource_name=chip.resource_memory_name,
+        core_resource_name=chip.resource_core_name,
+        memory_factor=memory_factor,
+    )
 
 
 def named(*names: str) -> tuple[str, ...]:

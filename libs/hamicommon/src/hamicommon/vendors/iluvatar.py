@@ -10,8 +10,7 @@ from typing import Any
 from hamicommon.config import IluvatarConfig
 from hamicommon.model import Request
 from hamicommon.vendors.amounts import exact_mib, request_of, saturated, whole_amount
-from hamicommon.vendors.description import Vendor, named
-from hamicommon.wire import keys
+from hamicommon.vendors.description import Vendor, chip_vendor
 
 UNIT_MIB = 256
 """MiB per unit of requested memory."""
@@ -19,21 +18,7 @@ UNIT_MIB = 256
 
 def vendor(chip: IluvatarConfig) -> Vendor:
     """Return the names and keys of one chip; the inventory's key has its words in another order than Ascend's."""
-    word = chip.common_word
-    return Vendor(
-        key=word,
-        resource_names=named(chip.resource_count_name, chip.resource_memory_name, chip.resource_core_name),
-        to_allocate_key=f"hami.io/{word}-devices-to-allocate",
-        allocated_key=f"hami.io/{word}-devices-allocated",
-        register_key=f"hami.io/node-{word}-register",
-        handshake_key=f"hami.io/node-handshake-{word}",
-        use_uuid_key=f"hami.io/use-{word}-uuid",
-        nouse_uuid_key=f"hami.io/no-use-{word}-uuid",
-        lock_key=keys.NODE_LOCK,
-        memory_resource_name=chip.resource_memory_name,
-        core_resource_name=chip.resource_core_name,
-        memory_factor=UNIT_MIB,
-    )
+    return chip_vendor(chip, f"hami.io/node-{chip.common_word}-register", UNIT_MIB)
 
 
 def parse_request(resources: Mapping[str, Any], chip: IluvatarConfig) -> Request | None:
