@@ -115,6 +115,12 @@ class RealCluster(Cluster):
                 self._killed.add(status["containerID"])
                 os.kill(self._pid(pod, status), signal.SIGKILL)
 
+    async def signal(self, part: str, pod: str, number: signal.Signals) -> None:
+        """Send the processes of a part in one of its Pods a signal."""
+        for found, status in await self._containers(part):
+            if found["metadata"]["name"] == pod:
+                os.kill(self._pid(found, status), number)
+
     async def restart(self, part: str) -> None:
         """Start a process again; a container is started by its kubelet, and here only waited for."""
         if part == "apiserver":

@@ -1,18 +1,15 @@
 """
-What Kubernetes does to Pods of its own accord leaves every share right: eviction, preemption, taints, a power cut.
+What Kubernetes does to Pods of its own accord leaves every share right: eviction, taints, a power cut.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
 from cluster import Cluster, eventually
-from invariants import check
 from load import kept_running
-from manifests import SLEEP, a_container, a_pod
+from manifests import SLEEP, a_pod
 from minicluster.client import ApiError, Object
 from real import RealCluster
 
@@ -50,44 +47,6 @@ async def test_evicted_pod_leaves_its_room_to_the_one_that_waits(cluster: RealCl
 
     await gone(cluster, "resident")
     await cluster.pod_in_phase("waits", "Running")
-
-
-@asynccontextmanager
-async def priorities(cluster: Cluster) -> AsyncIterator[None]:
-    """Two priority classes, `low` and `high`, for the length of a block."""
-    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    for name, value in (("low", 10), ("high", 1000)):
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        await cluster.api.create(path, {**kind, "metadata": {"name": name}, "value": value})
-    try:
-        yield
-    finally:
-        for name in ("low", "high"):
-            await cluster.api.delete(f"{path}/{name}")
-
-
-def a_pod_with_cpu(name: str, priority: str, milli_cpu: int) -> Object:
-    """Return a Pod that asks for a share and for processors."""
-    container = a_container(command=SLEEP, gpu=1, gpumem=1000)
-    container["resources"]["requests"] = {"cpu": f"{milli_cpu}m"}
-    return a_pod(name, containers=[container], annotations=ON_A, spec={"priorityClassName": priority})
-
-
-async def test_preempting_pod_gets_a_share_and_the_preempted_one_gives_its_back(cluster: RealCluster) -> None:
-    """kube-scheduler makes room on a Node whose processors are taken; the share moves with the Pod."""
-    node = await cluster.api.get("/api/v1/nodes/node-a")
-    most = int(node["status"]["allocatable"]["cpu"]) * 1000 - 700
-    async with priorities(cluster):
-        await cluster.create(a_pod_with_cpu("low", "low", most))
-        await cluster.pod_in_phase("low", "Running")
-
-        await cluster.create(a_pod_with_cpu("high", "high", most))
-
-        high = await cluster.pod_in_phase("high", "Running", timeout_seconds=60)
-        await gone(cluster, "low")
-        assert "node-a" == high["spec"]["nodeName"]
-        await check(cluster)
-        await cluster.delete_all_pods()
 
 
 async def test_pod_that_tolerates_no_taint_is_evicted_and_counted_no_longer(cluster: RealCluster) -> None:

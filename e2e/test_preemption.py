@@ -1,0 +1,158 @@
+"""
+A Pod of higher priority gets its share by as few evictions as make room for it, and by none that would not.
+
+kube-scheduler plans evictions by what it can see, such as processors; the scheduler, asked through `preemptVerb`, makes
+the plan complete or takes the Node off it.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from cluster import Cluster, eventually
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from invariants import check, samples
+from manifests import SLEEP, a_container, a_pod
+from minicluster.client import ApiError, Object
+from real import RealCluster
+
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(300)]
+
+ON_A = {"nvidia.com/use-gputype": "A100"}
+PRIORITIES = {"low": 10, "middle": 500, "high": 1000}
+EVICTED_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def priorities(cluster: Cluster) -> AsyncIterator[None]:
+    """Have the classes of PRIORITIES for the length of a block, at whose end no Pod of the test is left."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in PRIORITIES.items():
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        await cluster.api.create(path, {**kind, "metadata": {"name": name}, "value": value})
+    try:
+        yield
+        await check(cluster)
+    finally:
+        await cluster.delete_all_pods()
+        for name in PRIORITIES:
+            await cluster.api.delete(f"{path}/{name}")
+
+
+def a_ranked_pod(name: str, priority: str, memory_mib: int, milli_cpu: int = 0) -> Object:
+    """Return a Pod of node-a that asks for a share, none if it is of 0 MiB, and for processors."""
+    limits = {"gpu": 1, "gpumem": memory_mib} if memory_mib else {}
+    container = a_container(command=SLEEP, **limits)
+    if milli_cpu:
+        container["resources"]["requests"] = {"cpu": f"{milli_cpu}m"}
+    spec = {"priorityClassName": priority, "nodeSelector": {"kubernetes.io/hostname": "node-a"}}
+    return a_pod(name, containers=[container], annotations=ON_A if memory_mib else {}, spec=spec)
+
+
+async def most_processors(cluster: Cluster) -> int:
+    """Return so many thousandths of node-a's processors that they are not there twice."""
+    node = await cluster.api.get("/api/v1/nodes/node-a")
+    return int(node["status"]["allocatable"]["cpu"]) * 1000 - 700
+
+
+async def running(cluster: Cluster, *pods: Object) -> None:
+    """Create *pods*, one after the other, each once the one before it runs."""
+    for pod in pods:
+        await cluster.create(pod)
+        await cluster.pod_in_phase(pod["metadata"]["name"], "Running")
+
+
+async def evicted(cluster: Cluster) -> set[str]:
+    """Return the names of the Pods that kube-scheduler evicted."""
+    found, _ = await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/events")
+    return {event["involvedObject"]["name"] for event in found if event["reason"] == "Preempted"}
+
+
+async def gone(cluster: Cluster, name: str) -> None:
+    """Wait until there is no such Pod."""
+
+    async def probe() -> bool:
+        try:
+            await cluster.pod(name)
+        except ApiError as error:
+            return error.status == 404
+        return False
+
+    await eventually(probe, f"{name} is gone", EVICTED_SECONDS)
+
+
+def device_of(pod: Object) -> str:
+    """Return the UUID of a Pod's only device."""
+    text = pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
+    [[share]] = shares_by_container(decode_pod_devices(text), 1)
+    return share.uuid
+
+
+async def test_preempting_pod_gets_a_share_and_the_preempted_one_gives_its_back(cluster: RealCluster) -> None:
+    """kube-scheduler makes room on a Node whose processors are taken; the share moves with the Pod."""
+    most = await most_processors(cluster)
+    async with priorities(cluster):
+        await running(cluster, a_ranked_pod("low", "low", 1000, most))
+
+        await cluster.create(a_ranked_pod("high", "high", 1000, most))
+
+        high = await cluster.pod_in_phase("high", "Running", EVICTED_SECONDS)
+        await gone(cluster, "low")
+        assert "node-a" == high["spec"]["nodeName"]
+
+
+async def test_one_share_is_evicted_where_one_makes_room(cluster: RealCluster) -> None:
+    """
+    Processors and devices are taken by different Pods: who has the processors leaves, and of those with a share only
+    the one of lowest priority whose end makes room.
+    """
+    most = await most_processors(cluster)
+    async with priorities(cluster):
+        await running(
+            cluster,
+            a_ranked_pod("processors", "low", 0, most),
+            a_ranked_pod("middle", "middle", 30000),
+            a_ranked_pod("low", "low", 30000),
+            a_ranked_pod("small", "low", 2000),
+        )
+        freed = device_of(await cluster.pod("low"))
+
+        await cluster.create(a_ranked_pod("high", "high", 20000, most))
+
+        high = await cluster.pod_in_phase("high", "Running", EVICTED_SECONDS)
+        assert freed == device_of(high)
+        assert {"processors", "low"} == await evicted(cluster)
+        for name in ("middle", "small"):
+            [status] = (await cluster.pod_in_phase(name, "Running"))["status"]["containerStatuses"]
+            assert 0 == status["restartCount"]
+
+
+async def test_nobody_is_evicted_for_a_pod_that_would_get_no_share(cluster: RealCluster) -> None:
+    """Its devices are held by its equals: the processors alone would not help. When one of them ends, they do."""
+    most = await most_processors(cluster)
+
+    async def asked() -> float:
+        found = samples(await cluster.metrics("scheduler"))
+        return sum(count for _, count in found.get("hami_scheduler_preempt_seconds_count", []))
+
+    async with priorities(cluster):
+        await running(
+            cluster,
+            a_ranked_pod("processors", "low", 0, most),
+            a_ranked_pod("equal", "high", 30000),
+            a_ranked_pod("other", "high", 30000),
+        )
+        before = await asked()
+        await cluster.create(a_ranked_pod("high", "high", 20000, most))
+
+        async def judged() -> bool:
+            return await asked() > before and bool(await cluster.events("high"))
+
+        await eventually(judged, "the scheduler is asked whom to evict")
+        assert set() == await evicted(cluster)
+        assert "Running" == (await cluster.pod("processors"))["status"]["phase"]
+
+        await cluster.delete_pod("equal")
+        await cluster.pod_in_phase("high", "Running", EVICTED_SECONDS)
+        assert {"processors"} == await evicted(cluster)

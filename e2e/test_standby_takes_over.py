@@ -1,0 +1,97 @@
+"""
+A second replica takes over from a scheduler that is gone or stands still, and nothing is granted by both.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from cluster import eventually
+from invariants import check
+from load import kept_running
+from manifests import SLEEP, a_pod
+from real import RealCluster
+from release import HAMI
+
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HAMI}/leases/hami-scheduler"
+TAKEOVER_SECONDS = 15.0
+PARTS = ("kube-scheduler", "scheduler")
+FULL_A = {"annotations": {"nvidia.com/use-gputype": "A100"}, "command": SLEEP, "gpu": 1, "gpumem": 30000}
+"""A Pod beside which no other of its kind fits on a device of node-a, which has two."""
+
+
+async def leader(cluster: RealCluster) -> str:
+    """Return the name of the Pod whose kube-scheduler holds the Lease."""
+    holder: str = (await cluster.api.get(LEASE))["spec"]["holderIdentity"]
+    return holder.rpartition("_")[0]
+
+
+async def taken_over(cluster: RealCluster, old: str) -> str:
+    """Wait until another Pod leads than *old*, and return its name."""
+
+    async def probe() -> str | None:
+        found = await leader(cluster)
+        return found if found != old else None
+
+    found = await eventually(probe, f"another scheduler than {old} leads", TAKEOVER_SECONDS)
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def two_schedulers(cluster: RealCluster) -> AsyncIterator[str]:
+    """Have two replicas for the length of a block, and yield the name of the one that leads."""
+    await cluster.deploy(values={"scheduler.replicas": 2})
+    try:
+        yield await eventually(lambda: leader(cluster), "a scheduler leads")
+    finally:
+        await cluster.heal()
+
+
+@asynccontextmanager
+async def frozen(cluster: RealCluster, pod: str) -> AsyncIterator[None]:
+    """Let kube-scheduler and scheduler of *pod* stand still for the length of a block."""
+    for part in PARTS:
+        await cluster.signal(part, pod, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for part in PARTS:
+            await cluster.signal(part, pod, signal.SIGCONT)
+
+
+async def test_standby_of_a_scheduler_that_was_killed_takes_over(cluster: RealCluster) -> None:
+    """Pods made meanwhile run; whoever leads then counts what the other one granted."""
+    async with two_schedulers(cluster) as old:
+        await kept_running(cluster, "before")
+        began = time.monotonic()
+        await cluster.api.delete(f"/api/v1/namespaces/{HAMI}/pods/{old}", 0)
+        await cluster.create(a_pod("meanwhile", gpu=1, gpumem=3000))
+
+        await taken_over(cluster, old)
+        await cluster.pod_in_phase("meanwhile", "Running", TAKEOVER_SECONDS)
+
+        assert time.monotonic() - began < TAKEOVER_SECONDS + 5
+        await check(cluster)
+
+
+async def test_scheduler_that_stood_still_grants_nothing_when_it_goes_on(cluster: RealCluster) -> None:
+    """It wakes with a Lease that is another's, with Pods that it did not place, and with room that is gone."""
+    async with two_schedulers(cluster) as old:
+        async with frozen(cluster, old):
+            for name in ("first", "second", "third"):
+                await cluster.create(a_pod(name, **FULL_A))
+            await taken_over(cluster, old)
+            running = [name for name in ("first", "second") if await cluster.pod_in_phase(name, "Running", 30)]
+        await asyncio.sleep(5)
+
+        assert ["first", "second"] == running
+        assert "nodeName" not in (await cluster.pod("third"))["spec"]
+        assert old != await leader(cluster)
+        await check(cluster)
