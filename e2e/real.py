@@ -115,7 +115,7 @@ class RealCluster(Cluster):
                 self._killed.add(status["containerID"])
                 os.kill(self._pid(pod, status), signal.SIGKILL)
 
-    async def signal(self, part: str, pod: str, number: signal.Signals) -> None:
+    async def send_signal(self, part: str, pod: str, number: signal.Signals) -> None:
         """Send the processes of a part in one of its Pods a signal."""
         for found, status in await self._containers(part):
             if found["metadata"]["name"] == pod:

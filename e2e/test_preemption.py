@@ -7,6 +7,7 @@ the plan complete or takes the Node off it.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ async def priorities(cluster: Cluster) -> AsyncIterator[None]:
 
 def a_ranked_pod(name: str, priority: str, memory_mib: int, milli_cpu: int = 0) -> Object:
     """Return a Pod of node-a that asks for a share, none if it is of 0 MiB, and for processors."""
-    limits = {"gpu": 1, "gpumem": memory_mib} if memory_mib else {}
+    limits: dict[str, Any] = {"gpu": 1, "gpumem": memory_mib} if memory_mib else {}
     container = a_container(command=SLEEP, **limits)
     if milli_cpu:
         container["resources"]["requests"] = {"cpu": f"{milli_cpu}m"}

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HAMI}/leases/hami-scheduler"
 TAKEOVER_SECONDS = 15.0
 PARTS = ("kube-scheduler", "scheduler")
-FULL_A = {"annotations": {"nvidia.com/use-gputype": "A100"}, "command": SLEEP, "gpu": 1, "gpumem": 30000}
+FULL_A: dict[str, Any] = {"annotations": {"nvidia.com/use-gputype": "A100"}, "gpu": 1, "gpumem": 30000}
 """A Pod beside which no other of its kind fits on a device of node-a, which has two."""
 
 
@@ -58,12 +59,12 @@ async def two_schedulers(cluster: RealCluster) -> AsyncIterator[str]:
 async def frozen(cluster: RealCluster, pod: str) -> AsyncIterator[None]:
     """Let kube-scheduler and scheduler of *pod* stand still for the length of a block."""
     for part in PARTS:
-        await cluster.signal(part, pod, signal.SIGSTOP)
+        await cluster.send_signal(part, pod, signal.SIGSTOP)
     try:
         yield
     finally:
         for part in PARTS:
-            await cluster.signal(part, pod, signal.SIGCONT)
+            await cluster.send_signal(part, pod, signal.SIGCONT)
 
 
 async def test_standby_of_a_scheduler_that_was_killed_takes_over(cluster: RealCluster) -> None:
@@ -86,7 +87,7 @@ async def test_scheduler_that_stood_still_grants_nothing_when_it_goes_on(cluster
     async with two_schedulers(cluster) as old:
         async with frozen(cluster, old):
             for name in ("first", "second", "third"):
-                await cluster.create(a_pod(name, **FULL_A))
+                await cluster.create(a_pod(name, command=SLEEP, **FULL_A))
             await taken_over(cluster, old)
             running = [name for name in ("first", "second") if await cluster.pod_in_phase(name, "Running", 30)]
         await asyncio.sleep(5)
