@@ -1,0 +1,46 @@
+"""
+A device config that changes is in force in every service as it runs, and no container notices.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import configmaps
+from cluster import ROOT, Cluster, ClusterOf, Settings, eventually
+from hardware import TWO_NODES
+from manifests import SLEEP, a_pod
+
+DEVICE_CONFIG = (ROOT / "e2e/device-config.yaml").read_text()
+SERVICES = ("webhook", "scheduler", "plugin-node-a")
+
+
+async def hashes(cluster: Cluster) -> set[str]:
+    """Return which device configs are in force, by what each service says."""
+    texts = [await cluster.metrics(part) for part in SERVICES]
+    return {found for text in texts for found in re.findall(r'hami_device_config_info{hash="(\w+)"} 1', text)}
+
+
+@pytest.mark.embedded_only
+async def test_changed_device_config_holds_for_who_comes_next(cluster_of: ClusterOf, tmp_path: Path) -> None:
+    """Four shares a device in the place of ten: the kubelet offers them, who runs goes on, and who asks is placed."""
+    configmaps.mount(tmp_path, {"device-config.yaml": DEVICE_CONFIG})
+    async with cluster_of(TWO_NODES[:1], Settings(device_config=tmp_path / "device-config.yaml")) as cluster:
+        await cluster.create(a_pod("before", command=SLEEP, gpu=1, gpumem=3000))
+        await cluster.pod_in_phase("before", "Running")
+        before = await hashes(cluster)
+
+        configmaps.mount(tmp_path, {"device-config.yaml": DEVICE_CONFIG.replace("SplitCount: 10", "SplitCount: 4")})
+
+        async def is_offered() -> bool:
+            node = await cluster.api.get("/api/v1/nodes/node-a")
+            offered = node["status"]["allocatable"]["nvidia.com/gpu"]
+            return offered == str(4 * len(TWO_NODES[0].gpus)) and before.isdisjoint(await hashes(cluster))
+
+        await eventually(is_offered, "four shares a device are offered")
+        await cluster.create(a_pod("after", command=SLEEP, gpu=1, gpumem=3000))
+        await cluster.pod_in_phase("after", "Running")
+        running = await cluster.pod_in_phase("before", "Running")
+        assert 0 == running["status"]["containerStatuses"][0]["restartCount"]
+        assert (1, 1) == (len(before), len(await hashes(cluster)))
