@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_scheduler.config import Config, enabled, read_config
+from hami_scheduler.config import Config, read_config
 from hamicommon.config import ConfigError, load_device_config
 from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 from hamicommon.wire.version import WireVersion
@@ -130,7 +130,7 @@ def test_vendors_are_placed_only_where_their_flag_says_so() -> None:
     devices = load_device_config((VECTORS / "device-config-default.yaml").read_text())
 
     for has_ascend, has_iluvatar in ((True, False), (False, True)):
-        found = enabled(devices, has_ascend=has_ascend, has_iluvatar=has_iluvatar)
+        found = devices.enabled(has_ascend=has_ascend, has_iluvatar=has_iluvatar)
         assert (has_ascend, has_iluvatar) == (bool(found.ascend.chips), bool(found.iluvatars))
         assert devices.nvidia == found.nvidia
     assert (True, False) == (config("--enable-ascend").has_ascend, config("--enable-ascend").has_iluvatar)

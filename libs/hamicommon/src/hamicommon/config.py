@@ -273,6 +273,14 @@ class DeviceConfig:
     warnings: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
+    def enabled(self, *, has_ascend: bool, has_iluvatar: bool) -> "DeviceConfig":
+        """Return it without the vendors that HAMi has only where a flag says so."""
+        return replace(
+            self,
+            ascend=self.ascend if has_ascend else replace(self.ascend, chips=()),
+            iluvatars=self.iluvatars if has_iluvatar else (),
+        )
+
 
 _OTHER_READERS = ("version", "flags", "resources", "sharing", "imex")
 """Top-level keys of NVIDIA's own plugin configuration, which may share the file."""

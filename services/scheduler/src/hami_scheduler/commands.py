@@ -24,7 +24,7 @@ import orjson
 import yaml
 
 from hami_scheduler import __version__
-from hami_scheduler.config import EXPLAIN_ADDRESS, NAME, enabled
+from hami_scheduler.config import EXPLAIN_ADDRESS, NAME
 from hami_scheduler.explainer import as_new
 from hami_scheduler.kube import objects
 from hami_scheduler.remedies import Question
@@ -195,7 +195,7 @@ def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorFr
 
 def _device_config(text: str, source: str) -> Any:
     try:
-        return enabled(load_device_config(text), has_ascend=True, has_iluvatar=True)
+        return load_device_config(text)
     except ConfigError as error:
         raise CommandError(f"{source}: {'; '.join(error.problems)}") from error
 

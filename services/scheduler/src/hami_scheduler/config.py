@@ -8,12 +8,12 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from hami_scheduler import __version__
 from hami_scheduler.request import Policies
-from hamicommon.config import ConfigError, DeviceConfig
+from hamicommon.config import ConfigError
 from hamicommon.runtime.flags import FlagParser, bool_flag, duration, parser
 from hamicommon.runtime.hami_flags import accept_scheduler_flags
 from hamicommon.wire.errors import DecodeError
@@ -139,15 +139,6 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         wire_version=wire_version,
         hostname=hostname,
         verbosity=max(found.verbosity, 4 if found.debug else 0),
-    )
-
-
-def enabled(devices: DeviceConfig, *, has_ascend: bool, has_iluvatar: bool) -> DeviceConfig:
-    """Return *devices* without the vendors that are there only when a flag says so."""
-    return replace(
-        devices,
-        ascend=devices.ascend if has_ascend else replace(devices.ascend, chips=()),
-        iluvatars=devices.iluvatars if has_iluvatar else (),
     )
 
 

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from hami_scheduler import __version__, commands
 from hami_scheduler import kube as api
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, enabled, read_config
+from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, read_config
 from hami_scheduler.explainer import Explainer
 from hami_scheduler.extender import Clock, Extender, Settings
 from hami_scheduler.http import BODY_LIMIT_BYTES, add_explanations, add_routes
@@ -244,9 +244,8 @@ class Service:
 
     def _view_of(self, devices: DeviceConfig) -> View:
         config = self.config
-        return View(
-            self, vendor_frames(enabled(devices, has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar))
-        )
+        enabled = devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar)
+        return View(self, vendor_frames(enabled))
 
     def _follow_lease(self) -> Reflector:
         return api.lease(

@@ -8,7 +8,6 @@ the scheduler, and Pods are admitted all the same.
 import asyncio
 import sys
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -86,11 +85,7 @@ class Admissions:
     def take(self, devices: DeviceConfig) -> None:
         """Decide by *devices* from now on; what is held has to be told anew."""
         config = self._config
-        enabled = replace(
-            devices,
-            ascend=devices.ascend if config.enable_ascend else replace(devices.ascend, chips=()),
-            iluvatars=devices.iluvatars if config.enable_iluvatar else (),
-        )
+        enabled = devices.enabled(has_ascend=config.enable_ascend, has_iluvatar=config.enable_iluvatar)
         self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
         self.holdings = Holdings(self.policy.vendors)
 
