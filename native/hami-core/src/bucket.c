@@ -42,6 +42,13 @@ void hami_bucket_debit(_Atomic uint64_t *paid_at, uint64_t now_ns, int64_t gpu_n
         continue;
 }
 
+uint64_t hami_bucket_kept_ns(const _Atomic uint64_t *paid_at, uint64_t now_ns)
+{
+    uint64_t at = settled(atomic_load_explicit(paid_at, memory_order_relaxed), now_ns);
+
+    return at < now_ns ? now_ns - at : 0;
+}
+
 uint64_t hami_bucket_wait_ns(const _Atomic uint64_t *paid_at, uint64_t now_ns)
 {
     uint64_t at = settled(atomic_load_explicit(paid_at, memory_order_relaxed), now_ns);

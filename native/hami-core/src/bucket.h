@@ -24,4 +24,7 @@ void hami_bucket_debit(_Atomic uint64_t *paid_at, uint64_t now_ns, int64_t gpu_n
 /* Nanoseconds until work may start; 0 when it may now. */
 uint64_t hami_bucket_wait_ns(const _Atomic uint64_t *paid_at, uint64_t now_ns);
 
+/* Nanoseconds since work may start, HAMI_BUCKET_KEPT_NS at most: `percent` of them are unused GPU time. 0 when it may not. */
+uint64_t hami_bucket_kept_ns(const _Atomic uint64_t *paid_at, uint64_t now_ns);
+
 #endif

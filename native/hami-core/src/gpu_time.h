@@ -1,7 +1,7 @@
 /*
  * What the processes of a container know together about the GPU time they use: a file beside the region.
  *
- * Owns the file `<region>.gputime-2` and its layout; the number changes with the layout, so that two versions of this library never read
+ * Owns the file `<region>.gputime-3` and its layout; the number changes with the layout, so that two versions of this library never read
  * one another's. Every word is atomic and valid whatever it holds; there is no lock and nothing to repair. Where the file cannot be
  * had each process is held to the limit by itself.
  * Fork: a child keeps its parent's mapping.
@@ -15,7 +15,7 @@
 #include "timeline.h"
 #include "turns.h"
 
-#define HAMI_GPU_TIME_SUFFIX ".gputime-2"
+#define HAMI_GPU_TIME_SUFFIX ".gputime-3"
 
 /* One, as a fixed-point number. */
 #define HAMI_ONE 65536u

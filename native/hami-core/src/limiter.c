@@ -21,8 +21,11 @@
 #define NAP_LEAST_MAX_NS 20000000u
 #define NAP_MAX_NS 50000000u
 
-/* A waiting process is late by no more than this, else another takes its turn. */
+/* A process is late by no more than this for its turn, else another takes it. */
 #define LATE_NS 5000000u
+
+/* With so much unused there is enough for all of a container's processes at once: more than is lost while one hands its turn to another. */
+#define PLENTY_NS (HAMI_BUCKET_KEPT_NS / 2)
 
 /* How often a launch looks that waits for the device, not for the bucket. */
 #define DEVICE_NAP_NS 1000000u
@@ -150,19 +153,19 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 static uint64_t wait_ns(int device, unsigned percent, const struct hami_kernel *kernel, uint64_t now_ns)
 {
     const struct hami_meter *meter = &hami_meters[device];
-    struct hami_gpu_time *shared = hami_gpu_time();
+    const _Atomic uint64_t *paid_at = hami_gpu_time() ? &hami_gpu_time()->devices[device].paid_at : NULL;
     uint64_t probed = atomic_load_explicit(&kernel->probed_at_ns, memory_order_relaxed);
     uint64_t wait;
 
-    if (!shared)
+    if (!paid_at)
         return 0;
     if (!atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && probed && now_ns - probed < HAMI_PATIENCE_NS)
         return DEVICE_NAP_NS;
     if ((meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES) &&
         now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
         return DEVICE_NAP_NS;
-    wait = hami_bucket_wait_ns(&shared->devices[device].paid_at, now_ns);
-    if (!wait && !hami_meter_must_yield(device, now_ns))
+    wait = hami_bucket_wait_ns(paid_at, now_ns);
+    if (!wait && (hami_bucket_kept_ns(paid_at, now_ns) > PLENTY_NS || !hami_meter_must_yield(device, now_ns)))
         return 0;
     wait = clamp(wait, clamp(TURN_NS * 100ull / percent, 0, NAP_LEAST_MAX_NS), NAP_MAX_NS);
     hami_meter_wait(device, now_ns + wait + LATE_NS);
@@ -196,7 +199,7 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream stream, uint6
         wait = wait_ns(lane->device, percent, kernel, now);
     }
     if (!wait) {
-        hami_meter_wait(lane->device, 0);
+        hami_meter_pass(lane->device, now + LATE_NS);
         hami_lane_launch(lane, kernel, now, timed);
     }
     return wait;

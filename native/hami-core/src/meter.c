@@ -13,8 +13,17 @@
 #define FACTOR_MIN (HAMI_ONE / 256)
 #define FACTOR_MAX (HAMI_ONE * 2)
 
+/*
+ * Above this the device is the container's own, but for what NVML rounds. On one that it shares, more processes with work have more turns,
+ * so they need not launch one at a time.
+ */
+#define ALONE_SCALE (HAMI_ONE * 7 / 8)
+
 struct hami_kernels hami_kernels;
 struct hami_meter hami_meters[HAMI_DEVICES_MAX];
+
+/* What spans of this process took, as if it had the container for itself. A child's has what is before its birth, which does no harm. */
+static struct hami_timeline own_timelines[HAMI_DEVICES_MAX];
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -95,12 +104,17 @@ static struct hami_turns *turns_of(int device)
     return shared && own_place() >= 0 ? &shared->turns[device] : NULL;
 }
 
-void hami_meter_prepay(int device, uint64_t now_ns, uint64_t estimate_ns)
+void hami_meter_use(int device, int64_t gpu_ns)
 {
     struct hami_turns *turns = turns_of(device);
 
     if (turns)
-        hami_turns_use(turns, own_place(), estimate_ns);
+        hami_turns_use(turns, own_place(), gpu_ns);
+}
+
+void hami_meter_prepay(int device, uint64_t now_ns, uint64_t estimate_ns)
+{
+    hami_meter_use(device, (int64_t)estimate_ns);
     hami_meter_debit(device, now_ns, (int64_t)estimate_ns);
 }
 
@@ -109,7 +123,8 @@ bool hami_meter_must_yield(int device, uint64_t now_ns)
     struct hami_turns *turns = turns_of(device);
     int count = atomic_load(&hami_region()->proc_num);
 
-    return turns && hami_turns_must_yield(turns, own_place(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX, now_ns);
+    return turns && hami_turns_must_yield(turns, own_place(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX,
+                                          scale_of(device) > ALONE_SCALE, now_ns);
 }
 
 void hami_meter_wait(int device, uint64_t until_ns)
@@ -118,6 +133,14 @@ void hami_meter_wait(int device, uint64_t until_ns)
 
     if (turns)
         hami_turns_wait(turns, own_place(), until_ns);
+}
+
+void hami_meter_pass(int device, uint64_t until_ns)
+{
+    struct hami_turns *turns = turns_of(device);
+
+    if (turns)
+        hami_turns_pass(turns, own_place(), until_ns);
 }
 
 uint64_t hami_meter_priced(int device, uint64_t busy_ns)
@@ -155,6 +178,11 @@ uint64_t hami_meter_pay(int device, uint64_t from_ns, uint64_t to_ns, uint64_t *
     hami_meter_count(device, part);
     hami_meter_debit(device, now_ns, (int64_t)(part - covered));
     return price;
+}
+
+uint64_t hami_meter_own(int device, uint64_t from_ns, uint64_t to_ns)
+{
+    return hami_meter_priced(device, hami_timeline_mark(&own_timelines[device], from_ns, to_ns));
 }
 
 void hami_meter_let_stand(int device, uint64_t estimate_ns, uint64_t now_ns)

@@ -55,11 +55,17 @@ uint64_t hami_meter_occupied_ns(const struct hami_meter *meter, uint64_t estimat
 /* Pay what launches are estimated to cost; it counts as this process's. */
 void hami_meter_prepay(int device, uint64_t now_ns, uint64_t estimate_ns);
 
+/* Count GPU time as this process's where its turn is decided, or no longer when negative. */
+void hami_meter_use(int device, int64_t gpu_ns);
+
 /* Whether another process of the container should launch first, which waits as long as this one does. */
 bool hami_meter_must_yield(int device, uint64_t now_ns);
 
-/* Say that this process waits for its share and looks again by then; or with 0 that its launch passed. */
+/* Say that this process waits for its share and looks again by then. */
 void hami_meter_wait(int device, uint64_t until_ns);
+
+/* Say that its launch passed, and by when there is another one if it goes on. */
+void hami_meter_pass(int device, uint64_t until_ns);
 
 /* Take GPU time from the container's bucket, or give it back when negative. */
 void hami_meter_debit(int device, uint64_t now_ns, int64_t gpu_ns);
@@ -75,6 +81,9 @@ uint64_t hami_meter_others_ns(int device);
  * Returns the whole price.
  */
 uint64_t hami_meter_pay(int device, uint64_t from_ns, uint64_t to_ns, uint64_t *prepaid_ns, uint64_t now_ns);
+
+/* What that would cost if this process had the container for itself. */
+uint64_t hami_meter_own(int device, uint64_t from_ns, uint64_t to_ns);
 
 /* What so much busy time costs by NVML's account. */
 uint64_t hami_meter_priced(int device, uint64_t busy_ns);

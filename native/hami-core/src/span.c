@@ -43,7 +43,7 @@ void hami_span_add(struct hami_spans *spans, int device, const struct hami_span 
     *span = *filled;
     span->others_ns = hami_meter_others_ns(device);
     span->alone_ns = hami_meter_occupied_ns(meter, filled->prepaid_ns);
-    span->queued_ns = filled->prepaid_ns;
+    span->queued_ns = span->estimate_ns = filled->prepaid_ns;
     span->prepaid_ns = hami_meter_believed(device, filled->prepaid_ns);
     span->standing_ns = filled->prepaid_ns - span->prepaid_ns;
     hami_stamp_hold(span->to);
@@ -98,11 +98,12 @@ static void pay(struct hami_span *span, int device, uint64_t from_ns, uint64_t t
     uint64_t done = cost < span->queued_ns ? cost : span->queued_ns;
 
     span->cost_ns += cost;
+    span->own_ns += hami_meter_own(device, begin, to_ns);
     progress(span, device, done);
     span->paid_until_ns = to_ns > begin ? to_ns : begin;
 }
 
-/* A launch that lasted for many turns of the device had about its part of them; a short one had all of its time or next to nothing. */
+/* A launch that lasted for many turns of the device had about its part of them; of a short one all may be its own but what others did. */
 static void learn_kernel(const struct hami_span *span, int device, uint64_t timed_ns)
 {
     uint64_t priced = hami_meter_priced(device, timed_ns), others = hami_meter_others_ns(device) - span->others_ns;
@@ -110,18 +111,22 @@ static void learn_kernel(const struct hami_span *span, int device, uint64_t time
 
     if (timed_ns < LONG_NS) {
         sample.least_ns = priced > others ? hami_meter_believed(device, priced - others) : 0;
-        sample.likely_ns = sample.least_ns > priced / 8 ? sample.least_ns : priced / 8;
         sample.most_ns = priced > timed_ns ? priced : timed_ns;
     }
     hami_kernel_learn(span->kernel, &sample);
 }
 
+/* A launch whose cost was not known paid in advance what says nothing of its kind. */
 static void end(struct hami_span *span, int device, uint64_t from_ns, uint64_t to_ns, uint64_t now_ns)
 {
+    bool is_probe = span->kernel && !atomic_load_explicit(&span->kernel->cost_ns, memory_order_relaxed);
+
     pay(span, device, from_ns, to_ns, now_ns);
     if (span->kernel)
         learn_kernel(span, device, to_ns - from_ns);
-    hami_meter_learn(device, span->alone_ns, span->cost_ns);
+    if (!is_probe)
+        hami_meter_learn(device, span->alone_ns, span->cost_ns);
+    hami_meter_use(device, (int64_t)(span->own_ns - span->estimate_ns));
     hami_meter_debit(device, now_ns, -(int64_t)span->prepaid_ns);
     span->prepaid_ns = 0;
     hami_meters[device].progress_ns = now_ns;

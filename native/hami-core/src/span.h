@@ -19,10 +19,11 @@ struct hami_span {
     struct hami_kernel *kernel; /* whose only launch it is, or NULL */
     uint64_t paid_until_ns; /* 0: not begun */
     uint64_t others_ns; /* what the container's other processes had been charged when it was made */
+    uint64_t estimate_ns; /* what it was estimated to cost */
     uint64_t alone_ns; /* what the launches take by themselves */
     uint64_t queued_ns; /* what is left of the estimates */
     uint64_t prepaid_ns, standing_ns; /* what is left of the parts that are replaced and that stand */
-    uint64_t cost_ns; /* what it came to */
+    uint64_t cost_ns, own_ns; /* what it came to for the container, and for the process */
     unsigned launches;
     struct hami_span *next;
 };

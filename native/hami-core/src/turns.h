@@ -1,10 +1,11 @@
 /*
- * Whose launch is next while the processes of a container wait for their share of one device: those that had least go first.
+ * Whose launch is next while the processes of a container wait for their share of one device: one at a time has the floor.
  *
- * Each process has a place with the GPU time that its launches were estimated to cost, and says there until when it waits. Who is more
- * than HAMI_LEAD_NS ahead of one that waits lets that one go first, so processes that always want the device come along evenly, whatever
- * their kernels last, and none starves. Who did not want it for a while has no claim to what it missed beyond the lead (start-time fair
- * queueing). One that dies or stops is waited for no longer than it said. Pure: no clock, no lock, no device; any content is valid.
+ * Each process has a place with the GPU time it used, and says there by when it is back. The one that has the floor launches until it is
+ * HAMI_LEAD_NS ahead of one that waits; then that one has it that used least. So processes that always want the device come along evenly,
+ * whatever their kernels last, and none starves; and they hardly run at once, so that none takes the others' work for its own when it
+ * measures. Who did not want the device for a while has no claim to what it missed beyond the lead (start-time fair queueing). One that
+ * dies or stops is waited for no longer than it said. Pure: no clock, no lock, no device; any content is valid.
  * Source of the algorithm: Goyal, Vin, Cheng, Start-time Fair Queueing, SIGCOMM 1996.
  */
 #ifndef HAMI_TURNS_H
@@ -20,22 +21,30 @@
 
 struct hami_place {
     _Atomic uint64_t used_ns; /* only differences count */
-    _Atomic uint64_t waits_until_ns; /* 0: it does not wait */
+    _Atomic uint64_t back_ns; /* by when it looks or launches again if it goes on */
+    _Atomic uint64_t is_waiting; /* 0: its last launch passed */
 };
 
 /* A container's processes on one device, by their slots in the region. */
 struct hami_turns {
     _Atomic uint64_t reached_ns; /* what those that passed last had used */
+    _Atomic uint64_t floor; /* whose turn it is */
     struct hami_place places[HAMI_SLOTS_MAX];
 };
 
-/* Add what a launch is estimated to cost. */
-void hami_turns_use(struct hami_turns *turns, int place, uint64_t ns);
+/* Add what a launch is estimated to cost, and then by how much more, or less when negative, it did. */
+void hami_turns_use(struct hami_turns *turns, int place, int64_t ns);
 
-/* Whether one of `count` places that waits must go before this one. */
-bool hami_turns_must_yield(struct hami_turns *turns, int place, int count, uint64_t now_ns);
+/*
+ * Whether one of `count` places must go before this one: strictly, unless this one has the floor, which it takes if it can; else only when
+ * this one is ahead.
+ */
+bool hami_turns_must_yield(struct hami_turns *turns, int place, int count, bool is_strict, uint64_t now_ns);
 
-/* Say that a process waits and looks again by then; or with 0 that its launch passed. */
-void hami_turns_wait(struct hami_turns *turns, int place, uint64_t until_ns);
+/* Say that a process waits, and by when it looks again. */
+void hami_turns_wait(struct hami_turns *turns, int place, uint64_t back_ns);
+
+/* Say that a process's launch passed, and by when there is another one if it goes on. */
+void hami_turns_pass(struct hami_turns *turns, int place, uint64_t back_ns);
 
 #endif

@@ -77,9 +77,10 @@ window tells nothing before it has ended and its length is known from the next: 
 second, and until then a container beside others gets what it gets without NVML.
 """
 FAIR_NOTE = """
-The processes of a container that always want the device take turns: by what their launches are estimated to cost none
-gets further ahead of one that waits than 10 ms of GPU time and one launch. By how much of an equal part a process
-differed from it, the worst of all cells with four processes; and the longest that a launch took.
+The processes of a container that always want the device take turns, in which one at a time launches until it is 10 ms
+of GPU time and one launch ahead of another that waits. Beside other containers all launch that are not ahead. By how
+much of an equal part a process differed from it, the worst of all cells with four processes; and the longest that a
+launch took.
 """
 BESIDE_NOTE = """
 Limits above what a container's turns give (half of the device beside one other process, less the switches) are

@@ -251,6 +251,6 @@ say([statuses, run(cuda, kernel, 1000)])
 
 def test_unreadable_extension_limits_each_process_by_itself(limited: Container) -> None:
     """Where the file cannot be had the limit holds all the same."""
-    (limited.folder / "share.cache.gputime-2").mkdir()
+    (limited.folder / "share.cache.gputime-3").mkdir()
 
     assert 1700 <= limited.run(LOAD + "say(run(cuda, kernel, 1000))") <= 2100

@@ -47,8 +47,12 @@ static void unused_time_is_kept_for_one_burst(void)
 
     hami_bucket_debit(&word, NOW, 50 * MS, 50);
     CHECK_EQUAL(0, hami_bucket_wait_ns(&word, NOW));
+    CHECK_EQUAL(0, hami_bucket_kept_ns(&word, NOW));
+    CHECK_EQUAL(60 * MS, hami_bucket_kept_ns(&word, NOW + 60 * MS));
+    CHECK_EQUAL(HAMI_BUCKET_KEPT_NS, hami_bucket_kept_ns(&word, NOW + SECOND));
     hami_bucket_debit(&word, NOW, MS, 50);
     CHECK_EQUAL(2 * MS, hami_bucket_wait_ns(&word, NOW));
+    CHECK_EQUAL(0, hami_bucket_kept_ns(&word, NOW));
 }
 
 static void correction_undoes_an_estimate(void)

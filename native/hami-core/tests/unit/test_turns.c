@@ -27,12 +27,12 @@ static void launch(unsigned wanting, const uint64_t *lengths, uint64_t total)
         now += MS;
         if (!(wanting & 1u << one))
             continue;
-        if (hami_turns_must_yield(&turns, one, PROCESSES, now)) {
+        if (hami_turns_must_yield(&turns, one, PROCESSES, true, now)) {
             hami_turns_wait(&turns, one, now + NAP);
             continue;
         }
-        hami_turns_wait(&turns, one, 0);
-        hami_turns_use(&turns, one, lengths[one]);
+        hami_turns_pass(&turns, one, now + NAP);
+        hami_turns_use(&turns, one, (int64_t)lengths[one]);
         had[one] += lengths[one];
         used += lengths[one];
         hami_turns_wait(&turns, one, now + NAP);
@@ -63,6 +63,51 @@ static void all_come_along_evenly(void)
     }
 }
 
+/* Whatever else it does with its turn, nobody comes in between until it is ahead. */
+static void one_at_a_time_launches(void)
+{
+    begin(0);
+    hami_turns_wait(&turns, 1, NOW + NAP);
+    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
+    hami_turns_use(&turns, 0, (int64_t)HAMI_LEAD_NS);
+    hami_turns_pass(&turns, 0, NOW + MS);
+    CHECK(hami_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
+    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
+    hami_turns_use(&turns, 0, 1);
+    CHECK(hami_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
+    CHECK(!hami_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
+    hami_turns_pass(&turns, 1, NOW + MS);
+    hami_turns_wait(&turns, 0, NOW + NAP);
+    CHECK(hami_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
+    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, true, NOW + MS));
+}
+
+/* However far the others get meanwhile. */
+static void who_waits_keeps_its_claim(void)
+{
+    begin(0);
+    hami_turns_wait(&turns, 1, NOW + NAP);
+    hami_turns_use(&turns, 0, 100 * (int64_t)HAMI_LEAD_NS);
+    hami_turns_pass(&turns, 0, NOW + MS);
+    CHECK(!hami_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
+    hami_turns_use(&turns, 1, 50 * (int64_t)HAMI_LEAD_NS);
+    hami_turns_pass(&turns, 1, NOW + MS);
+    hami_turns_wait(&turns, 0, NOW + NAP);
+    CHECK(!hami_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
+}
+
+static void beside_others_only_who_is_ahead_yields(void)
+{
+    begin(0);
+    hami_turns_wait(&turns, 1, NOW + NAP);
+    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, false, NOW));
+    hami_turns_use(&turns, 0, (int64_t)HAMI_LEAD_NS);
+    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, false, NOW));
+    CHECK(!hami_turns_must_yield(&turns, 1, PROCESSES, false, NOW));
+    hami_turns_use(&turns, 0, 1);
+    CHECK(hami_turns_must_yield(&turns, 0, PROCESSES, false, NOW));
+}
+
 static void who_rests_loses_its_claim(void)
 {
     static const uint64_t lengths[PROCESSES] = {MS, MS, MS, MS};
@@ -78,15 +123,18 @@ static void dead_are_not_waited_for(void)
 {
     begin(0);
     hami_turns_wait(&turns, 1, NOW + NAP);
-    hami_turns_use(&turns, 0, 2 * HAMI_LEAD_NS);
-    CHECK(hami_turns_must_yield(&turns, 0, PROCESSES, NOW));
-    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, NOW + NAP));
+    hami_turns_use(&turns, 0, 2 * (int64_t)HAMI_LEAD_NS);
+    CHECK(hami_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
+    CHECK(!hami_turns_must_yield(&turns, 0, PROCESSES, true, NOW + NAP));
 }
 
 int main(void)
 {
     srand(1);
     all_come_along_evenly();
+    one_at_a_time_launches();
+    who_waits_keeps_its_claim();
+    beside_others_only_who_is_ahead_yields();
     who_rests_loses_its_claim();
     dead_are_not_waited_for();
     return check_failures();
