@@ -1,7 +1,8 @@
 """
 Build the images of the services and of the tests' workloads into `build/images`; needs no engine and no registry.
 
-    tools/images.py [--tag TAG] [--source CHECKOUT | --commit COMMIT] [--output FOLDER] [--rebuild] [NAME...]
+    tools/images.py [--tag TAG] [--arch ARCH] [--source CHECKOUT | --commit COMMIT] [--output FOLDER] [--rebuild]
+                    [NAME...]
 
 What was built of the same files before, in any checkout and under any tag, is not built again. Owns the list of images
 and what is told of them; a Dockerfile says what is in one. Needs root to build, for buildah's storage and Debian's
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ DOCKERFILES = {
 }
 """Every image there is, by the name of its archive."""
 WORKLOADS_TAG = "e2e"
+ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""By the kernel's names of machines, what OCI and Debian call them."""
+OUR_ARCH = ARCHES.get(os.uname().machine, os.uname().machine)
 
 
 class Step:
@@ -76,11 +80,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-images"
 
 
-def wanted(name: str, source: Path, tag: str | None) -> Wanted:
+def wanted(name: str, source: Path, tag: str | None, arch: str = OUR_ARCH) -> Wanted:
     """Return what the image *name* of the checkout *source* is made of and called; without a *tag*, as in the chart."""
     version = chart_version(source)
-    bases = (("PYTHON_IMAGE", python_image(RUNTIME)), ("BUILD_IMAGE", python_image(BUILD)))
-    recipe = Recipe(name, version, source, DOCKERFILES[name], bases)
+    bases = (("PYTHON_IMAGE", python_image(RUNTIME, arch)), ("BUILD_IMAGE", python_image(BUILD, arch)))
+    recipe = Recipe(name, version, source, DOCKERFILES[name], bases, arch)
     tag = WORKLOADS_TAG if name == "workloads" else tag or version
     return Wanted(recipe, recipe.key(), f"{recipe.repository}:{tag}")
 
@@ -90,6 +94,13 @@ def chart_version(source: Path) -> str:
     return str(yaml.safe_load((source / "charts/hami/Chart.yaml").read_text())["appVersion"])
 
 
+def prepare(arch: str, step: Callable[[str], None]) -> None:
+    """Have the programs that build for *arch*. Raises: PackageError."""
+    ensure(commands(["buildah", "mmdebstrap", *(["arch-test"] if arch != OUR_ARCH else [])]), step)
+    if arch != OUR_ARCH and subprocess.run(["arch-test", arch], capture_output=True, check=False).returncode != 0:
+        fail(f"programs for {arch} do not run here: apt-get install qemu-user-static binfmt-support")
+
+
 def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) -> None:
     """Build what is not kept. Raises: BuildError, PackageError."""
     missing = [image for image in images if not store.has(image.name, image.key)]
@@ -97,16 +108,17 @@ def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) 
         return
     if os.geteuid() != 0:
         fail(f"{missing[0].name} changed and must be built, which takes root: sudo .venv/bin/python tools/images.py")
-    ensure(commands(["buildah", "mmdebstrap"]), step)
+    arch = missing[0].recipe.arch
+    prepare(arch, step)
     buildah = Buildah(cache_folder())
     with buildah.alone(step):
         missing = [image for image in missing if not store.has(image.name, image.key)]
         if not missing:  # whoever was waited for has built it
             return
         store.prune()
-        buildah.clean(kept=[python_image(RUNTIME), python_image(BUILD)])
+        buildah.clean(kept=[python_image(packages, each) for packages in (RUNTIME, BUILD) for each in ARCHES.values()])
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda packages: make_python_image(buildah, packages, step), (RUNTIME, BUILD)))
+            list(pool.map(lambda packages: make_python_image(buildah, packages, arch, step), (RUNTIME, BUILD)))
         build_all(missing, store, buildah, output, step)
 
 
@@ -148,6 +160,7 @@ def main() -> None:
         "names", nargs="*", metavar="NAME", help=f"which: {', '.join(DOCKERFILES)}; all if none is named"
     )
     parser.add_argument("--tag", help="the services' tag; the chart's appVersion if it is not given")
+    parser.add_argument("--arch", choices=ARCHES.values(), default=OUR_ARCH, help="whose machines run them; these do")
     parser.add_argument("--source", type=Path, default=ROOT, help="the checkout to build, this one if it is not given")
     parser.add_argument("--commit", help="build this commit of the checkout, such as HEAD^, in place of its files")
     parser.add_argument("--output", type=Path, default=ROOT / "build/images", help="where the archives go")
@@ -166,7 +179,7 @@ def main() -> None:
         if options.rebuild:
             kept = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = Store(kept)
-        images = [wanted(name, source, options.tag) for name in options.names or DOCKERFILES]
+        images = [wanted(name, source, options.tag, options.arch) for name in options.names or DOCKERFILES]
         try:
             build_missing(images, store, output, Step())
         except (BuildError, PackageError) as error:

@@ -36,32 +36,33 @@ CMD ["python"]
 """
 
 
-def python_image(packages: tuple[str, ...]) -> str:
-    """Return the name of the image with *packages*; the recipe decides it."""
-    recipe = repr((os.uname().machine, EPOCH, DOCKERFILE, _bootstrap(packages)))
+def python_image(packages: tuple[str, ...], arch: str) -> str:
+    """Return the name of the image with *packages* for machines of *arch*; the recipe decides it."""
+    recipe = repr((EPOCH, DOCKERFILE, _bootstrap(packages, arch)))
     return f"localhost/hami/python:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
-def make_python_image(buildah: Buildah, packages: tuple[str, ...], step: Callable[[str], None]) -> None:
+def make_python_image(buildah: Buildah, packages: tuple[str, ...], arch: str, step: Callable[[str], None]) -> None:
     """Put the image with *packages* into the storage, unless it is there. Raises: BuildError."""
-    reference = python_image(packages)
+    reference = python_image(packages, arch)
     if buildah.has(reference):
         return
-    step(f"making {reference} of Debian {SUITE}: {', '.join(packages)}")
+    step(f"making {reference} of Debian {SUITE} for {arch}: {', '.join(packages)}")
     with tempfile.TemporaryDirectory(dir=buildah.scratch) as scratch:
         folder = Path(scratch)
-        command = [*_bootstrap(packages), *_apt_options(folder), SUITE, str(folder / "root.tar"), *_mirrors()]
+        command = [*_bootstrap(packages, arch), *_apt_options(folder), SUITE, str(folder / "root.tar"), *_mirrors()]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": scratch}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise BuildError(f"mmdebstrap failed with {done.returncode}:\n{done.stderr[-2000:]}")
         (folder / "Dockerfile").write_text(DOCKERFILE)
-        buildah.build(folder / "Dockerfile", folder, reference)
+        buildah.build(folder / "Dockerfile", folder, reference, arch)
 
 
-def _bootstrap(packages: tuple[str, ...]) -> list[str]:
+def _bootstrap(packages: tuple[str, ...], arch: str) -> list[str]:
     return [
-        *("mmdebstrap", "--mode=root", "--variant=essential", "--format=tar", f"--include={','.join(packages)}"),
+        *("mmdebstrap", "--mode=root", "--variant=essential", "--format=tar", f"--architectures={arch}"),
+        f"--include={','.join(packages)}",
         "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED),
         *(f"--dpkgopt=path-include={pattern}" for pattern in INCLUDED),

@@ -34,6 +34,7 @@ def build(recipe: Recipe, key: str, buildah: Buildah, options: Sequence[str], ar
         recipe.source / recipe.dockerfile,
         recipe.source,
         recipe.repository,
+        recipe.arch,
         archive=archive,
         arguments=recipe.arguments(),
         options=options,

@@ -60,6 +60,7 @@ class Buildah:
         dockerfile: Path,
         context: Path,
         reference: str,
+        arch: str,
         *,
         archive: Path | None = None,
         arguments: Mapping[str, str] | None = None,
@@ -69,13 +70,15 @@ class Buildah:
         """
         Build *dockerfile* into the image *reference*; what buildah says goes to *log*.
 
+        arch        whose machines it is for, as OCI calls them: `amd64`
         archive     where to write it, in OCI's layout; it goes to the storage if this is not given
 
         Raises:
             BuildError: a step failed.
         """
         given = [option for name, value in (arguments or {}).items() for option in ("--build-arg", f"{name}={value}")]
-        fixed = ["--isolation=chroot", "--pull-never", "--format=oci", "--identity-label=false", f"--timestamp={EPOCH}"]
+        fixed = ["--isolation=chroot", "--pull-never", "--format=oci", "--identity-label=false"]
+        fixed += [f"--arch={arch}", f"--timestamp={EPOCH}"]
         written = ["--tag", reference]
         if archive is not None:
             written = ["--tag", f"oci-archive:{archive}:{reference}", "--disable-compression=false"]

@@ -33,6 +33,8 @@ class Recipe:
     """Relative to *source*."""
     bases: tuple[tuple[str, str], ...]
     """The arguments that name base images, and their values."""
+    arch: str
+    """Whose machines it is for, as OCI and Debian call them: `amd64`."""
 
     @property
     def repository(self) -> str:
@@ -52,7 +54,7 @@ class Recipe:
 
     def key(self) -> str:
         """Return a digest of all that decides the image's bytes: with the same key there is nothing to build."""
-        digest = hashlib.sha256(repr((self.name, sorted(self.arguments().items()))).encode())
+        digest = hashlib.sha256(repr((self.name, self.arch, sorted(self.arguments().items()))).encode())
         for folder, paths in ((_BUILDER, sorted(_BUILDER.glob("*.py"))), (self.source, self._files())):
             for path in paths:
                 content = path.read_bytes()

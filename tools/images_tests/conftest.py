@@ -31,15 +31,20 @@ def buildah() -> Iterator[Buildah]:
         yield Buildah(Path(folder))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the images of other machines be looked into."""
+    parser.addoption("--images", type=Path, default=ROOT / "build/images", help="the folder of the archives")
+
+
 @pytest.fixture(scope="session")
-def image_of(buildah: Buildah) -> Iterator[Callable[[str], Image]]:
+def image_of(buildah: Buildah, pytestconfig: pytest.Config) -> Iterator[Callable[[str], Image]]:
     """Give the image of a name; each is unpacked once."""
     with ExitStack() as unpacked:
         images: dict[str, Image] = {}
 
         def image(name: str) -> Image:
             if name not in images:
-                path = ROOT / f"build/images/{name}.tar"
+                path = pytestconfig.getoption("images") / f"{name}.tar"
                 root = unpacked.enter_context(root_of(buildah, path))
                 bill = json.loads(path.with_suffix(".cdx.json").read_text())
                 images[name] = Image(name, root, read_archive(path), bill)

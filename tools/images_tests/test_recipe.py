@@ -30,9 +30,9 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def a_recipe(checkout: Path, version: str = "1", base: str = "base") -> Recipe:
+def a_recipe(checkout: Path, version: str = "1", base: str = "base", arch: str = "amd64") -> Recipe:
     """Return the recipe of the checkout's image."""
-    return Recipe("it", version, checkout, "Dockerfile", (("BASE", base),))
+    return Recipe("it", version, checkout, "Dockerfile", (("BASE", base),), arch)
 
 
 def commit(checkout: Path) -> None:
@@ -68,9 +68,11 @@ def test_change_elsewhere_keeps_the_key(checkout: Path, name: str) -> None:
     assert before == a_recipe(checkout).key()
 
 
-@pytest.mark.parametrize("changed", [{"version": "2"}, {"base": "other"}], ids=["version", "base"])
-def test_version_and_base_are_in_the_key(checkout: Path, changed: dict[str, str]) -> None:
-    """The same files with another version, or on another base, are another image."""
+@pytest.mark.parametrize(
+    "changed", [{"version": "2"}, {"base": "other"}, {"arch": "arm64"}], ids=["version", "base", "arch"]
+)
+def test_version_base_and_arch_are_in_the_key(checkout: Path, changed: dict[str, str]) -> None:
+    """The same files with another version, on another base, or for other machines are another image."""
     assert a_recipe(checkout).key() != a_recipe(checkout, **changed).key()
 
 
