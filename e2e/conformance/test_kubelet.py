@@ -78,7 +78,7 @@ async def test_while_initializing(node: Host) -> None:
     """While an init container runs the Pod is Pending, not initialized, and says which containers are missing."""
     await node.create("p", initContainers=[node.container("init")])
 
-    pod = await node.until("p", lambda status: "running" in status["initContainerStatuses"][0]["state"])
+    pod = await node.until("p", lambda status: status["containerStatuses"][0].get("lastState", {}).get("terminated"))
 
     conditions = {each["type"]: each for each in pod["status"]["conditions"]}
     told = tuple(conditions["Initialized"].get(key) for key in ("status", "reason", "message"))
@@ -324,6 +324,7 @@ async def test_logs(node: Host) -> None:
     await node.create("p", node.container(script=script, **mount), volumes=[{"name": "v", "emptyDir": {}}])
 
     await node.says("p", "again")
+    await node.until("p", lambda status: status["containerStatuses"][0].get("lastState", {}).get("terminated"))
 
     logs = [await node.log("p"), await node.log("p", previous="true")]
     assert ["again\n", "1\n2\n3\n"] == logs
