@@ -72,12 +72,13 @@ class Binder:
         entry = self._cluster().ledger.node(plan.node)
         finds_owners = entry is not None and not entry.inventory.needs_lock
         locks = locks_needed(grant, self._cluster().vendors, finds_owners=finds_owners) if grant else ()
-        try:
-            self._check(grant)
-            await self._lock(plan, locks)
-        except BaseException:
-            self._cluster().give_up(plan.uid, self._steady())
-            raise
+        if locks:
+            try:
+                self._check(grant)
+                await self._lock(plan, locks)
+            except BaseException:
+                self._cluster().give_up(plan.uid, self._steady())
+                raise
         try:
             await self._write(plan, grant)
         except (BindError, ApiRefusedError):
