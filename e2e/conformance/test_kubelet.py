@@ -78,7 +78,7 @@ async def test_while_initializing(node: Host) -> None:
     """While an init container runs the Pod is Pending, not initialized, and says which containers are missing."""
     await node.create("p", initContainers=[node.container("init")])
 
-    pod = await node.until("p", lambda status: status["containerStatuses"][0].get("lastState", {}).get("terminated"))
+    pod = await node.until("p", lambda status: "running" in status["initContainerStatuses"][0]["state"])
 
     conditions = {each["type"]: each for each in pod["status"]["conditions"]}
     told = tuple(conditions["Initialized"].get(key) for key in ("status", "reason", "message"))
