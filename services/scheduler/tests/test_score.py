@@ -72,7 +72,7 @@ def test_next_best_node_is_tried_when_the_best_cannot() -> None:
     """What arrays cannot see, two containers that need one device's room, only refuses that Node."""
     nodes = [a_node("a", a_device("GPU-a")), a_node("b", a_device("GPU-b1"), a_device("GPU-b2"))]
     pod = a_pod("p", a_container("x", gpu=1, gpumem=9000), a_container("y", gpu=1, gpumem=9000))
-    result = filter_nodes(a_request(pod), ["a", "b"], a_cluster(*nodes).snapshot)
+    result = filter_nodes(a_request(pod), ["a", "b"], a_cluster(*nodes).snapshot, explain_all=True)
 
     assert "b" == result.node
     assert {"a": "1/1 CardInsufficientMemory"} == result.failed_nodes

@@ -259,6 +259,8 @@ class Cluster:
         return drift
 
     def _hold(self, grant: Grant) -> None:
+        if self.ledger.grant(grant.uid) == grant:
+            return
         self._release(grant.uid)
         self.ledger.put(grant)
         self.quotas.hold(grant, 1)

@@ -26,6 +26,8 @@ from hami_scheduler.screening import possible_nodes
 from hami_scheduler.vendor import NodeView, Prospect, VendorFrame
 
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
+_FEW = 8
+"""Nodes that may be tried for a Pod at less cost than looking at all of them."""
 PRIORITY_LIMIT = 10
 """
 The best Node's in `/prioritize`.
@@ -57,7 +59,7 @@ class FilterResult:
     score: float = 0.0
     """How full the chosen Node was before."""
     misfits: Mapping[str, Misfit] = field(default_factory=dict)
-    """Per candidate why it cannot take the Pod: all of them where there is no choice, else those that were tried."""
+    """Per candidate why it cannot take the Pod; empty where there is a choice and nobody asked about the others."""
 
     @property
     def failed_nodes(self) -> dict[str, str]:
@@ -81,10 +83,10 @@ def filter_nodes(
     """
     allowances = allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances) if refusals else Known()
-    misfits: dict[str, Misfit] = {}
-    chosen = _best(request, candidates, snapshot.ledger, allowances, known, misfits)
-    if chosen is None or explain_all:
-        misfits = _refusals(request, candidates, snapshot.ledger, allowances, known)
+    chosen = _best(request, candidates, snapshot.ledger, allowances, known)
+    if chosen is not None and not explain_all:
+        return FilterResult(*chosen)
+    misfits = _refusals(request, candidates, snapshot.ledger, allowances, known)
     if chosen is None:
         return FilterResult(None, misfits=misfits)
     return FilterResult(*chosen, misfits=misfits)
@@ -94,19 +96,14 @@ def has_room(request: PodRequest, candidates: Sequence[str], snapshot: Snapshot,
     """Return whether `filter_nodes` would choose one of *candidates*, which costs far less than to say why not."""
     allowances = allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances)
-    return _best(request, candidates, snapshot.ledger, allowances, known, {}) is not None
+    return _best(request, candidates, snapshot.ledger, allowances, known) is not None
 
 
 def _best(
-    request: PodRequest,
-    candidates: Sequence[str],
-    ledger: Ledger,
-    allowances: Mapping[str, Allowance],
-    known: Known,
-    misfits: dict[str, Misfit],
+    request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
 ) -> tuple[str, Placement, float] | None:
     """
-    Return the best of *candidates*, what the Pod gets there and its score; add those tried in vain to *misfits*.
+    Return the best of *candidates*, what the Pod gets there and its score.
 
     Nodes are ranked by what their scores are at best, before any vendor has rated what the Pod would get. The walk
     goes downwards and ends as soon as no later Node could come to the front; without vendors that rate it ends at the
@@ -114,18 +111,18 @@ def _best(
     """
     sign = -1 if request.node_policy == "spread" else 1
     best: tuple[str, Placement, float] | None = None
-    possible = possible_nodes(ledger, request, allowances)
-    if not possible.any():
+    hopeful = _hopeful_nodes(request, ledger, allowances, known)
+    if not hopeful.any():
         return None
     scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
-    at_best = scores + _ratings_at_best(request, possible, ledger)
-    for index in _ranked(possible, sign * at_best, candidates, ledger):
+    at_best = scores + _ratings_at_best(request, hopeful, ledger)
+    for index in _ranked(hopeful, sign * at_best, candidates, ledger):
         name, limit = ledger.node_name(index), float(at_best[index])
         if best is not None and (sign * limit, best[0]) < (sign * best[2], name):
             break
         found = _known_or_tried(request, name, ledger, allowances, known)
         if isinstance(found, Misfit):
-            misfits[name] = found
+            hopeful[index] = False
             continue
         score = float(scores[index] + np.float32(rating(request, name, found, ledger)))
         if best is None or (sign * score, best[0]) > (sign * best[2], name):
@@ -135,11 +132,29 @@ def _best(
     return best
 
 
-def _ratings_at_best(request: PodRequest, possible: NDArray[np.bool_], ledger: Ledger) -> NDArray[np.float32]:
-    """Return per Node index what the vendors add to the score of a *possible* Node at best, 0 of others."""
+def _hopeful_nodes(
+    request: PodRequest, ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
+) -> NDArray[np.bool_]:
+    """
+    Return per Node index whether *request* may fit there; whoever tries one in vain strikes it out.
+
+    Where few Nodes have changed since these are worth a try, whatever they promised; else all are looked at anew.
+    """
+    changed = ledger.changed_since(known.hopeful_version)
+    if len(known.hopeful) != ledger.node_count or len(changed) > _FEW:
+        known.hopeful = possible_nodes(ledger, request, allowances)
+    else:
+        for index in changed:
+            known.hopeful[index] = bool(ledger.node_name(index))
+    known.hopeful_version = ledger.version
+    return known.hopeful
+
+
+def _ratings_at_best(request: PodRequest, hopeful: NDArray[np.bool_], ledger: Ledger) -> NDArray[np.float32]:
+    """Return per Node index what the vendors add to the score of a *hopeful* Node at best, 0 of others."""
     ratings = np.zeros(ledger.node_count, np.float32)
     frames = [frame for frame in request.vendors.values() if frame.rate is not None]
-    for index in np.flatnonzero(possible).tolist() if frames else ():
+    for index in np.flatnonzero(hopeful).tolist() if frames else ():
         entry = ledger.node(ledger.node_name(index))
         if entry is not None:
             ratings[index] = sum(_rating_at_best(request, frame, entry, ledger) for frame in frames)
@@ -235,20 +250,20 @@ def _refusals(
 
 
 def _ranked(
-    possible: NDArray[np.bool_], liking: NDArray[np.float32], candidates: Sequence[str], ledger: Ledger
+    hopeful: NDArray[np.bool_], liking: NDArray[np.float32], candidates: Sequence[str], ledger: Ledger
 ) -> Iterator[int]:
     """
-    Yield the indexes of those of *candidates* that are *possible*, most liked first; of equal ones the name that sorts
+    Yield the indexes of those of *candidates* that are *hopeful*, most liked first; of equal ones the name that sorts
     first.
 
     The best Node of all is nearly always a candidate and the last one asked for; until it is not, nobody looks the
     thousands of names up.
     """
-    first = next(_by_rank(np.flatnonzero(possible), liking, ledger))
+    first = next(_by_rank(np.flatnonzero(hopeful), liking, ledger))
     if ledger.node_name(first) in candidates:
         yield first
     indexes = ledger.indexes(candidates)
-    for index in _by_rank(indexes[possible[indexes]], liking, ledger):
+    for index in _by_rank(indexes[hopeful[indexes]], liking, ledger):
         if index != first:
             yield index
 
@@ -271,10 +286,10 @@ def _known_or_tried(
     entry = ledger.node(name)
     if entry is None:
         return UNREGISTERED
-    remembered = known.tried.get(name)
-    if remembered is not None and remembered[0] == entry.version:
+    version, remembered = int(ledger.node_versions[entry.index]), known.tried.get(name)
+    if remembered is not None and remembered[0] == version:
         return remembered[1]
     found = try_node(request, name, ledger, allowances)
     if isinstance(found, Misfit):
-        known.tried[name] = (entry.version, found)
+        known.tried[name] = (version, found)
     return found

@@ -46,8 +46,6 @@ class NodeEntry:
     inventory: NodeInventory
     rows: dict[str, int] = field(default_factory=dict)
     """Per device UUID: its row."""
-    version: int = 0
-    """Changes whenever the Node's devices or what is promised of them change."""
 
 
 class Ledger:
@@ -84,6 +82,8 @@ class Ledger:
         self.node_capacity: Int64s = _amounts()
         """Per Node index: the sum over its devices."""
         self.node_promised: Int64s = _amounts()
+        self.node_versions: Int64s = np.zeros(_FIRST_ROWS, np.int64)
+        """Per Node index: the version that its last change made."""
 
     # What is there
 
@@ -114,6 +114,11 @@ class Ledger:
         found = self.places(names)
         known: Int64s = found[found >= 0]
         return known
+
+    def changed_since(self, version: int) -> list[int]:
+        """Return the indexes of the Nodes that have changed, come or gone since *version*."""
+        changed: list[int] = np.flatnonzero(self.node_versions[: self.node_count] > version).tolist()
+        return changed
 
     def indexes_with_instances(self) -> list[int]:
         """Return the indexes of the Nodes where a Pod holds MIG instances."""
@@ -213,7 +218,7 @@ class Ledger:
         self._names[entry.index] = None
         del self._index_of[name]
         self._name_ranks = None
-        self.version += 1
+        self._touch(entry)
         self._free_indexes.append(entry.index)
         self._dead_rows += stop - entry.start
 
@@ -264,6 +269,8 @@ class Ledger:
         drift += int(np.count_nonzero(node_expected != self.node_promised))
         if drift:
             self.promised, self.node_promised = expected, node_expected
+            self.version += 1
+            self.node_versions[:] = self.version
         return drift
 
     # How
@@ -282,7 +289,7 @@ class Ledger:
 
     def _touch(self, entry: NodeEntry) -> None:
         self.version += 1
-        entry.version = self.version
+        self.node_versions[entry.index] = self.version
 
     def _open_rows(self, entry: NodeEntry, inventory: NodeInventory) -> None:
         entry.inventory = inventory
@@ -319,6 +326,7 @@ class Ledger:
         if len(self._names) > len(self.node_capacity):
             self.node_capacity = _grown(self.node_capacity)
             self.node_promised = _grown(self.node_promised)
+            self.node_versions = _grown(self.node_versions)
         return len(self._names) - 1
 
     def _reserve_rows(self, count: int) -> int:

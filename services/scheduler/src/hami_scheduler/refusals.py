@@ -10,6 +10,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hami_scheduler.quota import Allowance
 from hami_scheduler.reasons import Misfit
 from hami_scheduler.request import PodRequest
@@ -24,6 +27,10 @@ class Known:
 
     tried: dict[str, tuple[int, Misfit]] = field(default_factory=dict)
     """Per Node name: the version of the Node, and why it refused then."""
+    hopeful: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Per Node index: whether it is worth a try, as far as is known."""
+    hopeful_version: int = -1
+    """Of the ledger, when that was settled last."""
     told: Sequence[Misfit | None] = ()
     """Per Node index: why it refused when all of them were looked at; None where it had to be tried."""
     told_version: int = -1
