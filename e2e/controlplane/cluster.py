@@ -22,7 +22,7 @@ from typing import Any
 
 from controlplane import build, cgroups, debian, network, oci, parts
 from controlplane.api import Administrator
-from controlplane.machine import Description, Machine, MachineError, Service
+from controlplane.machine import FRUGAL, Description, Machine, MachineError, Service
 from controlplane.node import Node
 from controlplane.pki import Authority
 from controlplane.record import Record
@@ -199,7 +199,7 @@ class ControlPlane:
     def _tool(self, name: str, arguments: Sequence[str], content: str = "") -> str:
         done = subprocess.run(
             [str(self._binaries / name), *arguments],
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            env={**os.environ, **FRUGAL, "KUBECONFIG": str(self.kubeconfig)},
             input=content,
             capture_output=True,
             text=True,

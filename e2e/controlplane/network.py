@@ -52,6 +52,8 @@ def connect(control: int, pid: int, index: int, others: Iterable[int]) -> None:
     *others* are indices of nodes that are or will be there; they have their own way back from their own `connect`.
     """
     cable = f"node{index}"
+    # The kernel may still be clearing away the network of the node before its power was cut, and its cable with it.
+    _run(control, ["ip", "link", "delete", cable])
     _ip(
         control,
         f"link add {cable} type veth peer name eth0 netns {pid}",
@@ -89,10 +91,13 @@ def _ip(pid: int, *commands: str) -> None:
 
 
 def _enter(pid: int, argv: list[str], content: str) -> str:
-    """Run a command of this machine in the network of *pid*. Raises: NetworkError."""
-    done = subprocess.run(
-        ["nsenter", f"--target={pid}", "--net", *argv], input=content, capture_output=True, text=True, check=False
-    )
+    """Run a command of this machine in the network of *pid*, and return what it wrote. Raises: NetworkError."""
+    done = _run(pid, argv, content)
     if done.returncode != 0:
         raise NetworkError(f"{' '.join(argv)} in the network of process {pid}: {done.stderr.strip()}: {content}")
     return done.stdout
+
+
+def _run(pid: int, argv: list[str], content: str = "") -> subprocess.CompletedProcess[str]:
+    enter = ["nsenter", f"--target={pid}", "--net"]
+    return subprocess.run([*enter, *argv], input=content, capture_output=True, text=True, check=False)

@@ -1,0 +1,70 @@
+"""
+The network between machines, made in bare network namespaces.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from controlplane import network
+
+pytestmark = pytest.mark.usefixtures("able_machine")
+
+Namespace = Callable[[], int]
+
+
+@contextmanager
+def _namespace() -> Iterator[int]:
+    """Yield the process that a new network namespace lives as long as."""
+    process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    """Return a way to make network namespaces."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(_namespace())
+
+
+def _reaches(pid: int, address: str) -> bool:
+    """Return whether *address* answers, once, a packet from the network of *pid*."""
+    ask = ["nsenter", f"--target={pid}", "--net", "bash", "-c", f"exec 3<>/dev/tcp/{address}/9"]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False)
+    return "Connection refused" in done.stderr
+
+
+def test_nodes_reach_each_other_and_nothing_is_in_this_machines_network(namespace: Namespace) -> None:
+    """By the bridge in the control machine."""
+    before = sorted(path.name for path in Path("/sys/class/net").iterdir())
+    control, one, two = namespace(), namespace(), namespace()
+    network.prepare_control(control)
+
+    network.connect(control, one, 1, [2])
+    network.connect(control, two, 2, [1])
+
+    assert network.is_connected(one)
+    assert _reaches(one, network.CONTROL_ADDRESS)
+    assert _reaches(one, network.node_address(2))
+    assert before == sorted(path.name for path in Path("/sys/class/net").iterdir())
+
+
+def test_node_is_connected_again_while_its_former_network_is_still_there(namespace: Namespace) -> None:
+    """The kernel clears a network away some time after its last process has ended."""
+    control, former, node = namespace(), namespace(), namespace()
+    network.prepare_control(control)
+    network.connect(control, former, 1, [])
+
+    network.connect(control, node, 1, [])
+
+    assert _reaches(node, network.CONTROL_ADDRESS)
+    assert not network.is_connected(former)
