@@ -8,7 +8,7 @@ import pytest
 
 from hami_scheduler import filter as filter_module
 from hami_scheduler.filter import filter_nodes, try_node
-from hami_scheduler.score import device_score, node_scores
+from hami_scheduler.score import device_score, node_scores, score_divisors
 from hamicommon.model import Request, ScoringWeights
 
 from .builders import a_cluster, a_container, a_device, a_node, a_pod, a_request, a_room
@@ -49,7 +49,7 @@ def test_score_of_a_node_is_how_full_its_devices_are_together() -> None:
     totals = np.array([[10, 8000, 100], [10, 8000, 0]])
     promised = np.array([[5, 4000, 50], [5, 4000, 0]])
 
-    assert [15.0, 0.0] == node_scores(promised, totals).tolist()
+    assert [15.0, 0.0] == node_scores(promised, score_divisors(totals)).tolist()
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("binpack", "busy"), ("spread", "idle"), ("weird", "busy")])

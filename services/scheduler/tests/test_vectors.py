@@ -34,7 +34,6 @@ from hami_scheduler.inventory import count_resource
 from hami_scheduler.placement import Placement
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.request import ContainerRequest, PodRequest, Policies, read_containers, read_request
-from hami_scheduler.score import node_scores
 from hami_scheduler.screening import possible_nodes
 from hamicommon.quantity import INT32_MAX
 from hamicommon.wire import keys
@@ -253,7 +252,7 @@ def test_causes_told_at_once_are_those_of_each_node(case: Case) -> None:
 def test_node_scores_agree_to_four_decimals(case: Case) -> None:
     """A Node's score, what vendors add to it included, is HAMi's."""
     ledger = tried(case).cluster.ledger
-    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
+    scores = ledger.node_scores()
 
     for name, node in case["out"]["nodes"].items():
         entry, found = ledger.node(name), tried(case).found[name]
@@ -267,7 +266,7 @@ def test_node_chosen_early_is_the_one_that_trying_all_would_find(case: Case) -> 
     """The walk ends before Nodes that cannot win, whatever their vendors would say of them."""
     request, snapshot = tried(case).request, tried(case).cluster.snapshot
     ledger, sign = snapshot.ledger, -1 if request.node_policy == "spread" else 1
-    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
+    scores = ledger.node_scores()
     rated = {
         name: float(scores[entry.index] + np.float32(rating(request, name, found, ledger)))
         for name, found in tried(case).found.items()

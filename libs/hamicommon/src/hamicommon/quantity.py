@@ -80,6 +80,8 @@ def whole(text: str | int) -> int | None:
     >>> whole("4k"), whole("16Gi"), whole("1000m"), whole("1.5k"), whole("1.0")
     (4000, 17179869184, None, 1500, None)
     """
+    if isinstance(text, str) and len(text) <= _FAST_PATH_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
     try:
         parts = _split(text)
     except QuantityError:

@@ -21,7 +21,6 @@ from hami_scheduler.quota import Allowance, Quotas
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.refusals import Known, Refusals
 from hami_scheduler.request import PodRequest
-from hami_scheduler.score import node_scores
 from hami_scheduler.screening import possible_nodes
 from hami_scheduler.vendor import NodeView, Prospect, VendorFrame
 
@@ -114,7 +113,7 @@ def _best(
     hopeful = _hopeful_nodes(request, ledger, allowances, known)
     if not hopeful.any():
         return None
-    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
+    scores = ledger.node_scores()
     at_best = scores + _ratings_at_best(request, hopeful, ledger)
     for index in _ranked(hopeful, sign * at_best, candidates, ledger):
         name, limit = ledger.node_name(index), float(at_best[index])
@@ -204,7 +203,7 @@ def priorities(request: PodRequest, names: Sequence[str], snapshot: Snapshot) ->
     ledger = snapshot.ledger
     allowances = allowances_of(request, snapshot.quotas)
     is_rated = any(frame.rate is not None for frame in request.vendors.values())
-    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
+    scores = ledger.node_scores()
     sign = -1 if request.node_policy == "spread" else 1
     liking: dict[str, float] = {}
     for name in names:
@@ -259,7 +258,9 @@ def _ranked(
     The best Node of all is nearly always a candidate and the last one asked for; until it is not, nobody looks the
     thousands of names up.
     """
-    first = next(_by_rank(np.flatnonzero(hopeful), liking, ledger))
+    best = np.where(hopeful, liking, -np.inf)
+    tied = np.flatnonzero(best == best.max())
+    first = int(tied[ledger.name_ranks[tied].argmin()])
     if ledger.node_name(first) in candidates:
         yield first
     indexes = ledger.indexes(candidates)

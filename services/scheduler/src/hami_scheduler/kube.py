@@ -22,8 +22,10 @@ from hamicommon.wire import keys
 
 _EVENT_QUEUE_LIMIT = 10_000
 """They are written one at a time, behind everything else: a burst of Pods is placed first, and told of afterwards."""
-EVENT_PATIENCE_SECONDS = 0.25
+EVENT_PATIENCE_SECONDS = 1.0
 """How long an Event stands back for binds in progress, so that it is told even if they never end."""
+_CALM_SECONDS = 0.05
+"""How long no bind is in progress when a burst is over; in its midst there are moments without any."""
 _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Ended Pods hold nothing; the watch reports one that ends as deleted."""
 _UNCERTAIN_STATUS = 500
@@ -46,8 +48,9 @@ class KubeApi:
         self._now = now
         self._events: asyncio.Queue[Object] = asyncio.Queue(_EVENT_QUEUE_LIMIT)
         self._binds = 0
-        self._binds_nothing = asyncio.Event()
-        self._binds_nothing.set()
+        self._is_calm = asyncio.Event()
+        self._is_calm.set()
+        self._calming: asyncio.TimerHandle | None = None
         self.events_lost = 0
         """Events not written: the queue was full, or the API server refused them."""
 
@@ -65,13 +68,15 @@ class KubeApi:
     async def bind(self, plan: BindPlan) -> None:
         """Write the Binding of *plan*."""
         self._binds += 1
-        self._binds_nothing.clear()
+        self._is_calm.clear()
+        if self._calming is not None:
+            self._calming.cancel()
         try:
             await _translated(self._kube.create(plan.path, plan.binding))
         finally:
             self._binds -= 1
             if not self._binds:
-                self._binds_nothing.set()
+                self._calming = asyncio.get_running_loop().call_later(_CALM_SECONDS, self._is_calm.set)
 
     async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
         """Set one label of a Pod."""
@@ -109,7 +114,7 @@ class KubeApi:
             body = await self._events.get()
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVENT_PATIENCE_SECONDS):
-                    await self._binds_nothing.wait()
+                    await self._is_calm.wait()
             try:
                 await self._kube.create(f"/api/v1/namespaces/{quote(body['metadata']['namespace'])}/events", body)
             except KubeError as error:

@@ -18,6 +18,7 @@ from hami_scheduler.fit import WHOLE_CORE_PERCENT, Room, Tenant
 from hami_scheduler.grant import NOTHING, Amount, Grant
 from hami_scheduler.inventory import NodeInventory
 from hami_scheduler.mig import MODE, blocked_instances, mig_state
+from hami_scheduler.score import Float32s, node_scores, score_divisors
 from hami_scheduler.vendor import VendorFrame
 
 Int64s = NDArray[np.int64]
@@ -82,6 +83,7 @@ class Ledger:
         self.node_capacity: Int64s = _amounts()
         """Per Node index: the sum over its devices."""
         self.node_promised: Int64s = _amounts()
+        self._node_divisors: Float32s = np.full((_FIRST_ROWS, _COLUMNS), np.inf, np.float32, "F")
         self.node_versions: Int64s = np.zeros(_FIRST_ROWS, np.int64)
         """Per Node index: the version that its last change made."""
 
@@ -114,6 +116,10 @@ class Ledger:
         found = self.places(names)
         known: Int64s = found[found >= 0]
         return known
+
+    def node_scores(self) -> Float32s:
+        """Return per Node index how full it is, 0 (idle) to 30 (full)."""
+        return node_scores(self.node_promised[: self.node_count], self._node_divisors[: self.node_count])
 
     def changed_since(self, version: int) -> list[int]:
         """Return the indexes of the Nodes that have changed, come or gone since *version*."""
@@ -215,6 +221,7 @@ class Ledger:
         self.is_open[entry.start : stop] = False
         self.node_capacity[entry.index] = 0
         self.node_promised[entry.index] = 0
+        self._node_divisors[entry.index] = np.inf
         self._names[entry.index] = None
         del self._index_of[name]
         self._name_ranks = None
@@ -313,7 +320,8 @@ class Ledger:
             self.kind_of_row[row] = self._kinds.setdefault(kind, len(self._kinds))
             self.is_healthy[row] = device.healthy
             self.is_open[row] = device.healthy and device.id not in inventory.cordoned
-        self.node_capacity[entry.index] = self.capacity[start : start + len(inventory.devices)].sum(axis=0)
+        totals = self.capacity[start : start + len(inventory.devices)].sum(axis=0, keepdims=True)
+        self.node_capacity[entry.index], self._node_divisors[entry.index] = totals, score_divisors(totals)
         for grant in self._grants_of_node.get(inventory.name, {}).values():
             self._apply(grant, 1)
 
@@ -326,6 +334,7 @@ class Ledger:
         if len(self._names) > len(self.node_capacity):
             self.node_capacity = _grown(self.node_capacity)
             self.node_promised = _grown(self.node_promised)
+            self._node_divisors = _grown(self._node_divisors, np.inf)
             self.node_versions = _grown(self.node_versions)
         return len(self._names) - 1
 
@@ -379,7 +388,7 @@ def _amounts() -> Int64s:
     return np.zeros((_FIRST_ROWS, _COLUMNS), np.int64, "F")
 
 
-def _grown(array: NDArray, empty: int = 0) -> NDArray:  # type: ignore[type-arg]
+def _grown(array: NDArray, empty: float = 0) -> NDArray:  # type: ignore[type-arg]
     """Return *array* with twice the rows, the new ones *empty*."""
     grown = np.full((2 * len(array), *array.shape[1:]), empty, array.dtype, "F")
     grown[: len(array)] = array

@@ -152,8 +152,12 @@ def _hopeless(request: Request, rooms: Sequence[Room], trial: _Trial) -> Misfit 
     if frame.sharing.refuses_itself(attempt):
         return None
     judge = _judge(attempt, frame, _no_limit)
-    refusals = Counter(judge(room)[0] or Reason.COUNT for room in candidates)
-    return Misfit.of_devices(refusals, len(candidates)) if refusals[Reason.COUNT] < request.count else None
+    refusals: Counter[Reason] = Counter()
+    for room in candidates:
+        refusals[judge(room)[0] or Reason.COUNT] += 1
+        if refusals[Reason.COUNT] == request.count:
+            return None
+    return Misfit.of_devices(refusals, len(candidates))
 
 
 def _no_limit(_uuid: str, _memory_mib: int, _core_percent: int) -> bool:

@@ -21,7 +21,6 @@ from hami_scheduler.placement import Placement
 from hami_scheduler.reasons import Misfit
 from hami_scheduler.remedies import Change, Question, changes
 from hami_scheduler.request import PodRequest
-from hami_scheduler.score import node_scores
 from hamicommon.model import MigAllocation, PodShares
 
 T = TypeVar("T")
@@ -259,8 +258,7 @@ def _others(
 
 
 def _scores(ledger: Ledger) -> dict[str, float]:
-    scores = node_scores(ledger.node_promised[: ledger.node_count], ledger.node_capacity[: ledger.node_count])
-    return {ledger.node_name(index): float(score) for index, score in enumerate(scores)}
+    return {ledger.node_name(index): float(score) for index, score in enumerate(ledger.node_scores())}
 
 
 def _lost(score: float, best: float, request: PodRequest) -> str:

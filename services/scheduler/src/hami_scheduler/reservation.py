@@ -6,6 +6,7 @@ Pod is seen bound. Lives in memory alone; dies with the process. Time comes as `
 Neighbours: `cluster` keeps the ledger in step.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -47,6 +48,8 @@ class Reservations:
 
     seconds: float = RESERVATION_SECONDS
     _by_uid: dict[str, Reservation] = field(default_factory=dict)
+    _soonest: float = math.inf
+    """Before this none expires."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -61,7 +64,7 @@ class Reservations:
     def put(self, grant: Grant, now: float) -> Reservation:
         """Hold *grant* for its Pod, instead of what was held before."""
         reservation = Reservation(grant, now + self.seconds)
-        self._by_uid[grant.uid] = reservation
+        self.take(reservation)
         return reservation
 
     def all(self) -> tuple[Reservation, ...]:
@@ -71,6 +74,7 @@ class Reservations:
     def take(self, reservation: Reservation) -> None:
         """Hold *reservation*, made elsewhere, as far as it has come."""
         self._by_uid[reservation.grant.uid] = reservation
+        self._look_at(reservation.expires_at)
 
     def begin_bind(self, uid: str) -> None:
         """Keep the reservation of *uid* until `written` or `drop`."""
@@ -96,7 +100,16 @@ class Reservations:
         for uid, reservation in self._by_uid.items():
             if reservation.stage is Stage.WRITTEN and uid not in seen and reservation.expires_at is None:
                 reservation.expires_at = now + self.seconds
+                self._look_at(reservation.expires_at)
 
     def expired(self, now: float) -> list[str]:
         """Return the UIDs whose time is over."""
-        return [uid for uid, held in self._by_uid.items() if held.expires_at is not None and held.expires_at <= now]
+        if now < self._soonest:
+            return []
+        ends = {uid: held.expires_at for uid, held in self._by_uid.items() if held.expires_at is not None}
+        self._soonest = min(ends.values(), default=math.inf)
+        return [uid for uid, end in ends.items() if end <= now]
+
+    def _look_at(self, expires_at: float | None) -> None:
+        if expires_at is not None:
+            self._soonest = min(self._soonest, expires_at)

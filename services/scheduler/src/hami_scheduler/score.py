@@ -7,15 +7,19 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/policy/g
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hami_scheduler.fit import Room
 from hami_scheduler.rules import DevicePolicy
 from hamicommon.model import Request, ScoringWeights
 
+Int64s = NDArray[np.int64]
+Float32s = NDArray[np.float32]
+
 _SCALE = np.float32(10)
-_ZERO = np.float32(0)
 
 
 def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeights) -> float:
@@ -37,10 +41,16 @@ def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeight
                 if request.memory_percent in {None, 0}
                 else device.memory_mib * (request.memory_percent or 0) // 100
             )
-    replica = np.float32(weights.slot) * (np.float32(replicas) / np.float32(device.count))
-    core = np.float32(weights.core) * (np.float32(cores) / np.float32(device.core_percent))
-    memory = np.float32(weights.memory) * (np.float32(memory_mib) / np.float32(device.memory_mib))
+    replica = _part(weights.slot, replicas, device.count)
+    core = _part(weights.core, cores, device.core_percent)
+    memory = _part(weights.memory, memory_mib, device.memory_mib)
     return float(_SCALE * (replica + core + memory))
+
+
+@lru_cache(maxsize=4096)
+def _part(weight: float, promised: int, total: int) -> np.float32:
+    """Return *promised* of *total* times *weight*; the devices of a cluster show the same few over and over."""
+    return np.float32(weight) * (np.float32(promised) / np.float32(total))
 
 
 def device_order(rooms: Sequence[Room], scores: Sequence[float], policy: DevicePolicy) -> list[int]:
@@ -69,16 +79,18 @@ def device_order(rooms: Sequence[Room], scores: Sequence[float], policy: DeviceP
     return sorted(range(len(rooms)), key=key)
 
 
-def node_scores(
-    promised: "np.ndarray[tuple[int, int], np.dtype[np.int64]]",
-    totals: "np.ndarray[tuple[int, int], np.dtype[np.int64]]",
-) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+def node_scores(promised: Int64s, divisors: Float32s) -> Float32s:
     """
     Return how full each Node is before the Pod, 0 (idle) to 30 (full).
 
-    Both arguments have one row a Node with its sums over all devices: replicas, MiB, core percent.
+    *promised* has one row a Node with the sums over all its devices: replicas, MiB, core percent; *divisors* as
+    `score_divisors` makes them of what these devices offer.
     """
-    safe = np.where(totals > 0, totals, 1).astype(np.float32)
-    ratios = promised.astype(np.float32) / safe
-    scores = _SCALE * ((ratios[:, 0] + ratios[:, 2]) + ratios[:, 1])
-    return np.where((totals > 0).all(axis=1), scores, _ZERO)
+    ratios = promised.astype(np.float32) / divisors
+    scores: Float32s = _SCALE * ((ratios[:, 0] + ratios[:, 2]) + ratios[:, 1])
+    return scores
+
+
+def score_divisors(totals: Int64s) -> Float32s:
+    """Return *totals*, infinite for a Node that offers nothing of something: its score is 0."""
+    return np.where((totals > 0).all(axis=1, keepdims=True), totals, np.inf).astype(np.float32)

@@ -69,6 +69,8 @@ async def read_body(request: web.Request) -> bytes:
         web.HTTPRequestEntityTooLarge: it is larger than the application allows (413).
         web.HTTPRequestTimeout: it did not arrive in time (408).
     """
+    if request.content.is_eof():
+        return await request.read()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
