@@ -1,6 +1,8 @@
 #include "liveness.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,11 @@ static const char *field_of(const char *state, int wanted)
     return state;
 }
 
+static uint64_t unknown_unless_gone(int32_t pid)
+{
+    return kill(pid, 0) != 0 && errno == ESRCH ? 0 : HAMI_START_UNKNOWN;
+}
+
 uint64_t hami_start_ticks(int32_t pid)
 {
     char path[32], text[1024];
@@ -32,11 +39,11 @@ uint64_t hami_start_ticks(int32_t pid)
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return 0;
+        return unknown_unless_gone(pid);
     length = read(file, text, sizeof(text) - 1);
     close(file);
     if (length <= 0)
-        return 0;
+        return unknown_unless_gone(pid);
     text[length] = '\0';
     /* The name, field 2, may hold anything; it ends at the last parenthesis. */
     state = strrchr(text, ')');

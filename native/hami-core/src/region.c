@@ -10,7 +10,7 @@
 #include "log.h"
 #include "options.h"
 
-/* In a slot that is being emptied: the pid of no process, so that whoever dies half-way leaves it to the next one. */
+/* In a slot that is being emptied under the lock: the pid of no process, so that whoever dies half-way leaves it to the next one. */
 enum { NOBODYS_PID = -1 };
 
 static struct hami_slot *_Atomic own_slot;
@@ -19,6 +19,7 @@ static pthread_mutex_t claim_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* Slots */
 
+/* The start time means nothing without the tag, and stays, for somebody may have read the tag already. */
 static void clear_use(struct hami_slot *slot)
 {
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
@@ -34,7 +35,6 @@ static void clear_use(struct hami_slot *slot)
     atomic_store(&slot->status, HAMI_SLOT_FREE);
     atomic_store(&slot->seqlock, 0);
     atomic_store(&slot->tag, 0);
-    atomic_store(&slot->start_ticks, 0);
     atomic_store(&slot->host_pid, 0);
 }
 
@@ -72,7 +72,10 @@ static void shrink(struct hami_region *region)
         include(region, &region->procs[end - 1]);
 }
 
-/* Empty a slot whose owner is dead. It may have a new owner by the time that is known: then its pid is another one. */
+/*
+ * Empty a slot whose owner is dead. It may have a new owner by the time that is known: then its pid is another one. The caller has the
+ * lock, so that nobody else empties it, too, and with it what its next owner has by then.
+ */
 static bool bury(struct hami_slot *slot)
 {
     int32_t pid = atomic_load(&slot->pid);
@@ -103,12 +106,21 @@ static bool take_slot(struct hami_slot *slot, int32_t pid)
     return atomic_load_explicit(&slot->pid, memory_order_relaxed) == 0 && atomic_compare_exchange_strong(&slot->pid, &nobody, pid);
 }
 
+/* Free a slot that its process has left, if that is gone since. Other slots do as well, so nobody is waited for. */
+static void bury_left(struct hami_slot *slot)
+{
+    if (atomic_load_explicit(&slot->status, memory_order_relaxed) != HAMI_SLOT_FREE || atomic_load(&slot->pid) == 0 ||
+        hami_slot_is_alive(slot) || !hami_region_try_lock())
+        return;
+    bury(slot);
+    hami_region_unlock();
+}
+
 /* The first slot that nobody has, or that its process has left: what that held counts until somebody looks. */
 static struct hami_slot *take_free_slot(struct hami_region *region, int32_t pid)
 {
     for (int index = 0; index < HAMI_SLOTS_MAX; index++) {
-        if (atomic_load_explicit(&region->procs[index].status, memory_order_relaxed) == HAMI_SLOT_FREE)
-            bury(&region->procs[index]);
+        bury_left(&region->procs[index]);
         if (!take_slot(&region->procs[index], pid))
             continue;
         include(region, &region->procs[index]);
@@ -156,7 +168,7 @@ static void occupy(struct hami_slot *slot, const struct identity *self)
 {
     clear_use(slot);
     atomic_store(&slot->start_ticks, self->start_ticks);
-    atomic_store(&slot->tag, HAMI_SLOT_TAG);
+    atomic_store(&slot->tag, self->start_ticks == HAMI_START_UNKNOWN ? 0 : HAMI_SLOT_TAG);
     atomic_store(&slot->host_pid, self->host_pid);
     atomic_store(&slot->pid, self->pid);
     atomic_store(&slot->status, HAMI_SLOT_RUNNING);

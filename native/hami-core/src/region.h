@@ -5,7 +5,7 @@
  *
  * Locks: whoever makes, renews or sweeps the file holds an open-file-description lock on its bytes [0, size), which the kernel drops when
  * its holder dies and which excludes HAMi's own lockf(). Joining a file that is as it should be, claiming a slot, giving it back,
- * charging and reading take no lock between processes.
+ * charging and reading wait for no lock between processes.
  * Slots: claimed in place by an exchange of the pid, never moved. A process that finds all of them taken by the living says so once and
  * keeps its account to itself: it sees what the others use and they do not see its own.
  * Fork: the child keeps the mapping, owns no slot and claims its own when it first needs one; call hami_region_forget() in it.

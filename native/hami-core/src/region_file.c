@@ -55,6 +55,11 @@ bool hami_region_lock(void)
     return hami_file_lock_take(&region_lock, path_of_locks(), -1);
 }
 
+bool hami_region_try_lock(void)
+{
+    return hami_file_lock_take(&region_lock, path_of_locks(), 0);
+}
+
 void hami_region_unlock(void)
 {
     hami_file_lock_give(&region_lock);
@@ -182,12 +187,16 @@ static bool is_alive(int32_t pid, uint64_t tag, uint64_t start_ticks)
 {
     uint64_t now = pid > 0 ? hami_start_ticks(pid) : 0;
 
-    return now && (tag != HAMI_SLOT_TAG || now == start_ticks);
+    return now && (now == HAMI_START_UNKNOWN || tag != HAMI_SLOT_TAG || now == start_ticks);
 }
 
+/* In the order opposite to that in which a claimant writes them: with the tag the start time is there. */
 bool hami_slot_is_alive(struct hami_slot *slot)
 {
-    return is_alive(atomic_load(&slot->pid), atomic_load(&slot->tag), atomic_load(&slot->start_ticks));
+    int32_t pid = atomic_load(&slot->pid);
+    uint64_t tag = atomic_load(&slot->tag);
+
+    return is_alive(pid, tag, atomic_load(&slot->start_ticks));
 }
 
 int hami_region_count(struct hami_region *region)

@@ -11,6 +11,7 @@
 
 /* Lock the file; false, without a lock, when it cannot be had. A private region has no file: then threads are excluded. */
 bool hami_region_lock(void);
+bool hami_region_try_lock(void); /* does not wait for other processes */
 void hami_region_unlock(void);
 
 /* Whether the region is this process's own because no file could be used. */

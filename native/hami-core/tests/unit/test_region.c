@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -20,7 +21,7 @@
 #include "liveness.h"
 #include "region_file.h"
 
-enum { PROCESSES = 64, LIMIT = 1 << 20, PIECE = 4096 };
+enum { PROCESSES = 64, CLAIMANTS = 8, LIMIT = 1 << 20, PIECE = 4096 };
 
 static char path[256];
 
@@ -116,6 +117,43 @@ static void the_limit_is_exact(void)
     CHECK_EQUAL(0, hami_region_used(1));
 }
 
+/* What children share: where they wait for each other, and how many pieces they have together. */
+static struct {
+    pthread_barrier_t barrier;
+    atomic_int pieces;
+} *shared;
+
+static void claim_with_the_others(void)
+{
+    hami_region_forget();
+    pthread_barrier_wait(&shared->barrier);
+    hami_region_slot();
+    pthread_barrier_wait(&shared->barrier);
+    _exit(hami_region_slot()->pid == getpid() ? 0 : 1);
+}
+
+/* A slot that is being claimed belongs to whoever claims it, though he has not said yet when he started. */
+static void who_come_at_once_have_a_slot_each(void)
+{
+    pid_t children[CLAIMANTS];
+    pthread_barrierattr_t between_processes;
+
+    pthread_barrierattr_init(&between_processes);
+    pthread_barrierattr_setpshared(&between_processes, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&shared->barrier, &between_processes, CLAIMANTS);
+    hami_region_attach(two_devices);
+    for (int round = 0; round < 25; round++) {
+        for (int index = 0; index < CLAIMANTS; index++) {
+            children[index] = fork();
+            if (children[index] == 0)
+                claim_with_the_others();
+        }
+        for (int index = 0; index < CLAIMANTS; index++)
+            CHECK_EQUAL(0, exit_status(children[index]));
+        hami_region_sweep();
+    }
+}
+
 static void contend(void)
 {
     int held = 0;
@@ -123,15 +161,18 @@ static void contend(void)
     hami_region_attach(two_devices);
     hami_region_slot();
     for (int round = 0; round < 200; round++) {
-        if (hami_region_charge(0, PIECE))
+        if (hami_region_charge(0, PIECE)) {
             held++;
-        if (hami_region_used(0) > (uint64_t)LIMIT + PROCESSES * PIECE)
-            _exit(2);
+            if (atomic_fetch_add(&shared->pieces, 1) >= LIMIT / PIECE)
+                _exit(2);
+        }
         if (held && round % 3 == 0) {
+            atomic_fetch_sub(&shared->pieces, 1);
             hami_region_discharge(0, PIECE);
             held--;
         }
     }
+    atomic_fetch_sub(&shared->pieces, held);
 }
 
 static void start_and_die_together(void)
@@ -246,6 +287,74 @@ static void a_recycled_pid_is_another_process(void)
     CHECK(hami_region_charge(0, LIMIT));
     CHECK_EQUAL(0, region->procs[1].pid);
     hami_region_release();
+}
+
+/* As it is while a sweeper is between the first and the last of its writes: it would empty the slot of whoever took it now. */
+static void a_slot_that_is_being_emptied_is_left_alone(void)
+{
+    struct hami_region *region;
+    int ready[2];
+    pid_t sweeper;
+    char byte;
+
+    CHECK(pipe(ready) == 0);
+    hami_region_attach(two_devices);
+    region = hami_region();
+    region->procs[0].pid = -1;
+    region->proc_num = 1;
+    sweeper = fork();
+    if (sweeper == 0) {
+        hami_region_forget();
+        CHECK(hami_region_lock());
+        CHECK(write(ready[1], "x", 1) == 1);
+        pause();
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK(hami_region_slot() == &region->procs[1]);
+    CHECK_EQUAL(-1, region->procs[0].pid);
+    kill(sweeper, SIGKILL);
+    waitpid(sweeper, NULL, 0);
+    hami_region_sweep();
+    CHECK_EQUAL(0, region->procs[0].pid);
+}
+
+/* So many files can be opened yet. */
+static void leave_files(int count)
+{
+    struct rlimit limit;
+    int next;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    CHECK_EQUAL(0, setrlimit(RLIMIT_NOFILE, &limit));
+    next = dup(0);
+    CHECK_EQUAL(0, close(next));
+    limit.rlim_cur = (rlim_t)(next + count);
+    CHECK_EQUAL(0, setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+static void who_can_open_no_file_takes_nobody_for_dead(void)
+{
+    struct hami_region *region;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    region->procs[0].pid = getppid();
+    region->procs[0].status = HAMI_SLOT_RUNNING;
+    region->procs[0].tag = HAMI_SLOT_TAG;
+    region->procs[0].start_ticks = hami_start_ticks(getppid());
+    region->procs[0].used[0].total = LIMIT;
+    region->procs[1].pid = 0x7fffffff;
+    region->procs[1].status = HAMI_SLOT_RUNNING;
+    region->proc_num = 2;
+    leave_files(0);
+    CHECK(hami_region_slot() == &region->procs[2]);
+    leave_files(1); /* for the lock */
+    CHECK(!hami_region_charge(0, 1));
+    CHECK_EQUAL(0, region->procs[1].pid);
+    CHECK_EQUAL(getppid(), region->procs[0].pid);
+    leave_files(9);
+    CHECK(hami_slot_is_alive(hami_region_slot()));
 }
 
 static void fill_table(struct hami_region *region)
@@ -507,13 +616,17 @@ int main(void)
     setenv("CUDA_DEVICE_MEMORY_LIMIT", "1m", 1);
     setenv("LIBCUDA_LOG_LEVEL", "0", 1);
     umask(077);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     in_child(fresh_file);
     in_child(the_limit_is_exact);
+    in_child(who_come_at_once_have_a_slot_each);
     in_child(start_and_die_together);
     in_child(a_death_anywhere_holds_nobody_up);
     in_child(hold_lock_and_fork);
     in_child(a_child_claims_its_own_slot);
     in_child(a_recycled_pid_is_another_process);
+    in_child(a_slot_that_is_being_emptied_is_left_alone);
+    in_child(who_can_open_no_file_takes_nobody_for_dead);
     in_child(a_full_table_sweeps_the_dead);
     in_child(beyond_the_last_slot_the_limit_still_holds);
     in_child(contexts_and_modules_count_beside_data);
