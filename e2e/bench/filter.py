@@ -2,8 +2,9 @@
 Measure what kube-scheduler's questions cost: a scheduler of its own process, and clusters of several sizes.
 
 `python e2e/bench/filter.py` prints a table, with `--json` its figures; `--write FILE` replaces the table of that page.
-Calls follow each other as kube-scheduler's do, one at a time on one connection. `nothing` is a call of the same size
-for a Pod that asks for no device: the price of HTTP and JSON alone, what the others stand to.
+Calls follow each other as kube-scheduler's do, one at a time on one connection, and each that fits is another Pod's.
+`nothing` is a call of the same size for a Pod that asks for no device: the price of HTTP and JSON alone, what the
+others stand to. The caller is bare: an HTTP client in Python would cost as much as what is measured.
 """
 
 import argparse
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
 
+from bench.caller import Caller, connected
 from bench.command import parser, tell
 from bench.frozen_api import FrozenApi, Object, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
 from bench.measurement import percentiles
@@ -119,18 +121,18 @@ async def measure(node_count: int, pod_count: int, given: argparse.Namespace) ->
     del pods
     names = [node_name(index) for index in range(node_count)]
     try:
-        async with a_scheduler(api) as (process, session, ready_seconds):
+        async with a_scheduler(api) as (process, session, caller, ready_seconds):
             ready_cpu_seconds = Usage.now({"scheduler": process.pid}).cpu_seconds["scheduler"]
             kinds: dict[str, list[Object]] = {
                 "nothing": [asking_pod("nothing", 0)] * given.calls,
-                "fits": [asking_pod("fits", 3000)] * given.calls,
+                "fits": [asking_pod(f"fits-{number}", 3000) for number in range(given.calls)],
                 "fits nowhere, new": [asking_pod(f"huge-{number}", 10**6 + number) for number in range(FIRST_ASKED)],
                 "fits nowhere, again": [asking_pod("again", 10**6)] * given.calls,
             }
             waits, cpu_ms = {}, {}
             for kind, asking in kinds.items():
                 before = Usage.now({"scheduler": process.pid})
-                waits[kind] = percentiles(await asked(session, asking, names), 1000)
+                waits[kind] = percentiles(await asked(caller, asking, names), 1000)
                 used = Usage.now({"scheduler": process.pid}).since(before)["scheduler"]
                 cpu_ms[kind] = round(used * 1000 / len(asking), 3)
             event_us = await told(api, process, node_count, given.devices, given.events)
@@ -152,8 +154,8 @@ async def measure(node_count: int, pod_count: int, given: argparse.Namespace) ->
 
 
 @asynccontextmanager
-async def a_scheduler(api: FrozenApi) -> AsyncIterator[tuple[Process, aiohttp.ClientSession, float]]:
-    """Run a scheduler on a processor of its own; yield it, a way to it, and how long it took to be ready."""
+async def a_scheduler(api: FrozenApi) -> AsyncIterator[tuple[Process, aiohttp.ClientSession, Caller, float]]:
+    """Run a scheduler on a processor of its own; yield it, ways to it, and how long it took to be ready."""
     with tempfile.TemporaryDirectory() as folder:
         api.write_kubeconfig(Path(folder) / "kubeconfig")
         port = free_port()
@@ -164,19 +166,15 @@ async def a_scheduler(api: FrozenApi) -> AsyncIterator[tuple[Process, aiohttp.Cl
             connector = aiohttp.TCPConnector(limit=1)
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector) as session:
                 await ready(session)
-                yield process, session, time.perf_counter() - began
+                ready_seconds = time.perf_counter() - began
+                async with connected(port) as caller:
+                    yield process, session, caller, ready_seconds
 
 
-async def asked(session: aiohttp.ClientSession, pods: Sequence[Object], names: list[str]) -> list[float]:
+async def asked(caller: Caller, pods: Sequence[Object], names: list[str]) -> list[float]:
     """Return the seconds each call took."""
-    waits = []
-    for pod in pods:
-        body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
-        began = time.perf_counter()
-        async with session.post("/filter", data=body, headers={"Content-Type": "application/json"}) as answer:
-            await answer.read()
-        waits.append(time.perf_counter() - began)
-    return waits
+    bodies = (json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode() for pod in pods)
+    return [await caller.post("/filter", body) for body in bodies]
 
 
 async def told(api: FrozenApi, process: Process, node_count: int, device_count: int, count: int) -> float:

@@ -172,7 +172,8 @@ class Extender:
             fit = [name for name in candidates if name not in result.misfits]
             return FilterAnswer(node_names=fit, failed_nodes=result.failed_nodes)
         self._cluster.reserve(self._promise(request, result.node, result.placement), now)
-        logger.info("Node chosen", decision=explanation.choice(request, result))
+        # kube-scheduler waits for the answer, nobody for the log.
+        asyncio.get_running_loop().call_soon(_log_choice, request, result)
         return FilterAnswer(node_names=[result.node])
 
     async def wake_overlooked(self) -> str | None:
@@ -407,6 +408,10 @@ class Extender:
 
     def _give_up(self, uid: str) -> None:
         self._cluster.give_up(uid, self._clock.steady())
+
+
+def _log_choice(request: PodRequest, result: FilterResult) -> None:
+    logger.info("Node chosen", decision=explanation.choice(request, result))
 
 
 def _name(pod: Object) -> str:

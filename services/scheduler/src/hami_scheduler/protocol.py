@@ -201,13 +201,15 @@ def _check(found: Any, shape: Any, place: str) -> None:
     A shape is a type, several of them, a list with the shape of its elements, an object with those of some of its keys,
     or `_Each`.
     """
-    if isinstance(shape, dict | _Each):
+    if isinstance(shape, dict):
         _expect(found, dict, place)
-        keys = shape if isinstance(shape, dict) else found
-        for key in keys:
-            inner = shape[key] if isinstance(shape, dict) else shape.of
-            if found.get(key) is not None or isinstance(shape, _Each):
-                _check(found.get(key), inner, f"{place}.{key}")
+        for key, inner in shape.items():
+            if found.get(key) is not None:
+                _check(found[key], inner, f"{place}.{key}")
+    elif isinstance(shape, _Each):
+        _expect(found, dict, place)
+        for key, element in found.items():
+            _check(element, shape.of, f"{place}.{key}")
     elif isinstance(shape, list):
         _expect(found, list, place)
         for position, element in enumerate(found):
