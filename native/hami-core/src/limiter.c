@@ -42,6 +42,13 @@
 /* Whether any device of the region may have to be limited; looked up once a second. */
 enum bearing { NEVER, WHILE_SWITCHED_ON, ALWAYS };
 
+/*
+ * The lanes of the thread's default streams when it last asked in which context it is: the legacy stream and its own. Known only in a
+ * process that has one device, so that whatever the thread did with contexts since, the right device pays, and no more than a lease
+ * counts for the wrong context.
+ */
+static _Thread_local uint64_t default_ids[2] __attribute__((tls_model("initial-exec")));
+
 static _Atomic int bearing;
 static _Atomic uint64_t looked_second, noted_second;
 
@@ -131,9 +138,24 @@ static CUcontext current_context(void)
 
 static uint64_t id_of(CUstream stream)
 {
-    bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    uint64_t id;
 
-    return lane_id(stream, is_default ? current_context() : NULL);
+    if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
+        return lane_id(stream, NULL);
+    id = lane_id(stream, current_context());
+    if (hami_process_ordinals() == 1)
+        default_ids[stream == CU_STREAM_PER_THREAD] = id;
+    return id;
+}
+
+/* The same as far as a lease needs it, mostly without asking the driver. */
+static uint64_t probable_id_of(CUstream stream)
+{
+    uint64_t known = stream == CU_STREAM_LEGACY       ? default_ids[0]
+                     : stream == CU_STREAM_PER_THREAD ? default_ids[1]
+                                                      : 0;
+
+    return known ? known : id_of(stream);
 }
 
 /* Calls that a capture in another thread forbids are allowed in between; events are no part of any capture. */
@@ -228,7 +250,7 @@ static void __attribute__((noinline)) pass_slowly(const struct hami_launch *laun
 
 static bool pass_on_lease(const struct hami_region *region, const struct hami_launch *launch)
 {
-    struct hami_lane *lane = hami_lane_find(id_of(stream_of(launch)));
+    struct hami_lane *lane = hami_lane_find(probable_id_of(stream_of(launch)));
     const struct hami_kernel *kernel;
     uint64_t estimate;
 

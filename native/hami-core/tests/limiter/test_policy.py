@@ -165,6 +165,33 @@ say(round((time.monotonic() - began) * 1000))
     assert 3600 <= taken_ms <= 4300
 
 
+@pytest.mark.parametrize("visible", ["0", "0,1"])
+def test_contexts_of_a_device_share_its_limit(limited: Container, visible: str) -> None:
+    """A thread that changes between contexts with each launch on the default stream waits as in one."""
+    taken_ms = limited.run(
+        LOAD
+        + """
+first, second = c_void_p(), c_void_p()
+cuda.library.cuCtxGetCurrent(byref(first))
+assert 0 == cuda.library.cuCtxCreate_v2(byref(second), 0, 0)
+kernels = {}
+for context in (first, second):
+    cuda.library.cuCtxSetCurrent(context)
+    kernels[context.value] = cuda.kernel(20)
+began = time.monotonic()
+for number in range(50000):
+    context = (first, second)[number % 2]
+    cuda.library.cuCtxSetCurrent(context)
+    assert 0 == cuda.launch(kernels[context.value])
+cuda.library.cuCtxSynchronize()
+say(round((time.monotonic() - began) * 1000))
+""",
+        CUDA_VISIBLE_DEVICES=visible,
+    )
+
+    assert 1800 <= taken_ms <= 2200
+
+
 def test_release_that_is_not_the_last_forgives_nothing(limited: Container) -> None:
     """
     Who retains and releases the primary context between launches waits as long as who does not.
