@@ -95,23 +95,35 @@ static uint64_t overhead(int device, const struct measure *answer, uint64_t held
     return answer->is_exact || answer->bytes > most ? answer->bytes : most;
 }
 
-/* A context came or went. True unless it took more than was held. */
-static bool count_contexts(int device, uint64_t held)
+/* A context came: what is not code is contexts'. True unless it took more than was held. */
+static bool add_context(int device, uint64_t held)
 {
     uint64_t before = devices[device].context + devices[device].module, module = devices[device].module, bytes;
-    struct measure answer;
+    uint64_t contexts = (uint64_t)++devices[device].contexts;
+    struct measure answer = measure(device);
 
-    if (devices[device].contexts == 0) {
-        state(device, 0, 0, held);
-        return true;
-    }
-    answer = measure(device);
-    bytes = answer.is_known ? overhead(device, &answer, held) : (uint64_t)devices[device].contexts * devices[device].each_bytes + module;
+    bytes = answer.is_known ? overhead(device, &answer, held) : contexts * devices[device].each_bytes + module;
     if (module > bytes)
         module = bytes;
     state(device, bytes - module, module, held);
-    devices[device].each_bytes = devices[device].context / (uint64_t)devices[device].contexts;
+    devices[device].each_bytes = devices[device].context / contexts;
     return bytes <= before + held;
+}
+
+/* A context went, and its code with it: what is not the other contexts' is code. */
+static void remove_context(int device)
+{
+    uint64_t context = (uint64_t)--devices[device].contexts * devices[device].each_bytes, module = devices[device].module, bytes;
+    struct measure answer = {.is_known = false};
+
+    if (devices[device].contexts == 0)
+        module = 0;
+    else
+        answer = measure(device);
+    bytes = answer.is_known ? overhead(device, &answer, 0) : context + module;
+    if (context > bytes)
+        context = bytes;
+    state(device, context, bytes - context, 0);
 }
 
 /* A module came or went. True unless it took more than was held. */
@@ -144,8 +156,7 @@ static void adopt(int device)
     answer = measure(device);
     if (!answer.is_known || !answer.bytes || !hami_charges_put(&hami_contexts, found, &replaced))
         return;
-    devices[device].contexts = 1;
-    count_contexts(device, 0);
+    add_context(device, 0);
 }
 
 static void refresh(int device)
@@ -252,6 +263,7 @@ bool hami_overhead_begin(int device, struct hami_overhead_before *before)
     before->processes.count = 0;
     before->held = 0;
     before->is_alone = false;
+    hami_overhead_refresh(device);
     if (hami_region_limit(device) && !hold_context(device, before)) {
         let_others_in(before);
         hami_log(HAMI_LOG_WARNING, "a context refused on device %d: %llu of %llu in use", device,
@@ -277,8 +289,7 @@ static bool charge_context(int device, const struct hami_overhead_before *before
         hami_nvml_recognise(&before->processes, &after);
     if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
         devices[device].each_bytes = estimate(device, before->card_used);
-    devices[device].contexts++;
-    is_as_held = count_contexts(device, before->held);
+    is_as_held = add_context(device, before->held);
     pthread_mutex_unlock(&mutex);
     hami_charges_put(&hami_contexts, made, &replaced);
     return is_as_held || is_within(device);
@@ -305,8 +316,7 @@ void hami_overhead_discharge(CUcontext context)
     if (!hami_charges_take(&hami_contexts, (uint64_t)(uintptr_t)context, &made))
         return;
     pthread_mutex_lock(&mutex);
-    devices[made.device].contexts--;
-    count_contexts(made.device, 0);
+    remove_context(made.device);
     pthread_mutex_unlock(&mutex);
 }
 

@@ -85,6 +85,30 @@ say(seen)
     assert [[0, 120], [0, 100]] == results
 
 
+def test_context_is_expected_to_take_what_one_took_and_no_code(container: Container) -> None:
+    """
+    Code that was there when another context was made or ended does not lower what the next one needs to fit.
+    """
+    result, peak = container.run(
+        CONTEXTS
+        + """
+module = c_void_p()
+lib.cuModuleLoadData(byref(module), b"image")
+lib.cuModuleUnload(module)
+result, context = another()
+lib.cuCtxDestroy_v2(context)
+lib.cuCtxSetCurrent(cuda.context)
+cuda.allocate(810 * MIB)
+lib.fake_truth_memory_peak.restype = c_uint64
+say([another()[0], lib.fake_truth_memory_peak(0) // MIB])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="100",
+        FAKE_DRIVER_MODULE_KIB="20480",
+    )
+
+    assert (2, 910) == (result, peak)
+
+
 def test_context_that_was_attached_to_ends_with_its_last_detachment(container: Container) -> None:
     """
     Each attachment wants a detachment of its own; only the last of them gives the context's memory back.
