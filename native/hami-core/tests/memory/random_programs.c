@@ -37,7 +37,7 @@ struct stage {
 
 static struct stage *stage;
 static unsigned int state;
-static int self;
+static int self, victim;
 
 static unsigned int chance(unsigned int below)
 {
@@ -359,7 +359,10 @@ static void load(void)
         CHECKED(cuModuleLoadData(&module, "image"));
 }
 
-/* A child of a process that uses CUDA has none of its memory, and changes nothing by ending. */
+/*
+ * A child of a process that uses CUDA has none of its memory, and changes nothing by ending. Who will be killed has none: while a child
+ * keeps the files that it was born with, the driver takes its parent to live.
+ */
 static void beget(void)
 {
     pid_t child = fork();
@@ -385,7 +388,7 @@ static void step(void)
                                           take_mapped, take_graph,   take_offer, take_context, give_any,   give_any,  give_any,
                                           give_any,    give_any,     give_any,   trim,        change_device, load};
 
-    if (chance(200) == 0)
+    if (chance(200) == 0 && self != victim)
         beget();
     else
         steps[chance(sizeof(steps) / sizeof(steps[0]))]();
@@ -466,11 +469,6 @@ static void compare(unsigned int seed, const char *when)
     }
 }
 
-static bool is_running(pid_t worker)
-{
-    return worker && waitpid(worker, NULL, WNOHANG | WNOWAIT) >= 0 && kill(worker, 0) == 0;
-}
-
 static void wait_for(unsigned int seed, pid_t *workers, int phase)
 {
     double began = seconds_now();
@@ -488,12 +486,13 @@ static void wait_for(unsigned int seed, pid_t *workers, int phase)
     }
 }
 
-static void end_one(pid_t *worker)
+static void end_one(unsigned int seed, pid_t *worker)
 {
-    if (!is_running(*worker))
-        return;
+    int status;
+
     kill(*worker, SIGKILL);
-    waitpid(*worker, NULL, 0);
+    if (waitpid(*worker, &status, 0) != *worker || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        fail("program %u: a worker ends with %#x before it is killed", seed, (unsigned int)status);
     *worker = 0;
 }
 
@@ -501,7 +500,7 @@ static void end_one(pid_t *worker)
 static void run_program(unsigned int seed)
 {
     pid_t workers[WORKERS_MAX] = {0};
-    int count, victim;
+    int count;
 
     state = seed;
     memset(stage, 0, sizeof(*stage));
@@ -514,8 +513,8 @@ static void run_program(unsigned int seed)
     }
     for (int phase = 1; phase <= PHASES; phase++) {
         if (victim >= 0 && phase == 2) {
-            nanosleep(&(struct timespec){0, 1000 * (long)chance(3000)}, NULL);
-            end_one(&workers[victim]);
+            nanosleep(&(struct timespec){0, 1000 * (long)chance(1u << chance(13))}, NULL);
+            end_one(seed, &workers[victim]);
         }
         wait_for(seed, workers, phase);
         compare(seed, phase == 1 ? "first pause" : phase == 2 ? "second pause" : "third pause");
