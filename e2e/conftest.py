@@ -34,12 +34,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster."""
+    """
+    Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster.
+
+    Where several workers share the tests, those of a folder with a real cluster of its own go to one worker.
+    """
+    is_real = config.getoption("--cluster") == "real"
     for item in items:
+        folder = item.path.parent
+        if is_real and folder != Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group(folder.name))
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         if is_async and "minicluster_tests" not in item.path.parts:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-    other = "embedded_only" if config.getoption("--cluster") == "real" else "real_only"
+    other = "embedded_only" if is_real else "real_only"
     left_out = [item for item in items if item.get_closest_marker(other)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

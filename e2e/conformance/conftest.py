@@ -6,6 +6,7 @@ One cluster of the chosen kind for the whole run, one namespace for each test, a
 
 import asyncio
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -41,8 +42,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _behaviour(node_id: str) -> str:
+    """Return `module::function`, without the case and the group that a worker adds to a node id."""
     module, _, case = node_id.partition("::")
-    return f"{Path(module).stem}::{case.partition('[')[0]}"
+    function = re.split(r"[\[@]", case)[0]
+    return f"{Path(module).stem}::{function}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

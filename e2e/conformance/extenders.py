@@ -135,7 +135,7 @@ class Stage:
         pod: Object = await eventually(found, seconds)
         return pod
 
-    async def refused(self, name: str = "p") -> Object:
+    async def refused(self, name: str = "p", seconds: float = 20.0) -> Object:
         """Return a Pod's PodScheduled condition once it is False, its message in the words of every minor."""
 
         async def found() -> Object | None:
@@ -144,7 +144,7 @@ class Stage:
                 (each for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")), None
             )
 
-        condition: Object = await eventually(found)
+        condition: Object = await eventually(found, seconds)
         return {**condition, "message": _common(condition["message"])}
 
     async def events(self, name: str = "p") -> list[tuple[str, str, str]]:

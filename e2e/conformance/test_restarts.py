@@ -53,7 +53,8 @@ async def test_running_containers(node: Host) -> None:
     successor = await node.plugin()
 
     async def is_shown() -> bool:
-        return bool(owned == await node.owners())
+        assert owned == await node.owners()
+        return True
 
     await eventually(is_shown, SECONDS)
     after = (await node.phase("p", "Running"))["status"]

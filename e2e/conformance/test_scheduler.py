@@ -459,13 +459,13 @@ async def test_texts_of_filters(play: Stage, node: Object, reason: str) -> None:
         await play.api.patch(f"/api/v1/nodes/{name}", {"spec": node})
 
     async def is_known() -> bool:
-        # The scheduler learns of Nodes and of Pods by two watches.
-        await play.api.attempt(play.api.delete(f"{play.api.pods}/p"))
+        # The scheduler learns of Nodes and of Pods by two watches: it may bind a Pod to a Node as it was.
+        await play.api.attempt(play.api.delete(f"{play.api.pods}/p", grace_seconds=0))
         await play.create()
         text = await play.refusal("Preemption is not helpful for scheduling", **{reason: 3})
-        return bool((await play.refused())["message"] == text)
+        return bool((await play.refused(seconds=5))["message"] == text)
 
-    await eventually(is_known)
+    await eventually(is_known, 60)
 
 
 async def test_pod_bound_by_somebody_else(play: Stage) -> None:
