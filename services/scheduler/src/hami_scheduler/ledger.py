@@ -269,9 +269,10 @@ class Ledger:
                     rows.append(row)
                     amounts.append((amount.replicas, amount.memory_mib, amount.core_percent))
         expected, node_expected = np.zeros_like(self.promised), np.zeros_like(self.node_promised)
-        if rows:
-            np.add.at(expected, rows, amounts)
-            np.add.at(node_expected, self.node_of_row[rows], amounts)
+        places, columns = np.array(rows, np.int64), np.array(amounts, np.int64).reshape(-1, _COLUMNS).T
+        for column, counted in enumerate(columns):
+            np.add.at(expected[:, column], places, counted)
+            np.add.at(node_expected[:, column], self.node_of_row[places], counted)
         drift = int(np.count_nonzero(expected != self.promised))
         drift += int(np.count_nonzero(node_expected != self.node_promised))
         if drift:

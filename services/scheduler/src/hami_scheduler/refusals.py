@@ -47,10 +47,10 @@ class Refusals:
         """Return what is known of requests like *request*, to be read and added to."""
         kind = (
             tuple((container.kind, container.requests) for container in request.containers),
-            tuple(sorted(request.rules.items(), key=lambda item: item[0])),
+            tuple(request.rules.items()),
             request.device_policy,
             request.weights,
-            tuple(sorted(allowances.items(), key=lambda item: item[0])),
+            tuple(allowances.items()),
         )
         known = self._known.setdefault(kind, Known())
         self._known.move_to_end(kind)
