@@ -19,9 +19,10 @@
 /* Who asks keeps the task while it asks; another takes over when it has not for so long. */
 #define ASKER_LEASE_NS 500000000u
 
-/* Windows are between these; the time between two samples is a window, or several if some were empty. */
+/* The longest window, and what passes for one: the time between two samples is a window, or several if some were empty. */
+#define WINDOW_LONGEST_US 1000000u
 #define WINDOW_MIN_US 50000u
-#define WINDOW_MAX_US 1100000u
+#define WINDOW_MAX_US (WINDOW_LONGEST_US * 11 / 10)
 
 enum { SAMPLES_MAX = 512 };
 
@@ -34,9 +35,18 @@ struct note {
     uint64_t at_ns, charged_ns;
 };
 
+/* The container's part of a window. */
+struct window {
+    uint64_t ended_us;
+    unsigned percent; /* 0 when only others are named */
+    bool is_known; /* false when the container has processes whose host pids are not */
+};
+
 struct asked {
     nvmlDevice_t handle;
-    uint64_t seen_us, window_us;
+    bool is_watched; /* it was asked before: no use of the container's is older than a window that ended since */
+    uint64_t seen_us, window_us; /* the newest window's end; how long windows are, 0 while that is not known */
+    uint64_t priced_ns; /* since when there is a price; 0 while there is none */
     struct hami_scale scale;
     struct note notes[NOTES_MAX]; /* the newest first */
     int64_t unsettled_ns; /* what NVML counted beyond what was charged, not debited yet */
@@ -93,30 +103,25 @@ static bool is_own(unsigned int pid, bool *are_known)
     return is_found;
 }
 
-/*
- * The container's percentage in the newest window, and when that ended; 0 when only others are named. Returns false when it is not
- * known.
- */
-static bool ask_percent(struct asked *device, unsigned *percent, uint64_t *ended_us)
+/* Find the newest window. Returns false when there is none that has not been seen. */
+static bool ask_window(const struct asked *device, struct window *window)
 {
     static nvmlProcessUtilizationSample_t samples[SAMPLES_MAX];
     unsigned int count = SAMPLES_MAX;
-    bool are_known = true;
 
     if (hami_real.nvmlDeviceGetProcessUtilization(device->handle, samples, &count, device->seen_us) != NVML_SUCCESS)
         return false;
-    *percent = 0;
-    *ended_us = 0;
+    *window = (struct window){.is_known = true};
     for (unsigned int index = 0; index < count && index < SAMPLES_MAX; index++)
-        if (samples[index].timeStamp > *ended_us)
-            *ended_us = samples[index].timeStamp;
+        if (samples[index].timeStamp > window->ended_us)
+            window->ended_us = samples[index].timeStamp;
     for (unsigned int index = 0; index < count && index < SAMPLES_MAX; index++) {
-        bool is_newest = samples[index].timeStamp + WINDOW_MIN_US >= *ended_us;
+        bool is_newest = samples[index].timeStamp + WINDOW_MIN_US >= window->ended_us;
 
-        if (is_own(samples[index].pid, &are_known) && is_newest)
-            *percent += samples[index].smUtil;
+        if (is_own(samples[index].pid, &window->is_known) && is_newest)
+            window->percent += samples[index].smUtil;
     }
-    return are_known && *ended_us > device->seen_us;
+    return window->ended_us > device->seen_us;
 }
 
 /* NVML's times are of the wall clock. */
@@ -166,42 +171,69 @@ static void settle(int index, uint64_t now_ns)
     hami_bucket_debit(&hami_gpu_time()->devices[index].paid_at, now_ns, part, hami_limiter_percent(index));
 }
 
-/* Compare a window's accounts. */
-static void compare(int index, uint64_t used_ns, uint64_t from_ns, uint64_t to_ns)
+/* Note a window's end: from the second on their length is known, and what was seen by another is forgotten. */
+static void note_end(struct asked *device, uint64_t ended_us)
+{
+    uint64_t since_us = device->seen_us ? ended_us - device->seen_us : 0;
+
+    device->seen_us = ended_us;
+    if (since_us < WINDOW_MIN_US || since_us > WINDOW_MAX_US)
+        return;
+    if (!device->window_us)
+        memset(&device->scale, 0, sizeof(device->scale));
+    if (!device->window_us || since_us < device->window_us)
+        device->window_us = since_us;
+}
+
+/* Store a price. At the first one what spans cost before is told, too. */
+static void set_price(int index, uint64_t price, bool is_first)
+{
+    struct hami_gpu_time_device *shared = &hami_gpu_time()->devices[index];
+    uint64_t before = hami_meter_priced(index, HAMI_ONE);
+
+    atomic_store(&shared->scale, price);
+    if (is_first)
+        atomic_store(&shared->cost_ns, atomic_load(&shared->cost_ns) * price / before);
+}
+
+/*
+ * Compare a window's accounts. One of unknown length is taken for the longest there is, which makes the price too high and not too low.
+ * What was charged before there was a price stands.
+ */
+static void compare(int index, const struct window *window, uint64_t now_ns)
 {
     struct asked *device = &asked[index];
-    struct hami_gpu_time *shared = hami_gpu_time();
-    uint64_t before, after;
-    bool is_first = !device->scale.busy_ns;
+    uint64_t length_ns = (device->window_us ? device->window_us : WINDOW_LONGEST_US) * 1000u;
+    uint64_t to_ns = monotonic_ns(window->ended_us, now_ns), from_ns = to_ns - length_ns;
+    uint64_t busy_ns = hami_timeline_busy_ns(&hami_gpu_time()->timelines[index], from_ns, to_ns);
+    uint64_t used_ns = length_ns / 100 * window->percent, before, after;
+    bool is_first = !device->priced_ns || from_ns < device->priced_ns;
 
-    atomic_store(&shared->devices[index].scale,
-                 hami_scale_add(&device->scale, used_ns, hami_timeline_busy_ns(&shared->timelines[index], from_ns, to_ns)));
-    if (is_first || !charged_by(device->notes, from_ns, &before) || !charged_by(device->notes, to_ns, &after))
-        return;
-    device->unsettled_ns += (int64_t)(used_ns - (after - before));
+    if (!device->window_us && used_ns > busy_ns)
+        used_ns = busy_ns;
+    set_price(index, hami_scale_add(&device->scale, used_ns, busy_ns), is_first);
+    if (!device->priced_ns)
+        device->priced_ns = now_ns;
+    if (!is_first && charged_by(device->notes, from_ns, &before) && charged_by(device->notes, to_ns, &after))
+        device->unsettled_ns += (int64_t)(used_ns - (after - before));
 }
 
 static void follow(int index, uint64_t now_ns)
 {
     struct asked *device = &asked[index];
-    uint64_t ended_us, since_us, ended_ns, window_ns;
-    unsigned percent;
+    bool was_watched = device->is_watched;
+    struct window window;
 
     note(index, now_ns);
     settle(index, now_ns);
     if (!device->handle && hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[index], &device->handle) != NVML_SUCCESS)
         return;
-    if (!ask_percent(device, &percent, &ended_us))
+    device->is_watched = true;
+    if (!ask_window(device, &window))
         return;
-    since_us = device->seen_us ? ended_us - device->seen_us : 0;
-    device->seen_us = ended_us;
-    if (since_us >= WINDOW_MIN_US && since_us <= WINDOW_MAX_US && (!device->window_us || since_us < device->window_us))
-        device->window_us = since_us;
-    if (!device->window_us)
-        return;
-    ended_ns = monotonic_ns(ended_us, now_ns);
-    window_ns = device->window_us * 1000u;
-    compare(index, window_ns / 100 * percent, ended_ns - window_ns, ended_ns);
+    note_end(device, window.ended_us);
+    if (was_watched && window.is_known)
+        compare(index, &window, now_ns);
 }
 
 void hami_nvml_scale_follow(uint64_t now_ns)

@@ -8,6 +8,7 @@
  * processes because their host pids are not known, the price stays: then a container pays for the time that its neighbours take in
  * between, and gets less, never more.
  * No sample says nothing; one that names only others says that the container did next to nothing.
+ * The first window that ends counts, taken for the longest that there is until the second tells how long they are.
  * Threads: the watcher's only. Fork: hami_nvml_scale_forget() in the child.
  */
 #ifndef HAMI_NVML_SCALE_H

@@ -8,8 +8,9 @@ enum { SPANS_MAX = 2048 };
 /* The steps in which a span's estimate is accounted for. */
 #define PROGRESS_NS 1024u
 
-/* Some turns of the device, which are about two milliseconds. */
+/* Some turns of the device, which are about two milliseconds; and what is over long before one. */
 #define LONG_NS 10000000u
+#define BRIEF_NS 100000u
 
 static struct hami_span pool[SPANS_MAX], *unused;
 static unsigned made;
@@ -103,20 +104,26 @@ static void pay(struct hami_span *span, int device, uint64_t from_ns, uint64_t t
     span->paid_until_ns = to_ns > begin ? to_ns : begin;
 }
 
-/* A launch that lasted for many turns of the device had about its part of them; of a short one all may be its own but what others did. */
+/*
+ * A launch that lasted for many turns of the device had its part of them; of a shorter one all may be its own but what others did. What it
+ * was believed to cost stands between that and its length: when the price changes, the factor (meter.h) says what it costs now. Beside
+ * other containers those that are shorter than was believed are those that were not interrupted, which says the less the more are: else
+ * kernels of many lengths would count for their shortest. Brief ones hardly ever are.
+ */
 static void learn_kernel(const struct hami_span *span, int device, uint64_t timed_ns)
 {
+    uint64_t mean = atomic_load_explicit(&span->kernel->cost_ns, memory_order_relaxed);
     uint64_t priced = hami_meter_priced(device, timed_ns), others = hami_meter_others_ns(device) - span->others_ns;
-    struct hami_sample sample = {priced, priced, priced};
+    struct hami_sample sample = {priced, priced, priced > timed_ns ? priced : timed_ns};
 
-    if (timed_ns < LONG_NS) {
+    if (timed_ns < LONG_NS)
         sample.least_ns = priced > others ? hami_meter_believed(device, priced - others) : 0;
-        sample.most_ns = priced > timed_ns ? priced : timed_ns;
-    }
+    if (timed_ns >= BRIEF_NS && timed_ns < LONG_NS && !others && mean > sample.most_ns)
+        sample.most_ns = mean - hami_meter_believed(device, mean - sample.most_ns);
     hami_kernel_learn(span->kernel, &sample);
 }
 
-/* A launch whose cost was not known paid in advance what says nothing of its kind. */
+/* What a launch paid in advance whose cost was not known says nothing of its kind; what it turned out to cost does. */
 static void end(struct hami_span *span, int device, uint64_t from_ns, uint64_t to_ns, uint64_t now_ns)
 {
     bool is_probe = span->kernel && !atomic_load_explicit(&span->kernel->cost_ns, memory_order_relaxed);
@@ -124,8 +131,9 @@ static void end(struct hami_span *span, int device, uint64_t from_ns, uint64_t t
     pay(span, device, from_ns, to_ns, now_ns);
     if (span->kernel)
         learn_kernel(span, device, to_ns - from_ns);
-    if (!is_probe)
-        hami_meter_learn(device, span->alone_ns, span->cost_ns);
+    if (is_probe)
+        span->alone_ns = atomic_load(&span->kernel->cost_ns);
+    hami_meter_learn(device, span->alone_ns, span->cost_ns);
     hami_meter_use(device, (int64_t)(span->own_ns - span->estimate_ns));
     hami_meter_debit(device, now_ns, -(int64_t)span->prepaid_ns);
     span->prepaid_ns = 0;

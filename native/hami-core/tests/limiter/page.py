@@ -73,8 +73,8 @@ turns: beside one other process half of it. So it pays, alone, for the device's 
 """
 EARLY_NOTE = """
 The mean of the third to the seventh second, in points from what it should be, the worst of all cells with NVML. A
-window tells nothing before it has ended and its length is known from the next: with windows of 1 s that is in the third
-second, and until then a container beside others gets what it gets without NVML.
+window tells nothing before it has ended: with windows of 1 s that is in the second second, and until then a container
+beside others gets what it gets without NVML. Processes that all begin with kernels of 100 ms owe for those first.
 """
 FAIR_NOTE = """
 The processes of a container that always want the device take turns, in which one at a time launches until it is 10 ms
