@@ -44,16 +44,19 @@ def test_limited_program_gets_its_share_of_the_time(fake: Machine, limit: int) -
     """
     Of kernels of 2 ms as many end as the limit lets, by the program's own clock, which is a virtual one here.
     """
-    watched = fake.compiled()
-    environment = dict(fake.environment) | {"FAKE_TIME": "virtual"}
-    machine = replace(fake, environment=environment, preload=[fake.build / "libfake_time.so"])
-    variables = machine.environ({"CUDA_DEVICE_SM_LIMIT": str(limit)})
-    done = subprocess.run([watched, "time", "20"], env=variables, capture_output=True, text=True, check=True)
+    variables = in_time("virtual", fake).environ({"CUDA_DEVICE_SM_LIMIT": str(limit)})
+    done = subprocess.run([fake.compiled(), "time", "20"], env=variables, capture_output=True, text=True, check=True)
 
     begun, told = done.stdout.splitlines()
     assert '{"is_begun": true}' == begun
     share = 100 * figure(told, "done") * 0.002 / figure(told, "seconds")
     assert limit - 2 <= share <= limit + 2
+
+
+def in_time(kind: str, fake: Machine) -> Machine:
+    """Return the machine with a clock of that kind (fake_time.h)."""
+    environment = dict(fake.environment) | {"FAKE_TIME": kind}
+    return replace(fake, environment=environment, preload=[fake.build / "libfake_time.so"])
 
 
 def figure(line: str, name: str) -> float:
@@ -65,7 +68,7 @@ def test_watcher_tells_how_busy_the_device_is(fake: Machine) -> None:
     """
     NVML's mean over a run is above nothing and at most everything.
     """
-    figures = fake.measure([fake.compiled(), "time", "2"])
+    figures = in_time("scaled:5", fake).measure([fake.compiled(), "time", "2"])
 
     assert 0 < figures.nvml_percent <= 100
     assert float(figures.told["done"]) > 0

@@ -140,7 +140,7 @@ def test_every_answer_about_processes_leaves_the_others_out(container: Container
     """
     Details, samples, encoder sessions and accounting name the container's processes, by its pids, and no neighbour's.
     """
-    load = "cuda = Cuda()\nkernel = cuda.kernel(300000)\nfor _ in range(4): cuda.launch(kernel)\nsay(0)\nwait()"
+    load = "cuda = Cuda()\nkernel = cuda.kernel(300000)\nfor _ in range(2): cuda.launch(kernel)\nsay(0)\nwait()"
     neighbour = container.start(load, preload=False, FAKE_DRIVER_PID_OFFSET="100000")
     assert neighbour.stdout is not None
     neighbour.stdout.readline()
@@ -151,7 +151,7 @@ def test_every_answer_about_processes_leaves_the_others_out(container: Container
 import time
 cuda = Cuda()
 kernel = cuda.kernel(300000)
-for _ in range(4): cuda.launch(kernel)
+for _ in range(2): cuda.launch(kernel)
 cuda.library.cuCtxSynchronize()
 time.sleep(0.4)
 details, uses, newer = versioned(Details), versioned(Uses), versioned(Uses)
