@@ -14,6 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import grpc
+
 from controlplane import oci
 from controlplane.machine import Machine, MachineError, Service
 
@@ -27,11 +29,17 @@ _DATABASES = "io.containerd.*/*.db"
 
 
 def is_answering(machine: Machine) -> bool:
-    """Return whether *machine* has a containerd, and it answers."""
-    try:
-        machine.run([*_CTR, "version"])
-    except MachineError:
-        return False
+    """
+    Return whether *machine* has a containerd, and it serves a kubelet: later than images, and a kubelet would give up.
+
+    The request is CRI's (runtime.v1) and empty, so it is written without its message. The socket is named by way of the
+    machine's first process, because a Unix socket's path may have 107 bytes.
+    """
+    with grpc.insecure_channel(f"unix:/proc/{machine.pid}/root{CONTAINERD_SOCKET}") as channel:
+        try:
+            channel.unary_unary("/runtime.v1.RuntimeService/Version", bytes, bytes)(b"", timeout=1)
+        except grpc.RpcError:
+            return False
     return True
 
 

@@ -59,7 +59,7 @@ def probe_image(go: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return oci.packed(archive, PROBE_IMAGE, {"/usr/local/bin/probe": program}, ["/usr/local/bin/probe"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(
     able_machine: None, driver: None, probe_image: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
