@@ -1,8 +1,8 @@
 """
 Call an extender with as little between it and the clock as there can be.
 
-An HTTP client in Python takes as long as some calls it would measure; this one writes bytes and looks for the length of
-the answer. It understands what the scheduler's server says, no more.
+An HTTP client in Python adds time of its own; this one writes bytes and looks for the length of the answer. It
+understands what the scheduler's server says, no more.
 """
 
 import asyncio

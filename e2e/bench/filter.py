@@ -4,7 +4,7 @@ Measure what kube-scheduler's questions cost: a scheduler of its own process, an
 `python e2e/bench/filter.py` prints a table, with `--json` its figures; `--write FILE` replaces the table of that page.
 Calls follow each other as kube-scheduler's do, one at a time on one connection, and each that fits is another Pod's.
 `nothing` is a call of the same size for a Pod that asks for no device: the price of HTTP and JSON alone, what the
-others stand to. The caller is bare: an HTTP client in Python would cost as much as what is measured.
+others stand to. The caller is bare, because an HTTP client in Python would add time of its own.
 """
 
 import argparse
