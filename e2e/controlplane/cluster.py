@@ -8,6 +8,7 @@ machines' own: clusters of different folders live side by side.
 Neighbours: `parts` says what programs are told, `machine` runs them, `node` is what a test does to one.
 """
 
+import contextlib
 import datetime
 import hashlib
 import os
@@ -26,7 +27,7 @@ from controlplane.machine import FRUGAL, Description, Machine, MachineError, Ser
 from controlplane.node import Node
 from controlplane.pki import Authority
 from controlplane.record import Record
-from controlplane.store import CONTAINERD_ROOT, Store, is_answering, load
+from controlplane.store import CONTAINERD_ROOT, Store, load, serves_kubelet
 from hardware import FakeNode
 from minicluster.client import ApiError
 from processes import claimed, free_port
@@ -41,6 +42,9 @@ ENDED_SECONDS = 5.0
 """How long a part may be missing before it counts as ended."""
 
 POLL_SECONDS = 0.05
+INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
+INOTIFY_INSTANCES = 1024
+"""What all clusters of a machine may have at once. One of two nodes takes about 30; most machines start with 128."""
 
 
 class ClusterError(Exception):
@@ -217,6 +221,7 @@ class ControlPlane:
         if not (self._driver / "libcuda.so.1").exists():
             raise ClusterError(f"no driver for the nodes in {self._driver}: make it with `tox -e native`")
         debian.ensure(debian.CLUSTER, step)
+        _allow_watching()
         self._binaries = build.binaries(self.kubernetes, step)
 
     def _bring_up(self, step: Callable[[str], None]) -> None:
@@ -278,7 +283,7 @@ class ControlPlane:
         parts.install_driver(machine, self._driver, node.hardware)
         if machine.services().get("containerd") is None:
             machine.serve([parts.containerd(self._binaries, machine, node.index)])
-        self._until(lambda: is_answering(machine), f"containerd of {node.name} answers", machine)
+        self._until(lambda: serves_kubelet(machine), f"containerd of {node.name} serves a kubelet", machine)
         load(machine, self._archives())
 
     def _start_kubelet(self, node: Node) -> None:
@@ -364,13 +369,13 @@ class ControlPlane:
             return False
 
     def _until(self, holds: Callable[[], bool], what: str, machine: Machine) -> None:
-        """Wait until *holds*, no longer than all parts of *machine* run; an API error counts as not yet."""
+        """Wait until *holds*, no longer than all parts of *machine* run; an error counts as not yet."""
         began = well = time.monotonic()
         last: object = None
         while True:
             try:
                 last = holds()
-            except ApiError as error:
+            except (ApiError, MachineError) as error:
                 last = error
             if last is True:
                 return
@@ -389,3 +394,10 @@ class ControlPlane:
             for part, pid in machine.services().items()
             if pid is None
         )
+
+
+def _allow_watching() -> None:
+    """Raise the limit of this machine that a few clusters reach; a machine that forbids it has to do with its own."""
+    if int(INOTIFY_LIMIT.read_text()) < INOTIFY_INSTANCES:
+        with contextlib.suppress(OSError):
+            INOTIFY_LIMIT.write_text(str(INOTIFY_INSTANCES))

@@ -28,9 +28,11 @@ _DATABASES = "io.containerd.*/*.db"
 """What containerd writes to in place, so that each node needs its own."""
 
 
-def is_answering(machine: Machine) -> bool:
+def serves_kubelet(machine: Machine) -> bool:
     """
-    Return whether *machine* has a containerd, and it serves a kubelet: later than images, and a kubelet would give up.
+    Return True if the containerd of *machine* serves a kubelet: it does later than images, and a kubelet would give up.
+
+    Raises: MachineError, with what it says instead.
 
     The request is CRI's (runtime.v1) and empty, so it is written without its message. The socket is named by way of the
     machine's first process, because a Unix socket's path may have 107 bytes.
@@ -38,8 +40,8 @@ def is_answering(machine: Machine) -> bool:
     with grpc.insecure_channel(f"unix:/proc/{machine.pid}/root{CONTAINERD_SOCKET}") as channel:
         try:
             channel.unary_unary("/runtime.v1.RuntimeService/Version", bytes, bytes)(b"", timeout=1)
-        except grpc.RpcError:
-            return False
+        except grpc.RpcError as error:
+            raise MachineError(f"containerd of {machine.name}: {error}") from error
     return True
 
 
@@ -48,10 +50,15 @@ def start(machine: Machine, containerd: Service) -> None:
     machine.start()
     machine.serve([containerd])
     deadline = time.monotonic() + START_SECONDS
-    while not is_answering(machine):
-        if time.monotonic() > deadline:
-            raise MachineError(f"containerd of {machine.name} does not answer:\n{machine.tail('containerd')}")
-        time.sleep(0.05)
+    while True:
+        try:
+            serves_kubelet(machine)
+        except MachineError as error:
+            if time.monotonic() > deadline:
+                raise MachineError(f"{error}\n{machine.tail('containerd')}") from error
+            time.sleep(0.05)
+        else:
+            return
 
 
 def load(machine: Machine, archives: Sequence[Path]) -> None:
