@@ -23,7 +23,9 @@ from minicluster.client import ApiError, Client, Object
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEDULER_NAME = "hami-scheduler"
-POLL_SECONDS = 0.05
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 0.25
+"""Between two questions. Whoever waits for long asks less often, or the questions would be the work there is."""
 
 T = TypeVar("T")
 
@@ -42,6 +44,7 @@ async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_secon
     An API error counts as "not yet". Raises: NotInTimeError naming *what* and the last answer.
     """
     deadline = time.monotonic() + timeout_seconds
+    pause_seconds = FIRST_PAUSE_SECONDS
     last: T | Exception | None = None
     while time.monotonic() < deadline:
         try:
@@ -51,7 +54,8 @@ async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_secon
         else:
             if last:
                 return last
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * 1.5, LONGEST_PAUSE_SECONDS)
     raise NotInTimeError(f"{what}: not within {timeout_seconds:g} s; last answer: {last!r}")
 
 

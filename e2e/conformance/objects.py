@@ -126,7 +126,7 @@ async def eventually(check: Callable[[], Any], seconds: float = 20.0) -> Any:
 
     Raises: what *check* raised last, or AssertionError, after *seconds*.
     """
-    deadline = time.monotonic() + seconds
+    deadline, pause_seconds = time.monotonic() + seconds, 0.02
     while True:
         try:
             answer = check()
@@ -138,7 +138,8 @@ async def eventually(check: Callable[[], Any], seconds: float = 20.0) -> Any:
             problem = error
         if time.monotonic() > deadline:
             raise problem
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * 1.2, 0.1)
 
 
 async def error_of(request: Awaitable[Any]) -> ApiError:

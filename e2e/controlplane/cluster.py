@@ -41,7 +41,7 @@ READY_SECONDS = 180.0
 ENDED_SECONDS = 5.0
 """How long a part may be missing before it counts as ended."""
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.2
 INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_INSTANCES = 1024
 """What all clusters of a machine may have at once. One of two nodes takes about 30; most machines start with 128."""
