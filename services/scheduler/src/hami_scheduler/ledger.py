@@ -80,9 +80,8 @@ class Ledger:
         self.is_healthy: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
         self.is_open: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
         """Per device row: healthy and not cordoned."""
-        self.node_capacity: Int64s = _amounts()
-        """Per Node index: the sum over its devices."""
         self.node_promised: Int64s = _amounts()
+        """Per Node index: the sum over its devices."""
         self._node_divisors: Float32s = np.full((_FIRST_ROWS, _COLUMNS), np.inf, np.float32, "F")
         self.node_versions: Int64s = np.zeros(_FIRST_ROWS, np.int64)
         """Per Node index: the version that its last change made."""
@@ -219,7 +218,6 @@ class Ledger:
         self.node_of_row[entry.start : stop] = -1
         self.is_healthy[entry.start : stop] = False
         self.is_open[entry.start : stop] = False
-        self.node_capacity[entry.index] = 0
         self.node_promised[entry.index] = 0
         self._node_divisors[entry.index] = np.inf
         self._names[entry.index] = None
@@ -322,7 +320,7 @@ class Ledger:
             self.is_healthy[row] = device.healthy
             self.is_open[row] = device.healthy and device.id not in inventory.cordoned
         totals = self.capacity[start : start + len(inventory.devices)].sum(axis=0, keepdims=True)
-        self.node_capacity[entry.index], self._node_divisors[entry.index] = totals, score_divisors(totals)
+        self._node_divisors[entry.index] = score_divisors(totals)
         for grant in self._grants_of_node.get(inventory.name, {}).values():
             self._apply(grant, 1)
 
@@ -332,8 +330,7 @@ class Ledger:
             self._names[index] = name
             return index
         self._names.append(name)
-        if len(self._names) > len(self.node_capacity):
-            self.node_capacity = _grown(self.node_capacity)
+        if len(self._names) > len(self.node_promised):
             self.node_promised = _grown(self.node_promised)
             self._node_divisors = _grown(self._node_divisors, np.inf)
             self.node_versions = _grown(self.node_versions)
