@@ -19,23 +19,40 @@
 #define SMALL ((uint64_t)1 << 20)
 #define BLOCK HAMI_MEMORY_BLOCK
 
-struct hami_memory_changes hami_memory_changes;
-_Thread_local uint32_t hami_memory_own_changes __attribute__((tls_model("initial-exec")));
+struct hami_memory_changes hami_memory_changes[HAMI_DEVICES_MAX + 1];
+_Thread_local int hami_memory_own_change __attribute__((tls_model("initial-exec"))) = HAMI_NO_CHANGE;
 
 static _Atomic uint64_t small_bytes[HAMI_DEVICES_MAX];
 
-/* Ends are read first: whoever begins in between makes the answer false. */
-bool hami_memory_is_settled(uint32_t *changes)
+void hami_memory_pause_change(void)
 {
-    uint32_t ended = atomic_load(&hami_memory_changes.ended);
-
-    *changes = atomic_load(&hami_memory_changes.begun);
-    return *changes - ended == hami_memory_own_changes;
+    if (hami_memory_own_change != HAMI_NO_CHANGE)
+        atomic_fetch_add(&hami_memory_changes[hami_memory_own_change].ended, 1);
 }
 
-bool hami_memory_is_unchanged(uint32_t changes)
+void hami_memory_resume_change(void)
 {
-    return atomic_load(&hami_memory_changes.begun) == changes;
+    if (hami_memory_own_change != HAMI_NO_CHANGE)
+        atomic_fetch_add(&hami_memory_changes[hami_memory_own_change].begun, 1);
+}
+
+static uint32_t changes_begun(int device)
+{
+    return atomic_load(&hami_memory_changes[device].begun) + atomic_load(&hami_memory_changes[HAMI_ANY_DEVICE].begun);
+}
+
+/* Ends are read first: whoever begins in between makes the answer false. */
+bool hami_memory_is_settled(int device, uint32_t *changes)
+{
+    uint32_t ended = atomic_load(&hami_memory_changes[device].ended) + atomic_load(&hami_memory_changes[HAMI_ANY_DEVICE].ended);
+
+    *changes = changes_begun(device);
+    return *changes == ended;
+}
+
+bool hami_memory_is_unchanged(int device, uint32_t changes)
+{
+    return changes_begun(device) == changes;
 }
 
 static uint64_t rounded(uint64_t bytes, uint64_t unit)
@@ -144,9 +161,11 @@ void hami_memory_forget(void)
         hami_charges_forget(tables[index]);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         atomic_store(&small_bytes[device], 0);
-    atomic_store(&hami_memory_changes.begun, 0);
-    atomic_store(&hami_memory_changes.ended, 0);
-    hami_memory_own_changes = 0;
+    for (int device = 0; device <= HAMI_ANY_DEVICE; device++) {
+        atomic_store(&hami_memory_changes[device].begun, 0);
+        atomic_store(&hami_memory_changes[device].ended, 0);
+    }
+    hami_memory_own_change = HAMI_NO_CHANGE;
     hami_graph_forget();
     hami_memory_forget_contexts();
     hami_pools_forget();
@@ -188,7 +207,7 @@ static CUresult settle(CUresult result, CUdeviceptr pointer, struct hami_charge 
             return CUDA_ERROR_NOT_FOUND;                                                     \
         if (device < 0)                                                                      \
             return call;                                                                     \
-        HAMI_CHANGING;                                                                       \
+        HAMI_CHANGING(device);                                                               \
         charge.device = (int16_t)device;                                                     \
         result = hami_memory_charge(device, charge.bytes);                                   \
         if (result != CUDA_SUCCESS)                                                          \
@@ -264,7 +283,7 @@ static CUresult substitute_pitch(CUresult result, CUdeviceptr *pointer, size_t *
             return CUDA_ERROR_NOT_FOUND;                                                                                           \
         if (device < 0)                                                                                                            \
             return real(pointer, pitch, width, height, element_bytes);                                                             \
-        HAMI_CHANGING;                                                                                                             \
+        HAMI_CHANGING(device);                                                                                                     \
         result = hami_memory_charge(device, charge.bytes);                                                                         \
         if (result != CUDA_SUCCESS)                                                                                                \
             return result;                                                                                                         \
@@ -301,7 +320,6 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
             return CUDA_ERROR_NOT_FOUND;                                          \
         if (hami_inside || !(pointer))                                            \
             return real(pointer);                                                 \
-        HAMI_CHANGING;                                                            \
         result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken, real(pointer)); \
         hami_pools_refresh();                                                     \
         return result;                                                            \

@@ -17,6 +17,7 @@
 
 #include "charges.h"
 #include "hami/cuda_abi.h"
+#include "hami/region.h"
 #include "hooks.h"
 
 /* What a charge's memory is. */
@@ -31,34 +32,43 @@ enum hami_memory_kind {
 
 /*
  * While the driver and the account change one after the other, NVML's number cannot be compared with the charges. A call that changes
- * both says so by HAMI_CHANGING, from before its charge to its end; hami_memory_is_settled() is false while others are at it, and
- * hami_memory_is_unchanged() if any have begun since.
+ * both says so by HAMI_CHANGING, from before its charge to its end; hami_memory_is_settled() is false while any is at it on that device,
+ * and hami_memory_is_unchanged() if any has begun since. A call that waits for its turn to compare has changed nothing yet, or is done:
+ * meanwhile it pauses. No call changes one device inside a change of another.
  */
+enum { HAMI_ANY_DEVICE = HAMI_DEVICES_MAX, HAMI_NO_CHANGE = -1 };
+
 struct hami_memory_changes {
     _Atomic uint32_t begun, ended;
 };
 
-extern struct hami_memory_changes hami_memory_changes;
-extern _Thread_local uint32_t hami_memory_own_changes __attribute__((tls_model("initial-exec")));
+extern struct hami_memory_changes hami_memory_changes[HAMI_DEVICES_MAX + 1];
+extern _Thread_local int hami_memory_own_change __attribute__((tls_model("initial-exec")));
 
-static inline int hami_memory_begin_change(void)
+/* A device below 0 is not known: it may be any. */
+static inline int hami_memory_begin_change(int device)
 {
-    hami_memory_own_changes++;
-    atomic_fetch_add(&hami_memory_changes.begun, 1);
-    return 0;
+    int change = device < 0 ? HAMI_ANY_DEVICE : device;
+
+    hami_memory_own_change = change;
+    atomic_fetch_add(&hami_memory_changes[change].begun, 1);
+    return change;
 }
 
-static inline void hami_memory_end_change(const int *unused)
+static inline void hami_memory_end_change(const int *change)
 {
-    (void)unused;
-    atomic_fetch_add(&hami_memory_changes.ended, 1);
-    hami_memory_own_changes--;
+    atomic_fetch_add(&hami_memory_changes[*change].ended, 1);
+    hami_memory_own_change = HAMI_NO_CHANGE;
 }
 
-#define HAMI_CHANGING int changing_ __attribute__((cleanup(hami_memory_end_change), unused)) = hami_memory_begin_change()
+#define HAMI_CHANGING(device) \
+    int changing_ __attribute__((cleanup(hami_memory_end_change), unused)) = hami_memory_begin_change(device)
 
-bool hami_memory_is_settled(uint32_t *changes);
-bool hami_memory_is_unchanged(uint32_t changes);
+void hami_memory_pause_change(void);
+void hami_memory_resume_change(void);
+
+bool hami_memory_is_settled(int device, uint32_t *changes);
+bool hami_memory_is_unchanged(int device, uint32_t changes);
 
 /* What the driver takes for an allocation of its own: whole blocks. UINT64_MAX when there is no such number. */
 uint64_t hami_memory_blocks(uint64_t bytes);
@@ -85,6 +95,7 @@ bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charg
                                                                                    \
         if (!hami_charges_take((charges), (uint64_t)(uintptr_t)(handle), (taken))) \
             (taken)->key = 0;                                                      \
+        HAMI_CHANGING((taken)->key ? (taken)->device : HAMI_ANY_DEVICE);           \
         hami_ended_ = HAMI_INSIDE(call);                                           \
         hami_memory_settle_end((charges), (taken), hami_ended_);                   \
         hami_ended_;                                                               \

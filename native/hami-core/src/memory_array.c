@@ -110,7 +110,7 @@ static bool is_bare(unsigned int flags)
             return CUDA_ERROR_NOT_FOUND;                                                        \
         if (device < 0)                                                                         \
             return call;                                                                        \
-        HAMI_CHANGING;                                                                          \
+        HAMI_CHANGING(device);                                                                  \
         charge.bytes = (charged);                                                               \
         result = hami_memory_charge(device, charge.bytes);                                      \
         if (result != CUDA_SUCCESS)                                                             \
@@ -188,7 +188,6 @@ HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA
             return CUDA_ERROR_NOT_FOUND;                              \
         if (hami_inside || !(handle))                                 \
             return real(handle);                                      \
-        HAMI_CHANGING;                                                \
         return HAMI_MEMORY_END(&table, handle, &taken, real(handle)); \
     } while (0)
 

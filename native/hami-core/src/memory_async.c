@@ -103,7 +103,7 @@ static CUresult substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, 
         }                                                                                        \
         if (!pool)                                                                               \
             return call;                                                                         \
-        HAMI_CHANGING;                                                                           \
+        HAMI_CHANGING(hami_pool_device(pool));                                                   \
         result = hami_pool_begin(pool, bytes, &growth);                                          \
         if (result != CUDA_SUCCESS)                                                              \
             return result;                                                                       \
@@ -156,7 +156,6 @@ static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__
             return CUDA_ERROR_NOT_FOUND;                                                                       \
         if (hami_inside || !pointer)                                                                           \
             return real(pointer, stream);                                                                      \
-        HAMI_CHANGING;                                                                                         \
         result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken,                                              \
                                  taken.kind == HAMI_MEMORY_SUBSTITUTE ? free_substitute(pointer, stream, wait) \
                                                                       : real(pointer, stream));                \
@@ -201,7 +200,7 @@ HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
         return CUDA_ERROR_NOT_FOUND;
     if (!pool || hami_inside)
         return real(pool);
-    HAMI_CHANGING;
+    HAMI_CHANGING(hami_pool_device(HAMI_POOL_OF(pool)));
     return hami_pool_destroy(pool, real);
 }
 

@@ -4,6 +4,7 @@
  * The end of a context ends what was allocated in it, and what is timed of it: that must go before, for its events are the context's. A
  * primary context ends with its last release; how many there are to come is counted here, because the driver does not say.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "hooks.h"
@@ -13,6 +14,28 @@
 #include "memory_pool.h"
 #include "process.h"
 #include "region.h"
+
+/*
+ * Threads that make contexts of a device, or end its primary, do so one after the other: what is not accounted for yet must not be taken
+ * for what is there. Never locked inside another lock of this library.
+ */
+static pthread_mutex_t turns[HAMI_ORDINALS_MAX] = {[0 ... HAMI_ORDINALS_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_mutex_t *take_turn(CUdevice ordinal)
+{
+    if (hami_inside || ordinal < 0 || ordinal >= HAMI_ORDINALS_MAX)
+        return NULL;
+    pthread_mutex_lock(&turns[ordinal]);
+    return &turns[ordinal];
+}
+
+static void give_turn(pthread_mutex_t **turn)
+{
+    if (*turn)
+        pthread_mutex_unlock(*turn);
+}
+
+#define ONE_AFTER_THE_OTHER(ordinal) pthread_mutex_t *turn_ __attribute__((cleanup(give_turn), unused)) = take_turn(ordinal)
 
 /* The body that makes a context on a device; `call` is the driver's, `undo` ends what it made. */
 #define CREATE(symbol, ordinal, is_wanted, call, undo)                                    \
@@ -24,6 +47,7 @@
                                                                                           \
         if (!real)                                                                        \
             return CUDA_ERROR_NOT_FOUND;                                                  \
+        ONE_AFTER_THE_OTHER(ordinal);                                                     \
         if (device < 0 || !(is_wanted))                                                   \
             return call;                                                                  \
         if (!hami_overhead_begin(device, &before))                                        \
@@ -93,8 +117,10 @@ static bool begin_release(CUdevice ordinal)
 
 void hami_memory_forget_contexts(void)
 {
-    for (int ordinal = 0; ordinal < HAMI_ORDINALS_MAX; ordinal++)
+    for (int ordinal = 0; ordinal < HAMI_ORDINALS_MAX; ordinal++) {
+        pthread_mutex_init(&turns[ordinal], NULL);
         atomic_store(&retains[ordinal], 0);
+    }
 }
 
 static CUresult retain_primary(CUcontext *context, CUdevice ordinal)
@@ -112,6 +138,13 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordin
 
 /* Ending contexts, which frees what was allocated in them */
 
+static int device_of(CUcontext context)
+{
+    struct hami_charge made;
+
+    return hami_charges_find(&hami_contexts, (uint64_t)(uintptr_t)context, &made) ? made.device : HAMI_ANY_DEVICE;
+}
+
 #define DESTROY(symbol)                                    \
     do {                                                   \
         __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
@@ -121,7 +154,7 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordin
             return CUDA_ERROR_NOT_FOUND;                   \
         if (hami_inside)                                   \
             return real(context);                          \
-        HAMI_CHANGING;                                     \
+        HAMI_CHANGING(device_of(context));                 \
         hami_limiter_end_context(context);                 \
         result = HAMI_INSIDE(real(context));               \
         if (result == CUDA_SUCCESS)                        \
@@ -197,6 +230,7 @@ static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
 #define END_PRIMARY(symbol, is_emptied)                         \
     do {                                                        \
         __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);      \
+        int device = real ? hami_process_device(ordinal) : -1;  \
         CUcontext context;                                      \
         CUresult result;                                        \
                                                                 \
@@ -204,7 +238,8 @@ static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
             return CUDA_ERROR_NOT_FOUND;                        \
         if (hami_inside)                                        \
             return real(ordinal);                               \
-        HAMI_CHANGING;                                          \
+        ONE_AFTER_THE_OTHER(ordinal);                           \
+        HAMI_CHANGING(device);                                  \
         context = primary_of(ordinal);                          \
         if ((is_emptied) || begin_release(ordinal))             \
             hami_limiter_end_context(context);                  \
@@ -300,7 +335,8 @@ HAMI_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
         return CUDA_ERROR_NOT_FOUND;
     if (hami_inside || !hami_charges_find(&hami_greens, (uint64_t)(uintptr_t)green, &made))
         return real(green);
-    HAMI_CHANGING;
+    ONE_AFTER_THE_OTHER((CUdevice)made.owner);
+    HAMI_CHANGING(made.device);
     primary = primary_of((CUdevice)made.owner);
     hami_limiter_end_context(context_of(green));
     if (begin_release((CUdevice)made.owner))

@@ -93,7 +93,7 @@ CUresult hami_graph_run(CUgraphExec executable, CUstream stream, CUresult (*run)
         hami_pools_refresh();
         return result;
     }
-    HAMI_CHANGING;
+    HAMI_CHANGING(known.device);
     result = hami_pool_begin(known.owner, known.bytes, &growth);
     if (result != CUDA_SUCCESS)
         return result;

@@ -18,16 +18,30 @@
 
 static struct {
     _Atomic int contexts;
-    _Atomic bool is_doubtful; /* what is stated may be too much */
-    uint64_t each_bytes;      /* of one context, as last known */
-    uint64_t context, module; /* as the region has them */
+    _Atomic bool is_doubtful;    /* what is stated may be too much */
+    _Atomic uint64_t each_bytes; /* of one context, as last known */
+    uint64_t context, module;    /* as the region has them */
+    int making;                  /* contexts that may be the driver's already and are not counted yet */
     _Atomic time_t measured_at;
 } devices[HAMI_DEVICES_MAX];
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_stale[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = true};
 
-/* Knowing */
+/* Whoever waits changes nothing meanwhile: whoever is inside may know exactly. */
+static void enter(void)
+{
+    hami_memory_pause_change();
+    pthread_mutex_lock(&mutex);
+}
+
+static void leave(void)
+{
+    pthread_mutex_unlock(&mutex);
+    hami_memory_resume_change();
+}
+
+/* Knowing: the caller is inside. */
 
 struct measure {
     uint64_t bytes;
@@ -36,23 +50,28 @@ struct measure {
 
 /*
  * Bytes NVML counts for this process beyond its charges. Charges are made before the driver acts and given back after it, so the answer
- * is never too large, and exact when nothing was under way: else it is asked again, a few times.
+ * is never too large, and exact when nothing was under way: else it is asked again, a few times. Of a context that is being made it
+ * would say too much: then nothing is known that was not before.
  */
 static struct measure measure(int device)
 {
     struct measure answer = {.is_known = true};
 
+    if (devices[device].making) {
+        atomic_store(&is_stale[device], true);
+        return (struct measure){.is_known = hami_nvml_is_recognised()};
+    }
     for (int attempt = 0; attempt < 4 && !answer.is_exact; attempt++) {
         uint32_t changes;
         uint64_t charged, counted;
 
         hami_pools_refresh();
-        answer.is_exact = hami_memory_is_settled(&changes);
+        answer.is_exact = hami_memory_is_settled(device, &changes);
         charged = hami_region_own_data(device);
         if (!hami_nvml_own_bytes(device, &counted))
             return (struct measure){.is_known = false};
         hami_pools_refresh();
-        answer.is_exact &= hami_memory_is_unchanged(changes) && charged == hami_region_own_data(device);
+        answer.is_exact &= hami_memory_is_unchanged(device, changes) && charged == hami_region_own_data(device);
         counted = counted > charged ? counted - charged : 0;
         if (answer.is_exact || counted > answer.bytes)
             answer.bytes = counted;
@@ -74,7 +93,7 @@ static uint64_t estimate(int device, uint64_t card_before)
     return bytes;
 }
 
-/* Stating: the caller holds the mutex. */
+/* Stating: the caller is inside. */
 
 static void state(int device, uint64_t context, uint64_t module, uint64_t held)
 {
@@ -159,16 +178,22 @@ static void adopt(int device)
     add_context(device, 0);
 }
 
-static void refresh(int device)
+static void look_again(int device)
 {
-    pthread_mutex_lock(&mutex);
     atomic_store(&devices[device].measured_at, time(NULL));
     atomic_store(&is_stale[device], false);
     if (devices[device].contexts == 0)
         adopt(device);
     else
         count_modules(device, 0);
-    pthread_mutex_unlock(&mutex);
+}
+
+static void refresh(int device)
+{
+    enter();
+    if (!devices[device].making)
+        look_again(device);
+    leave();
 }
 
 void hami_overhead_refresh(int device)
@@ -234,6 +259,13 @@ static bool is_cost_known(int device, uint64_t *bytes)
     return *bytes || hami_region_least_context(device, bytes);
 }
 
+static void change_making(int device, int change)
+{
+    enter();
+    devices[device].making += change;
+    leave();
+}
+
 static void let_others_in(struct hami_overhead_before *before)
 {
     if (before->is_alone)
@@ -274,6 +306,7 @@ bool hami_overhead_begin(int device, struct hami_overhead_before *before)
     before->current = (CUcontext)(uintptr_t)hami_memory_owner();
     if (!hami_nvml_is_recognised() && !hami_nvml_list(device, &before->processes))
         before->processes.count = HAMI_NVML_PROCESSES_MAX + 1;
+    change_making(device, 1);
     return true;
 }
 
@@ -284,13 +317,14 @@ static bool charge_context(int device, const struct hami_overhead_before *before
     bool is_listed = !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
     bool is_as_held;
 
-    pthread_mutex_lock(&mutex);
+    enter();
+    devices[device].making--;
     if (is_listed)
         hami_nvml_recognise(&before->processes, &after);
     if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
         devices[device].each_bytes = estimate(device, before->card_used);
     is_as_held = add_context(device, before->held);
-    pthread_mutex_unlock(&mutex);
+    leave();
     hami_charges_put(&hami_contexts, made, &replaced);
     return is_as_held || is_within(device);
 }
@@ -299,10 +333,12 @@ bool hami_overhead_end(int device, struct hami_overhead_before *before, CUcontex
 {
     bool is_charged = true;
 
-    if (context)
+    if (context) {
         is_charged = charge_context(device, before, context);
-    else
+    } else {
+        change_making(device, -1);
         hami_region_drop_hold(device, before->held);
+    }
     let_others_in(before);
     return is_charged;
 }
@@ -315,9 +351,9 @@ void hami_overhead_discharge(CUcontext context)
     hami_memory_end_context(context);
     if (!hami_charges_take(&hami_contexts, (uint64_t)(uintptr_t)context, &made))
         return;
-    pthread_mutex_lock(&mutex);
+    enter();
     remove_context(made.device);
-    pthread_mutex_unlock(&mutex);
+    leave();
 }
 
 bool hami_overhead_hold(int device, uint64_t bytes)
@@ -330,8 +366,8 @@ bool hami_overhead_settle(int device, uint64_t held)
 {
     bool is_as_held;
 
-    pthread_mutex_lock(&mutex);
+    enter();
     is_as_held = count_modules(device, held);
-    pthread_mutex_unlock(&mutex);
+    leave();
     return is_as_held || is_within(device);
 }

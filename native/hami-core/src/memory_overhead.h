@@ -6,6 +6,7 @@
  * modules then cost nothing.
  * Before one is made, what it is expected to take is held of the limit: for a context what others took, for a module a block. A context
  * whose cost nobody in the container knows is made by one process at a time, which holds what is left.
+ * Of one device's contexts a process makes one after the other: the caller sees to it.
  * Locks: one mutex, held while NVML is asked and pools tell what they have, never while a context is made or ended.
  */
 #ifndef HAMI_MEMORY_OVERHEAD_H

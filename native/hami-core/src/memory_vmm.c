@@ -10,6 +10,13 @@
 #include "memory.h"
 #include "process.h"
 
+static int device_of(struct hami_charges *charges, uint64_t key, uint64_t least_bytes)
+{
+    struct hami_charge known;
+
+    return hami_charges_find(charges, key, &known) && known.bytes >= least_bytes ? known.device : HAMI_ANY_DEVICE;
+}
+
 static void drop(uint64_t handle)
 {
     struct hami_charge taken;
@@ -32,7 +39,7 @@ HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
         device = hami_process_device(properties->location.id);
     if (device < 0)
         return real(handle, bytes, properties, flags);
-    HAMI_CHANGING;
+    HAMI_CHANGING(device);
     charge.device = (int16_t)device;
     result = hami_memory_charge(device, bytes);
     if (result != CUDA_SUCCESS)
@@ -57,7 +64,7 @@ HAMI_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    HAMI_CHANGING;
+    HAMI_CHANGING(device_of(&hami_handles, handle, 0));
     result = HAMI_INSIDE(real(handle));
     if (result == CUDA_SUCCESS && handle && !hami_inside)
         drop(handle);
@@ -103,6 +110,7 @@ HAMI_EXPORT CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, 
     result = HAMI_INSIDE(real(pointer, bytes, offset, handle, flags));
     if (result != CUDA_SUCCESS || hami_inside || !handle || !hami_charges_find(&hami_handles, handle, &charge))
         return result;
+    mapping.device = charge.device;
     if (hami_charges_put(&hami_mappings, mapping, &replaced))
         hami_charges_retain(&hami_handles, handle);
     return result;
@@ -117,7 +125,7 @@ HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    HAMI_CHANGING;
+    HAMI_CHANGING(device_of(&hami_mappings, pointer, bytes));
     result = HAMI_INSIDE(real(pointer, bytes));
     if (result != CUDA_SUCCESS || hami_inside)
         return result;

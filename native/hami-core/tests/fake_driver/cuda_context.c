@@ -1,6 +1,7 @@
 /* Contexts: each device's primary one and those that programs make, which is current in which thread, and what they cost. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "cuda_fake.h"
 
@@ -40,16 +41,29 @@ static CUresult push(CUcontext context)
     return CUDA_SUCCESS;
 }
 
+/* Whoever makes a context comes back late with it: others may see it before. */
+static void come_back_late(void)
+{
+    uint64_t ms = fake_setting("FAKE_DRIVER_CONTEXT_MS", 0);
+
+    if (ms)
+        nanosleep(&(struct timespec){(time_t)(ms / 1000), (long)(ms % 1000) * 1000000L}, NULL);
+}
+
 static CUresult retain(CUcontext context)
 {
     CUresult result = CUDA_SUCCESS;
+    bool is_first;
 
     pthread_mutex_lock(&mutex);
-    if (context->references == 0 && !hw_context_take(context->physical))
+    is_first = context->references == 0;
+    if (is_first && !hw_context_take(context->physical))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     else
         context->references++;
     pthread_mutex_unlock(&mutex);
+    if (is_first && result == CUDA_SUCCESS)
+        come_back_late();
     return result;
 }
 

@@ -2,7 +2,8 @@
  * The table behind entry.S, and the faults that FAKE_DRIVER_FAULTS asks for: `symbol:nth:result,...`.
  *
  * The nth call of that symbol, counted from 1 in each process, does nothing and returns the number `result`; with KILL it kills the
- * process before it does anything, with KILL_AFTER when it is done. A `*` for nth means every call.
+ * process before it does anything, with KILL_AFTER when it is done, and with SLEEP_<ms> it comes so much later. A `*` for nth means
+ * every call.
  */
 #include "entry.h"
 
@@ -11,18 +12,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
 enum { FAULTS_MAX = 32 };
-enum effect { RETURN, KILL, KILL_AFTER };
+enum effect { RETURN, KILL, KILL_AFTER, SLEEP };
 
 struct fault {
     const struct fake_entry *entry;
     unsigned long long nth; /* 0: every call */
     enum effect effect;
-    int result;
+    int result; /* or milliseconds */
 };
 
 HIDDEN bool fake_entry_is_armed;
@@ -90,6 +92,10 @@ void *fake_entry_interrupt(const struct fake_entry *entry, uint64_t call, void *
             continue;
         if (fault->effect == KILL)
             fake_entry_die();
+        if (fault->effect == SLEEP) {
+            nanosleep(&(struct timespec){fault->result / 1000, fault->result % 1000 * 1000000L}, NULL);
+            return entry->function;
+        }
         if (fault->effect == KILL_AFTER) {
             *return_address = (void *)fake_entry_last_return;
             return entry->function;
@@ -132,6 +138,10 @@ static void add_fault(char *text)
     if (!entry)
         return;
     *fault = (struct fault){.entry = entry, .nth = strtoull(nth, NULL, 10)};
+    if (strncmp(text, "SLEEP_", 6) == 0) {
+        fault->effect = SLEEP;
+        text += 6;
+    }
     if (strcmp(text, "KILL") == 0)
         fault->effect = KILL;
     else if (strcmp(text, "KILL_AFTER") == 0)

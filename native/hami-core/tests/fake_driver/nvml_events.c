@@ -4,7 +4,7 @@
 
 #include "nvml_fake.h"
 
-#define FAULT_POLL_NS 20000000
+#define FAULT_POLL_NS 100000000
 #define XID_CRITICAL_ERROR 8ull
 
 typedef struct nvmlEventSet_st {

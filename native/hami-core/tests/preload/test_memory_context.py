@@ -2,6 +2,8 @@
 Contexts and modules are charged though nobody asks for their size, and without knowing the host's pid.
 """
 
+import json
+
 import pytest
 from containers import GPU_A, GPU_C, Container
 
@@ -231,6 +233,137 @@ def test_processes_that_start_together_know_themselves(container: Container) -> 
 
     assert {50 << 20} == {slot.memory[0].context for slot in slots}
     assert 8 == len(slots)
+
+
+@pytest.mark.parametrize(
+    "slow", [{"FAKE_DRIVER_CONTEXT_MS": "200"}, {"FAKE_DRIVER_FAULTS": "cuDevicePrimaryCtxRetain:*:SLEEP_100"}]
+)
+def test_threads_that_make_a_primary_context_together_make_one(container: Container, slow: dict[str, str]) -> None:
+    """
+    While it is made all that is left is held, and nobody is refused for that; it is charged once, and given back.
+    """
+    results, *used = container.run(
+        """
+import pynvml, threading
+gate, results, active = threading.Barrier(4), [], c_int()
+lib = ctypes.CDLL("libcuda.so.1")
+lib.cuInit(0)
+def allocate():
+    results.append(Cuda().allocate(30 * MIB)[0])
+def start():
+    gate.wait()
+    allocate()
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+def used():
+    return pynvml.nvmlDeviceGetMemoryInfo(device).used // MIB
+threads = [threading.Thread(target=start) for _ in range(4)]
+for thread in threads: thread.start()
+while not active.value:
+    lib.cuDevicePrimaryCtxGetState(0, byref(c_uint()), byref(active))
+allocate()
+for thread in threads: thread.join()
+before = used()
+for _ in range(5): lib.cuDevicePrimaryCtxRelease_v2(0)
+say([results, before, used()])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        **slow,
+    )
+
+    assert [0] * 5 == results
+    assert [300, 0] == used
+
+
+def test_context_of_one_device_costs_the_same_while_another_is_busy(container: Container) -> None:
+    """
+    What is under way on the first device has nothing to do with what the second's context takes.
+    """
+    results = container.run(
+        """
+import threading
+cuda = Cuda()
+result, pointer = cuda.allocate(100 * MIB)
+freeing = threading.Thread(target=cuda.free, args=[pointer])
+freeing.start()
+cuda.library.fake_calls.restype = c_uint64
+while not cuda.library.fake_calls(b"cuMemFree_v2"): pass
+other = Cuda(1)
+seen = [1000 - other.visible()[0], other.allocate(500 * MIB)[0], freeing.is_alive()]
+freeing.join()
+say(seen)
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_FAULTS="cuMemFree_v2:1:SLEEP_1000",
+    )
+
+    assert [150, 0, True] == results
+
+
+def test_context_that_is_being_made_is_no_module(container: Container) -> None:
+    """
+    Code that is loaded meanwhile is told from the context, which NVML counts before the call that makes it is over.
+    """
+    process = container.start(
+        """
+import threading
+cuda = Cuda()
+lib, module = cuda.library, c_void_p()
+making = threading.Thread(target=lib.cuCtxCreate_v2, args=[byref(c_void_p()), 0, 0])
+making.start()
+lib.fake_truth_memory.restype = c_uint64
+while lib.fake_truth_memory(0, c_uint64(0)) < 300 * MIB: pass
+result = lib.cuModuleLoadData(byref(module), b"image")
+was_early = making.is_alive()
+making.join()
+say([result, was_early, 1000 - cuda.visible()[0]])
+wait()
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_CONTEXT_MS="500",
+        FAKE_DRIVER_MODULE_KIB="2048",
+    )
+    assert process.stdout is not None
+    results = json.loads(process.stdout.readline())
+    (slot,) = decode_region(container.region.read_bytes()).slots
+    process.communicate("\n", timeout=20)
+
+    assert [0, True, 302] == results
+    assert (300 << 20, 2 << 20) == (slot.memory[0].context, slot.memory[0].module)
+
+
+def test_threads_that_ask_for_room_together_find_it(container: Container) -> None:
+    """
+    Two modules that took nothing were taken for a block each while something was under way: both are found again.
+    """
+    results = container.run(
+        """
+import threading
+cuda, gate, results = Cuda(), threading.Barrier(2), []
+result, pointer = cuda.allocate(100 * MIB)
+freeing = threading.Thread(target=cuda.free, args=[pointer])
+freeing.start()
+cuda.library.fake_calls.restype = c_uint64
+while not cuda.library.fake_calls(b"cuMemFree_v2"): pass
+for _ in range(2): cuda.library.cuModuleLoadData(byref(c_void_p()), b"image")
+results.append(freeing.is_alive())
+freeing.join()
+results.append(cuda.allocate(846 * MIB)[0])
+def work():
+    cuda.use(0)
+    gate.wait()
+    results.append(cuda.allocate(2 * MIB)[0])
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+say(results)
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_MODULE_KIB="0",
+        FAKE_DRIVER_FAULTS="cuMemFree_v2:1:SLEEP_2000,nvmlDeviceGetComputeRunningProcesses_v3:*:SLEEP_50",
+    )
+
+    assert [True, 0, 0, 0] == results
 
 
 def test_contexts_are_charged_before_they_are_made(container: Container) -> None:

@@ -114,26 +114,31 @@ def test_threads_that_start_together_share_one_slot(container: Container) -> Non
 import threading
 library = ctypes.CDLL("libcuda.so.1")
 gate = threading.Barrier(16)
+results = []
 def work():
     pointer = c_uint64()
     context = c_void_p()
     gate.wait()
-    library.cuInit(0)
-    library.cuDevicePrimaryCtxRetain(byref(context), 0)
-    library.cuCtxSetCurrent(context)
+    answers = [
+        library.cuInit(0),
+        library.cuDevicePrimaryCtxRetain(byref(context), 0),
+        library.cuCtxSetCurrent(context),
+    ]
     for size in (10 * MIB, 2000 * MIB, 20 * MIB):
-        library.cuMemAlloc_v2(byref(pointer), c_size_t(size))
+        answers.append(library.cuMemAlloc_v2(byref(pointer), c_size_t(size)))
+    results.append(answers)
 threads = [threading.Thread(target=work) for _ in range(16)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-say(0)
+say(results)
 wait()
 """)
     assert process.stdout is not None
-    process.stdout.readline()
+    results = json.loads(process.stdout.readline())
     held = charged(container)
     process.communicate("\n", timeout=20)
 
+    assert [[0, 0, 0, 0, 2, 0]] * 16 == results
     assert {process.pid: 16 * 30} == held
 
 
