@@ -6,6 +6,7 @@
 #include "charges.h"
 #include "hooks.h"
 #include "memory.h"
+#include "memory_overhead.h"
 #include "process.h"
 #include "region.h"
 
@@ -170,7 +171,7 @@ static void learn_step(uint64_t pool, uint64_t grown, uint64_t expected)
         *step = grown;
 }
 
-CUresult hami_pool_begin(uint64_t pool, size_t bytes, uint64_t *growth)
+static CUresult begin_growth(uint64_t pool, size_t bytes, uint64_t *growth)
 {
     struct hami_charge known = {.device = -1};
 
@@ -186,6 +187,18 @@ CUresult hami_pool_begin(uint64_t pool, size_t bytes, uint64_t *growth)
     }
     pthread_mutex_unlock(&mutex);
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hami_pool_begin(uint64_t pool, size_t bytes, uint64_t *growth)
+{
+    int device = hami_pool_device(pool);
+    CUresult result;
+
+    if (device < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    hami_overhead_refresh(device);
+    result = begin_growth(pool, bytes, growth);
+    return result != CUDA_SUCCESS && hami_overhead_make_room(device) ? begin_growth(pool, bytes, growth) : result;
 }
 
 bool hami_pool_end(uint64_t pool, uint64_t growth)

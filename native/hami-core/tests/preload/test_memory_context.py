@@ -332,12 +332,20 @@ wait()
     assert (300 << 20, 2 << 20) == (slot.memory[0].context, slot.memory[0].module)
 
 
-def test_threads_that_ask_for_room_together_find_it(container: Container) -> None:
+@pytest.mark.parametrize(
+    ("rest_mib", "call"),
+    [
+        (846, "cuMemAlloc_v2(byref(c_uint64()), c_size_t(2 * MIB))"),
+        (816, "cuMemAllocAsync(byref(c_uint64()), c_size_t(MIB), None)"),
+    ],
+    ids=["plain", "pooled"],
+)
+def test_threads_that_ask_for_room_together_find_it(container: Container, rest_mib: int, call: str) -> None:
     """
     Two modules that took nothing were taken for a block each while something was under way: both are found again.
     """
     results = container.run(
-        """
+        f"""
 import threading
 cuda, gate, results = Cuda(), threading.Barrier(2), []
 result, pointer = cuda.allocate(100 * MIB)
@@ -348,11 +356,11 @@ while not cuda.library.fake_calls(b"cuMemFree_v2"): pass
 for _ in range(2): cuda.library.cuModuleLoadData(byref(c_void_p()), b"image")
 results.append(freeing.is_alive())
 freeing.join()
-results.append(cuda.allocate(846 * MIB)[0])
+results.append(cuda.allocate({rest_mib} * MIB)[0])
 def work():
     cuda.use(0)
     gate.wait()
-    results.append(cuda.allocate(2 * MIB)[0])
+    results.append(cuda.library.{call})
 threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -411,29 +419,42 @@ def test_device_of_a_limit_is_told_by_its_uuid(container: Container, visible: st
     assert [INSTANCE] == [uuid for uuid in decode_region(container.region.read_bytes()).uuids if uuid]
 
 
-def test_context_that_nobody_saw_made_is_charged_at_the_first_allocation(container: Container) -> None:
+@pytest.mark.parametrize(
+    ("call", "mib"),
+    [
+        ("cuMemAlloc_v2(byref(c_uint64()), c_size_t(100 * MIB))", 250),
+        ("cuMemAllocAsync(byref(c_uint64()), c_size_t(96 * MIB), None)", 246),
+    ],
+    ids=["plain", "pooled"],
+)
+def test_context_that_nobody_saw_made_is_charged_at_the_first_allocation(
+    container: Container, call: str, mib: int
+) -> None:
     """
     A runtime that reaches the driver by an entry that is not caught has its context charged all the same.
     """
-    results = container.run(
-        """
+    process = container.start(
+        f"""
 lib = ctypes.CDLL("libcuda.so.1")
 lib.cuInit(0)
-retain, context, pointer = c_void_p(), c_void_p(), c_uint64()
+retain, context = c_void_p(), c_void_p()
 status = c_int()
 lib.cuGetProcAddress_v2(b"cuDevicePrimaryCtxRetain", byref(retain), 99000, c_uint64(0), byref(status))
 caught = retain.value == ctypes.cast(lib.cuDevicePrimaryCtxRetain, c_void_p).value
 ctypes.CFUNCTYPE(c_int, c_void_p, c_int)(retain.value)(byref(context), 0)
 lib.cuCtxSetCurrent(context)
-lib.cuMemAlloc_v2(byref(pointer), c_size_t(100 * MIB))
-available, total = c_size_t(), c_size_t()
-lib.cuMemGetInfo_v2(byref(available), byref(total))
-say([caught, (total.value - available.value) // MIB])
+say([caught, lib.{call}])
+wait()
 """,
         FAKE_DRIVER_CONTEXT_MIB="150",
         FAKE_DRIVER_PID_OFFSET="100000",
         FAKE_DRIVER_PRIVATE_ENTRIES="1",
         FAKE_DRIVER_CUDA_VERSION="99000",
     )
+    assert process.stdout is not None
+    results = json.loads(process.stdout.readline())
+    (slot,) = decode_region(container.region.read_bytes()).slots
+    process.communicate("\n", timeout=20)
 
-    assert [False, 250] == results
+    assert [False, 0] == results
+    assert mib << 20 == slot.memory[0].total
