@@ -80,11 +80,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-images"
 
 
+def bases(name: str, arch: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return the Python images that *name* is made of, by its Dockerfile's arguments: their packages and machines."""
+    ours = {"LIBRARY_IMAGE": (BUILD, OUR_ARCH)} if name == "device-plugin" else {}
+    return {"PYTHON_IMAGE": (RUNTIME, arch), "BUILD_IMAGE": (BUILD, arch), **ours}
+
+
 def wanted(name: str, source: Path, tag: str | None, arch: str = OUR_ARCH) -> Wanted:
     """Return what the image *name* of the checkout *source* is made of and called; without a *tag*, as in the chart."""
     version = chart_version(source)
-    bases = (("PYTHON_IMAGE", python_image(RUNTIME, arch)), ("BUILD_IMAGE", python_image(BUILD, arch)))
-    recipe = Recipe(name, version, source, DOCKERFILES[name], bases, arch)
+    images = tuple((argument, python_image(*base)) for argument, base in bases(name, arch).items())
+    recipe = Recipe(name, version, source, DOCKERFILES[name], images, arch)
     tag = WORKLOADS_TAG if name == "workloads" else tag or version
     return Wanted(recipe, recipe.key(), f"{recipe.repository}:{tag}")
 
@@ -117,8 +123,9 @@ def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) 
             return
         store.prune()
         buildah.clean(kept=[python_image(packages, each) for packages in (RUNTIME, BUILD) for each in ARCHES.values()])
+        needed = {base for image in missing for base in bases(image.name, arch).values()}
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda packages: make_python_image(buildah, packages, arch, step), (RUNTIME, BUILD)))
+            list(pool.map(lambda base: make_python_image(buildah, base[0], base[1], step), needed))
         build_all(missing, store, buildah, output, step)
 
 

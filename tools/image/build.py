@@ -30,13 +30,14 @@ def build(recipe: Recipe, key: str, buildah: Buildah, options: Sequence[str], ar
         BuildError: a step failed, or the recipe's files changed meanwhile.
     """
     began = time.monotonic()
+    bases = {argument: buildah.identity(reference) for argument, reference in recipe.bases}
     buildah.build(
         recipe.source / recipe.dockerfile,
         recipe.source,
         recipe.repository,
         recipe.arch,
         archive=archive,
-        arguments=recipe.arguments(),
+        arguments={**recipe.arguments(), **bases},
         options=options,
         log=log,
     )

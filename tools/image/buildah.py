@@ -55,6 +55,18 @@ class Buildah:
         """Return whether the storage holds the image *reference*."""
         return self._process("inspect", "--type", "image", reference).returncode == 0
 
+    def identity(self, reference: str) -> str:
+        """
+        Return what names the image *reference* in a build for any machine.
+
+        By its name, buildah finds an image only if it is for the machines that the whole build is for: FROM knows no
+        BUILDPLATFORM. Source: buildah-build(1), --platform
+
+        Raises:
+            BuildError: the storage does not hold it.
+        """
+        return self.run("inspect", "--type", "image", "--format", "{{.FromImageID}}", reference).strip()
+
     def build(
         self,
         dockerfile: Path,
@@ -78,7 +90,7 @@ class Buildah:
         """
         given = [option for name, value in (arguments or {}).items() for option in ("--build-arg", f"{name}={value}")]
         fixed = ["--isolation=chroot", "--pull-never", "--format=oci", "--identity-label=false"]
-        fixed += [f"--arch={arch}", f"--timestamp={EPOCH}"]
+        fixed += [f"--platform=linux/{arch}", f"--timestamp={EPOCH}"]
         written = ["--tag", reference]
         if archive is not None:
             written = ["--tag", f"oci-archive:{archive}:{reference}", "--disable-compression=false"]

@@ -13,14 +13,15 @@ import pytest
 from bootstrap import ROOT
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from elf import needed_versions
-from images import chart_version
+from elf import machine, needed_versions
+from images import ARCHES, chart_version
 from images_tests.unpacked import Image
 
 MB = 10**6
 LARGEST_MB = 200
 USERS = {"webhook": "65532:65532", "scheduler": "65532:65532", "device-plugin": "0:0", "monitor": "0:0"}
 BUILD_TOOL = re.compile(r"cc|gcc.*|g\+\+.*|clang.*|ld|as|make|cmake|ninja|zig|pip[\d.]*|easy_install|uv|apt-get")
+LIBRARY = "opt/hami/lib/libvgpu.so"
 OLDEST_GLIBC = (2, 17)
 UNCHECKED_HASH = 0b01
 """The flags of byte code that is never compared with its source. Source: PEP 552."""
@@ -121,12 +122,22 @@ def test_metric_of_the_build_names_the_labels_commit(image_of: Callable[[str], I
 
 def test_library_loads_with_a_glibc_of_2_17(image_of: Callable[[str], Image]) -> None:
     """The containers that load it are older than the image that carries it."""
-    wanted = needed_versions(image_of("device-plugin").root / "opt/hami/lib/libvgpu.so")
+    wanted = needed_versions(image_of("device-plugin").root / LIBRARY)
 
     versions = [tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in wanted]
 
     assert versions
     assert max(versions) <= OLDEST_GLIBC
+
+
+def test_library_is_for_the_image_s_machines(image_of: Callable[[str], Image]) -> None:
+    """Whatever machine builds the image compiles it, and the image's own loader takes it."""
+    image = image_of("device-plugin")
+
+    done = image.run("/opt/hami/bin/python", "-c", f"import ctypes; ctypes.CDLL('/{LIBRARY}')")
+
+    assert image.archive.config["architecture"] == ARCHES[machine(image.root / LIBRARY)]
+    assert (0, "") == (done.returncode, done.stderr)
 
 
 def test_bill_of_materials_follows_the_schema(image: Image) -> None:

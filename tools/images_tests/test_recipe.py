@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from bootstrap import ROOT
+from image.base import BUILD, RUNTIME
 from image.recipe import Recipe
-from images import DOCKERFILES, wanted
+from images import ARCHES, DOCKERFILES, OUR_ARCH, bases, wanted
 from packaging.requirements import Requirement
 
 SERVICES = ("webhook", "scheduler", "device-plugin", "monitor")
@@ -122,6 +123,22 @@ def test_file_that_becomes_executable_makes_a_new_key(checkout: Path) -> None:
     (checkout / "src/kept").chmod(0o755)
 
     assert before != a_recipe(checkout).key()
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_dockerfile_takes_the_bases_it_is_given(name: str) -> None:
+    """One that is given under another name is not taken, and a registry's is asked for."""
+    declared = re.findall(r"^ARG (\w+)=", (ROOT / DOCKERFILES[name]).read_text(), re.MULTILINE)
+
+    assert list(bases(name, OUR_ARCH)) == declared
+
+
+@pytest.mark.parametrize("arch", ARCHES.values())
+def test_library_alone_is_built_on_this_machine_for_any(arch: str) -> None:
+    """A compiler that is emulated takes very long; pip is emulated, since it asks the machine what to install."""
+    expected = {"PYTHON_IMAGE": (RUNTIME, arch), "BUILD_IMAGE": (BUILD, arch), "LIBRARY_IMAGE": (BUILD, OUR_ARCH)}
+
+    assert expected == bases("device-plugin", arch)
 
 
 def test_every_dockerfile_stands_on_the_same_pinned_base() -> None:

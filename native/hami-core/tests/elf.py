@@ -13,6 +13,8 @@ SHT_DYNAMIC, SHT_DYNSYM = 6, 11
 SHT_GNU_VERNEED = 0x6FFFFFFE
 DT_NEEDED = 1
 STB_LOCAL = SHN_UNDEF = 0
+MACHINES = {62: "x86_64", 183: "aarch64"}
+"""By e_machine, what the kernel calls them."""
 
 
 class Section(NamedTuple):
@@ -28,6 +30,12 @@ class Section(NamedTuple):
     detail: int
     alignment: int
     entry_size: int
+
+
+def machine(path: Path) -> str:
+    """Return whose instructions it holds, as the kernel calls them: `aarch64`."""
+    (number,) = struct.unpack_from("<H", path.read_bytes(), 0x12)
+    return MACHINES[number]
 
 
 def exports(path: Path) -> set[str]:
