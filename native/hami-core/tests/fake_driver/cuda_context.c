@@ -135,8 +135,10 @@ EXTRA(cuDevicePrimaryCtxSetFlags_v2, CUdevice device, unsigned int flags)
 {
     CUresult result = fake_check_device(device, &device);
 
+    pthread_mutex_lock(&mutex);
     if (result == CUDA_SUCCESS)
         primary[device].flags = flags;
+    pthread_mutex_unlock(&mutex);
     return result;
 }
 
@@ -151,8 +153,10 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, in
 
     if (result != CUDA_SUCCESS || !active)
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&mutex);
     *flags = primary[device].flags;
     *active = primary[device].references > 0;
+    pthread_mutex_unlock(&mutex);
     return CUDA_SUCCESS;
 }
 
