@@ -12,6 +12,7 @@ import pytest
 
 from cluster import Cluster, eventually
 from embedded import EmbeddedCluster
+from load import kept_running
 from manifests import a_container, a_pod
 from minicluster.client import Object
 from processes import Process
@@ -47,6 +48,8 @@ def frozen(process: Process) -> Iterator[None]:
 @pytest.mark.embedded_only
 async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cluster: EmbeddedCluster) -> None:
     """A kubelet that was held up lists its Pods anew, and admits by creation time; the older was bound last."""
+    # A kubelet that is held up before it has told of the plugin's devices would never do so.
+    await kept_running(cluster, "first", annotations=A100)
     await cluster.create(a_pod("older", annotations=A100, spec=GATE, gpu=1, gpumem=1111))
     await cluster.create(a_pod("younger", annotations=A100, spec=GATE, gpu=1, gpumem=2222))
     with frozen(cluster.processes["kubelet-node-a"]):

@@ -43,26 +43,51 @@ async def test_running_containers(node: Host) -> None:
     """After a restart of the kubelet containers run on as they were: no restart counted, the same ids, no call."""
     plugin = await node.plugin()
     sidecar = node.container("side", devices=1, restartPolicy="Always")
-    inits = [node.container("init", "true", devices=1), sidecar]
+    inits = [node.container("init", "true"), sidecar]
     await node.create("p", node.container(devices=2), initContainers=inits)
     before = await node.phase("p", "Running")
     owned = await node.owners()
-
-    await restart(node)
+    node.peer.kill_kubelet()
     await plugin.stop()
+
+    node.peer.start_kubelet()
+
+    await looked_at_its_pods(node)
     successor = await node.plugin()
-
-    async def is_shown() -> bool:
-        assert owned == await node.owners()
-        return True
-
-    await eventually(is_shown, SECONDS)
+    assert owned == await node.owners()
     after = (await node.phase("p", "Running"))["status"]
     assert [] == successor.calls
     for field in ("containerID", "restartCount", "state", "ready"):
         kept = [[status[field] for status in found["containerStatuses"]] for found in (before["status"], after)]
         assert kept[0] == kept[1]
     assert before["status"]["startTime"] == after["startTime"]
+
+
+async def looked_at_its_pods(node: Host) -> None:
+    """Wait until the kubelet runs a new Pod: it has decided on older ones by then."""
+    await node.create("newer")
+    await node.phase("newer", "Running")
+
+
+async def test_ended_init_container(node: Host) -> None:
+    """
+    A running Pod whose ended init container had devices is ended where its plugin could not register again in time.
+
+    Source: https://github.com/kubernetes/kubernetes/issues/124345
+    """
+    plugin = await node.plugin()
+    await node.create("p", node.container(devices=1), initContainers=[node.container("init", "true", devices=1)])
+    await node.phase("p", "Running")
+    node.peer.kill_kubelet()
+    await plugin.stop()
+
+    node.peer.start_kubelet()
+
+    status = (await node.phase("p", "Failed"))["status"]
+    assert "UnexpectedAdmissionError" == status["reason"]
+    assert f"no healthy devices present; cannot allocate unhealthy devices {node.resource}" in status["message"]
+    assert "terminated" in status["containerStatuses"][0]["state"]
+    await answers(node)
 
 
 async def test_sockets_are_deleted(node: Host) -> None:

@@ -38,7 +38,7 @@ async def test_running_containers_are_found_again(cluster: Cluster, how: signal.
     """The same process, no restart counted, the same ids owned, no call to the plugin."""
     plugin = await cluster.plugin()
     sidecar = a_container("side", devices=1, restartPolicy="Always")
-    inits = [a_container("init", "true", devices=1), sidecar]
+    inits = [a_container("init", "true"), sidecar]
     await cluster.create(a_pod("stays", a_container(devices=2), initContainers=inits))
     pod = await cluster.phase("stays", "Running")
     pid, owned = pid_of(cluster, pod), await cluster.host.owners()

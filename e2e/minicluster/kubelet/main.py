@@ -167,14 +167,14 @@ class Kubelet:
             return
         worker.has_arrived = True
         try:
-            await self._devices.allocate(worker.pod, worker.has_run)
+            await self._devices.allocate(worker.pod, worker.running)
         except PluginError as error:
-            worker.reject("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+            await worker.reject("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
             return
         others = [pod for pod in self._active_pods() if pod["metadata"]["uid"] != worker.uid]
         shortage = _shortage(worker.pod, others, self._description.capacity)
-        if shortage and not worker.has_run:
-            worker.reject(*shortage)
+        if shortage and not worker.running:
+            await worker.reject(*shortage)
         elif not worker.is_terminating:
             worker.start()
 

@@ -34,6 +34,8 @@ CREATE_RETRIES_SECONDS = (10.0, 15.0)
 """A container that cannot be created is tried again after the first, then again after a time between the others."""
 WRITE_RETRY_SECONDS = 0.5
 DEFAULT_GRACE_SECONDS = 30
+REJECTED_GRACE_SECONDS = 1.0
+"""What the kubelet leaves containers of a Pod that it finds running and does not admit again."""
 
 
 @dataclass(frozen=True)
@@ -126,18 +128,18 @@ class PodWorker:
         return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
 
     @property
-    def has_run(self) -> list[str]:
-        """The containers that an earlier kubelet started, if any of them runs still: they have their devices."""
-        is_any_running = any(life.current is not None and life.current.is_running for life in self._lives)
-        return [life.name for life in self._lives if life.current is not None] if is_any_running else []
+    def running(self) -> list[str]:
+        """The containers that run; before its admission, those an earlier kubelet started: they have their devices."""
+        return [life.name for life in self._lives if life.current is not None and life.current.is_running]
 
     def update(self, pod: Object) -> None:
         """Take a newer version of the Pod's object."""
         self.pod = pod
 
-    def reject(self, reason: str, message: str) -> None:
-        """Fail the Pod without starting anything."""
+    async def reject(self, reason: str, message: str) -> None:
+        """Fail the Pod without starting anything, and end what an earlier kubelet started."""
         self.node.events.warn(self.pod, reason, message)
+        await _stop(self._lives, REJECTED_GRACE_SECONDS)
         self._verdict = (reason, f"Pod was rejected: {message}")
         self.is_finished = True
         self._report()
