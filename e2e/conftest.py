@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _namespaces = (f"test-{os.getpid()}-{number}" for number in itertools.count(1))
 """Names that no earlier run on a cluster that was kept has used."""
 
+LONGEST = ("test_documents.py", "test_upgrade.py", "test_kill_nine.py")
+"""The files that take longest on a real cluster. They come first, so that no worker is alone with one at the end."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Say which cluster the tests run on."""
@@ -37,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster.
 
-    Where several workers share the tests, those of a folder with a real cluster of its own go to one worker.
+    Where several workers share the tests, those of a folder with a real cluster of its own go to one worker, and first.
     """
     is_real = config.getoption("--cluster") == "real"
     for item in items:
@@ -52,6 +55,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+    if is_real:
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """Return when an item's file has its turn: folders with a cluster of their own, then the longest, then the rest."""
+    if item.path.parent != Path(__file__).parent:
+        return -1
+    return LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST)
 
 
 def short_folder() -> Path:

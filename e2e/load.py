@@ -11,7 +11,7 @@ from cluster import Cluster, eventually
 from manifests import a_pod
 from minicluster.client import ApiError
 
-WORKERS = 4
+WORKERS = 2
 RUN_SECONDS = 60.0
 """How long a Pod may take until it runs while services are exchanged."""
 

@@ -18,7 +18,7 @@ from documented import Document
 from hamicommon.wire import keys
 from manifests import a_pod
 from real import RealCluster
-from release import CHART, HAMI
+from release import CHART, HAMI, INSTALL
 from residents import running, settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
@@ -153,7 +153,7 @@ class Predecessor:
         given.append(f"--set-string=wireVersion={self._values['wireVersion']}")
         await asyncio.to_thread(
             self._cluster.control_plane.helm,
-            *("upgrade", "--install", HAMI, str(CHART), f"--namespace={PREDECESSOR}", "--wait", *given),
+            *(*INSTALL, HAMI, str(CHART), f"--namespace={PREDECESSOR}", *given),
         )
 
 
