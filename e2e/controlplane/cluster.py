@@ -249,9 +249,8 @@ class ControlPlane:
 
     def _start_control(self, control: Machine, pki: Authority) -> None:
         control.start()
-        assert control.pid is not None
-        if not network.is_connected(control.pid):
-            network.prepare_control(control.pid)
+        if not network.is_connected(control.living_pid()):
+            network.prepare_control(control.living_pid())
         if not all(control.services().values()) or not control.services():
             control.serve(self._control_services(control, pki))
 
@@ -272,14 +271,12 @@ class ControlPlane:
 
     def _start_runtime(self, node: Node) -> None:
         """Start the node's machine if it is off, join it to the network, and start containerd with all images."""
-        machine, control = node.machine, self.control.pid
+        machine = node.machine
         self._store.fill(machine)
         machine.start()
-        assert machine.pid is not None
-        assert control is not None
-        if not network.is_connected(machine.pid):
+        if not network.is_connected(machine.living_pid()):
             others = [other.index for other in self._nodes.values() if other is not node]
-            network.connect(control, machine.pid, node.index, others)
+            network.connect(self.control.living_pid(), machine.living_pid(), node.index, others)
         parts.install_driver(machine, self._driver, node.hardware)
         if machine.services().get("containerd") is None:
             machine.serve([parts.containerd(self._binaries, machine, node.index)])

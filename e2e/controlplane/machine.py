@@ -86,6 +86,13 @@ class Machine:
         living = start_ticks(pid)
         return pid if living is not None and living == ticks else None
 
+    def living_pid(self) -> int:
+        """Return its first process. Raises: MachineError with what it said last, when it is off."""
+        pid = self.pid
+        if pid is None:
+            raise MachineError(f"{self.name} is off; it said last:\n{self.tail('boot')}")
+        return pid
+
     def path(self, path: str) -> Path:
         """
         Return where this machine keeps the machine's own file *path*.

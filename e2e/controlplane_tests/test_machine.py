@@ -106,6 +106,15 @@ def test_services_are_started_once_and_started_again_when_told(machine: Machine)
     assert machine.services()["a"] not in {None, before["a"]}
 
 
+def test_machine_that_ended_tells_what_it_said_last(machine: Machine) -> None:
+    """As does one whose service has no program."""
+    machine.serve([Service("absent", ("/no/such/program",))])
+    assert _within(5, lambda: machine.pid is None)
+
+    with pytest.raises(MachineError, match=r"it said last:\n.*/no/such/program"):
+        machine.living_pid()
+
+
 def test_power_cut_kills_all_and_loses_what_is_volatile(machine: Machine) -> None:
     """Also a process that left its session, as daemons do."""
     machine.run(
