@@ -15,6 +15,9 @@ PROGRAMS = os.environ.get("HAMI_MEMORY_PROGRAMS", "150")
 ROUNDS = os.environ.get("HAMI_MEMORY_ROUNDS", "5")
 SEED = os.environ.get("HAMI_MEMORY_SEED", "1")
 
+pytestmark = pytest.mark.timeout(0)
+"""What takes long depends on how many; ctest ends what hangs."""
+
 
 def prove(container: Container, program: str, count: str, limit: str, context_mib: int) -> str:
     """Run a proof to its end in a container of that limit; return what it prints."""
