@@ -272,7 +272,7 @@ class ControlPlane:
     def _start_runtime(self, node: Node) -> None:
         """Start the node's machine if it is off, join it to the network, and start containerd with all images."""
         machine = node.machine
-        self._store.fill(machine)
+        self._store.fill(machine, self._archives())
         machine.start()
         if not network.is_connected(machine.living_pid()):
             others = [other.index for other in self._nodes.values() if other is not node]
@@ -300,7 +300,7 @@ class ControlPlane:
     @property
     def _store(self) -> Store:
         machine = self._machine(STORE, kept=(CONTAINERD_ROOT,))
-        return Store(machine, parts.containerd(self._binaries, machine, 0))
+        return Store(build.cache(), machine, parts.containerd(self._binaries, machine, 0))
 
     def _archives(self) -> list[Path]:
         """Return the archives of the images that every node has; of our own programs they are packed once."""

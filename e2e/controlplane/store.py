@@ -3,15 +3,18 @@ The images that every node is born with: imported once, into a containerd that r
 there.
 
 Owns what is in a store, and how a node gets it. An import unpacks and hashes a gigabyte; links cost nothing, and
-nobody writes to an image's files in place. Neighbours: `cluster` owns the store's machine, `node` imports into a node
-that runs.
+nobody writes to an image's files in place. So what was imported is kept for all clusters of this machine, by what is in
+it. Neighbours: `cluster` owns the machine that imports, `build` the cache.
 """
 
-import json
+import fcntl
+import hashlib
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -22,6 +25,8 @@ from controlplane.machine import Machine, MachineError, Service
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CONTAINERD_ROOT = "/var/lib/containerd"
 START_SECONDS = 60.0
+KEPT_SETS = 4
+"""Of images, about a gigabyte each: those that were used last stay."""
 
 _CTR = ("ctr", f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io")
 _DATABASES = "io.containerd.*/*.db"
@@ -72,35 +77,78 @@ def load(machine: Machine, archives: Sequence[Path]) -> None:
 
 
 class Store:
-    """A machine that is on only while something is imported; otherwise just a folder."""
+    """What was imported, in a folder for each set of images; one process at a time adds or takes."""
 
-    def __init__(self, machine: Machine, containerd: Service) -> None:
+    def __init__(self, folder: Path, machine: Machine, containerd: Service) -> None:
+        """Keep sets in *folder*, and import with *containerd* on *machine*, which is on only meanwhile."""
+        self._folder = folder
         self._machine = machine
         self._containerd = containerd
-        self._record = machine.folder / "archives.json"
 
     def add(self, archives: Sequence[Path]) -> None:
-        """Import what is not there yet. Raises: MachineError."""
-        wanted = {str(archive): archive.stat().st_mtime_ns for archive in archives}
-        held: dict[str, int] = json.loads(self._record.read_text()) if self._record.exists() else {}
-        if wanted.items() <= held.items():
-            return
-        start(self._machine, self._containerd)
-        load(self._machine, archives)
-        self._machine.retire()
-        self._record.write_text(json.dumps(held | wanted))
+        """See that there is the set of the images of *archives*. Raises: MachineError; ValueError for a bad archive."""
+        with self._locked():
+            self._made(archives)
 
-    def fill(self, machine: Machine) -> None:
-        """Give *machine* what is in the store, if its containerd has never run."""
+    def fill(self, machine: Machine, archives: Sequence[Path]) -> None:
+        """Give *machine* the images of *archives*, if its containerd has never run. Raises: as `add`."""
         images = machine.path(CONTAINERD_ROOT)
         if images.exists():
             return
         images.parent.mkdir(parents=True, exist_ok=True)
         draft = images.with_suffix(".new")
         shutil.rmtree(draft, ignore_errors=True)
-        subprocess.run(["cp", "--archive", "--link", self._machine.path(CONTAINERD_ROOT), draft], check=True)
+        with self._locked():
+            _copied(self._made(archives), draft)
         for database in draft.glob(_DATABASES):
             own = database.with_suffix(".own")
             shutil.copyfile(database, own)
             own.rename(database)
         draft.rename(images)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "images.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _made(self, archives: Sequence[Path]) -> Path:
+        place = self._folder / f"images-{self._key(archives)}"
+        if not place.exists():
+            self._make_room()
+            draft = self._folder / "images.new"
+            shutil.rmtree(draft, ignore_errors=True)
+            _copied(self._imported(archives), draft)
+            draft.rename(place)
+        os.utime(place)
+        return place
+
+    def _make_room(self) -> None:
+        """Remove the sets that were not used for longest."""
+        kept = sorted(self._folder.glob("images-*/"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in kept[KEPT_SETS - 1 :]:
+            shutil.rmtree(path)
+
+    def _imported(self, archives: Sequence[Path]) -> Path:
+        """Return the folder of a containerd that has the images of *archives*, and has ended."""
+        images = self._machine.path(CONTAINERD_ROOT)
+        shutil.rmtree(images, ignore_errors=True)
+        try:
+            start(self._machine, self._containerd)
+            load(self._machine, archives)
+        finally:
+            self._machine.retire()
+        return images
+
+    def _key(self, archives: Sequence[Path]) -> str:
+        """Return what is different for other images, and for another containerd, which may keep them otherwise."""
+        found = sorted(f"{image.name} {image.digest}" for archive in archives for image in oci.images(archive))
+        program = Path(self._containerd.argv[0]).resolve().parent.name
+        return hashlib.sha256("\n".join([program, *found]).encode()).hexdigest()[:12]
+
+
+def _copied(source: Path, target: Path) -> None:
+    """Copy a folder by links; between file systems, where there are none, by bytes."""
+    is_one = source.stat().st_dev == target.parent.stat().st_dev
+    subprocess.run(["cp", "--archive", *(["--link"] if is_one else []), source, target], check=True)

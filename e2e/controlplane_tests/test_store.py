@@ -4,6 +4,7 @@ The store of images: what a machine gets from it is there at once, and its own f
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from controlplane import build, cgroups, parts, store
 from controlplane.machine import Description, Machine, MachineError, Service
-from controlplane.store import CONTAINERD_ROOT, Store
+from controlplane.store import CONTAINERD_ROOT, KEPT_SETS, Store
 from controlplane_tests.conftest import PROBE_IMAGE
 
 pytestmark = [pytest.mark.usefixtures("able_machine"), pytest.mark.timeout(600)]
@@ -19,18 +20,23 @@ _CGROUP = f"hami-test-{os.getpid()}"
 
 
 class Rack:
-    """A store, and machines that are filled from it, below one folder."""
+    """Stores of one folder, and machines that are filled from them."""
 
     def __init__(self, folder: Path, binaries: Path) -> None:
+        self.sets = folder / "sets"
         self._folder = folder
         self._binaries = binaries
         self._machines: list[Machine] = []
-        self.store = Store(*self._machine("store"))
+        self.store = self.another_store("store")
 
-    def filled(self, name: str) -> Machine:
-        """Return a new machine with what is in the store, its containerd running."""
+    def another_store(self, name: str) -> Store:
+        """Return a store that imports on a machine of its own."""
+        return Store(self.sets, *self._machine(name))
+
+    def filled(self, name: str, archive: Path) -> Machine:
+        """Return a new machine with what is in the store of *archive*, its containerd running."""
         machine, containerd = self._machine(name)
-        self.store.fill(machine)
+        self.store.fill(machine, [archive])
         store.start(machine, containerd)
         return machine
 
@@ -88,22 +94,46 @@ def test_machine_is_born_with_what_was_imported_once(rack: Rack, probe_image: Pa
     rack.store.add([probe_image])
     rack.store.add([probe_image])
     for name in ("one", "two"):
-        machine = rack.filled(name)
+        machine = rack.filled(name, probe_image)
         store.load(machine, [probe_image])
         assert [PROBE_IMAGE] == _names(machine)
 
     assert ["store"] == imports
 
 
+def test_stores_of_one_folder_import_once_between_them(rack: Rack, probe_image: Path, imports: list[str]) -> None:
+    """Also those that begin at the same time, as clusters side by side do."""
+    stores = [rack.another_store(name) for name in ("first", "second", "third")]
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda each: each.add([probe_image]), stores))
+
+    assert 1 == len(imports)
+    assert [PROBE_IMAGE] == _names(rack.filled("one", probe_image))
+
+
+def test_sets_that_were_used_last_stay(rack: Rack, probe_image: Path) -> None:
+    """Every change of an image makes another set, and a disk has an end."""
+    for number in range(KEPT_SETS + 2):
+        place = rack.sets / f"images-{number}"
+        place.mkdir(parents=True)
+        os.utime(place, (number, number))
+
+    rack.store.add([probe_image])
+
+    names = [path.name for path in rack.sets.glob("images-*/")]
+    assert KEPT_SETS == len(names)
+    assert {f"images-{number}" for number in range(3, KEPT_SETS + 2)} < set(names)
+
+
 def test_image_removed_from_one_machine_stays_in_the_others(rack: Rack, probe_image: Path) -> None:
     """And in the store, so that the next machine has it whole."""
-    rack.store.add([probe_image])
-    one, two = rack.filled("one"), rack.filled("two")
+    one, two = rack.filled("one", probe_image), rack.filled("two", probe_image)
 
     _ctr(one, "images", "rm", "--sync", *_ctr(one, "images", "list", "-q").split())
 
     assert "" == _ctr(one, "content", "list", "-q")
-    for machine in (two, rack.filled("three")):
+    for machine in (two, rack.filled("three", probe_image)):
         listed = _ctr(machine, "run", "--rm", PROBE_IMAGE, "probe", "/usr/local/bin/probe", "list", "/usr/local/bin")
         assert "/usr/local/bin/probe\n" == listed
 
@@ -121,4 +151,4 @@ def test_import_that_failed_is_done_again(rack: Rack, probe_image: Path, imports
     rack.store.add([probe_image])
 
     assert ["store", "store"] == imports
-    assert [PROBE_IMAGE] == _names(rack.filled("one"))
+    assert [PROBE_IMAGE] == _names(rack.filled("one", probe_image))
