@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _namespaces = (f"test-{os.getpid()}-{number}" for number in itertools.count(1))
 """Names that no earlier run on a cluster that was kept has used."""
 
-LONGEST = ("test_documents.py", "test_upgrade.py", "test_kill_nine.py")
-"""The files that take longest on a real cluster. They come first, so that no worker is alone with one at the end."""
+LONGEST = ("test_documents.py", "test_upgrade.py", "test_takes_over_from_hami.py")
+"""Where tests take longest on a real cluster. They come first, so that no worker is alone with one at the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,13 +40,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster.
 
-    Where several workers share the tests, those of a folder with a real cluster of its own go to one worker, and first.
+    Where several workers share the tests, those of folders with real clusters of their own go to one worker, and first:
+    they wait more than they work.
     """
     is_real = config.getoption("--cluster") == "real"
     for item in items:
         folder = item.path.parent
         if is_real and folder != Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group(folder.name))
+            item.add_marker(pytest.mark.xdist_group("own-clusters"))
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         if is_async and "minicluster_tests" not in item.path.parts:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -60,10 +61,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(item: pytest.Item) -> int:
-    """Return when an item's file has its turn: folders with a cluster of their own, then the longest, then the rest."""
+    """Return when a real test has its turn: clusters of its own first, the longest, other settings, then all others."""
     if item.path.parent != Path(__file__).parent:
         return -1
-    return LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST)
+    if item.path.name in LONGEST:
+        return LONGEST.index(item.path.name)
+    has_other_settings = "cluster_of" in getattr(item, "fixturenames", ())
+    return len(LONGEST) + (0 if has_other_settings else 1)
 
 
 def short_folder() -> Path:

@@ -15,7 +15,7 @@ SERVICES = (
     *("webhook", "scheduler", "plugin-node-a", "plugin-node-b", "monitor-node-a"),
     *("kubelet-node-a", "kube-scheduler", "apiserver"),
 )
-PODS = 6
+PODS = 3
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
 PLACED_SECONDS = 90.0
 """A kubelet that could not start a container tries again after 10 s, and it may be killed three times meanwhile."""
@@ -24,7 +24,7 @@ PLACED_SECONDS = 90.0
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("service", SERVICES)
 async def test_killed_service_loses_no_pod_and_grants_nothing_twice(cluster: Cluster, service: str) -> None:
-    """At three moments, each after six more Pods were made, the service dies; it starts again and all Pods run."""
+    """At three moments, each after three more Pods were made, the service dies; it starts again and all Pods run."""
     names = [f"p{number}" for number in range(PODS * len(MOMENTS_SECONDS))]
     async with asyncio.TaskGroup() as placing:
         for batch, moment_seconds in enumerate(MOMENTS_SECONDS):
