@@ -279,16 +279,28 @@ async def test_lock_of_an_older_scheduler_is_released_as_soon_as_its_pod_is_boun
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
     """
-    This Node needs no lock, so the next Pod need not wait for it; a lock of a Pod elsewhere is left alone.
+    This Node needs no lock, so the next Pod need not wait for it; a lock of a Pod that is not here yet is left alone.
     """
     lock = {"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}
     api.put("nodes", a_node(**lock))
+    unbound = a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1")
+    del unbound["spec"]["nodeName"]
+    api.put("pods", unbound)
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
         await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
         assert lock.items() <= api.annotations("nodes", "", NODE).items()
 
         api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+        await plugin.until(lambda: "hami.io/mutex.lock" not in api.annotations("nodes", "", NODE))
+
+
+async def test_lock_of_a_pod_that_is_gone_is_released(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    Bound while this plugin was away, it was refused by the kubelet and deleted: nobody else would ever look.
+    """
+    api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,gone"}))
+    async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.until(lambda: "hami.io/mutex.lock" not in api.annotations("nodes", "", NODE))
 
 

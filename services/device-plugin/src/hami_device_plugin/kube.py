@@ -17,7 +17,7 @@ import structlog
 
 from hami_device_plugin.pods import Pod, read_pod
 from hamicommon.errors import HamiError
-from hamicommon.runtime.kube import Conflict, Kube, Object, Reflector
+from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector
 from hamicommon.vendors import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
@@ -163,8 +163,8 @@ class NodeKube:
             else:
                 return
 
-    def lock_holder(self) -> Pod | None:
-        """Return the Pod bound here that holds the Node's lock, as last seen."""
+    def lock_owner(self) -> tuple[str, str] | None:
+        """Return namespace and name of the Pod that holds the Node's lock, as last seen; None where none is named."""
         text = self.annotations.get(keys.NODE_LOCK)
         if text is None:
             return None
@@ -172,8 +172,19 @@ class NodeKube:
             lock = decode_node_lock(text)
         except DecodeError:
             return None
-        owner = (lock.namespace, lock.pod)
-        return next((pod for pod in self.pods.values() if (pod.namespace, pod.name) == owner), None)
+        return None if lock.namespace is None or lock.pod is None else (lock.namespace, lock.pod)
+
+    def pod_named(self, namespace: str, name: str) -> Pod | None:
+        """Return the Pod of that name that is bound here, as last seen."""
+        return next((pod for pod in self.pods.values() if (pod.namespace, pod.name) == (namespace, name)), None)
+
+    async def is_gone(self, namespace: str, name: str) -> bool:
+        """Return whether there is no such Pod, wherever it may be bound. Raises: KubeError."""
+        try:
+            await self._kube.get(_pod_path(namespace, name))
+        except NotFound:
+            return True
+        return False
 
     def _see_node(self, item: Object) -> None:
         self.node = item

@@ -102,10 +102,10 @@ class Upkeep:
     async def _step(self, devices: Sequence[Device]) -> None:
         if self._view.node:
             await self._announce(devices, self._view.annotations)
-        holder = self._view.lock_holder()
-        if self._mode.is_identity and holder is not None and not self._is_awaited_elsewhere(holder):
-            logger.info("Releasing a lock this Node does not need", pod=str(holder))
-            await self._view.release_lock(holder.namespace, holder.name)
+        owner = self._view.lock_owner()
+        if self._mode.is_identity and owner and await self._is_needless(*owner):
+            logger.info("Releasing a lock this Node does not need", namespace=owner[0], pod=owner[1])
+            await self._view.release_lock(*owner)
         found = await asyncio.to_thread(lambda: list(specs.spec_files(self._cdi_root)))
         for spec in found:
             # A spec means that PreStartContainer came as far as that; the mark may be owed since.
@@ -114,6 +114,13 @@ class Upkeep:
         stale = {spec.device for spec in found if spec.pod_uid not in self._view.pods}
         if stale:
             await asyncio.to_thread(specs.remove_specs, self._cdi_root, lambda spec: spec.device in stale)
+
+    async def _is_needless(self, namespace: str, name: str) -> bool:
+        """
+        Say whether the lock of that Pod does no good: it is bound and no plugin looks for it, or it was deleted.
+        """
+        pod = self._view.pod_named(namespace, name)
+        return await self._view.is_gone(namespace, name) if pod is None else not self._is_awaited_elsewhere(pod)
 
     def _is_awaited_elsewhere(self, pod: Pod) -> bool:
         """
