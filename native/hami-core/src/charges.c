@@ -157,6 +157,13 @@ bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_c
     return known != NULL;
 }
 
+int hami_charges_device(struct hami_charges *charges, uint64_t key)
+{
+    struct hami_charge known;
+
+    return hami_charges_find(charges, key, &known) ? known.device : -1;
+}
+
 uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes)
 {
     struct shard *shard = locked_shard(charges, key);

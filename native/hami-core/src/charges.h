@@ -44,6 +44,9 @@ bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_c
 /* Return a copy of a charge; false when the key is unknown. */
 bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_charge *found);
 
+/* Return the device of a charge; -1 when the key is unknown. */
+int hami_charges_device(struct hami_charges *charges, uint64_t key);
+
 /* Change a charge's bytes and return what they were; 0 when the key is unknown. */
 uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes);
 

@@ -138,28 +138,21 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordin
 
 /* Ending contexts, which frees what was allocated in them */
 
-static int device_of(CUcontext context)
-{
-    struct hami_charge made;
-
-    return hami_charges_find(&hami_contexts, (uint64_t)(uintptr_t)context, &made) ? made.device : HAMI_ANY_DEVICE;
-}
-
-#define DESTROY(symbol)                                    \
-    do {                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol); \
-        CUresult result;                                   \
-                                                           \
-        if (!real)                                         \
-            return CUDA_ERROR_NOT_FOUND;                   \
-        if (hami_inside)                                   \
-            return real(context);                          \
-        HAMI_CHANGING(device_of(context));                 \
-        hami_limiter_end_context(context);                 \
-        result = HAMI_INSIDE(real(context));               \
-        if (result == CUDA_SUCCESS)                        \
-            hami_overhead_discharge(context);              \
-        return result;                                     \
+#define DESTROY(symbol)                                                                   \
+    do {                                                                                  \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                                \
+        CUresult result;                                                                  \
+                                                                                          \
+        if (!real)                                                                        \
+            return CUDA_ERROR_NOT_FOUND;                                                  \
+        if (hami_inside)                                                                  \
+            return real(context);                                                         \
+        HAMI_CHANGING(hami_charges_device(&hami_contexts, (uint64_t)(uintptr_t)context)); \
+        hami_limiter_end_context(context);                                                \
+        result = HAMI_INSIDE(real(context));                                              \
+        if (result == CUDA_SUCCESS)                                                       \
+            hami_overhead_discharge(context);                                             \
+        return result;                                                                    \
     } while (0)
 
 HAMI_EXPORT CUresult cuCtxDestroy(CUcontext context)

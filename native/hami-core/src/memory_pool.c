@@ -82,9 +82,7 @@ void hami_pool_know(uint64_t pool, int device)
 
 int hami_pool_device(uint64_t pool)
 {
-    struct hami_charge known;
-
-    return hami_charges_find(&hami_pools, pool, &known) ? known.device : -1;
+    return hami_charges_device(&hami_pools, pool);
 }
 
 static void refresh(struct hami_charge *pool, void *unused)

@@ -10,11 +10,12 @@
 #include "memory.h"
 #include "process.h"
 
-static int device_of(struct hami_charges *charges, uint64_t key, uint64_t least_bytes)
+/* The device of one whole mapping; several may be of several devices. */
+static int device_of(CUdeviceptr pointer, size_t bytes)
 {
-    struct hami_charge known;
+    struct hami_charge mapping;
 
-    return hami_charges_find(charges, key, &known) && known.bytes >= least_bytes ? known.device : HAMI_ANY_DEVICE;
+    return hami_charges_find(&hami_mappings, pointer, &mapping) && mapping.bytes >= bytes ? mapping.device : HAMI_ANY_DEVICE;
 }
 
 static void drop(uint64_t handle)
@@ -64,7 +65,7 @@ HAMI_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    HAMI_CHANGING(device_of(&hami_handles, handle, 0));
+    HAMI_CHANGING(hami_charges_device(&hami_handles, handle));
     result = HAMI_INSIDE(real(handle));
     if (result == CUDA_SUCCESS && handle && !hami_inside)
         drop(handle);
@@ -125,7 +126,7 @@ HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    HAMI_CHANGING(device_of(&hami_mappings, pointer, bytes));
+    HAMI_CHANGING(device_of(pointer, bytes));
     result = HAMI_INSIDE(real(pointer, bytes));
     if (result != CUDA_SUCCESS || hami_inside)
         return result;
