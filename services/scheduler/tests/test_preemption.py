@@ -130,6 +130,31 @@ async def test_kube_scheduler_asks_by_uid_or_with_whole_pods(scheduler: Running)
     assert {"exact", "ghost"} == set(answer["NodeNameToMetaVictims"])
 
 
+async def test_end_that_the_watch_has_not_brought_counts(scheduler: Running) -> None:
+    """kube-scheduler asks because a Pod ended, and would not ask again for minutes."""
+    for name in ("ended", "resident"):
+        scheduler.api.put("pods", a_pod(name, node="exact", allocated="GPU-a,NVIDIA,8000,0:;"))
+        await until(lambda: scheduler.cluster.ledger.grant(f"uid-{name}"))  # noqa: B023
+    question = {"Pod": a_pod("p"), "NodeNameToMetaVictims": {"exact": {"Pods": [{"UID": "cpu"}]}}}
+    assert {} == (await scheduler.post("/preempt", question))["NodeNameToMetaVictims"]
+
+    scheduler.api.is_silent = True
+    scheduler.api.remove("pods", "default/ended")
+
+    assert {"exact"} == set((await scheduler.post("/preempt", question))["NodeNameToMetaVictims"])
+
+
+async def test_preemption_is_judged_while_pods_cannot_be_read(scheduler: Running) -> None:
+    """By what the watch has brought."""
+    scheduler.api.put("pods", a_pod("resident", node="exact", allocated="GPU-a,NVIDIA,16000,0:;"))
+    await until(lambda: scheduler.cluster.ledger.grant("uid-resident"))
+    question = {"Pod": a_pod("p"), "NodeNameToMetaVictims": {"exact": {"Pods": [{"UID": "cpu"}]}}}
+
+    scheduler.api.fail("/pods", 403)
+
+    assert {} == (await scheduler.post("/preempt", question))["NodeNameToMetaVictims"]
+
+
 async def test_pod_goes_where_kube_scheduler_chose(api: Any, tmp_path: Any) -> None:
     """With `--prioritize` every Node that fits is named and ranked, nothing is reserved, and the bind decides there."""
     async with running(api, tmp_path, prioritizes=True) as scheduler:

@@ -38,6 +38,8 @@ from hamicommon.wire.version import NEWEST, WireVersion
 
 READY_SECONDS = 20.0
 """How long a filter waits for the first lists; below kube-scheduler's 30 s so that it gets an answer."""
+_NODES_READ = 8
+"""At one preemption. Where more are in question so much happens that kube-scheduler soon asks again."""
 
 logger = structlog.get_logger()
 
@@ -49,6 +51,9 @@ class Api(BindApi, Protocol):
 
     async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
         """Change the Pod *uid* so that kube-scheduler asks about it."""
+
+    async def living_uids(self, node: str) -> set[str]:
+        """Return the UIDs of the Pods of *node* that have not ended, as of now."""
 
     def tell(self, pod: Object, reason: str, message: str, *, is_warning: bool) -> None:
         """Queue an Event about *pod*; never waits, never fails."""
@@ -311,16 +316,48 @@ class Extender:
         request = await self._read_ready(pod)
         if not request.asks_for_devices:
             return victims
-        snapshot, priority = self._cluster.snapshot, (pod.get("spec") or {}).get("priority") or 0
+        priority = (pod.get("spec") or {}).get("priority") or 0
+        found = self._of_use(request, priority, victims)
+        doubtful = [node for node, named in victims.items() if found.get(node) != named]
+        if await self._forget_ended(doubtful[:_NODES_READ]):
+            found = self._of_use(request, priority, victims)
+        count = sum(len(named.uids) for named in found.values())
+        logger.info("Preemption judged", pod=_name(pod), nodes=len(victims), of_use=len(found), victims=count)
+        return found
+
+    def _of_use(self, request: PodRequest, priority: int, victims: Mapping[str, Victims]) -> dict[str, Victims]:
+        """Return the Nodes of *victims* where evictions help, with all who must leave there."""
+        snapshot = self._cluster.snapshot
         unbound = {held.grant.uid for held in self._cluster.reservations.all()}
         found = {}
         for node, named in victims.items():
             uids = must_leave(request, priority, node, named.uids, snapshot, unbound)
             if uids is not None:
                 found[node] = replace(named, uids=uids)
-        count = sum(len(named.uids) for named in found.values())
-        logger.info("Preemption judged", pod=_name(pod), nodes=len(victims), of_use=len(found), victims=count)
         return found
+
+    async def _forget_ended(self, nodes: Sequence[str]) -> int:
+        """
+        Forget the Pods of *nodes* that have ended, ahead of our watch, and return how many they were.
+
+        The end of a Pod makes kube-scheduler ask, maybe before our watch has brought it, and a Pod that waits for
+        something other than devices cannot be woken: its next chance is when another Pod ends, or minutes later.
+        """
+        return sum(await asyncio.gather(*map(self._forget_ended_on, nodes)))
+
+    async def _forget_ended_on(self, node: str) -> int:
+        held = [
+            grant.uid for grant in self._cluster.ledger.grants_on(node) if grant.uid not in self._cluster.reservations
+        ]
+        try:
+            living = await self._api.living_uids(node) if held else set()
+        except (ApiRefusedError, ApiUnknownError) as error:
+            logger.warning("Preemption is judged by the watch alone", node=node, error=str(error))
+            return 0
+        ended = [uid for uid in held if uid not in living]
+        for uid in ended:
+            self._cluster.drop_pod({"metadata": {"uid": uid}})
+        return len(ended)
 
     async def _read_ready(self, pod: Object) -> PodRequest:
         """Return what *pod* asks, once decisions can be made."""

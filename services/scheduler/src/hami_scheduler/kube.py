@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import structlog
@@ -31,6 +31,7 @@ _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 _UNCERTAIN_STATUS = 500
 """From here on an HTTP status does not tell whether the write happened."""
 
+Found = TypeVar("Found")
 Object = dict[str, Any]
 Sink = Callable[[Object], None]
 Listed = Callable[[list[Object]], None]
@@ -64,6 +65,13 @@ class KubeApi:
     async def pod_exists(self, namespace: str, name: str) -> bool:
         """Return whether there is such a Pod."""
         return await self.read_pod(namespace, name) is not None
+
+    async def living_uids(self, node: str) -> set[str]:
+        """Return the UIDs of the Pods of *node* that have not ended, as of now."""
+        return await _translated(self._living_uids(f"spec.nodeName={node},{_WATCHED_PODS}"))
+
+    async def _living_uids(self, selector: str) -> set[str]:
+        return {pod["metadata"]["uid"] async for pod in self._kube.items("/api/v1/pods", fieldSelector=selector)}
 
     async def bind(self, plan: BindPlan) -> None:
         """Write the Binding of *plan*."""
@@ -126,7 +134,7 @@ class ApiMissingError(ApiRefusedError):
     """The object does not exist."""
 
 
-async def _translated(request: Awaitable[Object]) -> Object:
+async def _translated(request: Awaitable[Found]) -> Found:
     """Return the answer of *request* with its failures told as what they mean here."""
     try:
         return await request
