@@ -255,18 +255,22 @@ def _ranked(
     Yield the indexes of those of *candidates* that are *hopeful*, most liked first; of equal ones the name that sorts
     first.
 
-    The best Node of all is nearly always a candidate and the last one asked for; until it is not, nobody looks the
-    thousands of names up.
+    The best few are nearly always candidates, and one of them the last that is asked for; until that is not so, nobody
+    looks the thousands of names up.
     """
     best = np.where(hopeful, liking, -np.inf)
-    tied = np.flatnonzero(best == best.max())
-    first = int(tied[ledger.name_ranks[tied].argmin()])
-    if ledger.node_name(first) in candidates:
-        yield first
+    for _ in range(_FEW):
+        most = best.max()
+        if most == -np.inf:
+            return
+        tied = np.flatnonzero(best == most)
+        index = int(tied[ledger.name_ranks[tied].argmin()])
+        if ledger.node_name(index) not in candidates:
+            break
+        yield index
+        best[index] = -np.inf
     indexes = ledger.indexes(candidates)
-    for index in _by_rank(indexes[hopeful[indexes]], liking, ledger):
-        if index != first:
-            yield index
+    yield from _by_rank(indexes[best[indexes] > -np.inf], liking, ledger)
 
 
 def _by_rank(indexes: NDArray[np.int64], liking: NDArray[np.float32], ledger: Ledger) -> Iterator[int]:

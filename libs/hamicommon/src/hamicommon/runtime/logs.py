@@ -24,7 +24,6 @@ def configure(verbosity: int, json: bool | None = None) -> None:
     as_json = not sys.stderr.isatty() if json is None else json
     level = logging.DEBUG if verbosity >= DEBUG_VERBOSITY else logging.INFO
     before: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
