@@ -7,7 +7,7 @@ Neighbours: `inventory` says what there is, `grant` what a Pod holds, `screening
 rooms.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
@@ -168,20 +168,11 @@ class Ledger:
             Room(device, device.id in inventory.cordoned, *amounts)
             for device, amounts in zip(inventory.devices, promised, strict=True)
         ]
-        grants = self._grants_of_node.get(name, {}).values()
-        self._add_mig(rooms, grants)
-        _add_tenants(rooms, grants)
+        here = self._grants_of_node.get(name, {})
+        if any(room.device.mode == MODE for room in rooms) or not self._with_instances.isdisjoint(here):
+            _add_mig(rooms, here.values())
+        _add_tenants(rooms, here.values())
         return rooms
-
-    @staticmethod
-    def _add_mig(rooms: list[Room], grants: Collection[Grant]) -> None:
-        """Add to *rooms* what the MIG instances of *grants*, all on one Node, take of them."""
-        if not any(room.device.mode == MODE for room in rooms) and not any(grant.mig for grant in grants):
-            return
-        state = mig_state((room.device for room in rooms), grants)
-        for room in rooms:
-            room.occupied = state.occupied.get(room.device.id, [])
-            room.is_sound = room.device.id not in state.unsound
 
     def promise(self, node: str, uuid: str) -> Amount:
         """Return what is promised of one device; nothing where it is unknown."""
@@ -365,6 +356,14 @@ class Ledger:
                 self._rows_of_uuid.setdefault(uuid, set()).add(place)
             row += len(entry.rows)
         self.row_count, self._dead_rows = row, 0
+
+
+def _add_mig(rooms: Iterable[Room], grants: Iterable[Grant]) -> None:
+    """Add to *rooms* what the MIG instances of *grants*, all on one Node, take of them."""
+    state = mig_state((room.device for room in rooms), grants)
+    for room in rooms:
+        room.occupied = state.occupied.get(room.device.id, [])
+        room.is_sound = room.device.id not in state.unsound
 
 
 def _add_tenants(rooms: Iterable[Room], grants: Iterable[Grant]) -> None:

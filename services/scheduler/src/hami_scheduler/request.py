@@ -93,7 +93,7 @@ def read_request(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...], defau
     frames = {frame.key: frame for frame in vendors if frame.key in asked}
     device_policy = read_device_policy(
         annotations.get(keys.GPU_SCHEDULER_POLICY, defaults.device),
-        is_numa_bound=any(frame.binds_to_numa(annotations) for frame in vendors),
+        is_numa_bound=any(frame.binds_to_numa(annotations) for frame in vendors if frame.numa_bind_key in annotations),
     )
     return PodRequest(
         uid=metadata.get("uid") or "",

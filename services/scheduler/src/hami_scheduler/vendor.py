@@ -121,17 +121,15 @@ class VendorFrame:
     """
     may_find_owners: bool = False
     """Whether a Node may say that its device plugin asks the kubelet whose an allocation is, and needs no lock."""
+    key: str = field(init=False)
+    """The vendor's key, as it stands in annotations (`NVIDIA`)."""
     resource_set: frozenset[str] = field(init=False)
     """The names of its resources."""
 
     def __post_init__(self) -> None:
         """Prepare what is asked of every container of every Pod."""
+        object.__setattr__(self, "key", self.vendor.key)
         object.__setattr__(self, "resource_set", frozenset(self.vendor.resource_names))
-
-    @property
-    def key(self) -> str:
-        """The vendor's key, as it stands in annotations (`NVIDIA`)."""
-        return self.vendor.key
 
     @property
     def count_resource(self) -> str:
