@@ -36,6 +36,8 @@ KWOK = ("--manage-all-nodes", "--node-lease-duration-seconds=40", "--v=ERROR")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 READY_SECONDS = 90.0
 BOUND_SECONDS = 240.0
+QUIET_SECONDS = 1.0
+"""kwok that asks nothing about Pods for so long has no more work from the run before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,9 @@ class Rig:
                 await self.create(pods)
                 with self.kube_scheduler(case):
                     records = await self._record(load, pods)
+        found = run_of(case, load, count, records)
         await self.delete_pods()
-        return run_of(case, load, count, records)
+        return found
 
     @asynccontextmanager
     async def extender(self, case: Case) -> AsyncIterator[None]:
@@ -167,14 +170,20 @@ class Rig:
         await self._eventually(is_bound, f"Pod {name} is bound", READY_SECONDS)
 
     async def delete_pods(self) -> None:
-        """Delete every Pod, and wait until they are gone."""
+        """Delete every Pod, and wait until they are gone and nothing of them burdens what comes next."""
 
         async def are_gone() -> bool:
             pods, _ = await self.client.list(PODS, resourceVersion="0")
             await all_of(self._delete(pod) for pod in pods)
             return not pods
 
+        async def is_quiet() -> bool:
+            self.audit.mark()
+            await asyncio.sleep(QUIET_SECONDS)
+            return not any(found.agent == "kwok" and " pods" in found.verb for found in self.audit.read())
+
         await self._eventually(are_gone, "all Pods are gone", READY_SECONDS)
+        await self._eventually(is_quiet, "kwok has let go of all Pods", READY_SECONDS)
 
     async def _delete(self, pod: Object) -> None:
         with suppress(ApiError):  # gone by now
