@@ -9,6 +9,7 @@ Node is chosen, as HAMi does, because only one can be reserved. Neighbours: `scr
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -258,19 +259,15 @@ def _ranked(
     The best few are nearly always candidates, and one of them the last that is asked for; until that is not so, nobody
     looks the thousands of names up.
     """
-    best = np.where(hopeful, liking, -np.inf)
-    for _ in range(_FEW):
-        most = best.max()
-        if most == -np.inf:
-            return
-        tied = np.flatnonzero(best == most)
-        index = int(tied[ledger.name_ranks[tied].argmin()])
+    asked: list[int] = []
+    for index in islice(_by_rank(np.flatnonzero(hopeful), liking, ledger), _FEW):
         if ledger.node_name(index) not in candidates:
             break
+        asked.append(index)
         yield index
-        best[index] = -np.inf
     indexes = ledger.indexes(candidates)
-    yield from _by_rank(indexes[best[indexes] > -np.inf], liking, ledger)
+    rest = hopeful[indexes] & ~np.isin(indexes, asked)
+    yield from _by_rank(indexes[rest], liking, ledger)
 
 
 def _by_rank(indexes: NDArray[np.int64], liking: NDArray[np.float32], ledger: Ledger) -> Iterator[int]:
