@@ -137,9 +137,9 @@ async def test_each_verb_is_the_http_method_it_names(tmp_path: Path) -> None:
         await kube.replace("/api/v1/namespaces/ns/secrets/s", {"kind": "Secret"})
         await kube.delete("/api/v1/nodes/n1")
 
-    assert ("POST", "application/json", '{"kind": "Pod"}') == seen[0]
-    assert ("PATCH", "application/merge-patch+json", '{"metadata": {"annotations": {"a": null}}}') == seen[1]
-    assert ("PUT", "application/json", '{"kind": "Secret"}') == seen[2]
+    assert ("POST", "application/json", '{"kind":"Pod"}') == seen[0]
+    assert ("PATCH", "application/merge-patch+json", '{"metadata":{"annotations":{"a":null}}}') == seen[1]
+    assert ("PUT", "application/json", '{"kind":"Secret"}') == seen[2]
     assert "DELETE" == seen[3][0]
 
 
@@ -362,7 +362,7 @@ async def test_a_new_authority_of_the_api_server_is_trusted(tmp_path: Path, monk
             await kube.get("/api")
 
             async with a_service_account(answering(200, {"is": "new"}), tmp_path, monkeypatch):
-                kube._client.configuration.host = f"https://127.0.0.1:{os.environ['KUBERNETES_SERVICE_PORT']}"
+                kube._configuration.host = f"https://127.0.0.1:{os.environ['KUBERNETES_SERVICE_PORT']}"
                 with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
                     await kube.get("/api")
                 kube._credentials_read -= 61

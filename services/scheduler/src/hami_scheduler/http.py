@@ -8,6 +8,7 @@ because kube-scheduler reads nothing else then; as a status where it has none. N
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from aiohttp import web
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.explainer import Explainer
 from hami_scheduler.extender import Extender, FilterAnswer
+from hami_scheduler.precedence import Precedence
 from hami_scheduler.protocol import (
     CallError,
     bind_body,
@@ -44,6 +46,7 @@ logger = structlog.get_logger()
 
 def add_routes(app: web.Application, extender: Extender, observe: Observe) -> None:
     """Serve POST /filter, /bind, /prioritize and /preempt on *app*."""
+    precedence = Precedence()
 
     async def filter_verb(body: bytes) -> Outcome:
         """Answer which Nodes can take a Pod."""
@@ -54,6 +57,7 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
 
     async def bind_verb(body: bytes) -> Outcome:
         """Bind a Pod."""
+        await precedence.stand_back()
         call = read_bind(body)
         try:
             await extender.bind(call.uid, call.namespace, call.name, call.node)
@@ -73,7 +77,8 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
         return victims_body(victims), "ok" if victims else "refused"
 
     app.router.add_post(
-        "/filter", _verb("filter", filter_verb, observe, lambda text: filter_body(FilterAnswer(error=text)))
+        "/filter",
+        _verb("filter", filter_verb, observe, lambda text: filter_body(FilterAnswer(error=text)), precedence.filtering),
     )
     app.router.add_post("/bind", _verb("bind", bind_verb, observe, bind_body))
     app.router.add_post("/prioritize", _verb("prioritize", prioritize_verb, observe))
@@ -130,14 +135,20 @@ def _verb(
     handle: Callable[[bytes], Awaitable[Outcome]],
     observe: Observe,
     failure: Callable[[str], bytes] | None = None,
+    during: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return the handler of *verb*, which tells failures in the body that *failure* makes, else by a status."""
+    """
+    Return the handler of *verb*, which tells failures in the body that *failure* makes, else by a status.
+
+    A call is read and answered within a block of *during*.
+    """
 
     async def serve(request: web.Request) -> web.StreamResponse:
         """Answer one call, and tell how it went."""
         began = time.perf_counter()
         try:
-            body, outcome = await handle(await read_body(request))
+            with during():
+                body, outcome = await handle(await read_body(request))
             answer = web.Response(body=body, content_type="application/json")
         except web.HTTPRequestEntityTooLarge:
             text = f"the body is larger than {BODY_LIMIT_BYTES} bytes; set nodeCacheCapable: true"

@@ -1,8 +1,9 @@
 """
 The only module that knows the Kubernetes client library: credentials, requests, and watch streams as raw JSON.
 
-Typed models of the client cost twenty times what orjson does, so requests go through its REST layer and objects stay
-plain dicts. Every request has a deadline, and every failure is a `KubeError` that says what was asked.
+The library finds and renews credentials; requests go to aiohttp, and objects stay plain dicts: its typed models cost
+twenty times what orjson does, and its REST layer adds a fifth to a request.
+Every request has a deadline, and every failure is a `KubeError` that says what was asked.
 Must never retry a write on its own: whether to ask again is the caller's decision.
 Neighbours: `api_errors` names the failures, `reflector` keeps a copy of a collection current.
 """
@@ -13,13 +14,13 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -45,8 +46,8 @@ except RuntimeError:
     os.environ["HOME"] = "/"
 
 from kubernetes.aio import config as client_config
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
 __all__ = ["Conflict", "Gone", "Kube", "KubeConfigError", "KubeError", "NotFound", "Object", "Reflector", "Unreachable"]
 
@@ -59,6 +60,8 @@ CONNECTIONS = 32
 """At once, watches included; what else is asked waits for one. A burst would open many more, each with a handshake."""
 PAGE_SIZE = 500
 """Objects a list request asks for at once; what client-go's pager uses."""
+READ_BUFFER_BYTES = 2 * 1024 * 1024
+"""How much of an answer is read ahead; at aiohttp's own 64 KiB a watch would stop and go at every burst."""
 WATCH_LINE_BYTES = 32 * 1024 * 1024
 """Longest event believed. etcd refuses objects above 1.5 MiB, so a longer line is not an event."""
 
@@ -90,13 +93,29 @@ class Kube:
     (`labelSelector="a=b"`). Use as `async with await Kube.connect(...) as kube`.
     """
 
-    def __init__(self, client: ApiClient, kubeconfig: str | None) -> None:
-        """Wrap *client*; *kubeconfig* is where credentials are read again from, None for the service account."""
-        self._client = client
+    def __init__(
+        self, configuration: Configuration, kubeconfig: str | None, user_agent: str, metrics: ApiMetrics | None
+    ) -> None:
+        """
+        Speak to the server of *configuration*, read from *kubeconfig*, None for the service account.
+
+        Raises:
+            OSError: a certificate cannot be read.
+            ValueError: or understood.
+        """
+        self._configuration = configuration
+        self._tls: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept": "application/json", "User-Agent": user_agent},
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+        self._turns = asyncio.Semaphore(CONNECTIONS)
         self._kubeconfig = kubeconfig
         self._credentials_read = time.monotonic()
         self._credentials_lock = asyncio.Lock()
-        self._metrics: ApiMetrics | None = None
+        self._metrics = metrics
 
     @classmethod
     async def connect(cls, kubeconfig: str | None, user_agent: str, metrics: ApiMetrics | None = None) -> Self:
@@ -110,20 +129,12 @@ class Kube:
         """
         found = _kubeconfig_path(kubeconfig)
         configuration = await _read_credentials(found)
-        configuration.connection_pool_maxsize = CONNECTIONS
         # Left to aiohttp, proxies and a netrc would be looked for at every request, in another thread.
-        configuration.client_session_kwargs = {"trust_env": False}
-        if metrics is not None:
-            configuration.client_session_kwargs["trace_configs"] = [_waits_for_connections(metrics)]
         configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
         try:
-            client = ApiClient(configuration)
+            return cls(configuration, found, user_agent, metrics)
         except (OSError, ValueError) as error:
             raise KubeConfigError(f"{found or 'service account'}: certificates cannot be used: {error}") from error
-        client.user_agent = user_agent
-        kube = cls(client, found)
-        kube._metrics = metrics
-        return kube
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,7 +146,7 @@ class Kube:
 
     async def close(self) -> None:
         """Close every connection; watches in progress end with an error."""
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._session.close()
 
     async def get(self, path: str, **query: str | int) -> Object:
         """Return the object, or the list, at *path*."""
@@ -191,25 +202,44 @@ class Kube:
             Unreachable: the stream broke, or its last line was cut short.
         """
         parameters = {"watch": "1", "timeoutSeconds": timeout_seconds, **query}
-        response = await self._send(_Call("GET", path, parameters, seconds=timeout_seconds + REQUEST_SECONDS))
+        call = _Call("GET", path, parameters, seconds=timeout_seconds + REQUEST_SECONDS)
+        async with self._turn(call):
+            response = await self._send(call)
+            try:
+                _detect_dead_peer(response)
+                async for line in _lines(response, path):
+                    yield line
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _unreachable(path, error) from error
+            finally:
+                # A watch is left in the middle of its stream, so its connection cannot be used again.
+                response.close()
+
+    @asynccontextmanager
+    async def _turn(self, call: "_Call") -> AsyncIterator[None]:
+        """Have one of CONNECTIONS for the length of a block."""
+        began = time.monotonic() if self._turns.locked() else None
         try:
-            _detect_dead_peer(response)
-            async for line in _lines(response, path):
-                yield line
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(path, error) from error
+            async with asyncio.timeout(call.seconds):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise _unreachable(call.path, error) from error
+        try:
+            if began is not None and self._metrics is not None:
+                self._metrics.waited(time.monotonic() - began)
+            yield
         finally:
-            # A watch is left in the middle of its stream, so its connection cannot be used again.
-            response.close()
+            self._turns.release()
 
     async def _request(self, call: "_Call") -> Object:
-        response = await self._send(call)
-        try:
-            answer = orjson.loads(await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(call.path, error) from error
-        except orjson.JSONDecodeError as error:
-            raise KubeError(call.path, response.status, "NotJson", f"the answer is not JSON: {error}") from error
+        async with self._turn(call):
+            response = await self._send(call)
+            try:
+                answer = orjson.loads(await response.read())
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _unreachable(call.path, error) from error
+            except orjson.JSONDecodeError as error:
+                raise KubeError(call.path, response.status, "NotJson", f"the answer is not JSON: {error}") from error
         if not isinstance(answer, dict):
             raise KubeError(call.path, response.status, "NotAnObject", f"the answer is a {type(answer).__name__}")
         return answer
@@ -236,24 +266,24 @@ class Kube:
         raise refusal
 
     async def _send_once(self, call: "_Call") -> aiohttp.ClientResponse:
-        _, url, headers, payload, _ = await self._client.param_serialize(
-            call.method,
-            call.path,
-            query_params=[(name, str(value)) for name, value in call.query.items() if value != ""],
-            header_params={"Accept": "application/json", "Content-Type": call.content_type},
-            body=call.body,
-            auth_settings=["BearerToken"],
-        )
+        settings = self._configuration
+        credentials: Mapping[str, Any] = await settings.auth_settings()
+        query = urlencode([(name, value) for name, value in call.query.items() if value != ""], quote_via=quote)
         began, status = time.monotonic(), 0
         try:
-            answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+            response = await self._session.request(
                 call.method,
-                url,
-                headers=headers,
-                body=payload,
-                _request_timeout=aiohttp.ClientTimeout(total=call.seconds, sock_connect=CONNECT_SECONDS),
+                f"{settings.host}{call.path}?{query}" if query else f"{settings.host}{call.path}",
+                headers={
+                    "Content-Type": call.content_type,
+                    **{found["key"]: found["value"] for found in credentials.values()},
+                },
+                data=None if call.body is None else orjson.dumps(call.body),
+                proxy=settings.proxy,
+                proxy_headers=settings.proxy_headers,
+                server_hostname=settings.tls_server_name,
+                timeout=aiohttp.ClientTimeout(total=call.seconds, sock_connect=CONNECT_SECONDS),
             )
-            response: aiohttp.ClientResponse = answer.response
             status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(call.path, error) from error
@@ -273,11 +303,11 @@ class Kube:
             self._credentials_read = time.monotonic()
             try:
                 fresh = await _read_credentials(self._kubeconfig)
-                await asyncio.to_thread(_load_certificates, self._client.rest_client.ssl_context, fresh)
+                await asyncio.to_thread(_load_certificates, self._tls, fresh)
             except (KubeConfigError, OSError) as error:
                 logger.warning("Credentials not refreshed, the old ones stay in use", error=str(error))
                 return
-            self._client.configuration.api_key = fresh.api_key
+            self._configuration.api_key = fresh.api_key
 
 
 def event(
@@ -403,21 +433,6 @@ def _detect_dead_peer(response: aiohttp.ClientResponse) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-
-
-def _waits_for_connections(metrics: ApiMetrics) -> aiohttp.TraceConfig:
-    """Return what tells *metrics* how long requests wait for one of CONNECTIONS."""
-    trace = aiohttp.TraceConfig()
-
-    async def begin(_session: Any, context: Any, _parameters: Any) -> None:
-        context.began = time.monotonic()
-
-    async def end(_session: Any, context: Any, _parameters: Any) -> None:
-        metrics.waited(time.monotonic() - context.began)
-
-    trace.on_connection_queued_start.append(begin)
-    trace.on_connection_queued_end.append(end)
-    return trace
 
 
 def _unreachable(path: str, error: BaseException) -> Unreachable:
