@@ -34,8 +34,8 @@ async def a_filter_under_way(
 
     class Told(Precedence):
         @contextmanager
-        def filtering(self) -> Iterator[None]:
-            with super().filtering():
+        def going_first(self) -> Iterator[None]:
+            with super().going_first():
                 began.set()
                 yield
 

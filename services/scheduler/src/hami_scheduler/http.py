@@ -76,13 +76,14 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
         victims = await extender.preempt(call.pod, call.victims)
         return victims_body(victims), "ok" if victims else "refused"
 
-    app.router.add_post(
-        "/filter",
-        _verb("filter", filter_verb, observe, lambda text: filter_body(FilterAnswer(error=text)), precedence.filtering),
-    )
+    def error_body(text: str) -> bytes:
+        return filter_body(FilterAnswer(error=text))
+
+    first = precedence.going_first
+    app.router.add_post("/filter", _verb("filter", filter_verb, observe, error_body, first))
     app.router.add_post("/bind", _verb("bind", bind_verb, observe, bind_body))
-    app.router.add_post("/prioritize", _verb("prioritize", prioritize_verb, observe))
-    app.router.add_post("/preempt", _verb("preempt", preempt_verb, observe))
+    app.router.add_post("/prioritize", _verb("prioritize", prioritize_verb, observe, during=first))
+    app.router.add_post("/preempt", _verb("preempt", preempt_verb, observe, during=first))
 
 
 def add_explanations(app: web.Application, explainer: Explainer, settings: Callable[[], Mapping[str, str]]) -> None:
