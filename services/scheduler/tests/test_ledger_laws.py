@@ -10,10 +10,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from hami_scheduler.bind import plan_bind
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.filter import filter_nodes
+from hami_scheduler.filter import FilterResult, filter_nodes, foresee
 from hami_scheduler.grant import make_grant
 from hami_scheduler.ledger import shortfall
 from hami_scheduler.refusals import Refusals
+from hami_scheduler.request import PodRequest
 from hami_scheduler.reservation import Stage
 
 from .builders import (
@@ -77,17 +78,25 @@ class Cycle(RuleBasedStateMachine):
 
     @rule(target=reserved, uid=consumes(created))
     def decide(self, uid: str) -> str:
-        """kube-scheduler asks; the choice is reserved."""
+        """kube-scheduler asks; the choice is reserved. What is remembered or foreseen changes no answer."""
         if uid in self.pods:
             request = a_request(self.pods[uid])
             self.cluster.unreserve(uid)
-            result = filter_nodes(request, NAMES, self.cluster.snapshot, refusals=self.refusals)
-            assert filter_nodes(request, NAMES, self.cluster.snapshot).failed_nodes == result.failed_nodes
+            result = self.answer(request, NAMES)
             if result.placement is not None and result.node is not None:
                 identity = (uid, request.namespace, request.name)
                 grant = make_grant(identity, result.node, request.kinds, result.placement.shares)
                 self.cluster.reserve(grant, self.now)
+            foresee(request, self.cluster.snapshot, self.refusals)
+            for candidates in (NAMES, NAMES[:1], NAMES[1:]):
+                self.answer(request, candidates)
         return uid
+
+    def answer(self, request: PodRequest, candidates: list[str]) -> FilterResult:
+        """Return the answer of who remembers, which is the one of who does not."""
+        found = filter_nodes(request, candidates, self.cluster.snapshot, refusals=self.refusals)
+        assert filter_nodes(request, candidates, self.cluster.snapshot) == found
+        return found
 
     @rule(target=bound, uid=consumes(reserved), fails=st.booleans())
     def bind(self, uid: str, fails: bool) -> str:

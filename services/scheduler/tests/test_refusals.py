@@ -1,13 +1,14 @@
 """
-What is remembered of Nodes that refused never hides one that would take the Pod now.
+What is remembered of Nodes that refused, or were the best, never hides a better one.
 """
 
 import numpy as np
 import pytest
 
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.filter import allowances_of, filter_nodes
+from hami_scheduler.filter import allowances_of, filter_nodes, foresee
 from hami_scheduler.refusals import Refusals
+from hamicommon.wire import keys
 
 from .builders import NOW, a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share
 
@@ -77,3 +78,57 @@ def test_repaired_ledger_is_looked_at_anew() -> None:
     assert 1 == cluster.recount()
 
     assert "n00" == chosen(cluster, refusals)
+
+
+def test_best_node_is_found_ahead_and_not_again() -> None:
+    """Nobody looks at a Node when the question comes."""
+    cluster, refusals = a_full_cluster(), Refusals()
+    cluster.unreserve("on-n03")
+    foresee(REQUEST, cluster.snapshot, refusals)
+    known = refusals.known_for(REQUEST, allowances_of(REQUEST, cluster.quotas))
+    known.hopeful[:] = False
+
+    assert "n03" == chosen(cluster, refusals)
+
+
+@pytest.mark.parametrize("change", ["reserved", "gone", "better"])
+def test_node_found_ahead_is_forgotten_when_anything_changes(change: str) -> None:
+    """Room is taken, the Node goes, or another is liked more now."""
+    cluster, refusals = a_full_cluster(), Refusals()
+    for name in ("n03", "n07"):
+        cluster.unreserve(f"on-{name}")
+    foresee(REQUEST, cluster.snapshot, refusals)
+
+    if change == "reserved":
+        cluster.reserve(a_grant("other", "n03", a_share("GPU-n03", memory_mib=8000)), 0.0)
+    elif change == "gone":
+        cluster.drop_node({"metadata": {"name": "n03"}})
+    else:
+        cluster.reserve(a_grant("other", "n07", a_share("GPU-n07", memory_mib=1000)), 0.0)
+
+    assert "n07" == chosen(cluster, refusals)
+
+
+def test_node_found_ahead_is_chosen_only_among_those_asked_about() -> None:
+    """kube-scheduler's own filters may have left it out."""
+    cluster, refusals = a_full_cluster(), Refusals()
+    for name in ("n03", "n07"):
+        cluster.unreserve(f"on-{name}")
+    foresee(REQUEST, cluster.snapshot, refusals)
+
+    assert "n07" == filter_nodes(REQUEST, NAMES[5:], cluster.snapshot, refusals=refusals).node
+    assert None is filter_nodes(REQUEST, NAMES[10:], cluster.snapshot, refusals=refusals).node
+
+
+def test_node_found_ahead_for_one_policy_is_no_answer_for_the_other() -> None:
+    """Binpack likes the fuller one, spread the emptier."""
+    cluster, refusals = a_full_cluster(), Refusals()
+    for name in ("n03", "n07"):
+        cluster.unreserve(f"on-{name}")
+    cluster.reserve(a_grant("other", "n07", a_share("GPU-n07", memory_mib=1000)), 0.0)
+    spread = a_request(a_pod("p", a_container(gpu=1, gpumem=6000), annotations={keys.NODE_SCHEDULER_POLICY: "spread"}))
+    foresee(REQUEST, cluster.snapshot, refusals)
+    foresee(spread, cluster.snapshot, refusals)
+
+    assert "n07" == chosen(cluster, refusals)
+    assert "n03" == filter_nodes(spread, NAMES, cluster.snapshot, refusals=refusals).node

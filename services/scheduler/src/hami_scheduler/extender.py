@@ -20,7 +20,7 @@ from hami_scheduler.binder import BindApi, Binder
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.events import EventBook
-from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, priorities, try_node
+from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, foresee, priorities, try_node
 from hami_scheduler.grant import Grant
 from hami_scheduler.inventory import NodeInventory, read_inventory
 from hami_scheduler.ledger import Ledger, shortfall
@@ -177,9 +177,14 @@ class Extender:
             fit = [name for name in candidates if name not in result.misfits]
             return FilterAnswer(node_names=fit, failed_nodes=result.failed_nodes)
         self._cluster.reserve(self._promise(request, result.node, result.placement), now)
-        # kube-scheduler waits for the answer, nobody for the log.
-        asyncio.get_running_loop().call_soon(_log_choice, request, result)
+        # kube-scheduler waits for the answer, nobody for what follows.
+        asyncio.get_running_loop().call_soon(self._after_choice, request, result)
         return FilterAnswer(node_names=[result.node])
+
+    def _after_choice(self, request: PodRequest, result: FilterResult) -> None:
+        """Log *result*, and look ahead: replicas come one after another."""
+        logger.info("Node chosen", decision=explanation.choice(request, result))
+        foresee(request, self._cluster.snapshot, self._refusals)
 
     async def wake_overlooked(self) -> str | None:
         """
@@ -445,10 +450,6 @@ class Extender:
 
     def _give_up(self, uid: str) -> None:
         self._cluster.give_up(uid, self._clock.steady())
-
-
-def _log_choice(request: PodRequest, result: FilterResult) -> None:
-    logger.info("Node chosen", decision=explanation.choice(request, result))
 
 
 def _name(pod: Object) -> str:

@@ -7,7 +7,7 @@ Node is chosen, as HAMi does, because only one can be reserved. Neighbours: `scr
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -20,7 +20,7 @@ from hami_scheduler.ledger import Ledger, NodeEntry
 from hami_scheduler.placement import Placement, place
 from hami_scheduler.quota import Allowance, Quotas
 from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.refusals import Known, Refusals
+from hami_scheduler.refusals import Choice, Known, Refusals
 from hami_scheduler.request import PodRequest
 from hami_scheduler.screening import possible_nodes
 from hami_scheduler.vendor import NodeView, Prospect, VendorFrame
@@ -83,13 +83,27 @@ def filter_nodes(
     """
     allowances = allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances) if refusals else Known()
-    chosen = _best(request, candidates, snapshot.ledger, allowances, known)
+    chosen = known.best if known.best_version == snapshot.ledger.version else None
+    if chosen is None or chosen[0] not in candidates:
+        chosen = _best(request, candidates, snapshot.ledger, allowances, known)
     if chosen is not None and not explain_all:
         return FilterResult(*chosen)
     misfits = _refusals(request, candidates, snapshot.ledger, allowances, known)
     if chosen is None:
         return FilterResult(None, misfits=misfits)
     return FilterResult(*chosen, misfits=misfits)
+
+
+def foresee(request: PodRequest, snapshot: Snapshot, refusals: Refusals) -> None:
+    """
+    Look for the best Node of all while nobody waits, and remember it in *refusals* for the next Pod like *request*.
+
+    The best of all is the best of any candidates it is among.
+    """
+    ledger, allowances = snapshot.ledger, allowances_of(request, snapshot.quotas)
+    known = refusals.known_for(request, allowances)
+    known.best = _best(request, ledger.names, ledger, allowances, known)
+    known.best_version = ledger.version
 
 
 def has_room(request: PodRequest, candidates: Sequence[str], snapshot: Snapshot, refusals: Refusals) -> bool:
@@ -100,8 +114,8 @@ def has_room(request: PodRequest, candidates: Sequence[str], snapshot: Snapshot,
 
 
 def _best(
-    request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
-) -> tuple[str, Placement, float] | None:
+    request: PodRequest, candidates: Collection[str], ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
+) -> Choice | None:
     """
     Return the best of *candidates*, what the Pod gets there and its score.
 
@@ -110,7 +124,7 @@ def _best(
     first.
     """
     sign = -1 if request.node_policy == "spread" else 1
-    best: tuple[str, Placement, float] | None = None
+    best: Choice | None = None
     hopeful = _hopeful_nodes(request, ledger, allowances, known)
     if not hopeful.any():
         return None
@@ -250,7 +264,7 @@ def _refusals(
 
 
 def _ranked(
-    hopeful: NDArray[np.bool_], liking: NDArray[np.float32], candidates: Sequence[str], ledger: Ledger
+    hopeful: NDArray[np.bool_], liking: NDArray[np.float32], candidates: Collection[str], ledger: Ledger
 ) -> Iterator[int]:
     """
     Yield the indexes of those of *candidates* that are *hopeful*, most liked first; of equal ones the name that sorts

@@ -7,7 +7,7 @@ Neighbours: `inventory` says what there is, `grant` what a Pod holds, `screening
 rooms.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
@@ -97,6 +97,11 @@ class Ledger:
     def kinds(self) -> tuple[DeviceKind, ...]:
         """Every kind of device seen; `kind_of_row` points into it."""
         return tuple(self._kinds)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The Nodes that offer devices, in no order."""
+        return self._index_of.keys()
 
     def node(self, name: str) -> NodeEntry | None:
         """Return where Node *name* stands, None where it offers no device."""

@@ -1,9 +1,9 @@
 """
-Remember which Nodes refused which kind of request, for as long as nothing there changed.
+Remember which Nodes refused which kind of request, and which is the best, for as long as nothing there changed.
 
 Owns a memory that never changes an answer: kube-scheduler asks about every waiting Pod at every change in the
-cluster, and most of the answers are the same as before. Neighbours: `filter` asks and fills, `ledger` numbers every
-change of a Node.
+cluster, and most of the answers are the same as before; and the next Pod often asks what the last one asked.
+Neighbours: `filter` asks and fills, `ledger` numbers every change of a Node.
 """
 
 from collections import OrderedDict
@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hami_scheduler.placement import Placement
 from hami_scheduler.quota import Allowance
 from hami_scheduler.reasons import Misfit
 from hami_scheduler.request import PodRequest
 
+Choice = tuple[str, Placement, float]
+"""A Node, what a Pod gets there, and the Node's score."""
 _KINDS_REMEMBERED = 16
 """Requests of different kinds; 5000 Nodes take some 400 KiB each."""
 
@@ -35,6 +38,10 @@ class Known:
     """Per Node index: why it refused when all of them were looked at; None where it had to be tried."""
     told_version: int = -1
     """Of the ledger, then."""
+    best: Choice | None = None
+    """The best of all Nodes, when that was looked for ahead of a question."""
+    best_version: int = -1
+    """Of the ledger, then."""
 
 
 @dataclass(slots=True)
@@ -48,6 +55,7 @@ class Refusals:
         kind = (
             tuple((container.kind, container.requests) for container in request.containers),
             tuple(request.rules.items()),
+            request.node_policy,
             request.device_policy,
             request.weights,
             tuple(allowances.items()),
