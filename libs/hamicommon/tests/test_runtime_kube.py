@@ -194,6 +194,24 @@ async def test_a_server_that_does_not_answer_is_unreachable(tmp_path: Path, monk
             await kube._send(kube_module._Call("GET", "/api", seconds=0.1))
 
 
+async def test_time_waited_for_a_connection_is_part_of_a_requests_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that waits behind another has only the rest of its time for its answer."""
+    monkeypatch.setattr(kube_module, "CONNECTIONS", 1)
+
+    async def slow(_request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.5)
+        return web.json_response({})
+
+    async with asking(slow, tmp_path) as kube:
+        first = asyncio.ensure_future(kube.get("/api"))
+        await asyncio.sleep(0)
+        with pytest.raises(Unreachable, match="TimeoutError"):
+            await kube._request(kube_module._Call("GET", "/api", seconds=0.8))
+        assert {} == await first
+
+
 @pytest.mark.parametrize("text", ["not json", "[]", '"text"', "{"])
 async def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str) -> None:
     """What a proxy puts in the way is not mistaken for an object."""

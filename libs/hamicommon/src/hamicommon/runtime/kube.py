@@ -15,7 +15,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -203,8 +203,8 @@ class Kube:
         """
         parameters = {"watch": "1", "timeoutSeconds": timeout_seconds, **query}
         call = _Call("GET", path, parameters, seconds=timeout_seconds + REQUEST_SECONDS)
-        async with self._turn(call):
-            response = await self._send(call)
+        async with self._turn(call) as timed:
+            response = await self._send(timed)
             try:
                 _detect_dead_peer(response)
                 async for line in _lines(response, path):
@@ -216,24 +216,25 @@ class Kube:
                 response.close()
 
     @asynccontextmanager
-    async def _turn(self, call: "_Call") -> AsyncIterator[None]:
-        """Have one of CONNECTIONS for the length of a block."""
-        began = time.monotonic() if self._turns.locked() else None
+    async def _turn(self, call: "_Call") -> AsyncIterator["_Call"]:
+        """Have one of CONNECTIONS for the length of a block; yield *call* with the time that is left to it."""
+        must_wait, began = self._turns.locked(), time.monotonic()
         try:
             async with asyncio.timeout(call.seconds):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise _unreachable(call.path, error) from error
         try:
-            if began is not None and self._metrics is not None:
-                self._metrics.waited(time.monotonic() - began)
-            yield
+            waited = time.monotonic() - began if must_wait else 0.0
+            if must_wait and self._metrics is not None:
+                self._metrics.waited(waited)
+            yield replace(call, seconds=call.seconds - waited) if must_wait else call
         finally:
             self._turns.release()
 
     async def _request(self, call: "_Call") -> Object:
-        async with self._turn(call):
-            response = await self._send(call)
+        async with self._turn(call) as timed:
+            response = await self._send(timed)
             try:
                 answer = orjson.loads(await response.read())
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
