@@ -83,7 +83,9 @@ async def test_changed_file_is_taken_over_and_a_bad_one_refused_once(tmp_path: P
         path.unlink()
         await asyncio.sleep(0.05)
         assert (1, first) == (file.config.nvidia.memory_factor, file.digest)
-        path.write_text(GOOD % 2)
+        written = tmp_path / "written"
+        written.write_text(GOOD % 2)
+        written.rename(path)
         taken = await asyncio.wait_for(coming, 5)
 
     assert (2, 0.0) == (taken.nvidia.memory_factor, said("refused"))

@@ -183,6 +183,13 @@ async def configured(
         yield scheduler, path
 
 
+def put(path: Path, text: str) -> None:
+    """Let *path* hold *text* from one instant to the next, as a ConfigMap's volume does."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
+
+
 def other_names(config: str) -> str:
     """Return *config* with another name for NVIDIA's devices."""
     return config.replace("resourceCountName: nvidia.com/gpu\n", "resourceCountName: nvidia.com/device\n").replace(
@@ -197,7 +204,7 @@ async def test_new_device_config_is_taken_over(api: ApiServer, tmp_path: Path, m
     async with configured(api, tmp_path, monkeypatch) as (scheduler, path):
         await scheduler.filter(api.pod("p"), "exact")
         before, digest = scheduler.cluster, scheduler.service._devices.digest
-        path.write_text(other_names(CONFIG))
+        put(path, other_names(CONFIG))
         await until(lambda: scheduler.cluster is not before)
 
         assert 6000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
@@ -220,7 +227,7 @@ async def test_bad_device_config_is_refused_with_every_error(
     async with configured(api, tmp_path, monkeypatch) as (scheduler, path):
         before = scheduler.cluster
         with capture_logs() as lines:
-            path.write_text(CONFIG.replace("deviceSplitCount: 10", "deviceSplitCount: many") + "\nhygon: 7\n")
+            put(path, CONFIG.replace("deviceSplitCount: 10", "deviceSplitCount: many") + "\nhygon: 7\n")
             await until(lambda: scheduler.service._devices._is_refused)
         [told] = [line for line in lines if line["log_level"] == "error"]
         _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
@@ -229,7 +236,7 @@ async def test_bad_device_config_is_refused_with_every_error(
         assert len(told["problems"]) > 1, told
         assert "hami_device_config_refused 1.0" in text
         assert ["exact"] == (await scheduler.filter(api.pod("p"), "exact"))["NodeNames"]
-        path.write_text(other_names(CONFIG))
+        put(path, other_names(CONFIG))
         await until(lambda: scheduler.cluster is not before)
         _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
         assert "hami_device_config_refused 0.0" in text
