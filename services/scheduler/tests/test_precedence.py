@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_scheduler import http, precedence
+from hami_scheduler import http
 from hami_scheduler.precedence import Precedence
 
 from .api_server import ApiServer
@@ -68,7 +68,7 @@ async def test_a_bind_waits_for_a_filter_under_way(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kube-scheduler waits for nothing but the filter."""
-    monkeypatch.setattr(precedence, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(http, "BIND_PATIENCE_SECONDS", 60.0)
 
     async with a_filter_under_way(api, tmp_path, monkeypatch) as (scheduler, pod, under_way):
         bind = asyncio.create_task(scheduler.bind(pod, "exact"))

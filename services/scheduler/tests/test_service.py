@@ -374,7 +374,7 @@ async def test_events_stand_back_for_binds_but_not_for_ever(scheduler: Running) 
     """While a Binding is being written nothing is told of another; if that takes long, it is told all the same."""
     scheduler.api.is_slow_to_bind = True
     bind = asyncio.create_task(scheduler.bind(scheduler.api.pod("p"), "exact"))
-    await until(lambda: scheduler.service._api._binds)
+    await until(lambda: scheduler.service._api._binds.is_under_way)
     scheduler.service._api.tell(scheduler.api.pod("p"), "Told", "while binding", is_warning=False)
 
     await asyncio.sleep(EVENT_PATIENCE_SECONDS / 2)

@@ -83,9 +83,7 @@ def filter_nodes(
     """
     allowances = allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances) if refusals else Known()
-    chosen = known.best if known.best_version == snapshot.ledger.version else None
-    if chosen is None or chosen[0] not in candidates:
-        chosen = _best(request, candidates, snapshot.ledger, allowances, known)
+    chosen = _foreseen_or_best(request, candidates, snapshot.ledger, allowances, known)
     if chosen is not None and not explain_all:
         return FilterResult(*chosen)
     misfits = _refusals(request, candidates, snapshot.ledger, allowances, known)
@@ -98,7 +96,7 @@ def foresee(request: PodRequest, snapshot: Snapshot, refusals: Refusals) -> None
     """
     Look for the best Node of all while nobody waits, and remember it in *refusals* for the next Pod like *request*.
 
-    The best of all is the best of any candidates it is among.
+    The best of all is the best of any candidates it is among; where there is none, no candidates have one.
     """
     ledger, allowances = snapshot.ledger, allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances)
@@ -110,7 +108,16 @@ def has_room(request: PodRequest, candidates: Sequence[str], snapshot: Snapshot,
     """Return whether `filter_nodes` would choose one of *candidates*, which costs far less than to say why not."""
     allowances = allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances)
-    return _best(request, candidates, snapshot.ledger, allowances, known) is not None
+    return _foreseen_or_best(request, candidates, snapshot.ledger, allowances, known) is not None
+
+
+def _foreseen_or_best(
+    request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
+) -> Choice | None:
+    """Return what `_best` returns, which nobody looks for again while what was foreseen holds."""
+    if known.best_version == ledger.version and (known.best is None or known.best[0] in candidates):
+        return known.best
+    return _best(request, candidates, ledger, allowances, known)
 
 
 def _best(

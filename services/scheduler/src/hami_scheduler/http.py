@@ -33,6 +33,8 @@ from hami_scheduler.report import shape
 from hamicommon.runtime.http import read_body
 from hamicommon.wire.errors import DecodeError
 
+BIND_PATIENCE_SECONDS = 0.02
+"""Longest that a bind stands back for a filter, whose body may never come."""
 BODY_LIMIT_BYTES = 32 * 1024 * 1024
 """HAMi stops at 1 MiB, which some 50 Node objects fill; this takes 1000 of them."""
 
@@ -57,7 +59,7 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
 
     async def bind_verb(body: bytes) -> Outcome:
         """Bind a Pod."""
-        await precedence.stand_back()
+        await precedence.stand_back(BIND_PATIENCE_SECONDS)
         call = read_bind(body)
         try:
             await extender.bind(call.uid, call.namespace, call.name, call.node)

@@ -7,7 +7,6 @@ objects, `extender`, `binder` and `locking` ask for writes.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -17,6 +16,7 @@ import structlog
 from hami_scheduler.bind import BindPlan
 from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 from hami_scheduler.locking import LockReading
+from hami_scheduler.precedence import Precedence
 from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
 from hamicommon.wire import keys
 
@@ -48,10 +48,7 @@ class KubeApi:
         self._component = component
         self._now = now
         self._events: asyncio.Queue[Object] = asyncio.Queue(_EVENT_QUEUE_LIMIT)
-        self._binds = 0
-        self._is_calm = asyncio.Event()
-        self._is_calm.set()
-        self._calming: asyncio.TimerHandle | None = None
+        self._binds = Precedence(_CALM_SECONDS)
         self.events_lost = 0
         """Events not written: the queue was full, or the API server refused them."""
 
@@ -75,16 +72,8 @@ class KubeApi:
 
     async def bind(self, plan: BindPlan) -> None:
         """Write the Binding of *plan*."""
-        self._binds += 1
-        self._is_calm.clear()
-        if self._calming is not None:
-            self._calming.cancel()
-        try:
+        with self._binds.going_first():
             await _translated(self._kube.create(plan.path, plan.binding))
-        finally:
-            self._binds -= 1
-            if not self._binds:
-                self._calming = asyncio.get_running_loop().call_later(_CALM_SECONDS, self._is_calm.set)
 
     async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
         """Set one label of a Pod."""
@@ -120,9 +109,7 @@ class KubeApi:
         """Write queued Events until cancelled; what cannot be written is counted and dropped."""
         while True:
             body = await self._events.get()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(EVENT_PATIENCE_SECONDS):
-                    await self._is_calm.wait()
+            await self._binds.stand_back(EVENT_PATIENCE_SECONDS)
             try:
                 await self._kube.create(f"/api/v1/namespaces/{quote(body['metadata']['namespace'])}/events", body)
             except KubeError as error:

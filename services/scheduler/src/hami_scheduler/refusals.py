@@ -39,7 +39,7 @@ class Known:
     told_version: int = -1
     """Of the ledger, then."""
     best: Choice | None = None
-    """The best of all Nodes, when that was looked for ahead of a question."""
+    """The best of all Nodes, when that was looked for ahead of a question; None where nothing fits."""
     best_version: int = -1
     """Of the ledger, then."""
 
