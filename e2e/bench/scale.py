@@ -39,11 +39,12 @@ LOCKED = Case("hami-scheduler, node locks", "hami", SHARE)
 def main() -> None:
     """Bring the control plane up, measure, print, and leave nothing."""
     arguments = _arguments()
+    kwok = build.made(build.KWOK, _progress) / "kwok"  # here: whoever has entered the network reaches no module proxy
     control = ControlPlane(FOLDER)
     control.down()
     try:
         control.up([], _progress)
-        runs, room = asyncio.run(measure(_entered(control), arguments))
+        runs, room = asyncio.run(measure(_entered(control, kwok), arguments))
     finally:
         control.down()
     tell(arguments, "scale", {"runs": [*map(asdict, runs)], "room": asdict(room)}, page(runs, room))
@@ -92,14 +93,13 @@ async def _locked(rig: Rig, pods: int) -> Run:
     return run
 
 
-def _entered(control: ControlPlane) -> Control:
+def _entered(control: ControlPlane, kwok: Path) -> Control:
     """Enter the network of the control plane: what is measured must not pass its relay."""
     [machine] = [pid for name, part, pid, _ in control.status() if (name, part) == (CONTROL, "machine")]
     linux.join_network(machine or 0)
     inside = Authority(control.folder / "pki").kubeconfig("admin", parts.INSIDE, control.folder / "inside.kubeconfig")
     pids = {part: pid for name, part, pid, _ in control.status() if name == CONTROL and part != "machine" and pid}
     pids["default kube-scheduler"] = pids.pop("kube-scheduler")
-    kwok = build.made(build.KWOK, _progress) / "kwok"
     return Control(inside, control.audit_log, build.binaries(), kwok, pids)
 
 
