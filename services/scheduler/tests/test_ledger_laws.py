@@ -16,6 +16,7 @@ from hami_scheduler.ledger import shortfall
 from hami_scheduler.refusals import Refusals
 from hami_scheduler.request import PodRequest
 from hami_scheduler.reservation import Stage
+from hamicommon.wire import keys
 
 from .builders import (
     NOW,
@@ -63,8 +64,8 @@ class Cycle(RuleBasedStateMachine):
         self.number = 0
         self.refusals = Refusals()
 
-    @rule(target=created, containers=CONTAINERS)
-    def create(self, containers: list[tuple[str, int, int]]) -> str:
+    @rule(target=created, containers=CONTAINERS, policy=st.sampled_from(["binpack", "spread"]))
+    def create(self, containers: list[tuple[str, int, int]], policy: str) -> str:
         """A user creates a Pod."""
         self.number += 1
         made = [
@@ -72,7 +73,8 @@ class Cycle(RuleBasedStateMachine):
             for i, (kind, memory, cores) in enumerate(containers)
         ]
         apps = [container for kind, container in made if kind == "app"] or [a_container("idle")]
-        pod = a_pod(f"p{self.number}", *apps, inits=[container for kind, container in made if kind != "app"])
+        inits = [container for kind, container in made if kind != "app"]
+        pod = a_pod(f"p{self.number}", *apps, inits=inits, annotations={keys.NODE_SCHEDULER_POLICY: policy})
         self._write(pod)
         return str(pod["metadata"]["uid"])
 

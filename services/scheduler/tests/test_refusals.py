@@ -91,6 +91,26 @@ def test_best_node_is_found_ahead_and_not_again() -> None:
     assert "n03" == chosen(cluster, refusals)
 
 
+@pytest.mark.parametrize(
+    ("policy", "nodes"),
+    [("binpack", ["n00", "n00", "n01", "n01", "n02"]), ("spread", ["n00", "n01", "n02", "n00", "n01"])],
+)
+def test_like_pods_one_after_another_get_what_each_would_alone(policy: str, nodes: list[str]) -> None:
+    """The Node that got one is the best still under binpack, until it is full; under spread it is no more."""
+    cluster = a_cluster(*(a_node(name, a_device(f"GPU-{name}", memory_mib=13000)) for name in NAMES[:3]))
+    request = a_request(a_pod("p", a_container(gpu=1, gpumem=6000), annotations={keys.NODE_SCHEDULER_POLICY: policy}))
+    refusals, found = Refusals(), []
+    for number in range(len(nodes)):
+        result = filter_nodes(request, NAMES, cluster.snapshot, refusals=refusals)
+        assert result == filter_nodes(request, NAMES, cluster.snapshot)
+        node = result.node or ""
+        found.append(node)
+        cluster.reserve(a_grant(f"p{number}", node, a_share(f"GPU-{node}", memory_mib=6000)), 0.0)
+        foresee(request, cluster.snapshot, refusals)
+
+    assert nodes == found
+
+
 @pytest.mark.parametrize("change", ["reserved", "gone", "better"])
 def test_node_found_ahead_is_forgotten_when_anything_changes(change: str) -> None:
     """Room is taken, the Node goes, or another is liked more now."""

@@ -100,8 +100,9 @@ def foresee(request: PodRequest, snapshot: Snapshot, refusals: Refusals) -> None
     """
     ledger, allowances = snapshot.ledger, allowances_of(request, snapshot.quotas)
     known = refusals.known_for(request, allowances)
-    known.best = _best(request, ledger.names, ledger, allowances, known)
-    known.best_version = ledger.version
+    if not _is_foreseen(request, ledger, allowances, known):
+        known.best = _best(request, ledger.names, ledger, allowances, known)
+        known.best_version = ledger.version
 
 
 def has_room(request: PodRequest, candidates: Sequence[str], snapshot: Snapshot, refusals: Refusals) -> bool:
@@ -115,9 +116,33 @@ def _foreseen_or_best(
     request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
 ) -> Choice | None:
     """Return what `_best` returns, which nobody looks for again while what was foreseen holds."""
-    if known.best_version == ledger.version and (known.best is None or known.best[0] in candidates):
+    is_foreseen = _is_foreseen(request, ledger, allowances, known)
+    if is_foreseen and (known.best is None or known.best[0] in candidates):
         return known.best
     return _best(request, candidates, ledger, allowances, known)
+
+
+def _is_foreseen(request: PodRequest, ledger: Ledger, allowances: Mapping[str, Allowance], known: Known) -> bool:
+    """
+    Return whether the best Node of all is known, after a second look where only that Node has changed.
+
+    While it is liked no less than before it is the best still: binpack fills one Node after another.
+    """
+    if known.best_version == ledger.version:
+        return True
+    if known.best is None or any(frame.rate is not None for frame in request.vendors.values()):
+        return False
+    name, _, score = known.best
+    entry = ledger.node(name)
+    if entry is None or ledger.changed_since(known.best_version) != [entry.index]:
+        return False
+    sign = _sign(request)
+    score_now = float(ledger.node_scores()[entry.index])
+    found = _known_or_tried(request, name, ledger, allowances, known)
+    if isinstance(found, Misfit) or sign * score_now < sign * score:
+        return False
+    known.best, known.best_version = (name, found, score_now), ledger.version
+    return True
 
 
 def _best(
@@ -130,7 +155,7 @@ def _best(
     goes downwards and ends as soon as no later Node could come to the front; without vendors that rate it ends at the
     first.
     """
-    sign = -1 if request.node_policy == "spread" else 1
+    sign = _sign(request)
     best: Choice | None = None
     hopeful = _hopeful_nodes(request, ledger, allowances, known)
     if not hopeful.any():
@@ -151,6 +176,11 @@ def _best(
         if best == (name, found, limit):
             break
     return best
+
+
+def _sign(request: PodRequest) -> int:
+    """Return 1 where fuller Nodes are liked better, -1 where emptier ones are."""
+    return -1 if request.node_policy == "spread" else 1
 
 
 def _hopeful_nodes(
@@ -226,7 +256,7 @@ def priorities(request: PodRequest, names: Sequence[str], snapshot: Snapshot) ->
     allowances = allowances_of(request, snapshot.quotas)
     is_rated = any(frame.rate is not None for frame in request.vendors.values())
     scores = ledger.node_scores()
-    sign = -1 if request.node_policy == "spread" else 1
+    sign = _sign(request)
     liking: dict[str, float] = {}
     for name in names:
         entry = ledger.node(name)
