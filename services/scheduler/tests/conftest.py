@@ -2,10 +2,12 @@
 An API server with a small cluster, and a scheduler that serves it.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from .api_server import ApiServer, an_api_server
 from .builders import a_device, a_node, a_pod
@@ -13,6 +15,11 @@ from .effort import LAW_SECONDS
 from .service import Running, running
 
 IDENTITY = {"hami_io__node_allocation": "identity"}
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Let tests run on the event loop that the program runs on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

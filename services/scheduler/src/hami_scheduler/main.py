@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from hami_scheduler import __version__, commands
@@ -65,7 +66,7 @@ def main() -> int:
     except ConfigError as error:
         return process.refuse(NAME, error)
     logs.configure(config.verbosity)
-    return process.run(lambda: run(config), NAME)
+    return process.run(lambda: run(config), NAME, uvloop.new_event_loop)
 
 
 async def run(config: Config) -> None:

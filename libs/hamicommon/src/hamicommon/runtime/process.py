@@ -23,15 +23,22 @@ def refuse(name: str, error: HamiError) -> int:
     return 1
 
 
-def run(main: Callable[[], Awaitable[None]], name: str) -> int:
+def run(
+    main: Callable[[], Awaitable[None]],
+    name: str,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
     """
     Run *main* until it returns or a signal cancels it, and return the process's exit code.
+
+    *loop_factory* makes the event loop, asyncio's own where none is given.
 
     0 after a return or a signal; 1 after an error: one line for a `HamiError`, a traceback for anything else.
     Draining is what *main* does when it is cancelled.
     """
     try:
-        asyncio.run(_until_signalled(main, name))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(_until_signalled(main, name))
     except BaseException as error:
         expected = list(_expected(error))
         for problem in expected:
