@@ -56,7 +56,7 @@ Object = dict[str, Any]
 
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
-CONNECTIONS = 32
+CONNECTIONS = 100
 """At once, watches included; what else is asked waits for one. A burst would open many more, each with a handshake."""
 PAGE_SIZE = 500
 """Objects a list request asks for at once; what client-go's pager uses."""
