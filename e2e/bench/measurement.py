@@ -12,6 +12,8 @@ from enum import Enum
 from bench.audit import Request, per_pod
 from bench.usage import Usage
 
+BINDING = "create pods/binding"
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -88,7 +90,7 @@ def run_of(case: Case, load: Load, pods: int, records: Records) -> Run:
 
 def is_binding(request: Request) -> bool:
     """Return whether *request* gave a Pod its Node."""
-    return request.verb == "create pods/binding" and request.status == 201
+    return request.verb == BINDING and request.status == 201
 
 
 def percentiles(seconds: Sequence[float], scale: int) -> dict[str, float]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from bench.measurement import Case, percentiles
+from bench.audit import Request
+from bench.measurement import BINDING, Case, percentiles
 from bench.rig import METRICS_PORT, READY_SECONDS, Rig
 from bench.simulation import DEVICE_MIB, PODS, a_pod
 from cluster import SCHEDULER_NAME, eventually
@@ -55,9 +56,8 @@ async def find_room(rig: Rig, case: Case, rounds: int) -> RoomFound:
                 await rig.client.delete(f"{PODS}/{_name(number - 1)}", grace_seconds=0)
                 await rig.until_bound(_name(number))
                 overlooked += await _refusals() > refused
-                found = {(request.verb, request.name): request for request in rig.audit.read()}
-                ended, bound = found["delete pods", _name(number - 1)], found["create pods/binding", _name(number)]
-                woken += ("patch pods", _name(number)) in found
+                ended, bound = await _written(rig, ("delete pods", _name(number - 1)), (BINDING, _name(number)))
+                woken += any((found.verb, found.name) == ("patch pods", _name(number)) for found in rig.audit.read())
                 seconds.append(bound.answered - ended.received)
     await rig.delete_pods()
     return RoomFound(rounds, overlooked, woken, percentiles(seconds, 1000))
@@ -72,6 +72,16 @@ async def _waiting(rig: Rig, name: str) -> float:
     await eventually(is_refused, f"Pod {name} is refused", READY_SECONDS)
     await asyncio.sleep(QUIET_SECONDS)
     return await _refusals()
+
+
+async def _written(rig: Rig, *wanted: tuple[str, str]) -> list[Request]:
+    """Return the requests with these verbs and names, once the audit log has them all: it comes after the answer."""
+
+    async def are_written() -> list[Request]:
+        found = {(request.verb, request.name): request for request in rig.audit.read()}
+        return [found[key] for key in wanted] if found.keys() >= set(wanted) else []
+
+    return await eventually(are_written, f"the audit log has {wanted}", READY_SECONDS)
 
 
 async def _refusals() -> float:

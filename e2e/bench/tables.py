@@ -69,7 +69,7 @@ def _by_case(runs: Runs) -> dict[str, Runs]:
 
 def _speeds(cases: Mapping[str, Runs]) -> str:
     parts = " / ".join(_PARTS)
-    head = ["", "Pods/s", "wait s, p50 / p99", f"filter ms, {parts}", f"bind ms, {parts}"]
+    head = ["", "Pods/s", "kube-scheduler busy", "wait s, p50 / p99", f"filter ms, {parts}", f"bind ms, {parts}"]
     rows = []
     for case, runs in cases.items():
         rates = [run.pods_per_second for run in runs]
@@ -77,12 +77,18 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
             [
                 case,
                 f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})",
+                f"{statistics.median(map(_kube_scheduler_busy, runs)):.2f}",
                 _percentiles(runs, lambda run: run.wait_seconds, ("p50", "p99")),
                 _percentiles(runs, lambda run: run.extender_ms.get("filter", {})),
                 _percentiles(runs, lambda run: run.extender_ms.get("bind", {})),
             ]
         )
     return table(head, rows)
+
+
+def _kube_scheduler_busy(run: Run) -> float:
+    """Return how much of a processor kube-scheduler took."""
+    return run.cpu_ms_per_pod["kube-scheduler"] * run.pods_per_second / 1000
 
 
 def _percentiles(runs: Runs, figures: Figures, parts: Sequence[str] = _PARTS) -> str:
