@@ -105,6 +105,19 @@ async def test_room_kept_for_a_late_binding_is_given_back_when_the_pod_is_gone(s
     assert ({}, {}) == (promises(scene.cluster, "n1"), promises(scene.cluster, "n2"))
 
 
+async def test_bound_pod_that_is_bound_again_keeps_its_room(scene: Scene) -> None:
+    """kube-scheduler may not have heard of the first; whatever became of the device, the watch has yet to tell."""
+    pod = scene.create("p")
+    await scene.ask(pod, "n1")
+    assert "" == await scene.bind(pod, "n1", "done")
+    ill = a_device("GPU-a", memory_mib=9000, healthy=False)
+    scene.cluster.put_node(a_node("n1", ill, **IDENTITY), NOW)
+
+    assert "" == await scene.bind(pod, "n1")
+    assert "already bound to node n1" in await scene.bind(pod, "n2")
+    assert FULL == promises(scene.cluster, "n1")
+
+
 async def test_refusal_after_a_binding_without_an_answer_frees_nothing(scene: Scene) -> None:
     """Only the second one was refused."""
     pod = scene.create("p")

@@ -384,8 +384,7 @@ class Extender:
             BindError: it is not bound; kube-scheduler will ask for a Node again.
         """
         reference = {"metadata": {"uid": uid, "namespace": namespace, "name": name}}
-        bound = self._cluster.ledger.grant(uid)
-        if bound is not None and uid not in self._cluster.reservations and bound.node == node:
+        if self._is_bound_to(uid, node):
             return
         try:
             plan, grant = await self._prepare(uid, namespace, name, node)
@@ -397,6 +396,14 @@ class Extender:
         text = f"Successfully binding node [{node}] to {namespace}/{name}"
         self._api.tell(reference, "BindingSucceed", text, is_warning=False)
         logger.info("Pod bound", pod=f"{namespace}/{name}", node=node)
+
+    def _is_bound_to(self, uid: str, node: str) -> bool:
+        """Return whether the Pod *uid* holds its devices on *node* by a Binding, which the watch may not have told."""
+        held = self._cluster.reservations.get(uid)
+        if held is not None and not (held.stage is Stage.WRITTEN and held.is_certain):
+            return False
+        bound = self._cluster.ledger.grant(uid)
+        return bound is not None and bound.node == node
 
     async def _prepare(self, uid: str, namespace: str, name: str, node: str) -> tuple[BindPlan, Grant | None]:
         """Return the Binding to write; where it grants devices, its reservation is now kept until the end is known."""
