@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ["libs/hamicommon", *(f"services/{name}" for name in ("device-plugin", "monitor", "scheduler", "webhook"))]
-STUBS = ROOT / "libs/hamicommon/src/hamicommon/runtime/kubelet_api/_proto"
+KUBELET_STUBS = ROOT / "libs/hamicommon/src/hamicommon/runtime/kubelet_api/_proto"
+KUBE_STUBS = ROOT / "services/scheduler/src/hami_scheduler/kube_api/_proto"
 DISTRIBUTIONS = {
     "google": "protobuf",
     "grpc": "grpcio",
@@ -58,14 +59,23 @@ def test_dependencies_are_what_is_imported(package: str) -> None:
     assert {DISTRIBUTIONS.get(name, name) for name in foreign} == set(declared(package))
 
 
-@pytest.mark.parametrize("package", ["libs/hamicommon", "services/device-plugin"])
-def test_stubs_run_with_the_oldest_grpc_that_is_declared(package: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "stubs"),
+    [
+        ("libs/hamicommon", KUBELET_STUBS),
+        ("services/device-plugin", KUBELET_STUBS),
+        ("services/scheduler", KUBE_STUBS),
+    ],
+    ids=["hamicommon", "device-plugin", "scheduler"],
+)
+def test_stubs_run_with_the_oldest_versions_that_are_declared(package: str, stubs: Path) -> None:
     """The generated code refuses anything older than what generated it."""
-    code = "".join(path.read_text() for path in STUBS.glob("*.py"))
-    grpcio = set(re.findall(r"GRPC_GENERATED_VERSION = '([\d.]+)'", code))
-    protobuf = {".".join(found) for found in re.findall(r"Domain.PUBLIC,\s+(\d+),\s+(\d+),\s+(\d+),", code)}
+    code = "".join(path.read_text() for path in stubs.glob("*.py"))
+    needed = {
+        "grpcio": re.findall(r"GRPC_GENERATED_VERSION = '([\d.]+)'", code),
+        "protobuf": [".".join(found) for found in re.findall(r"Domain.PUBLIC,\s+(\d+),\s+(\d+),\s+(\d+),", code)],
+    }
 
-    assert ({declared(package)["grpcio"]}, {declared(package)["protobuf"]}) == (
-        {f">={version}" for version in grpcio},
-        {f">={version}" for version in protobuf},
-    )
+    assert {name: {f">={version}" for version in versions} for name, versions in needed.items() if versions} == {
+        name: {version} for name, version in declared(package).items() if name in needed
+    }

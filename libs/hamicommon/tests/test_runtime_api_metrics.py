@@ -42,7 +42,8 @@ async def test_requests_are_counted_by_verb_resource_and_outcome(tmp_path: Path)
             for path in ("/api/v1/nodes/gone", "/api/v1/pods"):
                 with pytest.raises(KubeError):
                     await kube.get(path)
-            assert [] == [line async for line in kube.watch_lines("/api/v1/nodes", 1) if line == b"-"]
+            with pytest.raises(KubeError, match="NotAnEvent"):
+                [_ async for _ in kube.watch("/api/v1/nodes", 1)]
     async with await Kube.connect(kubeconfig, "me/1", ApiMetrics(away := CollectorRegistry(), "svc")) as kube:
         with pytest.raises(KubeError):
             await kube.delete("/api/v1/nodes/n")

@@ -369,7 +369,7 @@ async def test_a_mounted_token_that_is_refused_is_read_again_at_once(
                     assert {"is_good": True} == await kube.get("/api")
                 else:
                     with pytest.raises(Unreachable, match="CutShort"):
-                        [_ async for _ in kube.watch_lines("/api/v1/pods", 1)]
+                        [_ async for _ in kube.watch("/api/v1/pods", 1)]
 
 
 async def test_a_new_authority_of_the_api_server_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

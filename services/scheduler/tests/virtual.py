@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -20,6 +19,7 @@ from hami_scheduler.config import Config
 from hami_scheduler.main import Service
 from hamicommon.runtime.api_errors import Conflict, Gone, NotFound, Unreachable
 from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.runtime.watch_stream import Event
 
 from .builders import VECTORS, Object
 from .service import until
@@ -124,7 +124,9 @@ class MemoryApi:
         self._asked(f"list {path}")
         yield copy.deepcopy(list(self.objects.get(path.rpartition("/")[2], {}).values())), str(self._version)
 
-    async def watch_lines(self, path: str, timeout_seconds: int, **query: Any) -> AsyncIterator[bytes]:
+    async def watch(
+        self, path: str, timeout_seconds: int, _readers: object = None, /, **query: Any
+    ) -> AsyncIterator[Event]:
         """Yield each event after the version asked for, as long as the server is well."""
         self._asked(f"watch {path}")
         seen, collection = int(query["resourceVersion"]), path.rpartition("/")[2]
@@ -135,7 +137,7 @@ class MemoryApi:
             for version, changed, kind, item in self._journal:
                 if version > seen and changed == collection:
                     seen = version
-                    yield orjson.dumps({"type": kind, "object": item})
+                    yield kind, copy.deepcopy(item)
                     if self.forgets:
                         raise Gone(path, 410, "Expired", "too old resource version")
                     if self.breaks_watches:

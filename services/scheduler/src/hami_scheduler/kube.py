@@ -16,8 +16,10 @@ import structlog
 from hami_scheduler.bind import BindPlan
 from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 from hami_scheduler.locking import LockReading
+from hami_scheduler.pods import PROTOBUF, PodReader, trimmed
 from hami_scheduler.precedence import Precedence
 from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
+from hamicommon.runtime.watch_stream import Event
 from hamicommon.wire import keys
 
 _EVENT_QUEUE_LIMIT = 10_000
@@ -149,41 +151,27 @@ async def objects(kube: Kube) -> list[Object]:
     return found
 
 
-class _TrimmedPods:
+class _Pods:
     """Pods without what nobody here reads, cut page by page, so that a list of them all is never in memory."""
 
     def __init__(self, kube: Kube) -> None:
         """Ask *kube*."""
         self._kube = kube
-        self.watch_lines = kube.watch_lines
 
     async def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[Object], str]]:
         """Yield each page of the client's."""
         async for page, version in self._kube.pages(path, **query):
-            yield [_trimmed(pod) for pod in page], version
+            yield [trimmed(pod) for pod in page], version
 
-
-def _trimmed(pod: Object) -> Object:
-    """Return *pod* with the parts that decide what it holds."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    kept = {key: spec[key] for key in ("nodeName", "priority") if key in spec}
-    for key in ("initContainers", "containers"):
-        kept[key] = [
-            {part: container[part] for part in ("name", "restartPolicy", "resources") if part in container}
-            for container in spec.get(key) or ()
-        ]
-    return {
-        "metadata": {key: found for key, found in pod["metadata"].items() if key != "managedFields"},
-        "spec": kept,
-        "status": {key: status[key] for key in ("phase", "initContainerStatuses") if key in status},
-    }
+    def watch(self, path: str, timeout_seconds: int, /, **query: str | int) -> AsyncIterator[Event]:
+        """Watch in protobuf; a server that does not speak it answers whole Pods in JSON."""
+        return self._kube.watch(path, timeout_seconds, {PROTOBUF: PodReader}, **query)
 
 
 def pods(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
     """Follow every Pod that has not ended."""
-    trimmed = _TrimmedPods(kube)
     return Reflector(
-        trimmed, "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete
+        _Pods(kube), "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete
     )
 
 

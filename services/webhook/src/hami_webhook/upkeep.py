@@ -226,7 +226,7 @@ class _Unlisted:
     """A collection that is watched from now on and never listed: whoever may see one object only may not list."""
 
     def __init__(self, kube: Kube) -> None:
-        self.watch_lines = kube.watch_lines
+        self.watch = kube.watch
 
     async def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[Object], str]]:
         """Yield nothing and no resourceVersion, which has the watch begin with what there is."""

@@ -1,11 +1,12 @@
 """
-The only module that knows the Kubernetes client library: credentials, requests, and watch streams as raw JSON.
+The only module that knows the Kubernetes client library: credentials, requests, and what they answer.
 
 The library finds and renews credentials; requests go to aiohttp, and objects stay plain dicts: its typed models cost
 twenty times what orjson does, and its REST layer adds a fifth to a request.
 Every request has a deadline, and every failure is a `KubeError` that says what was asked.
 Must never retry a write on its own: whether to ask again is the caller's decision.
-Neighbours: `api_errors` names the failures, `reflector` keeps a copy of a collection current.
+Neighbours: `api_errors` names the failures, `watch_stream` reads what watches say, `reflector` keeps a copy of a
+collection current.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -38,6 +39,7 @@ from hamicommon.runtime.api_errors import (
 )
 from hamicommon.runtime.api_metrics import ApiMetrics
 from hamicommon.runtime.reflector import Reflector
+from hamicommon.runtime.watch_stream import Event, EventReader, JsonLines
 
 try:
     Path.home()
@@ -54,6 +56,7 @@ __all__ = ["Conflict", "Gone", "Kube", "KubeConfigError", "KubeError", "NotFound
 Object = dict[str, Any]
 """A Kubernetes object as it is on the wire."""
 
+JSON = "application/json"
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 CONNECTIONS = 100
@@ -62,8 +65,6 @@ PAGE_SIZE = 500
 """Objects a list request asks for at once; what client-go's pager uses."""
 READ_BUFFER_BYTES = 2 * 1024 * 1024
 """How much of an answer is read ahead; at aiohttp's own 64 KiB a watch would stop and go at every burst."""
-WATCH_LINE_BYTES = 32 * 1024 * 1024
-"""Longest event believed. etcd refuses objects above 1.5 MiB, so a longer line is not an event."""
 
 _IN_CLUSTER_REFRESH_SECONDS = 60.0
 _KUBECONFIG_REFRESH_SECONDS = 300.0
@@ -81,8 +82,14 @@ class _Call:
     path: str
     query: Mapping[str, str | int] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    content_type: str = "application/json"
+    content_type: str = JSON
     seconds: float = REQUEST_SECONDS
+    readers: Mapping[str, type[EventReader]] = field(default_factory=dict)
+    """Of a watch: the encodings that are preferred to JSON, by media type, best first."""
+
+    def reader_of(self, response: aiohttp.ClientResponse) -> type[EventReader]:
+        """Return what reads *response* to a watch."""
+        return self.readers.get(response.content_type, JsonLines)
 
 
 class Kube:
@@ -108,7 +115,7 @@ class Kube:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._tls),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Accept": "application/json", "User-Agent": user_agent},
+            headers={"User-Agent": user_agent},
             read_bufsize=READ_BUFFER_BYTES,
         )
         self._turns = asyncio.Semaphore(CONNECTIONS)
@@ -193,22 +200,34 @@ class Kube:
                 return
             parameters["continue"] = str(following)
 
-    async def watch_lines(self, path: str, timeout_seconds: int, **query: str | int) -> AsyncIterator[bytes]:
+    async def watch(
+        self,
+        path: str,
+        timeout_seconds: int,
+        readers: Mapping[str, type[EventReader]] = MappingProxyType({}),
+        /,
+        **query: str | int,
+    ) -> AsyncIterator[Event]:
         """
-        Yield each line of a watch at *path* until the server ends it; a line is one JSON event of any length.
+        Yield each event of a watch at *path* until the server ends it.
+
+        *readers* are preferred encodings by media type, best first; a server that has none of them answers JSON.
 
         Raises:
-            KubeError: the watch was refused.
-            Unreachable: the stream broke, or its last line was cut short.
+            KubeError: the watch was refused, told of an error, or said what is no event.
+            Unreachable: the stream broke, or its last event was cut short.
         """
         parameters = {"watch": "1", "timeoutSeconds": timeout_seconds, **query}
-        call = _Call("GET", path, parameters, seconds=timeout_seconds + REQUEST_SECONDS)
+        call = _Call("GET", path, parameters, seconds=timeout_seconds + REQUEST_SECONDS, readers=readers)
         async with self._turn(call) as timed:
             response = await self._send(timed)
             try:
                 _detect_dead_peer(response)
-                async for line in _lines(response, path):
-                    yield line
+                reader = call.reader_of(response)(path)
+                async for chunk in response.content.iter_any():
+                    for event in reader.feed(chunk):
+                        yield event
+                reader.end()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise _unreachable(path, error) from error
             finally:
@@ -261,6 +280,7 @@ class Kube:
             text = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(call.path, error) from error
+        text = call.reader_of(response).refusal(text)
         refusal = error_from_status(call.path, response.status, text, response.headers.get("Retry-After"))
         if self._metrics is not None:
             self._metrics.waited(refusal.retry_after_seconds)
@@ -276,6 +296,7 @@ class Kube:
                 call.method,
                 f"{settings.host}{call.path}?{query}" if query else f"{settings.host}{call.path}",
                 headers={
+                    "Accept": ",".join([*call.readers, JSON]),
                     "Content-Type": call.content_type,
                     **{found["key"]: found["value"] for found in credentials.values()},
                 },
@@ -402,25 +423,6 @@ def _load_certificates(context: ssl.SSLContext, fresh: Configuration) -> None:
 def _exists(kubeconfig: str) -> bool:
     """Return whether any file of a kubeconfig list is there; the client library skips those that are not."""
     return any(Path(part).expanduser().is_file() for part in kubeconfig.split(os.pathsep) if part)
-
-
-async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
-    """Split the body at newlines; aiohttp's own line reader refuses lines longer than its buffer."""
-    parts: list[bytes] = []
-    length = 0
-    async for chunk in response.content.iter_any():
-        first, *rest = chunk.split(b"\n")
-        parts.append(first)
-        length += len(first)
-        for following in rest:
-            line = b"".join(parts)
-            if line.strip():
-                yield line
-            parts, length = [following], len(following)
-        if length > WATCH_LINE_BYTES:
-            raise Unreachable(path, 0, "LineTooLong", f"a watch line passed {WATCH_LINE_BYTES} bytes")
-    if b"".join(parts).strip():
-        raise Unreachable(path, 0, "CutShort", "the watch ended in the middle of an event")
 
 
 def _detect_dead_peer(response: aiohttp.ClientResponse) -> None:

@@ -4,7 +4,7 @@ Keep a copy of one API collection current: list, watch, and begin again whatever
 Owns resourceVersions, bookmarks, relisting and backing off. Knows nothing of what the objects mean: three callbacks
 receive them, and a callback that raises ends the reflector, because that is a bug of its owner.
 Must never loop without waiting while the server misbehaves.
-Neighbours: `kube` opens the requests.
+Neighbours: `kube` opens the requests, `watch_stream` reads their events.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
@@ -14,10 +14,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-import orjson
 import structlog
 
-from hamicommon.runtime.api_errors import Gone, KubeError, error_from_event
+from hamicommon.runtime.api_errors import Gone, KubeError
+from hamicommon.runtime.watch_stream import Event
 
 WATCH_SECONDS = (300, 600)
 """A watch is asked to end after a random time in this range, as client-go asks, so that load spreads over servers."""
@@ -37,8 +37,8 @@ class Collection(Protocol):
     def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
         """Yield the objects and the resourceVersion of each page."""
 
-    def watch_lines(self, path: str, timeout_seconds: int, **query: str | int) -> AsyncIterator[bytes]:
-        """Yield each event of a watch as a line of JSON."""
+    def watch(self, path: str, timeout_seconds: int, /, **query: str | int) -> AsyncIterator[Event]:
+        """Yield each event of a watch until the server ends it."""
 
 
 class Backoff:
@@ -157,7 +157,7 @@ class Reflector:
 
     async def _watch(self, version: str) -> str:
         """Apply one watch's events and return the version it had come to when the server ended it."""
-        lines = self._kube.watch_lines(
+        events = self._kube.watch(
             self._path,
             random.randint(*WATCH_SECONDS),
             allowWatchBookmarks="true",
@@ -165,8 +165,7 @@ class Reflector:
             **self._query,
         )
         try:
-            async for line in lines:
-                kind, item = _parse(line, self._path)
+            async for kind, item in events:
                 version = _version(item) or version
                 self._heard = time.monotonic()
                 if kind in {"ADDED", "MODIFIED"}:
@@ -190,20 +189,6 @@ class _Broken(Exception):  # noqa: N818 - carries an error between two methods, 
         super().__init__(str(cause))
         self.cause = cause
         self.version = version
-
-
-def _parse(line: bytes, path: str) -> tuple[str, dict[str, Any]]:
-    """Return an event's kind and object."""
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise KubeError(path, 0, "NotAnEvent", f"a watch line is not JSON: {error}") from error
-    kind, item = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
-    if kind == "ERROR":
-        raise error_from_event(path, item)
-    if kind not in {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"} or not isinstance(item, dict):
-        raise KubeError(path, 0, "NotAnEvent", f"a watch line is no event: {line[:80]!r}")
-    return kind, item
 
 
 def _version(item: dict[str, Any]) -> str | None:

@@ -1,0 +1,109 @@
+"""
+What the stream of a watch says: its bytes as events, whatever the encoding.
+
+Owns what every encoding has in common, and JSON, which each API server speaks. Does no I/O. Neighbours: `kube` feeds
+the bytes, `reflector` applies the events.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import orjson
+
+from hamicommon.runtime.api_errors import KubeError, Unreachable, error_from_event
+
+EVENT_BYTES = 32 * 1024 * 1024
+"""Longest event believed. etcd refuses objects above 1.5 MiB, so more is not an event."""
+_KINDS = {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}
+
+Event = tuple[str, dict[str, Any]]
+"""A kind, never ERROR, and the object."""
+
+
+class EventReader(Protocol):
+    """Reads one stream, chunk by chunk; one for each watch."""
+
+    def __init__(self, path: str) -> None:
+        """Read a watch at *path*."""
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Yield each event that *chunk* completes. Raises: KubeError, also for what an ERROR event tells."""
+
+    def end(self) -> None:
+        """Take note that the stream has ended. Raises: Unreachable: in the middle of an event."""
+
+    @staticmethod
+    def refusal(body: bytes) -> bytes:
+        """Return the Status that a watch was refused with as JSON, and what is none as it is."""
+
+
+class JsonLines:
+    """An event a line, each a JSON object with `type` and `object`."""
+
+    def __init__(self, path: str) -> None:
+        """Read a watch at *path*."""
+        self._path = path
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Yield each event that *chunk* completes."""
+        first, *rest = chunk.split(b"\n")
+        self._parts.append(first)
+        self._length += len(first)
+        for following in rest:
+            line = b"".join(self._parts)
+            if line.strip():
+                yield _event(line, self._path)
+            self._parts, self._length = [following], len(following)
+        check_length(self._length, self._path)
+
+    def end(self) -> None:
+        """Take note that the stream has ended."""
+        if b"".join(self._parts).strip():
+            raise cut_short(self._path)
+
+    @staticmethod
+    def refusal(body: bytes) -> bytes:
+        """Return *body*."""
+        return body
+
+
+def checked(kind: object, item: object, path: str, said: bytes) -> Event:
+    """
+    Return *kind* and *item* as an event; *said* is what they were read from.
+
+    Raises:
+        KubeError: it is none, or one that tells of an error.
+    """
+    if kind == "ERROR":
+        raise error_from_event(path, item)
+    if not isinstance(kind, str) or kind not in _KINDS or not isinstance(item, dict):
+        raise not_an_event(path, f"a watch said {said[:80]!r}")
+    return kind, item
+
+
+def check_length(length: int, path: str) -> None:
+    """Raise Unreachable if no event is that many bytes long."""
+    if length > EVENT_BYTES:
+        raise Unreachable(path, 0, "EventTooLong", f"an event of a watch passed {EVENT_BYTES} bytes")
+
+
+def cut_short(path: str) -> Unreachable:
+    """Return the error for a stream that ends where it may not."""
+    return Unreachable(path, 0, "CutShort", "the watch ended in the middle of an event")
+
+
+def not_an_event(path: str, why: str) -> KubeError:
+    """Return the error for bytes that are no event."""
+    return KubeError(path, 0, "NotAnEvent", why)
+
+
+def _event(line: bytes, path: str) -> Event:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise not_an_event(path, f"a watch line is not JSON: {error}") from error
+    kind, item = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
+    return checked(kind, item, path, line)
