@@ -9,7 +9,7 @@ import asyncio
 import copy
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from aiohttp import web
 
 Object = dict[str, Any]
 Fault = int | str
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass
@@ -188,14 +189,19 @@ def _drop(request: web.Request) -> web.Response:
 async def an_api_server() -> AsyncIterator[ApiServer]:
     """Serve an empty API until the block ends."""
     api = ApiServer()
+    async with serving(api.handle) as api.url:
+        yield api
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[str]:
+    """Let *handler* answer every request until the block ends; yield the URL."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", api.handle)
+    app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    api.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield api
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()

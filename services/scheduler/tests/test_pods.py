@@ -20,7 +20,7 @@ from hamicommon.runtime.api_errors import Gone, KubeError, Unreachable
 from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.watch_stream import EVENT_BYTES, Event
 
-from .api_server import ApiServer
+from .api_server import ApiServer, serving
 from .builders import Object
 from .effort import effort
 
@@ -195,20 +195,11 @@ async def a_client(status: int, media_type: str, body: bytes, folder: Path) -> A
     """Have a client of a server that answers everything alike, if protobuf is asked for first and JSON after it."""
 
     async def answer(request: web.Request) -> web.Response:
-        assert f"{PROTOBUF},application/json" == request.headers["Accept"]
+        assert (PATH, f"{PROTOBUF},application/json") == (request.path, request.headers["Accept"])
         return web.Response(status=status, body=body, headers={"Content-Type": media_type})
 
-    app = web.Application()
-    app.router.add_get(PATH, answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server = ApiServer(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
-        async with await Kube.connect(server.kubeconfig(folder), "t") as kube:
-            yield kube
-    finally:
-        await runner.cleanup()
+    async with serving(answer) as url, await Kube.connect(ApiServer(url=url).kubeconfig(folder), "t") as kube:
+        yield kube
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from hami_scheduler.kube_api._proto.pod_watch_pb2 import Container, ContainerSta
 from hamicommon.runtime.watch_stream import Event, check_length, checked, cut_short, not_an_event
 
 Object = dict[str, Any]
+Amounts = Mapping[str, Any] | None
+"""Quantities by resource."""
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _LENGTH_BYTES = 4
@@ -27,28 +29,25 @@ _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "annotatio
 def trimmed(pod: Mapping[str, Any]) -> Object:
     """Return *pod*, as it is in JSON, with the parts that decide what it holds, and of those what is not empty."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    statuses = status.get("initContainerStatuses") or ()
-    return {
-        "metadata": _said({key: metadata.get(key) for key in _METADATA}),
-        "spec": _said(
-            {
-                **{key: spec.get(key) for key in ("nodeName", "priority")},
-                **{key: [*map(_container, spec.get(key) or ())] for key in ("initContainers", "containers")},
-            }
-        ),
-        "status": _said({"phase": status.get("phase"), "initContainerStatuses": [*map(_init_status, statuses)]}),
-    }
+    return _shaped(
+        {key: metadata.get(key) for key in _METADATA},
+        {
+            **{key: spec.get(key) for key in ("nodeName", "priority")},
+            **{key: [*map(_trimmed_container, spec.get(key) or ())] for key in ("initContainers", "containers")},
+        },
+        status.get("phase"),
+        [*map(_trimmed_init_status, status.get("initContainerStatuses") or ())],
+    )
 
 
-def _container(found: Mapping[str, Any]) -> Object:
+def _trimmed_container(found: Mapping[str, Any]) -> Object:
     resources = found.get("resources") or {}
-    kept = _said({key: resources.get(key) for key in ("limits", "requests")})
-    return _said({"name": found.get("name"), "restartPolicy": found.get("restartPolicy"), "resources": kept})
+    return _container(found.get("name"), found.get("restartPolicy"), resources.get("limits"), resources.get("requests"))
 
 
-def _init_status(found: Mapping[str, Any]) -> Object:
-    ended = (found.get("state") or {}).get("terminated")
-    return _said({"name": found.get("name"), "state": ended and {"terminated": {"exitCode": ended.get("exitCode")}}})
+def _trimmed_init_status(found: Mapping[str, Any]) -> Object:
+    ended = (found.get("state") or {}).get("terminated") or {}
+    return _init_status(found.get("name"), ended.get("exitCode"))
 
 
 class PodReader:
@@ -111,23 +110,17 @@ def _pod(raw: bytes) -> Object:
     metadata, spec, status = found.metadata, found.spec, found.status
     annotations = {key: value.decode(errors="replace") for key, value in metadata.annotations.items()}
     texts = {key: getattr(metadata, key) for key in ("name", "namespace", "uid", "resourceVersion")}
-    return {
-        "metadata": _said({**texts, "labels": dict(metadata.labels), "annotations": annotations}),
-        "spec": _said(
-            {
-                "nodeName": spec.nodeName,
-                "priority": spec.priority,
-                "initContainers": [*map(_container_message, spec.initContainers)],
-                "containers": [*map(_container_message, spec.containers)],
-            }
-        ),
-        "status": _said(
-            {
-                "phase": status.phase,
-                "initContainerStatuses": [*map(_init_status_message, status.initContainerStatuses)],
-            }
-        ),
-    }
+    return _shaped(
+        {**texts, "labels": dict(metadata.labels), "annotations": annotations},
+        {
+            "nodeName": spec.nodeName,
+            "priority": spec.priority,
+            "initContainers": [*map(_container_message, spec.initContainers)],
+            "containers": [*map(_container_message, spec.containers)],
+        },
+        status.phase,
+        [*map(_init_status_message, status.initContainerStatuses)],
+    )
 
 
 def _container_message(found: Container) -> Object:
@@ -135,13 +128,27 @@ def _container_message(found: Container) -> Object:
         {name: amount.string for name, amount in amounts.items()}
         for amounts in (found.resources.limits, found.resources.requests)
     )
-    resources = _said({"limits": limits, "requests": requests})
-    return _said({"name": found.name, "restartPolicy": found.restartPolicy, "resources": resources})
+    return _container(found.name, found.restartPolicy, limits, requests)
 
 
 def _init_status_message(found: ContainerStatus) -> Object:
-    ended = found.state.HasField("terminated")
-    return _said({"name": found.name, "state": ended and {"terminated": {"exitCode": found.state.terminated.exitCode}}})
+    state = found.state
+    return _init_status(found.name, state.terminated.exitCode if state.HasField("terminated") else None)
+
+
+def _shaped(metadata: Object, spec: Object, phase: str | None, init_statuses: list[Object]) -> Object:
+    status = {"phase": phase, "initContainerStatuses": init_statuses}
+    return {"metadata": _said(metadata), "spec": _said(spec), "status": _said(status)}
+
+
+def _container(name: str | None, restart_policy: str | None, limits: Amounts, requests: Amounts) -> Object:
+    resources = _said({"limits": limits, "requests": requests})
+    return _said({"name": name, "restartPolicy": restart_policy, "resources": resources})
+
+
+def _init_status(name: str | None, exit_code: int | None) -> Object:
+    """Return what is kept of the status of an init container; *exit_code* is None while it has not ended."""
+    return _said({"name": name, "state": {"terminated": {"exitCode": exit_code}} if exit_code is not None else {}})
 
 
 def _said(fields: Object) -> Object:
