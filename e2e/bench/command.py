@@ -1,11 +1,14 @@
 """
-What the commands of all benchmarks have in common: how figures are asked for, and where they go.
+What the commands of all benchmarks have in common: how figures are asked for, where they go, and what is told before.
 
 Neighbours: `tables` makes pages of figures.
 """
 
 import argparse
 import json
+import os
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +28,8 @@ def tell(given: argparse.Namespace, script: str, figures: Any, tables: str) -> N
     print(json.dumps(figures, indent=2) if given.json else tables)
     if given.write:
         given.write.write_text(replaced(given.write.read_text(), tables, script))
+
+
+def progress(text: str) -> None:
+    """Tell on stderr how far a long measurement is, and how busy the machine."""
+    print(f"{time.strftime('%H:%M:%S')}  load {os.getloadavg()[0]:4.1f}  {text}", file=sys.stderr, flush=True)

@@ -8,16 +8,14 @@ least an extender can do, and with none: by turns, in several rounds, under two 
 
 import argparse
 import asyncio
-import os
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.chart import Chart
-from bench.command import parser, tell
+from bench.command import parser, progress, tell
 from bench.measurement import Case, Load, Run
 from bench.rig import Control, Rig
 from bench.room import RoomFound, find_room
@@ -39,11 +37,11 @@ LOCKED = Case("hami-scheduler, node locks", "hami", SHARE)
 def main() -> None:
     """Bring the control plane up, measure, print, and leave nothing."""
     arguments = _arguments()
-    kwok = build.made(build.KWOK, _progress) / "kwok"  # here: whoever has entered the network reaches no module proxy
+    kwok = build.made(build.KWOK, progress) / "kwok"  # here: whoever has entered the network reaches no module proxy
     control = ControlPlane(FOLDER)
     control.down()
     try:
-        control.up([], _progress)
+        control.up([], progress)
         runs, room = asyncio.run(measure(_entered(control, kwok), arguments))
     finally:
         control.down()
@@ -65,7 +63,7 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
     """Let each case in turn place Pods, under each load, in each round; then what is asked of our scheduler alone."""
     chart = Chart(control.programs / "helm", build.KUBERNETES[build.DEFAULT_KUBERNETES])
     async with Rig.started(control, chart, FOLDER / "scale") as rig:
-        _progress(f"{arguments.nodes} Nodes")
+        progress(f"{arguments.nodes} Nodes")
         await rig.add_nodes([f"node-{index:05}" for index in range(arguments.nodes)], arguments.devices)
         runs: list[Run] = []
         for number in range(arguments.rounds):
@@ -73,13 +71,13 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
             for load in Load:
                 for case in CASES[first:] + CASES[:first]:
                     runs.append(await rig.run(case, load, arguments.pods))
-                    _progress(
+                    progress(
                         f"round {number + 1}, {load.value:8} {case.name:16} {runs[-1].pods_per_second:5.0f} Pods/s"
                     )
         room = await find_room(rig, HAMI, arguments.room_rounds)
-        _progress(f"{room.rounds} Pods waited for room, {room.ms.get('p50')} ms")
+        progress(f"{room.rounds} Pods waited for room, {room.ms.get('p50')} ms")
         runs.append(await _locked(rig, arguments.locked_pods))
-        _progress(f"with node locks {runs[-1].pods_per_second:5.0f} Pods/s")
+        progress(f"with node locks {runs[-1].pods_per_second:5.0f} Pods/s")
         return runs, room
 
 
@@ -101,10 +99,6 @@ def _entered(control: ControlPlane, kwok: Path) -> Control:
     pids = {part: pid for name, part, pid, _ in control.status() if name == CONTROL and part != "machine" and pid}
     pids["default kube-scheduler"] = pids.pop("kube-scheduler")
     return Control(inside, control.audit_log, build.binaries(), kwok, pids)
-
-
-def _progress(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  load {os.getloadavg()[0]:4.1f}  {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """
-A cluster's load without its machines: Nodes that kwok plays, Pods that ask for a share, and who creates them.
+A cluster's load without its machines: Nodes that are only objects, Pods that ask for a share, and who creates them.
 
 Owns what these objects look like; an inventory is written by the contract's own codec, as a device plugin writes it.
 Knows nothing of who schedules.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from hamicommon.model import Device
@@ -82,11 +82,16 @@ async def give_locks_back(client: Client) -> None:
         await client.patch(f"{PODS}/{pod}", phase)
         await client.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {keys.NODE_LOCK: None}}})
 
+    await for_each_bound(client, allocate)
+
+
+async def for_each_bound(client: Client, then: Callable[[str, str], Coroutine[None, None, None]]) -> None:
+    """Do *then*, given its name and its Node's, for each Pod that is bound, for ever."""
     async with asyncio.TaskGroup() as group:
 
         def changed(old: Object | None, pod: Object | None) -> None:
             was_bound = old is not None and old["spec"].get("nodeName")
             if pod is not None and pod["spec"].get("nodeName") and not was_bound:
-                group.create_task(allocate(pod["metadata"]["name"], pod["spec"]["nodeName"]))
+                group.create_task(then(pod["metadata"]["name"], pod["spec"]["nodeName"]))
 
         await Mirror(client, PODS, changed).run()

@@ -48,13 +48,24 @@ def replaced(text: str, tables: str, script: str) -> str:
     return f"{before}{mark}\n\n{tables}\n\n{END}{after}"
 
 
-def _circumstances(runs: Runs) -> str:
-    others = statistics.median(run.cpu_ms_per_pod["others"] * run.pods_per_second / 1000 for run in runs)
-    rounds = sum((run.case, run.load) == (runs[0].case, runs[0].load) for run in runs)
+def circumstances(pods: int, rounds: int, others: Sequence[float]) -> str:
+    """Return what all rates of a page have in common; *others* are processors that strangers took, in each run."""
     return (
-        f"{runs[0].pods} Pods a run, {rounds} rounds, {os.cpu_count()} processors, of which {others:.1f} went to "
-        "processes that were no part of it. Medians of the rounds; the smallest and the largest rate in brackets."
+        f"{pods} Pods a run, {rounds} rounds, {os.cpu_count()} processors, of which {statistics.median(others):.1f} "
+        "went to processes that were no part of it. Medians of the rounds; the smallest and the largest rate in "
+        "brackets."
     )
+
+
+def spread(rates: Sequence[float]) -> str:
+    """Return the median of *rates*, with the smallest and the largest in brackets."""
+    return f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})"
+
+
+def _circumstances(runs: Runs) -> str:
+    rounds = sum((run.case, run.load) == (runs[0].case, runs[0].load) for run in runs)
+    others = [run.cpu_ms_per_pod["others"] * run.pods_per_second / 1000 for run in runs]
+    return circumstances(runs[0].pods, rounds, others)
 
 
 def _room(room: RoomFound) -> str:
@@ -72,11 +83,10 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
     head = ["", "Pods/s", "kube-scheduler busy", "wait s, p50 / p99", f"filter ms, {parts}", f"bind ms, {parts}"]
     rows = []
     for case, runs in cases.items():
-        rates = [run.pods_per_second for run in runs]
         rows.append(
             [
                 case,
-                f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})",
+                spread([run.pods_per_second for run in runs]),
                 f"{statistics.median(map(_kube_scheduler_busy, runs)):.2f}",
                 _percentiles(runs, lambda run: run.wait_seconds, ("p50", "p99")),
                 _percentiles(runs, lambda run: run.extender_ms.get("filter", {})),
