@@ -22,6 +22,7 @@ from .builders import (
     vendors,
 )
 
+ALLOCATED_KEY = "hami.io/vgpu-devices-allocated"
 SHARE = "GPU-a,NVIDIA,1000,10:;"
 HELD = {"GPU-a": [1, 1000, 10]}
 
@@ -200,6 +201,37 @@ def test_bound_pod_takes_the_place_of_its_reservation() -> None:
 
     assert HELD == promises(cluster, "n1")
     assert 0 == len(cluster.reservations)
+
+
+@pytest.mark.parametrize("said", [SHARE, "GPU-a,NVIDIA,9000,10:;"])
+def test_pod_whose_binding_we_write_counts_by_what_it_says_once_it_is_bound(said: str) -> None:
+    """That what we wrote need not be read makes no difference, also where somebody else wrote something else."""
+    node = a_node("n1", a_device())
+    cluster, reader = a_cluster(node), a_cluster(node)
+    cluster.reserve(a_grant("uid-p", "n1", a_share(core_percent=10)), 0.0)
+    cluster.begin_bind("uid-p", {ALLOCATED_KEY: SHARE, "hami.io/bind-time": "1"})
+    pod = a_pod(node="n1", allocated=said)
+
+    for each in (cluster, reader):
+        each.put_pod(pod)
+
+    assert promises(reader, "n1") == promises(cluster, "n1") != {}
+    assert 0 == len(cluster.reservations)
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_given_up_binding_leaves_nothing_of_what_it_would_have_written(deleted: bool) -> None:
+    """A Pod that another scheduler binds after it, with the same words, counts, and counts once."""
+    cluster = a_cluster(a_node("n1", a_device()))
+    cluster.reserve(a_grant("uid-p", "n1", a_share(core_percent=10)), 0.0)
+    cluster.begin_bind("uid-p", {ALLOCATED_KEY: SHARE})
+    pod = a_pod(node="n1", allocated=SHARE)
+
+    cluster.drop_pod(pod) if deleted else cluster.unreserve("uid-p")
+    assert {} == promises(cluster, "n1")
+    cluster.put_pod(pod)
+
+    assert HELD == promises(cluster, "n1")
 
 
 def test_reserved_pod_that_is_bound_unreadably_is_counted_as_reserved() -> None:

@@ -107,13 +107,14 @@ class Cycle(RuleBasedStateMachine):
         if held is None or held.stage is not Stage.CHOSEN or shortfall(self.cluster.ledger, held.grant):
             self.cluster.unreserve(uid)
             return uid
-        self.cluster.reservations.begin_bind(uid)
+        written = plan_bind(held.grant, self.cluster.vendors, 1).annotations
+        self.cluster.begin_bind(uid, written)
         if fails or uid not in self.pods:
             self.cluster.unreserve(uid)
             return uid
         pod = copy.deepcopy(self.pods[uid])
         pod["spec"]["nodeName"] = held.grant.node
-        pod["metadata"]["annotations"].update(plan_bind(held.grant, self.cluster.vendors, 1).annotations)
+        pod["metadata"]["annotations"].update(written)
         self._write(pod)
         self.cluster.reservations.written(uid)
         return uid

@@ -58,7 +58,10 @@ class Cluster:
         self._edited: set[str] = set()
         self._keys_read = keys_read(vendors)
         self._read: dict[str, tuple[Any, ...]] = {}
-        """Per UID of a bound Pod with a grant: what that was read from; most events of the Pod change none of it."""
+        """
+        Per UID of a Pod with a grant: what that was read from, or what its Binding writes; most events of a bound Pod
+        change none of it.
+        """
         self._late: dict[str, set[str]] = {}
         """Per Pod UID: the keys of reservations for Bindings of it that were given up and may still arrive."""
         self._unreadable: dict[str, str] = {}
@@ -150,6 +153,7 @@ class Cluster:
     def _put_bound(self, uid: str, pod: Mapping[str, Any]) -> None:
         read = self._what_is_read(pod)
         if self._read.get(uid) == read:
+            self._settle(uid)
             return
         known = self.ledger.grant(uid)
         try:
@@ -171,9 +175,12 @@ class Cluster:
 
     def _what_is_read(self, pod: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the parts of a bound *pod* that its grant depends on and that can change."""
-        annotations = pod["metadata"].get("annotations") or {}
-        said = [(key, text) for key, text in annotations.items() if key in self._keys_read]
-        return pod["spec"]["nodeName"], inits_are_done(pod), said
+        spec = pod["spec"]
+        said = self._said(pod["metadata"].get("annotations") or {})
+        return spec["nodeName"], spec.get("priority") or 0, inits_are_done(pod), said
+
+    def _said(self, annotations: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in annotations.items() if key in self._keys_read}
 
     def _as_first_seen(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
         """Return what *pod* holds by the shares it was bound with, whatever its annotations say since."""
@@ -218,6 +225,16 @@ class Cluster:
         """Hold *grant* for a Pod that is not bound yet, instead of anything it held."""
         self.reservations.put(grant, now)
         self._hold(grant)
+
+    def begin_bind(self, uid: str, annotations: Mapping[str, str]) -> None:
+        """
+        Keep what is reserved for the Pod *uid* while a Binding with *annotations* is written.
+
+        Where the shares say all there is, a Pod seen bound with just these need not be read: it holds what is reserved.
+        """
+        grant = self.reservations.begin_bind(uid).grant
+        if not (grant.mig or grant.notes or grant.annotations):
+            self._read[uid] = (grant.node, grant.priority, False, self._said(annotations))
 
     def take_over(self, other: "Cluster") -> None:
         """Hold what *other*, a view of the same cluster, has reserved for Pods not seen bound here; go on counting."""

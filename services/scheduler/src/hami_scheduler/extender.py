@@ -395,7 +395,7 @@ class Extender:
             raise BindError(str(error)) from error
         text = f"Successfully binding node [{node}] to {namespace}/{name}"
         self._api.tell(reference, "BindingSucceed", text, is_warning=False)
-        logger.info("Pod bound", pod=f"{namespace}/{name}", node=node)
+        logger.debug("Pod bound", pod=f"{namespace}/{name}", node=node)
 
     def _is_bound_to(self, uid: str, node: str) -> bool:
         """Return whether the Pod *uid* holds its devices on *node* by a Binding, which the watch may not have told."""
@@ -419,9 +419,10 @@ class Extender:
             grant = await self._decide_again(uid, namespace, name, node)
         if grant is None:
             return plain_bind(uid, namespace, name, node), None
-        self._cluster.reservations.begin_bind(uid)
         seconds = int(self._clock.now().timestamp())
-        return plan_bind(grant, self._cluster.vendors, seconds, self._settings.wire_version), grant
+        plan = plan_bind(grant, self._cluster.vendors, seconds, self._settings.wire_version)
+        self._cluster.begin_bind(uid, plan.annotations)
+        return plan, grant
 
     async def _decide_again(self, uid: str, namespace: str, name: str, node: str) -> Grant | None:
         """

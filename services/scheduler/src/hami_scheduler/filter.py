@@ -137,7 +137,7 @@ def _is_foreseen(request: PodRequest, ledger: Ledger, allowances: Mapping[str, A
     if entry is None or ledger.changed_since(known.best_version) != [entry.index]:
         return False
     sign = _sign(request)
-    score_now = float(ledger.node_scores()[entry.index])
+    score_now = ledger.node_score(entry)
     found = _known_or_tried(request, name, ledger, allowances, known)
     if isinstance(found, Misfit) or sign * score_now < sign * score:
         return False

@@ -125,6 +125,11 @@ class Ledger:
         """Return per Node index how full it is, 0 (idle) to 30 (full)."""
         return node_scores(self.node_promised[: self.node_count], self._node_divisors[: self.node_count])
 
+    def node_score(self, entry: NodeEntry) -> float:
+        """Return how full one Node is; what `node_scores` has at its index."""
+        here = slice(entry.index, entry.index + 1)
+        return float(node_scores(self.node_promised[here], self._node_divisors[here])[0])
+
     def changed_since(self, version: int) -> list[int]:
         """Return the indexes of the Nodes that have changed, come or gone since *version*."""
         changed: list[int] = np.flatnonzero(self.node_versions[: self.node_count] > version).tolist()

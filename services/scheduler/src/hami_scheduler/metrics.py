@@ -9,6 +9,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/metrics.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class Verbs:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register in *registry*."""
-        self._seconds = {
+        seconds = {
             verb: Histogram(
                 f"hami_scheduler_{verb}_seconds",
                 f"Time to answer a call of {verb}.",
@@ -61,10 +62,11 @@ class Verbs:
             )
             for verb in ("filter", "bind", "prioritize", "preempt")
         }
+        self._seconds_of = cache(lambda verb, outcome: seconds[verb].labels(outcome))
 
     def observe(self, verb: str, seconds: float, outcome: str) -> None:
         """Count one call of *verb*."""
-        self._seconds[verb].labels(outcome).observe(seconds)
+        self._seconds_of(verb, outcome).observe(seconds)
 
 
 def woken_pods(registry: CollectorRegistry) -> Counter:

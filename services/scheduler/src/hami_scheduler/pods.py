@@ -108,7 +108,8 @@ def _status(raw: bytes) -> Object:
 def _pod(raw: bytes) -> Object:
     found = Pod.FromString(_unwrapped(raw))
     metadata, spec, status = found.metadata, found.spec, found.status
-    annotations = {key: value.decode(errors="replace") for key, value in metadata.annotations.items()}
+    said = metadata.annotations
+    annotations = {key: said[key].decode(errors="replace") for key in said}  # faster than by `items`, which is Python
     texts = {key: getattr(metadata, key) for key in ("name", "namespace", "uid", "resourceVersion")}
     return _shaped(
         {**texts, "labels": dict(metadata.labels), "annotations": annotations},
@@ -125,7 +126,7 @@ def _pod(raw: bytes) -> Object:
 
 def _container_message(found: Container) -> Object:
     limits, requests = (
-        {name: amount.string for name, amount in amounts.items()}
+        {name: amounts[name].string for name in amounts}
         for amounts in (found.resources.limits, found.resources.requests)
     )
     return _container(found.name, found.restartPolicy, limits, requests)

@@ -49,9 +49,13 @@ class Refusals:
     """Refusals per kind of request, the kinds used last."""
 
     _known: OrderedDict[Hashable, Known] = field(default_factory=OrderedDict)
+    _last: tuple[PodRequest, Mapping[str, Allowance], Known] | None = None
+    """What was asked for last: a choice, the look at it and the look ahead ask for the same."""
 
     def known_for(self, request: PodRequest, allowances: Mapping[str, Allowance]) -> Known:
         """Return what is known of requests like *request*, to be read and added to."""
+        if self._last is not None and self._last[0] is request and self._last[1] == allowances:
+            return self._last[2]
         kind = (
             tuple((container.kind, container.requests) for container in request.containers),
             tuple(request.rules.items()),
@@ -60,8 +64,9 @@ class Refusals:
             request.weights,
             tuple(allowances.items()),
         )
-        known = self._known.setdefault(kind, Known())
-        self._known.move_to_end(kind)
+        known = self._known.pop(kind, None) or Known()
+        self._known[kind] = known
         if len(self._known) > _KINDS_REMEMBERED:
             self._known.popitem(last=False)
+        self._last = (request, allowances, known)
         return known

@@ -76,10 +76,11 @@ class Reservations:
         self._by_uid[reservation.grant.uid] = reservation
         self._look_at(reservation.expires_at)
 
-    def begin_bind(self, uid: str) -> None:
-        """Keep the reservation of *uid* until `written` or `drop`."""
-        self._by_uid[uid].stage = Stage.BINDING
-        self._by_uid[uid].expires_at = None
+    def begin_bind(self, uid: str) -> Reservation:
+        """Keep the reservation of *uid* until `written` or `drop`, and return it."""
+        reservation = self._by_uid[uid]
+        reservation.stage, reservation.expires_at = Stage.BINDING, None
+        return reservation
 
     def written(self, uid: str, *, is_certain: bool = True) -> None:
         """Keep the reservation of *uid*, if it still is one, until its Pod is seen."""

@@ -41,16 +41,18 @@ def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeight
                 if request.memory_percent in {None, 0}
                 else device.memory_mib * (request.memory_percent or 0) // 100
             )
-    replica = _part(weights.slot, replicas, device.count)
-    core = _part(weights.core, cores, device.core_percent)
-    memory = _part(weights.memory, memory_mib, device.memory_mib)
-    return float(_SCALE * (replica + core + memory))
+    totals = (device.count, device.core_percent, device.memory_mib)
+    return _fullness((weights.slot, weights.core, weights.memory), (replicas, cores, memory_mib), totals)
 
 
 @lru_cache(maxsize=4096)
-def _part(weight: float, promised: int, total: int) -> np.float32:
-    """Return *promised* of *total* times *weight*; the devices of a cluster show the same few over and over."""
-    return np.float32(weight) * (np.float32(promised) / np.float32(total))
+def _fullness(weights: tuple[float, ...], promised: tuple[int, ...], totals: tuple[int, ...]) -> float:
+    """Return the weighted sum of *promised* of *totals*; the devices of a cluster show the same few over and over."""
+    replica, core, memory = (
+        np.float32(weight) * (np.float32(amount) / np.float32(total))
+        for weight, amount, total in zip(weights, promised, totals, strict=True)
+    )
+    return float(_SCALE * (replica + core + memory))
 
 
 def device_order(rooms: Sequence[Room], scores: Sequence[float], policy: DevicePolicy) -> list[int]:

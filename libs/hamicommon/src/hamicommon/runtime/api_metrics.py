@@ -5,6 +5,8 @@ Owns names and labels; there is a series for each kind of request a service make
 Neighbours: `kube` tells of each request.
 """
 
+from functools import cache
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -17,19 +19,20 @@ class ApiMetrics:
 
     def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
         """Register in *registry* under names that begin with *prefix*, such as `hami_scheduler`."""
-        self._requests = Counter(
+        requests = Counter(
             f"{prefix}_api_requests",
             "Requests to the API server.",
             ["verb", "resource", "outcome"],
             registry=registry,
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             f"{prefix}_api_request_seconds",
             "Time until the API server answered, watches left out.",
             ["verb"],
             buckets=_SECONDS,
             registry=registry,
         )
+        self._requests_of, self._seconds_of = cache(requests.labels), cache(seconds.labels)
         self._throttled = Counter(
             f"{prefix}_api_throttled_seconds",
             "Time requests waited for a free connection, or were told to wait by the API server.",
@@ -40,9 +43,9 @@ class ApiMetrics:
         """Count one request by its HTTP *method*; *status* is 0 where there was no answer."""
         resource, is_object = resource_of(path)
         verb = _VERBS.get(method) or ("watch" if is_watch else "get" if is_object else "list")
-        self._requests.labels(verb, resource, outcome_of(status)).inc()
+        self._requests_of(verb, resource, outcome_of(status)).inc()
         if not is_watch:
-            self._seconds.labels(verb).observe(seconds)
+            self._seconds_of(verb).observe(seconds)
 
     def waited(self, seconds: float) -> None:
         """Count time in which a request was held back."""

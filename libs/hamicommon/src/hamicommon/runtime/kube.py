@@ -237,19 +237,26 @@ class Kube:
     @asynccontextmanager
     async def _turn(self, call: "_Call") -> AsyncIterator["_Call"]:
         """Have one of CONNECTIONS for the length of a block; yield *call* with the time that is left to it."""
-        must_wait, began = self._turns.locked(), time.monotonic()
+        if self._turns.locked():
+            call = await self._wait_for_turn(call)
+        else:
+            await self._turns.acquire()
+        try:
+            yield call
+        finally:
+            self._turns.release()
+
+    async def _wait_for_turn(self, call: "_Call") -> "_Call":
+        began = time.monotonic()
         try:
             async with asyncio.timeout(call.seconds):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise _unreachable(call.path, error) from error
-        try:
-            waited = time.monotonic() - began if must_wait else 0.0
-            if must_wait and self._metrics is not None:
-                self._metrics.waited(waited)
-            yield replace(call, seconds=call.seconds - waited) if must_wait else call
-        finally:
-            self._turns.release()
+        waited = time.monotonic() - began
+        if self._metrics is not None:
+            self._metrics.waited(waited)
+        return replace(call, seconds=call.seconds - waited)
 
     async def _request(self, call: "_Call") -> Object:
         async with self._turn(call) as timed:
@@ -343,7 +350,7 @@ def event(
     metadata = regarding.get("metadata", {})
     namespace = metadata.get("namespace") or "default"
     name = metadata.get("name", "")
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = f"{now.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
     reference = {
         "apiVersion": regarding.get("apiVersion", "v1"),
         "kind": regarding.get("kind", "Pod"),
