@@ -29,9 +29,9 @@ class Load(Enum):
     """How Pods come."""
 
     CREATION = "creation"
-    """They are created while they are scheduled; the clock runs from the first creation to the last binding."""
+    """They are created while they are scheduled; the clock runs from the first creation."""
     BACKLOG = "backlog"
-    """All are there before kube-scheduler starts; the clock runs from the first binding to the last."""
+    """All are there before kube-scheduler starts; the clock runs from the first binding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,9 @@ class Run:
     load: str
     pods: int
     pods_per_second: float
+    """Until the last one was said to run."""
+    bound_per_second: float
+    """Until the last one was bound."""
     wait_seconds: Mapping[str, float]
     """From a Pod's creation to its binding, by percentile."""
     extender_ms: Mapping[str, Mapping[str, float]]
@@ -70,15 +73,17 @@ def run_of(case: Case, load: Load, pods: int, records: Records) -> Run:
     """Return the figures of *records*."""
     created = {found.name: found for found in records.requests if found.verb == "create pods"}
     bound = {found.name: found for found in records.requests if is_binding(found)}
-    began = created if load is Load.CREATION else bound
-    seconds = max(found.answered for found in bound.values()) - min(found.received for found in began.values())
+    began = min(found.received for found in (created if load is Load.CREATION else bound).values())
+    last_bound = max(found.answered for found in bound.values())
+    last_running = max(found.answered for found in records.requests if is_running(found))
     waits = [found.answered - created[name].received for name, found in bound.items() if name in created]
     used = records.after.since(records.before)
     return Run(
         case.name,
         load.value,
         pods,
-        round(pods / seconds, 1),
+        round(pods / (last_running - began), 1),
+        round(pods / (last_bound - began), 1),
         percentiles(waits, 1),
         {verb: percentiles(found, 1000) for verb, found in records.extender_seconds.items()},
         per_pod(records.requests, pods),
@@ -91,6 +96,11 @@ def run_of(case: Case, load: Load, pods: int, records: Records) -> Run:
 def is_binding(request: Request) -> bool:
     """Return whether *request* gave a Pod its Node."""
     return request.verb == BINDING and request.status == 201
+
+
+def is_running(request: Request) -> bool:
+    """Return whether by *request* a Node said that a Pod runs; kwok says nothing else of a Pod, and that once."""
+    return request.agent == "kwok" and request.verb == "patch pods/status" and request.status == 200
 
 
 def percentiles(seconds: Sequence[float], scale: int) -> dict[str, float]:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import yaml
 
-from bench.audit import AuditLog
+from bench.audit import AuditLog, Request
 from bench.chart import Chart
 from bench.extender_clock import ExtenderClock
-from bench.measurement import Case, Load, Records, Run, is_binding, run_of
+from bench.measurement import Case, Load, Records, Run, is_binding, is_running, run_of
 from bench.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
 from bench.usage import Usage
 from cluster import SCHEDULER_NAME, NotInTimeError, eventually
@@ -32,12 +32,24 @@ EXTENDER_PORT = 18080
 METRICS_PORT = 19395
 KUBE_SCHEDULER_PORT = 18259
 KWOK = ("--manage-all-nodes", "--node-lease-duration-seconds=40", "--v=ERROR")
-"""Every Node renews a lease each 10 s, as a kubelet does."""
+"""Every Node renews a lease each LEASE_SECONDS, as a kubelet does."""
+LEASE_SECONDS = 10.0
+NODE_STAGE = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: node-is-ready}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector: {matchExpressions: [{key: .status.phase, operator: NotIn, values: [Running]}]}
+  next: {statusTemplate: '{phase: Running, conditions: [{type: Ready, status: "True", reason: KubeletReady}]}'}
+"""
+"""
+All that happens to a Node beside its lease. By kwok's own stages each would write its status every 20 s, where kubelets
+do so in five minutes.
+"""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 READY_SECONDS = 90.0
-BOUND_SECONDS = 240.0
-QUIET_SECONDS = 1.0
-"""kwok that asks nothing about Pods for so long has no more work from the run before."""
+RUNNING_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +85,10 @@ class Rig:
         async with Client.from_kubeconfig(control.kubeconfig, "load") as client:
             rig = cls(control, client, chart, folder)
             try:
-                rig._start("kwok", control.kwok, rig._kubeconfig, *KWOK)
+                folder.mkdir(parents=True, exist_ok=True)
+                stages = folder / "kwok.yaml"
+                stages.write_text(NODE_STAGE)
+                rig._start("kwok", control.kwok, rig._kubeconfig, f"--config={stages}", *KWOK)
                 for name in (NAMESPACE, chart.namespace):
                     await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
                 account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
@@ -83,8 +98,10 @@ class Rig:
                 rig._supervisor.stop()
 
     async def add_nodes(self, names: Sequence[str], devices: int) -> None:
-        """Add Nodes with that many devices each, and wait until they are ready."""
-        await all_of(self.client.create("/api/v1/nodes", a_node(name, devices)) for name in names)
+        """Add Nodes with that many devices each, so that their leases spread in time, and wait until they are ready."""
+        for name in names:
+            await self.client.create("/api/v1/nodes", a_node(name, devices))
+            await asyncio.sleep(LEASE_SECONDS / len(names))
 
         async def are_ready() -> bool:
             nodes, _ = await self.client.list("/api/v1/nodes", resourceVersion="0")
@@ -156,34 +173,30 @@ class Rig:
             self._end("kube-scheduler")
 
     async def warm_up(self, case: Case) -> None:
-        """Wait until a first Pod was placed: all parts are up, and one leads."""
+        """Wait until a first Pod runs: all parts are up, and one leads."""
         name = f"pod-{self._number}-first"
         await self.create([a_pod(name, SCHEDULER_NAME, case.limits)])
-        await self.until_bound(name)
+        await self._until(name, "runs", lambda pod: pod["status"]["phase"] == "Running")
 
     async def until_bound(self, name: str) -> None:
         """Wait until the Pod *name* has a Node."""
+        await self._until(name, "is bound", lambda pod: "nodeName" in pod["spec"])
 
-        async def is_bound() -> bool:
-            return "nodeName" in (await self.client.get(f"{PODS}/{name}"))["spec"]
+    async def _until(self, name: str, what: str, holds: Callable[[Object], bool]) -> None:
+        async def probe() -> bool:
+            return holds(await self.client.get(f"{PODS}/{name}"))
 
-        await self._eventually(is_bound, f"Pod {name} is bound", READY_SECONDS)
+        await self._eventually(probe, f"Pod {name} {what}", READY_SECONDS)
 
     async def delete_pods(self) -> None:
-        """Delete every Pod, and wait until they are gone and nothing of them burdens what comes next."""
+        """Delete every Pod, and wait until they are gone."""
 
         async def are_gone() -> bool:
             pods, _ = await self.client.list(PODS, resourceVersion="0")
             await all_of(self._delete(pod) for pod in pods)
             return not pods
 
-        async def is_quiet() -> bool:
-            self.audit.mark()
-            await asyncio.sleep(QUIET_SECONDS)
-            return not any(found.agent == "kwok" and " pods" in found.verb for found in self.audit.read())
-
         await self._eventually(are_gone, "all Pods are gone", READY_SECONDS)
-        await self._eventually(is_quiet, "kwok has let go of all Pods", READY_SECONDS)
 
     async def _delete(self, pod: Object) -> None:
         with suppress(ApiError):  # gone by now
@@ -194,23 +207,23 @@ class Rig:
         await all_of(self.client.create(PODS, pod) for pod in pods)
 
     async def _record(self, load: Load, pods: Sequence[Object]) -> Records:
-        """Bring *load* about, and return what was seen until all *pods* were bound."""
+        """Bring *load* about, and return what was seen until all *pods* ran."""
         load_average = os.getloadavg()[0]
         if load is Load.BACKLOG:
-            await self._until_count_bound(1)
+            await self._until_count(is_binding, 1)
         with ExtenderClock(EXTENDER_PORT) as clock:
             before = Usage.now(self._pids)
             if load is Load.CREATION:
                 await self.create(pods)
-            await self._until_count_bound(len(pods))
+            await self._until_count(is_running, len(pods))
             after = Usage.now(self._pids)
         return Records(self.audit.requests, clock.seconds, before, after, load_average)
 
-    async def _until_count_bound(self, count: int) -> None:
-        async def are_bound() -> bool:
-            return sum(map(is_binding, self.audit.read())) >= count
+    async def _until_count(self, is_one: Callable[[Request], bool], count: int) -> None:
+        async def are_enough() -> bool:
+            return sum(map(is_one, self.audit.read())) >= count
 
-        await self._eventually(are_bound, f"{count} Pods are bound", BOUND_SECONDS)
+        await self._eventually(are_enough, f"{is_one.__name__} is true of {count} requests", RUNNING_SECONDS)
 
     async def _eventually(self, probe: Callable[[], Awaitable[bool]], what: str, seconds: float) -> None:
         """Wait for *probe*. Raises: NotInTimeError with the end of every log."""

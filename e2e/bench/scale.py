@@ -45,7 +45,12 @@ def main() -> None:
         runs, room = asyncio.run(measure(_entered(control, kwok), arguments))
     finally:
         control.down()
-    tell(arguments, "scale", {"runs": [*map(asdict, runs)], "room": asdict(room)}, page(runs, room))
+    tell(
+        arguments,
+        "scale",
+        {"runs": [*map(asdict, runs)], "room": asdict(room)},
+        page(runs, room, HAMI.name, TRIVIAL.name),
+    )
 
 
 def _arguments() -> argparse.Namespace:

@@ -24,12 +24,13 @@ Runs = Sequence[Run]
 Figures = Callable[[Run], Mapping[str, float]]
 
 
-def page(runs: Runs, room: RoomFound) -> str:
-    """Return all tables with their headings."""
+def page(runs: Runs, room: RoomFound, ours: str, beside: str) -> str:
+    """Return all tables with their headings; case *ours* is compared with case *beside* round by round."""
     sections = []
     for load in Load:
         cases = _by_case([run for run in runs if run.load == load.value])
         sections += [f"### {_TITLES[load]}", _speeds(cases)]
+    sections += [f"### {ours} beside {beside}, in the same round", _beside(runs, ours, beside)]
     created = _by_case([run for run in runs if run.load == Load.CREATION.value])
     sections += ["### Requests to the API server, each Pod", _matrix(created, lambda run: run.requests_per_pod, 2)]
     sections += ["### Processor time, ms each Pod", _matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
@@ -57,9 +58,10 @@ def circumstances(pods: int, rounds: int, others: Sequence[float]) -> str:
     )
 
 
-def spread(rates: Sequence[float]) -> str:
-    """Return the median of *rates*, with the smallest and the largest in brackets."""
-    return f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})"
+def spread(figures: Sequence[float], digits: int = 0) -> str:
+    """Return the median of *figures*, with the smallest and the largest in brackets."""
+    middle, least, most = (f"{found:.{digits}f}" for found in (statistics.median(figures), min(figures), max(figures)))
+    return f"{middle} ({least}-{most})"
 
 
 def _circumstances(runs: Runs) -> str:
@@ -80,13 +82,22 @@ def _by_case(runs: Runs) -> dict[str, Runs]:
 
 def _speeds(cases: Mapping[str, Runs]) -> str:
     parts = " / ".join(_PARTS)
-    head = ["", "Pods/s", "kube-scheduler busy", "wait s, p50 / p99", f"filter ms, {parts}", f"bind ms, {parts}"]
+    head = [
+        "",
+        "Pods/s",
+        "bound/s",
+        "kube-scheduler busy",
+        "wait s, p50 / p99",
+        f"filter ms, {parts}",
+        f"bind ms, {parts}",
+    ]
     rows = []
     for case, runs in cases.items():
         rows.append(
             [
                 case,
                 spread([run.pods_per_second for run in runs]),
+                f"{statistics.median(run.bound_per_second for run in runs):.0f}",
                 f"{statistics.median(map(_kube_scheduler_busy, runs)):.2f}",
                 _percentiles(runs, lambda run: run.wait_seconds, ("p50", "p99")),
                 _percentiles(runs, lambda run: run.extender_ms.get("filter", {})),
@@ -94,6 +105,19 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
             ]
         )
     return table(head, rows)
+
+
+def _beside(runs: Runs, ours: str, other: str) -> str:
+    """Return a table of how many times as much the case *ours* reached as the case *other*, by three measures."""
+    rows = []
+    for load in Load:
+        cases = _by_case([run for run in runs if run.load == load.value])
+        rounds = list(zip(cases[ours], cases[other], strict=True))
+        by_rate = [one.pods_per_second / two.pods_per_second for one, two in rounds]
+        by_bound = [one.bound_per_second / two.bound_per_second for one, two in rounds]
+        by_busy = [_kube_scheduler_busy(one) / _kube_scheduler_busy(two) for one, two in rounds]
+        rows.append([_TITLES[load], *(spread(figures, 2) for figures in (by_rate, by_bound, by_busy))])
+    return table(["", "by Pods/s", "by bound/s", "by kube-scheduler busy"], rows)
 
 
 def _kube_scheduler_busy(run: Run) -> float:
