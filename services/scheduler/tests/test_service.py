@@ -4,14 +4,15 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from hami_scheduler import __version__, extender
+from hami_scheduler import __version__, extender, kube
 from hami_scheduler.http import BODY_LIMIT_BYTES
-from hami_scheduler.kube import EVENT_PATIENCE_SECONDS
 from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
 
 from .api_server import ApiServer
@@ -370,16 +371,36 @@ async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Run
     await until(lambda: scheduler.service._api.events_lost == 1)
 
 
-async def test_events_stand_back_for_binds_but_not_for_ever(scheduler: Running) -> None:
-    """While a Binding is being written nothing is told of another; if that takes long, it is told all the same."""
+async def test_a_warning_stands_back_for_binds_but_not_for_long(scheduler: Running) -> None:
+    """While a Binding is being written nothing is told of another; a warning is after a second all the same."""
+    async with a_slow_bind(scheduler):
+        scheduler.service._api.tell(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
+        scheduler.service._api.tell(scheduler.api.pod("p"), "Refused", "while binding", is_warning=True)
+
+        await asyncio.sleep(kube.WARNING_PATIENCE_SECONDS / 2)
+        assert [] == scheduler.api.events
+        await until(lambda: scheduler.api.events)
+        assert ["Refused"] == [event["reason"] for event in scheduler.api.events]
+
+    await until(lambda: len(scheduler.api.events) == 3)
+
+
+async def test_a_success_is_told_even_if_binds_never_end(scheduler: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate of a burst is worth waiting for, but none lasts for ever."""
+    monkeypatch.setattr(kube, "SUCCESS_PATIENCE_SECONDS", 0.2)
+
+    async with a_slow_bind(scheduler):
+        scheduler.service._api.tell(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
+        await until(lambda: ["Placed"] == [event["reason"] for event in scheduler.api.events])
+
+
+@asynccontextmanager
+async def a_slow_bind(scheduler: Running) -> AsyncIterator[None]:
+    """Keep a Binding from being answered for the length of a block."""
     scheduler.api.is_slow_to_bind = True
     bind = asyncio.create_task(scheduler.bind(scheduler.api.pod("p"), "exact"))
     await until(lambda: scheduler.service._api._binds.is_under_way)
-    scheduler.service._api.tell(scheduler.api.pod("p"), "Told", "while binding", is_warning=False)
-
-    await asyncio.sleep(EVENT_PATIENCE_SECONDS / 2)
-    assert [] == scheduler.api.events
-    await until(lambda: [event["reason"] for event in scheduler.api.events] == ["Told"])
+    yield
     assert not bind.done()
     scheduler.api.is_slow_to_bind = False
     assert "" == await bind

@@ -6,6 +6,7 @@ objects, `extender`, `binder` and `locking` ask for writes.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -23,10 +24,12 @@ from hamicommon.runtime.watch_stream import Event
 from hamicommon.wire import keys
 
 _EVENT_QUEUE_LIMIT = 10_000
-"""They are written one at a time, behind everything else: a burst of Pods is placed first, and told of afterwards."""
-EVENT_PATIENCE_SECONDS = 1.0
-"""How long an Event stands back for binds in progress, so that it is told even if they never end."""
-_CALM_SECONDS = 0.05
+"""Of each kind: a burst of Pods is placed first, and told of afterwards."""
+WARNING_PATIENCE_SECONDS = 1.0
+"""How long an Event that somebody looks for stands back for binds in progress."""
+SUCCESS_PATIENCE_SECONDS = 30.0
+"""How long one does that says no more than kube-scheduler's own about the same Pod."""
+_CALM_SECONDS = 0.5
 """How long no bind is in progress when a burst is over; in its midst there are moments without any."""
 _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Ended Pods hold nothing; the watch reports one that ends as deleted."""
@@ -37,6 +40,8 @@ Found = TypeVar("Found")
 Object = dict[str, Any]
 Sink = Callable[[Object], None]
 Listed = Callable[[list[Object]], None]
+_Events = asyncio.Queue[tuple[float, Object]]
+"""Events, each with when it is written at the latest, by the monotonic clock."""
 
 logger = structlog.get_logger()
 
@@ -49,7 +54,8 @@ class KubeApi:
         self._kube = kube
         self._component = component
         self._now = now
-        self._events: asyncio.Queue[Object] = asyncio.Queue(_EVENT_QUEUE_LIMIT)
+        self._warnings: _Events = asyncio.Queue(_EVENT_QUEUE_LIMIT)
+        self._successes: _Events = asyncio.Queue(_EVENT_QUEUE_LIMIT)
         self._binds = Precedence(_CALM_SECONDS)
         self.events_lost = 0
         """Events not written: the queue was full, or the API server refused them."""
@@ -102,16 +108,23 @@ class KubeApi:
     def tell(self, pod: Mapping[str, Any], reason: str, message: str, *, is_warning: bool) -> None:
         """Queue an Event about *pod*; never waits, never fails."""
         body = event(dict(pod), reason, message, component=self._component, warning=is_warning, now=self._now())
+        queue = self._warnings if is_warning else self._successes
+        patience_seconds = WARNING_PATIENCE_SECONDS if is_warning else SUCCESS_PATIENCE_SECONDS
         try:
-            self._events.put_nowait(body)
+            queue.put_nowait((time.monotonic() + patience_seconds, body))
         except asyncio.QueueFull:
             self.events_lost += 1
 
     async def write_events(self) -> None:
-        """Write queued Events until cancelled; what cannot be written is counted and dropped."""
+        """Write queued Events until cancelled, of each kind one at a time; what cannot be is counted and dropped."""
+        async with asyncio.TaskGroup() as group:
+            for queue in (self._warnings, self._successes):
+                group.create_task(self._write_in_turn(queue))
+
+    async def _write_in_turn(self, queue: _Events) -> None:
         while True:
-            body = await self._events.get()
-            await self._binds.stand_back(EVENT_PATIENCE_SECONDS)
+            latest, body = await queue.get()
+            await self._binds.stand_back(latest - time.monotonic())
             try:
                 await self._kube.create(f"/api/v1/namespaces/{quote(body['metadata']['namespace'])}/events", body)
             except KubeError as error:
