@@ -80,6 +80,40 @@ def test_repaired_ledger_is_looked_at_anew() -> None:
     assert "n00" == chosen(cluster, refusals)
 
 
+def test_the_same_nodes_refuse_for_reasons_that_are_worked_out_once() -> None:
+    """kube-scheduler asks about one waiting Pod after another, and names the Nodes in any order."""
+    cluster, refusals = a_full_cluster(), Refusals()
+    first = filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+
+    again = filter_nodes(REQUEST, NAMES[::-1], cluster.snapshot, refusals=refusals)
+
+    assert again.failed_nodes is first.failed_nodes
+    assert dict.fromkeys(NAMES, "1/1 CardInsufficientMemory") == again.failed_nodes
+
+
+@pytest.mark.parametrize("names", [NAMES[5:], [*NAMES, "ghost"], [*NAMES[1:], NAMES[5]]])
+def test_other_nodes_refuse_for_their_own_reasons(names: list[str]) -> None:
+    """Fewer, more, and as many of which one is named twice."""
+    cluster, refusals = a_full_cluster(), Refusals()
+    filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+
+    found = filter_nodes(REQUEST, names, cluster.snapshot, refusals=refusals)
+
+    assert found == filter_nodes(REQUEST, names, cluster.snapshot)
+    assert set(names) == set(found.failed_nodes)
+
+
+def test_a_node_that_changed_refuses_for_another_reason() -> None:
+    """What was worked out before is not told again."""
+    cluster, refusals = a_full_cluster(), Refusals()
+    before = filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+
+    cluster.drop_node({"metadata": {"name": "n03"}})
+
+    after = filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+    assert {**before.failed_nodes, "n03": "node unregistered"} == after.failed_nodes
+
+
 def test_best_node_is_found_ahead_and_not_again() -> None:
     """Nobody looks at a Node when the question comes."""
     cluster, refusals = a_full_cluster(), Refusals()

@@ -5,7 +5,7 @@ Owns wording only. A sentence here may change with every call, so none of it may
 Neighbours: `filter` decides, `reasons` owns the stable codes, `extender` tells.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 
 from hami_scheduler.filter import FilterResult
@@ -92,12 +92,6 @@ def summary(request: PodRequest, misfits: Mapping[str, Misfit], lexicon: Lexicon
     return f"0 of {len(misfits)} nodes: {', '.join(parts)}" if parts else "0 of 0 nodes: no node was to be looked at"
 
 
-def leading_cause(misfits: Mapping[str, Misfit]) -> Reason:
-    """Return the cause that `summary` names first; without a single Node, that there is none."""
-    counts = Counter(misfit.cause for misfit in misfits.values())
-    return min(counts, key=lambda cause: (-counts[cause], cause), default=Reason.NODE_UNREGISTERED)
-
-
 def node_sentence(name: str, misfit: Misfit, lexicon: Lexicon) -> str:
     """Return why the Node *name* refuses: `2 of 4 NVIDIA devices lack 3000 MiB (best has 2048), 2 are cordoned`."""
     if not misfit.device_count:
@@ -109,11 +103,6 @@ def node_sentence(name: str, misfit: Misfit, lexicon: Lexicon) -> str:
         among = "" if parts else f" of {misfit.device_count} {details.vendor} device{plural}"
         parts.append(of_devices(reason, count, details, among))
     return ", ".join(parts)
-
-
-def reason_key(misfits: Mapping[str, Misfit]) -> str:
-    """Return a text that is equal for refusals of the same kind, whatever the numbers."""
-    return ",".join(sorted({reason for misfit in misfits.values() for reason in misfit.reasons}))
 
 
 def describe(asked: Request, frame: VendorFrame) -> str:

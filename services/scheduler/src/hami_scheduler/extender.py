@@ -163,13 +163,9 @@ class Extender:
         snapshot, names_all = self._cluster.snapshot, self._settings.names_all
         result = filter_nodes(request, candidates, snapshot, explain_all=names_all, refusals=self._refusals)
         if result.node is None or result.placement is None:
-            self._refuse(
-                pod,
-                explanation.reason_key(result.misfits),
-                lambda: self._told_refusal(request, result.misfits),
-            )
+            self._refuse(pod, result.refusal.kind, lambda: self._told_refusal(request, result.misfits))
             self._waiting.refused(request, candidates, snapshot)
-            self._count_refusal(explanation.leading_cause(result.misfits))
+            self._count_refusal(result.refusal.leading_cause)
             return FilterAnswer(failed_nodes=result.failed_nodes)
         self._book.forget(request.uid)
         self._waiting.forget(request.uid)

@@ -19,7 +19,7 @@ from hami_scheduler.causes import told_causes
 from hami_scheduler.ledger import Ledger, NodeEntry
 from hami_scheduler.placement import Placement, place
 from hami_scheduler.quota import Allowance, Quotas
-from hami_scheduler.reasons import Misfit, Reason
+from hami_scheduler.reasons import Misfit, Reason, Refusal
 from hami_scheduler.refusals import Choice, Known, Refusals
 from hami_scheduler.request import PodRequest
 from hami_scheduler.screening import possible_nodes
@@ -58,13 +58,18 @@ class FilterResult:
     placement: Placement | None = None
     score: float = 0.0
     """How full the chosen Node was before."""
-    misfits: Mapping[str, Misfit] = field(default_factory=dict)
-    """Per candidate why it cannot take the Pod; empty where there is a choice and nobody asked about the others."""
+    refusal: Refusal = field(default_factory=Refusal)
+    """Why candidates cannot take the Pod; of none where there is a choice and nobody asked about the others."""
 
     @property
-    def failed_nodes(self) -> dict[str, str]:
+    def misfits(self) -> Mapping[str, Misfit]:
+        """Per candidate why it cannot take the Pod."""
+        return self.refusal.misfits
+
+    @property
+    def failed_nodes(self) -> Mapping[str, str]:
         """The `FailedNodes` of the answer."""
-        return {name: misfit.text for name, misfit in self.misfits.items()}
+        return self.refusal.failed_nodes
 
 
 def filter_nodes(
@@ -86,10 +91,10 @@ def filter_nodes(
     chosen = _foreseen_or_best(request, candidates, snapshot.ledger, allowances, known)
     if chosen is not None and not explain_all:
         return FilterResult(*chosen)
-    misfits = _refusals(request, candidates, snapshot.ledger, allowances, known)
+    refusal = _refusal(request, candidates, snapshot.ledger, allowances, known)
     if chosen is None:
-        return FilterResult(None, misfits=misfits)
-    return FilterResult(*chosen, misfits=misfits)
+        return FilterResult(None, refusal=refusal)
+    return FilterResult(*chosen, refusal=refusal)
 
 
 def foresee(request: PodRequest, snapshot: Snapshot, refusals: Refusals) -> None:
@@ -284,10 +289,12 @@ def allowances_of(request: PodRequest, quotas: Quotas) -> dict[str, Allowance]:
     }
 
 
-def _refusals(
+def _refusal(
     request: PodRequest, candidates: Sequence[str], ledger: Ledger, allowances: Mapping[str, Allowance], known: Known
-) -> dict[str, Misfit]:
-    """Return of each of *candidates* that cannot take *request* why."""
+) -> Refusal:
+    """Return why those of *candidates* that cannot take *request* cannot; the last is remembered in *known*."""
+    if known.refusal_version == ledger.version and known.refusal.misfits.keys() == set(candidates):
+        return known.refusal
     if known.told_version != ledger.version:
         known.told, known.told_version = told_causes(request, ledger, allowances), ledger.version
     causes = [*known.told, UNREGISTERED]
@@ -297,7 +304,8 @@ def _refusals(
         misfits[name] = _known_or_tried(request, name, ledger, allowances, known)
         if isinstance(misfits[name], Placement):
             del misfits[name]
-    return misfits
+    known.refusal, known.refusal_version = Refusal(misfits), ledger.version
+    return known.refusal
 
 
 def _ranked(

@@ -1,16 +1,17 @@
 """
 Why something is not possible: the codes peers read, and the texts built from them.
 
-Owns the `Reason` enum and the `FailedNodes` text. A text here never holds a number that changes with usage:
-kube-scheduler writes it into the Pod's status and asks again whenever it differs, for ever. Numbers go to
-`explanation`. Neighbours: `fit` and `placement` raise reasons, `filter` hands the text out.
+Owns the `Reason` enum, the `FailedNodes` text, and what the reasons of many Nodes have in common. A text here never
+holds a number that changes with usage: kube-scheduler writes it into the Pod's status and asks again whenever it
+differs, for ever. Numbers go to `explanation`. Neighbours: `fit` and `placement` raise reasons, `filter` hands the
+text out.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 
 class Reason(StrEnum):
@@ -141,3 +142,27 @@ class Misfit:
 def _same(counts: tuple[tuple[Reason, int], ...], device_count: int) -> Misfit:
     """Return the one Misfit of *counts*; most Nodes of a cluster refuse in one of a few ways."""
     return Misfit(counts, device_count)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why some Nodes cannot take a Pod; what follows from it is worked out once, however often it is asked for."""
+
+    misfits: Mapping[str, Misfit] = field(default_factory=dict)
+    """Per Node name."""
+
+    @cached_property
+    def failed_nodes(self) -> dict[str, str]:
+        """The `FailedNodes` of the answer."""
+        return {name: misfit.text for name, misfit in self.misfits.items()}
+
+    @cached_property
+    def kind(self) -> str:
+        """A text that is equal for refusals of the same kind, whatever the numbers."""
+        return ",".join(sorted({reason for misfit in self.misfits.values() for reason in misfit.reasons}))
+
+    @cached_property
+    def leading_cause(self) -> Reason:
+        """The cause that `explanation.summary` names first; without a single Node, that there is none."""
+        counts = Counter(misfit.cause for misfit in self.misfits.values())
+        return min(counts, key=lambda cause: (-counts[cause], cause), default=Reason.NODE_UNREGISTERED)

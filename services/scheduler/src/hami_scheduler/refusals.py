@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from hami_scheduler.placement import Placement
 from hami_scheduler.quota import Allowance
-from hami_scheduler.reasons import Misfit
+from hami_scheduler.reasons import Misfit, Refusal
 from hami_scheduler.request import PodRequest
 
 Choice = tuple[str, Placement, float]
 """A Node, what a Pod gets there, and the Node's score."""
 _KINDS_REMEMBERED = 16
-"""Requests of different kinds; 5000 Nodes take some 400 KiB each."""
+"""Requests of different kinds; 5000 Nodes take some 1.2 MiB each."""
 
 
 @dataclass(slots=True)
@@ -37,6 +37,10 @@ class Known:
     told: Sequence[Misfit | None] = ()
     """Per Node index: why it refused when all of them were looked at; None where it had to be tried."""
     told_version: int = -1
+    """Of the ledger, then."""
+    refusal: Refusal = field(default_factory=Refusal)
+    """Of those asked about last that cannot take it."""
+    refusal_version: int = -1
     """Of the ledger, then."""
     best: Choice | None = None
     """The best of all Nodes, when that was looked for ahead of a question; None where nothing fits."""
