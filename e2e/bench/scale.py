@@ -30,7 +30,6 @@ SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 10}
 HAMI = Case("hami-scheduler", "hami", SHARE)
 TRIVIAL = Case("trivial extender", "trivial", SHARE)
 ALONE = Case("no extender", "", {"gpu": 1})
-CASES = (HAMI, TRIVIAL, ALONE)
 LOCKED = Case("hami-scheduler, node locks", "hami", SHARE)
 
 
@@ -72,9 +71,10 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
         await rig.add_nodes([f"node-{index:05}" for index in range(arguments.nodes)], arguments.devices)
         runs: list[Run] = []
         for number in range(arguments.rounds):
-            first = number % len(CASES)
+            one, other = (HAMI, TRIVIAL) if number % 2 == 0 else (TRIVIAL, HAMI)
             for load in Load:
-                for case in CASES[first:] + CASES[:first]:
+                # There and back: what changes steadily during a round, as a machine's speed may, hits both alike.
+                for case in (one, other, ALONE, other, one):
                     runs.append(await rig.run(case, load, arguments.pods))
                     progress(
                         f"round {number + 1}, {load.value:8} {case.name:16} {runs[-1].pods_per_second:5.0f} Pods/s"

@@ -14,6 +14,8 @@ from bench.room import RoomFound
 
 BEGIN = "<!-- measured: e2e/bench/{script}.py writes what follows -->"
 END = "<!-- end of what was measured -->"
+_RUNS_A_ROUND = 2
+"""Of each case that is compared, under each load."""
 _PARTS = ("p50", "p95", "p99")
 _TITLES = {
     Load.CREATION: "Pods are created, 32 requests at a time, while they are scheduled",
@@ -53,8 +55,7 @@ def circumstances(pods: int, rounds: int, others: Sequence[float]) -> str:
     """Return what all rates of a page have in common; *others* are processors that strangers took, in each run."""
     return (
         f"{pods} Pods a run, {rounds} rounds, {os.cpu_count()} processors, of which {statistics.median(others):.1f} "
-        "went to processes that were no part of it. Medians of the rounds; the smallest and the largest rate in "
-        "brackets."
+        "went to processes that were no part of it. Medians; the smallest and the largest in brackets."
     )
 
 
@@ -65,7 +66,7 @@ def spread(figures: Sequence[float], digits: int = 0) -> str:
 
 
 def _circumstances(runs: Runs) -> str:
-    rounds = sum((run.case, run.load) == (runs[0].case, runs[0].load) for run in runs)
+    rounds = sum((run.case, run.load) == (runs[0].case, runs[0].load) for run in runs) // _RUNS_A_ROUND
     others = [run.cpu_ms_per_pod["others"] * run.pods_per_second / 1000 for run in runs]
     return circumstances(runs[0].pods, rounds, others)
 
@@ -109,15 +110,19 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
 
 def _beside(runs: Runs, ours: str, other: str) -> str:
     """Return a table of how many times as much the case *ours* reached as the case *other*, by three measures."""
+    measures = (lambda run: run.pods_per_second, lambda run: run.bound_per_second, _kube_scheduler_busy)
     rows = []
     for load in Load:
         cases = _by_case([run for run in runs if run.load == load.value])
-        rounds = list(zip(cases[ours], cases[other], strict=True))
-        by_rate = [one.pods_per_second / two.pods_per_second for one, two in rounds]
-        by_bound = [one.bound_per_second / two.bound_per_second for one, two in rounds]
-        by_busy = [_kube_scheduler_busy(one) / _kube_scheduler_busy(two) for one, two in rounds]
-        rows.append([_TITLES[load], *(spread(figures, 2) for figures in (by_rate, by_bound, by_busy))])
+        by_measure = (zip(_of_rounds(cases[ours], of), _of_rounds(cases[other], of), strict=True) for of in measures)
+        rows.append([_TITLES[load], *(spread([one / two for one, two in rounds], 2) for rounds in by_measure)])
     return table(["", "by Pods/s", "by bound/s", "by kube-scheduler busy"], rows)
+
+
+def _of_rounds(runs: Runs, measure: Callable[[Run], float]) -> list[float]:
+    """Return *measure*, a rate, of each round: of all its runs together."""
+    found = list(map(measure, runs))
+    return [statistics.harmonic_mean(found[at : at + _RUNS_A_ROUND]) for at in range(0, len(found), _RUNS_A_ROUND)]
 
 
 def _kube_scheduler_busy(run: Run) -> float:
