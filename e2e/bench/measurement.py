@@ -44,6 +44,8 @@ class Records:
     after: Usage
     load_average: float
     """Of the machine, in the minute before."""
+    yardstick_ms: float
+    """What a piece of work took meanwhile: the processors' slowness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Run:
     """By process; `others` is everything on the machine that is no part of the run."""
     memory_mib: Mapping[str, int]
     load_average: float
+    yardstick_ms: float
 
 
 def run_of(case: Case, load: Load, pods: int, records: Records) -> Run:
@@ -90,6 +93,7 @@ def run_of(case: Case, load: Load, pods: int, records: Records) -> Run:
         {name: round(cpu * 1000 / pods, 2) for name, cpu in used.items()},
         records.after.memory_mib,
         records.load_average,
+        round(records.yardstick_ms, 3),
     )
 
 

@@ -21,6 +21,7 @@ from bench.extender_clock import ExtenderClock
 from bench.measurement import Case, Load, Records, Run, is_binding, is_running, run_of
 from bench.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
 from bench.usage import Usage
+from bench.yardstick import Yardstick
 from cluster import SCHEDULER_NAME, NotInTimeError, eventually
 from hamicommon.wire import keys
 from minicluster.client import ApiError, Client, Object
@@ -211,13 +212,13 @@ class Rig:
         load_average = os.getloadavg()[0]
         if load is Load.BACKLOG:
             await self._until_count(is_binding, 1)
-        with ExtenderClock(EXTENDER_PORT) as clock:
+        with ExtenderClock(EXTENDER_PORT) as clock, Yardstick() as yardstick:
             before = Usage.now(self._pids)
             if load is Load.CREATION:
                 await self.create(pods)
             await self._until_count(is_running, len(pods))
             after = Usage.now(self._pids)
-        return Records(self.audit.requests, clock.seconds, before, after, load_average)
+        return Records(self.audit.requests, clock.seconds, before, after, load_average, yardstick.work_ms)
 
     async def _until_count(self, is_one: Callable[[Request], bool], count: int) -> None:
         async def are_enough() -> bool:

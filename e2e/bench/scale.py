@@ -75,9 +75,11 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
             for load in Load:
                 # There and back: what changes steadily during a round, as a machine's speed may, hits both alike.
                 for case in (one, other, ALONE, other, one):
-                    runs.append(await rig.run(case, load, arguments.pods))
+                    run = await rig.run(case, load, arguments.pods)
+                    runs.append(run)
                     progress(
-                        f"round {number + 1}, {load.value:8} {case.name:16} {runs[-1].pods_per_second:5.0f} Pods/s"
+                        f"round {number + 1}, {load.value:8} {case.name:16} {run.pods_per_second:5.0f} Pods/s, "
+                        f"yardstick {run.yardstick_ms:.2f} ms"
                     )
         room = await find_room(rig, HAMI, arguments.room_rounds)
         progress(f"{room.rounds} Pods waited for room, {room.ms.get('p50')} ms")

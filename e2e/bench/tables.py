@@ -87,6 +87,7 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
         "",
         "Pods/s",
         "bound/s",
+        "yardstick ms",
         "kube-scheduler busy",
         "wait s, p50 / p99",
         f"filter ms, {parts}",
@@ -99,6 +100,7 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
                 case,
                 spread([run.pods_per_second for run in runs]),
                 f"{statistics.median(run.bound_per_second for run in runs):.0f}",
+                f"{statistics.median(run.yardstick_ms for run in runs):.2f}",
                 f"{statistics.median(map(_kube_scheduler_busy, runs)):.2f}",
                 _percentiles(runs, lambda run: run.wait_seconds, ("p50", "p99")),
                 _percentiles(runs, lambda run: run.extender_ms.get("filter", {})),
@@ -110,19 +112,24 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
 
 def _beside(runs: Runs, ours: str, other: str) -> str:
     """Return a table of how many times as much the case *ours* reached as the case *other*, by three measures."""
-    measures = (lambda run: run.pods_per_second, lambda run: run.bound_per_second, _kube_scheduler_busy)
+    measures = (lambda run: run.pods_per_second, _at_equal_speed, _kube_scheduler_busy)
     rows = []
     for load in Load:
         cases = _by_case([run for run in runs if run.load == load.value])
         by_measure = (zip(_of_rounds(cases[ours], of), _of_rounds(cases[other], of), strict=True) for of in measures)
         rows.append([_TITLES[load], *(spread([one / two for one, two in rounds], 2) for rounds in by_measure)])
-    return table(["", "by Pods/s", "by bound/s", "by kube-scheduler busy"], rows)
+    return table(["", "by Pods/s", "by Pods/s at equal speed", "by kube-scheduler busy"], rows)
 
 
 def _of_rounds(runs: Runs, measure: Callable[[Run], float]) -> list[float]:
     """Return *measure*, a rate, of each round: of all its runs together."""
     found = list(map(measure, runs))
     return [statistics.harmonic_mean(found[at : at + _RUNS_A_ROUND]) for at in range(0, len(found), _RUNS_A_ROUND)]
+
+
+def _at_equal_speed(run: Run) -> float:
+    """Return how many Pods were placed in the time that the yardstick's work takes, a thousand times."""
+    return run.pods_per_second * run.yardstick_ms
 
 
 def _kube_scheduler_busy(run: Run) -> float:
