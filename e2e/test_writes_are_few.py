@@ -2,25 +2,36 @@
 Placing a Pod costs the API server little: one Binding, one phase patch, one Event, and no write to any Node.
 """
 
-import asyncio
-
-from cluster import Cluster
+from cluster import Cluster, eventually
 from manifests import SLEEP, a_pod
 
 PODS = 8
 READS = {"get", "list", "watch"}
 
 
+async def told_of(cluster: Cluster, pod: str) -> None:
+    """Wait until the Event of the Pod's binding is written, and so are those of all Pods bound before it."""
+
+    async def told() -> bool:
+        return any(event["reason"] == "BindingSucceed" for event in await cluster.events(pod))
+
+    await eventually(told, f"{pod} has the Event of its binding")
+
+
 async def test_placed_pod_costs_one_binding_one_patch_and_one_event(cluster: Cluster) -> None:
     """Counted at the API server, for the writes of the scheduler and the device plugins."""
-    await asyncio.sleep(0.5)
     names = [f"p{number}" for number in range(PODS)]
+    await cluster.create(a_pod("earlier", command=SLEEP, gpu=1, gpumem=1000))
+    await cluster.pod_in_phase("earlier", "Running")
+    await told_of(cluster, "earlier")
 
     async with cluster.counted() as requests:
         for name in names:
             await cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=1000))
         for name in names:
             await cluster.pod_in_phase(name, "Running")
+        for name in names:
+            await told_of(cluster, name)
 
     ours = {key: count for key, count in requests.items() if key[0].startswith("hami-") and key[1] not in READS}
     assert {
