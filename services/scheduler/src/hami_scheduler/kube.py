@@ -27,8 +27,8 @@ _EVENT_QUEUE_LIMIT = 10_000
 """Of each kind: a burst of Pods is placed first, and told of afterwards."""
 WARNING_PATIENCE_SECONDS = 1.0
 """How long an Event that somebody looks for stands back for binds in progress."""
-SUCCESS_PATIENCE_SECONDS = 30.0
-"""How long one does that says no more than kube-scheduler's own about the same Pod."""
+SUCCESS_PATIENCE_SECONDS = 60.0
+"""How long one does that says no more than kube-scheduler's own about the same Pod; the queue takes about as much."""
 _CALM_SECONDS = 1.0
 """How long no bind is in progress when a burst is over; in its midst there are moments without any."""
 _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
