@@ -5,6 +5,7 @@ A virtual machine's processors may lose a third of their speed for seconds when 
 compared as if all had been measured at the same speed. Neighbours: `rig` lays it beside a run, `tables` compares.
 """
 
+import statistics
 import threading
 import time
 from typing import Self
@@ -34,7 +35,7 @@ class Yardstick:
     @property
     def work_ms(self) -> float:
         """How long the work took on average, in processor time."""
-        return sum(self._samples_ms) / len(self._samples_ms)
+        return statistics.fmean(self._samples_ms)
 
     def _sample(self) -> None:
         while not self._ended.is_set():
