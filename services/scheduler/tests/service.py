@@ -68,7 +68,7 @@ class Running:
         return f"http://127.0.0.1:{self.service.explain_port}"
 
 
-async def until(holds: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(holds: Callable[[], Any], seconds: float = 15.0) -> None:
     """Wait for *holds*, and fail when it does not come."""
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own

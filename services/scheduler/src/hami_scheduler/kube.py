@@ -29,7 +29,7 @@ WARNING_PATIENCE_SECONDS = 1.0
 """How long an Event that somebody looks for stands back for binds in progress."""
 SUCCESS_PATIENCE_SECONDS = 60.0
 """How long one does that says no more than kube-scheduler's own about the same Pod; the queue takes about as much."""
-_CALM_SECONDS = 3.0
+_CALM_SECONDS = 5.0
 """How long no bind is in progress when a burst is over, and the Nodes have started what it brought them."""
 _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Ended Pods hold nothing; the watch reports one that ends as deleted."""
