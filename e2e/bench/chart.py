@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from minicluster.quantity import parse
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/hami"
 NAMESPACE = "hami"
@@ -46,6 +48,10 @@ class Chart:
         names = {flag.lstrip("-").replace("-", "_"): flag for flag in flags}
         flags |= {names[name]: value for name, value in changed.items()}
         return [f"{flag}={value}" for flag, value in flags.items()]
+
+    def cpu_millicores(self, container: str) -> int:
+        """Return what a *container* of the scheduler's Pod requests."""
+        return int(parse(self._containers[container]["resources"]["requests"]["cpu"]) * 1000)
 
     def kube_scheduler_config(self, kubeconfig: Path, extender: str | None) -> Object:
         """Return kube-scheduler's configuration with the *extender* at this URL, or with none."""

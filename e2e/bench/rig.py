@@ -23,6 +23,7 @@ from bench.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
 from bench.usage import Usage
 from bench.yardstick import Yardstick
 from cluster import SCHEDULER_NAME, NotInTimeError, eventually
+from controlplane import cgroups
 from hamicommon.wire import keys
 from minicluster.client import ApiError, Client, Object
 from processes import Supervisor
@@ -48,6 +49,20 @@ spec:
 All that happens to a Node beside its lease. By kwok's own stages each would write its status every 20 s, where kubelets
 do so in five minutes.
 """
+ONE_OF_MANY_MILLICORES = 100
+"""What the rest of the cluster, played here by one process each, is taken to request: it runs elsewhere."""
+CPU_MILLICORES = {
+    "etcd": 100,
+    "kube-apiserver": 250,
+    "kube-controller-manager": 200,
+    "default kube-scheduler": 100,
+}
+"""
+What kubeadm lets the control plane request.
+
+Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/controlplane/manifests.go and
+https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/etcd/local.go
+"""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 READY_SECONDS = 90.0
 RUNNING_SECONDS = 240.0
@@ -64,6 +79,8 @@ class Control:
     kwok: Path
     pids: Mapping[str, int]
     """Its processes, by name."""
+    cgroup: str
+    """Which goes with the control plane; a group in it for each part says how busy processors are shared."""
 
 
 class Rig:
@@ -86,6 +103,8 @@ class Rig:
         async with Client.from_kubeconfig(control.kubeconfig, "load") as client:
             rig = cls(control, client, chart, folder)
             try:
+                for part, pid in control.pids.items():
+                    rig._weigh(part, pid)
                 folder.mkdir(parents=True, exist_ok=True)
                 stages = folder / "kwok.yaml"
                 stages.write_text(NODE_STAGE)
@@ -245,6 +264,16 @@ class Rig:
 
     def _start(self, name: str, *argv: object) -> None:
         self._supervisor.start(name, [str(part) for part in argv])
+        self._weigh(name, self._supervisor.processes[name].pid)
+
+    def _weigh(self, part: str, pid: int) -> None:
+        """Let the process of *part* have of busy processors what the kubelet would give it."""
+        containers = {"extender": "scheduler", "kube-scheduler": "kube-scheduler"}
+        if part in containers:
+            millicores = self._chart.cpu_millicores(containers[part])
+        else:
+            millicores = CPU_MILLICORES.get(part, ONE_OF_MANY_MILLICORES)
+        cgroups.weigh(f"{self._control.cgroup}/parts/{part}", millicores, pid)
 
     def _end(self, name: str) -> None:
         if name in self._supervisor.processes:

@@ -105,7 +105,7 @@ def _entered(control: ControlPlane, kwok: Path) -> Control:
     inside = Authority(control.folder / "pki").kubeconfig("admin", parts.INSIDE, control.folder / "inside.kubeconfig")
     pids = {part: pid for name, part, pid, _ in control.status() if name == CONTROL and part != "machine" and pid}
     pids["default kube-scheduler"] = pids.pop("kube-scheduler")
-    return Control(inside, control.audit_log, build.binaries(), kwok, pids)
+    return Control(inside, control.audit_log, build.binaries(), kwok, pids, control.cgroup)
 
 
 if __name__ == "__main__":

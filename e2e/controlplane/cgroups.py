@@ -54,6 +54,24 @@ def enter(name: str) -> None:
         (hierarchy.place / name / "cgroup.procs").write_text("0")
 
 
+def weigh(name: str, cpu_millicores: int, pid: int) -> None:
+    """
+    Let process *pid* share busy processors by the weight the kubelet gives who requests that much, in the group *name*.
+
+    Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/helpers_linux.go (`MilliCPUToShares`)
+    and https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/cgroup_manager_linux.go
+    (`getCPUWeight`).
+    """
+    shares = max(2, cpu_millicores * 1024 // 1000)
+    create(name)
+    for hierarchy in hierarchies():
+        group = hierarchy.place / name
+        for file, weight in (("cpu.shares", shares), ("cpu.weight", 1 + (shares - 2) * 9999 // 262142)):
+            if (group / file).exists():
+                (group / file).write_text(str(weight))
+                (group / "cgroup.procs").write_text(str(pid))
+
+
 def step_aside(name: str) -> None:
     """
     Leave the group *name* for `init` in it, where it is of version 2.
