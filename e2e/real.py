@@ -182,7 +182,10 @@ class RealCluster(Cluster):
 
     async def metrics(self, part: str) -> str:
         """Ask through the API server, as somebody without a way into the Pod network would."""
-        pod = (await self._containers(part))[0][0]
+        found = await self._containers(part)
+        if not found:
+            raise ApiError(0, "Unreachable", f"no container of {part} was started yet")
+        pod = found[0][0]
         name = pod["metadata"]["name"]
         [port] = [
             port["containerPort"]
