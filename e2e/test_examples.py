@@ -148,6 +148,19 @@ def test_example_is_simulated_as_documented(name: str) -> None:
     assert promised(name) == rows
 
 
+async def test_priority_reaches_the_container(control_plane: Cluster) -> None:
+    """The library reads it from the environment; no table shows that."""
+    await control_plane.use_namespace("example-priority-environment")
+    made = await control_plane.apply(EXAMPLES / "priority/pods.yaml")
+    await control_plane.delete_all_pods()
+
+    given = {pod["metadata"]["name"]: pod["spec"]["containers"][0]["env"] for pod in made}
+    assert {
+        "urgent": [{"name": "CUDA_TASK_PRIORITY", "value": "0"}],
+        "patient": [{"name": "CUDA_TASK_PRIORITY", "value": "1"}],
+    } == given
+
+
 def simulated(folder: Path, *arguments: str) -> list[Object]:
     """Return what the command in a README answers."""
     found = re.search(r"```\n(hami-scheduler simulate .*)\n```", (folder / "README.md").read_text())
@@ -176,6 +189,6 @@ def _rows(report: Object) -> Sequence[Row]:
 
 def test_every_example_is_listed() -> None:
     """Whoever looks for one finds it."""
-    listed = re.findall(r"^\| \[([a-z-]+)\]\(\1/\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1/\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
 
     assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == sorted(listed)
