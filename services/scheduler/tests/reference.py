@@ -135,11 +135,6 @@ def fits(
     return False
 
 
-def order_may_matter(asks: Sequence[Ask]) -> bool:
-    """Return whether which devices one container gets can decide whether a later one finds any."""
-    return any(ask.kind != "init" for ask in asks[:-1])
-
-
 def fullness(cards: Sequence[Card], taken: Taken) -> Fraction:
     """Return how full a Node is: ten times the sum of its three ratios, 0 where it offers nothing of one of them."""
     offered = used = (0, 0, 0)

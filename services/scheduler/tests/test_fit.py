@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.fit import cores_asked, memory_asked, refusal_of_kind, refusal_of_room
+from hami_scheduler.fit import memory_asked, refusal_of_kind, refusal_of_room
 from hami_scheduler.reasons import Reason
 from hami_scheduler.rules import Rules
 
@@ -124,4 +124,4 @@ def test_memory_is_resolved_per_device(request_fields: dict[str, int], total: in
 
 def test_more_than_one_device_of_compute_is_one_device() -> None:
     """HAMi's webhook lets 150 % through; it means all."""
-    assert 100 == cores_asked(asks(core_percent=150))
+    assert 100 == asks(core_percent=150).held_core_percent

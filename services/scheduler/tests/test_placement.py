@@ -41,6 +41,44 @@ def test_app_containers_see_what_their_siblings_take() -> None:
     assert "1/1 CardInsufficientMemory" == text(placed(pod, a_room("GPU-a")))
 
 
+def test_container_makes_room_for_a_later_one() -> None:
+    """The first would spread to the idle device, which is the only one that is large enough for the second."""
+    pod = a_pod("p", a_container("a", gpu=1, gpumem=1000), a_container("b", gpu=1, gpumem=16384))
+    rooms = [a_room("GPU-idle"), a_room("GPU-used", promised=(1, 12000, 0))]
+
+    assert [["GPU-used"], ["GPU-idle"]] == uuids(placed(pod, *rooms, device="spread"))
+
+
+def test_pod_keeps_to_its_policy_where_nobody_has_to_make_room() -> None:
+    """The second container fits beside the first."""
+    pod = a_pod("p", a_container("a", gpu=1, gpumem=1000), a_container("b", gpu=1, gpumem=4000))
+    rooms = [a_room("GPU-idle"), a_room("GPU-used", promised=(1, 12000, 0))]
+
+    assert [["GPU-idle"], ["GPU-idle"]] == uuids(placed(pod, *rooms, device="spread"))
+
+
+def test_pod_whose_containers_cannot_share_is_refused_as_hami_refuses_it() -> None:
+    """The reason is the one met first, with each container where it likes to be best."""
+    pod = a_pod("p", a_container("a", gpu=1, gpumem=9000), a_container("b", gpu=1, gpumem=9000))
+    rooms = [a_room("GPU-idle"), a_room("GPU-used", promised=(1, 8000, 0))]
+
+    assert "2/2 CardInsufficientMemory" == text(placed(pod, *rooms))
+
+
+def test_init_container_goes_where_a_quota_counts_it_once() -> None:
+    """Of one device the namespace pays the worst moment, of two the sum; only GPU-b has compute for the app."""
+    inits = [a_container("i", gpu=1, gpumem=4000)]
+    pod = a_pod("p", a_container("a", gpu=1, gpumem=4000, gpucores=50), inits=inits)
+
+    def with_limit(memory_mib: int | None) -> Placement | Misfit:
+        rooms = [a_room("GPU-a", promised=(1, 0, 60)), a_room("GPU-b", promised=(1, 12000, 0))]
+        return placed(pod, *rooms, allowance=Allowance(memory_mib))
+
+    assert [["GPU-a"], ["GPU-b"]] == uuids(with_limit(None))
+    assert [["GPU-b"], ["GPU-b"]] == uuids(with_limit(4000))
+    assert isinstance(with_limit(3999), Misfit)
+
+
 def test_init_container_may_take_what_the_app_takes_later() -> None:
     """They never run at the same time."""
     pod = a_pod("p", a_container("a", gpu=1, gpumem=16000), inits=[a_container("i", gpu=1, gpumem=16000)])
@@ -95,13 +133,17 @@ def test_numa_bound_devices_come_from_one_numa_node() -> None:
     assert {"GPU-a", "GPU-c"} == set(uuids(placed(pod, *pair))[0])
 
 
-def test_numa_bound_topology_takes_what_the_last_numa_node_has() -> None:
-    """Collecting all acceptable devices starts anew at each NUMA node, without a reason of its own, as in HAMi."""
+def test_numa_bound_topology_takes_the_numa_node_that_has_enough() -> None:
+    """HAMi chooses on the NUMA node it tries last, and refuses where that has too few; the text is its own."""
     annotations = {"nvidia.com/numa-bind": "1", "hami.io/gpu-scheduler-policy": "topology-aware"}
     pod = a_pod("p", a_container(gpu=2, gpumem=1000), annotations=annotations)
     rooms = [a_room("GPU-a", numa=0), a_room("GPU-b", numa=0), a_room("GPU-c", numa=1)]
 
     assert {"GPU-a", "GPU-b"} == set(uuids(placed(pod, *rooms))[0])
+    assert {"GPU-a", "GPU-b"} == set(uuids(placed(pod, *rooms, device="binpack"))[0])
+    assert {"GPU-y", "GPU-z"} == set(
+        uuids(placed(pod, a_room("GPU-x"), *(a_room(f"GPU-{n}", numa=1) for n in "yz")))[0]
+    )
     assert "1/2 AllocatedCardsInsufficientRequest" == text(placed(pod, *rooms[1:]))
 
 
@@ -187,6 +229,16 @@ def test_mig_instances_go_where_they_leave_most_room() -> None:
     assert [("3g.20gb", 4), ("2g.10gb", 0), ("1g.5gb", 3), ("1g.5gb", 2)] == [
         (allocation.profile, allocation.placement.start) for allocation in found.mig
     ]
+
+
+def test_mig_instance_larger_than_asked_counts_against_the_quota_as_what_it_is() -> None:
+    """The smallest instance with 5000 MiB has 9856, and 28 % of the compute."""
+    pod = a_pod("p", a_container(gpu=1, gpumem=5000))
+    enough = Allowance(memory_mib=9856, core_percent=28)
+
+    assert [["GPU-m"]] == uuids(placed(pod, Room(a_mig_device()), allowance=enough))
+    for allowance in (Allowance(memory_mib=9855), Allowance(core_percent=27)):
+        assert "1/1 ResourceQuotaNotFit" == text(placed(pod, Room(a_mig_device()), allowance=allowance))
 
 
 def test_full_mig_device_is_a_topology_misfit() -> None:

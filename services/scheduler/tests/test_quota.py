@@ -1,10 +1,23 @@
 """What namespaces may hold."""
 
+import json
+from pathlib import Path
 from typing import Any
 
-from hami_scheduler.quota import UNLIMITED, Quotas
+import pytest
 
-from .builders import a_grant, a_share, vendors
+from hami_scheduler.cluster import Cluster
+from hami_scheduler.filter import allowances_of, try_node
+from hami_scheduler.placement import Placement
+from hami_scheduler.quota import UNLIMITED, Quotas
+from hami_scheduler.reasons import Misfit, Reason
+from hami_scheduler.request import Policies, read_request
+
+from .builders import NOW, a_grant, a_share, vendors
+
+LIMITS = json.loads(
+    (Path(__file__).parents[3] / "libs/hamicommon/vectors/resource-quotas/limits.json").read_text(encoding="utf-8")
+)
 
 
 def a_quota(name: str = "q", namespace: str = "default", **hard: str) -> dict[str, Any]:
@@ -50,12 +63,75 @@ def test_smallest_of_several_quotas_counts() -> None:
     assert (None, None) == left(quotas)
 
 
-def test_unreadable_limit_is_no_limit() -> None:
-    """A fraction is not an amount of MiB; kube-apiserver lets it through."""
-    quotas = Quotas(vendors())
-    quotas.put(a_quota(gpumem="0.5"))
+@pytest.mark.parametrize("case", LIMITS, ids=lambda case: case["case"])
+def test_limits_are_read_as_every_service_reads_them(case: dict[str, Any]) -> None:
+    """Limits the webhook reads otherwise would be kept by one of the two only."""
+    quotas = Quotas(vendors(case["config"]))
+    quotas.put({"metadata": {"namespace": "default", "name": "q"}, "spec": case["spec"]})
 
+    assert case["limits"] == {use.resource: use.limit for use in quotas.uses()}
+
+
+def test_fraction_is_rounded_down() -> None:
+    """Half a MiB is less than any device can give, which is no reason to give all of it."""
+    quotas = Quotas(vendors())
+    quotas.put(a_quota(gpumem="500m"))
+
+    assert (0, None) == left(quotas)
+
+
+def test_quota_with_scopes_limits_nothing() -> None:
+    """Until it has none: what only the Pods that it selects hold is not known."""
+    told: list[tuple[str, str]] = []
+    quotas = Quotas(vendors(), lambda name, problem: told.append((name, problem.reason)))
+    quota = a_quota(gpumem="0")
+    for _ in range(2):
+        quotas.put({**quota, "spec": {**quota["spec"], "scopes": ["Terminating"]}})
     assert (None, None) == left(quotas)
+    text = "a quota with scopes limits nothing here; nvidia.com/gpumem is not limited by it"
+    assert [("default/q", text)] == told
+
+    quotas.put(quota)
+    assert (0, None) == left(quotas)
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "fits"),
+    [
+        ("16", {"gcu-memory": "8"}, True),
+        ("8", {"gcu-memory": "8192"}, True),
+        ("8192", {"gcu-memory": "8"}, True),
+        ("8192", {"gcu-memory": "10"}, False),
+        ("8191", {"drs-gcu": "1"}, False),
+        ("8192", {"drs-gcu": "2"}, False),
+        ("16", {"drs-gcu": "2"}, True),
+    ],
+)
+def test_limit_on_enflame_memory_bounds_the_profiles(limit: str, asked: dict[str, str], fits: bool) -> None:
+    """A limit is in GiB or in MiB by its size, as a request is, and what counts under it is the whole profile."""
+    cluster = Cluster(vendors(), lambda _kind, _name, _problem: None)
+    capacity = {
+        "devices": [{"index": "0", "minor": "0", "capacity": 2}],
+        "profiles": {"1g.8gb": "0", "2g.16gb": "1"},
+    }
+    annotations = {"enflame.com/gcu-drs-capacity": json.dumps(capacity)}
+    node = {
+        "metadata": {"name": "n1", "annotations": annotations},
+        "status": {"allocatable": {"enflame.com/drs-gcu": "2"}},
+    }
+    cluster.put_node(node, NOW)
+    hard = {"limits.enflame.com/gcu-memory": limit}
+    cluster.quotas.put({"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}})
+    limits = {f"enflame.com/{name}": amount for name, amount in asked.items()}
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+    request = read_request(pod, cluster.vendors, Policies())
+    found = try_node(request, "n1", cluster.ledger, allowances_of(request, cluster.quotas))
+
+    assert fits == isinstance(found, Placement)
+    assert fits or (isinstance(found, Misfit) and [Reason.QUOTA] == list(found.reasons))
 
 
 def test_limit_is_in_the_units_of_the_resource() -> None:

@@ -24,7 +24,7 @@ from hamicommon.wire import keys
 
 from .builders import NOW, Object, a_container, a_device, a_node, a_pod, a_request, vendors
 from .effort import effort
-from .reference import Ask, Card, Held, fits, fullness, order_may_matter, peak, placements, takes, usage
+from .reference import Ask, Card, Held, fits, fullness, peak, placements, takes, usage
 from .world import ANSWERS, World
 
 HARDWARE = {
@@ -364,7 +364,7 @@ class Life(RuleBasedStateMachine):
         namespace = self.asked[uid]["metadata"]["namespace"]
         possible = self.solved(asks, namespace, names, known)
         if not answer.node_names:
-            assert not possible or order_may_matter(asks)
+            assert not possible
             return
         (node,) = answer.node_names
         assert node in possible
@@ -373,8 +373,7 @@ class Life(RuleBasedStateMachine):
         chosen = tuple(tuple(share.uuid for share in shares) for shares in held.grant.shares["NVIDIA"] if shares)
         allowed = placements(self.cards(node), usage(known, node), asks)
         assert tuple(map(sorted, chosen)) in [tuple(map(sorted, one)) for one in allowed]
-        if not order_may_matter(asks):
-            self.check_best(node, possible, known)
+        self.check_best(node, possible, known)
 
     def solved(self, asks: tuple[Ask, ...], namespace: str, names: list[str], known: list[Held]) -> list[str]:
         """Return the Nodes of *names* where the solver finds room."""

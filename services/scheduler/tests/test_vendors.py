@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from hami_scheduler.bind import plan_bind, promise
 from hami_scheduler.explainer import as_new
+from hami_scheduler.explanation import describe
 from hami_scheduler.filter import filter_nodes, try_node
 from hami_scheduler.fit import Attempt, Offer, Room, Tenant
 from hami_scheduler.grant import read_grant
@@ -21,7 +22,7 @@ from hami_scheduler.metrics import ClusterCollector, Observed
 from hami_scheduler.reasons import Misfit, Reason
 from hami_scheduler.report import finish, simulate
 from hami_scheduler.request import Policies, read_request
-from hami_scheduler.rules import Rules
+from hami_scheduler.rules import Rules, read_device_policy
 from hami_scheduler.vendor import NodeView, VendorFrame
 from hami_scheduler.vendors.capacity import DEVICES_PER_NODE
 from hami_scheduler.vendors.grouping import largest_groups_first
@@ -538,3 +539,26 @@ def test_every_vendor_is_placed_under_the_keys_it_is_described_by() -> None:
     config = load_device_config((VECTORS / "device-config-default.yaml").read_text(encoding="utf-8"))
 
     assert [vendor.key for vendor in all_vendors(config)] == [frame.key for frame in vendors()]
+
+
+@pytest.mark.parametrize("key", ["kunlun", "XPU"])
+def test_kunlun_keeps_to_the_uuid_lists_of_both_its_backends(key: str) -> None:
+    """A device must be on every list of what to use, and on none of what not to."""
+    annotations = {
+        "baidu.com/use-gpuuuid": "k0,k1,k2",
+        "hami.io/use-xpu-uuid": "k1, k2, k3",
+        "hami.io/no-use-xpu-uuid": "k2",
+    }
+    rules = FRAMES[key].read_rules(annotations, read_device_policy("spread"))
+    only_theirs = FRAMES[key].read_rules({"baidu.com/nouse-gpuuuid": "k1"}, read_device_policy("spread"))
+
+    assert ["k1"] == [uuid for uuid in ("k0", "k1", "k2", "k3") if rules.accepts_uuid(uuid)]
+    assert ["k0"] == [uuid for uuid in ("k0", "k1") if only_theirs.accepts_uuid(uuid)]
+
+
+def test_enflame_memory_is_told_in_mib_whatever_it_was_asked_in() -> None:
+    """10 is GiB, 8192 MiB."""
+    frame = next(frame for frame in vendors() if frame.memory_in_mib(1) != 1)
+    told = [describe(Request(frame.key, 1, amount, None, 0), frame) for amount in (10, 8192)]
+
+    assert [f"1 {frame.key} device with {mib} MiB" for mib in (10240, 8192)] == told

@@ -2,6 +2,8 @@
 Quotas at admission: limits, what is held, and what a Pod adds at its peak.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,9 @@ from hami_webhook.admission import Policy
 from hami_webhook.quota import Amount, Holdings, NamespaceQuota, peak
 from hamicommon.config import DeviceConfig
 from hamicommon.wire.errors import DecodeError
+
+VECTORS = Path(__file__).parents[3] / "libs" / "hamicommon" / "vectors"
+LIMITS = json.loads((VECTORS / "resource-quotas" / "limits.json").read_text())
 
 
 def a_quota(name: str = "q", namespace: str = "ns", **hard: str) -> dict[str, Any]:
@@ -53,12 +58,10 @@ def test_the_smallest_of_several_limits_counts(holdings: Holdings) -> None:
     assert {"nvidia.com/gpumem": 1000} == holdings.of("ns").limits
 
 
-def test_limits_that_are_not_ours_or_not_whole_are_passed_by(holdings: Holdings) -> None:
-    """HAMi reads integral limits of managed resources only."""
+def test_limits_that_are_not_ours_are_passed_by(holdings: Holdings) -> None:
+    """Only `limits.` of a managed resource is one, and 0 is one, too."""
     hard = {"limits.cpu": "1", "nvidia.com/gpumem": "1", "limits.example.com/gpumem": "1"}
     holdings.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": hard}})
-    assert not holdings.has_limits
-    holdings.put_quota(a_quota(gpumem="0.5"))
     assert not holdings.has_limits
     holdings.put_quota(a_quota(gpumem="0"))
     assert holdings.has_limits
@@ -77,10 +80,36 @@ def test_the_limit_itself_still_fits(policy: Policy, asked: Amount, fits: bool) 
     assert fits == (quota.excess(policy.vendors[0], asked) is None)
 
 
+@pytest.mark.parametrize("case", LIMITS, ids=lambda case: case["case"])
+def test_limits_are_read_as_every_service_reads_them(devices: dict[str, DeviceConfig], case: dict[str, Any]) -> None:
+    """Limits the scheduler reads otherwise would be kept by one of the two only."""
+    holdings = Holdings(Policy.of(devices[case["config"]], "").vendors)
+    holdings.put_quota({"metadata": {"namespace": "ns", "name": "q"}, "spec": case["spec"]})
+
+    assert case["limits"] == holdings.of("ns").limits
+
+
+def test_a_quota_with_scopes_limits_nothing_and_is_known_for_it(holdings: Holdings) -> None:
+    """Until it has none, or is gone; one that names no managed resource is nobody's concern."""
+    quota = a_quota(gpumem="0")
+    scoped = {**quota, "spec": {**quota["spec"], "scopes": ["BestEffort"]}}
+    holdings.put_quota(scoped)
+    holdings.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}})
+    assert (False, {"ns/q": ("nvidia.com/gpumem",)}) == (holdings.has_limits, holdings.unapplied)
+
+    holdings.put_quota(quota)
+    assert (True, {}) == (holdings.has_limits, holdings.unapplied)
+    holdings.replace_quotas([scoped])
+    holdings.drop_quota(scoped)
+    assert (False, {}) == (holdings.has_limits, holdings.unapplied)
+
+
 def test_a_limit_counts_in_units_of_the_memory_factor(devices: dict[str, DeviceConfig]) -> None:
     """A quota is written in the unit users request in."""
-    nvidia = Policy.of(devices["tuned"], "").vendors[0]
-    quota = NamespaceQuota({"nvidia.com/gpumem": 4})
+    policy = Policy.of(devices["tuned"], "")
+    nvidia, holdings = policy.vendors[0], Holdings(policy.vendors)
+    holdings.put_quota(a_quota(gpumem="4"))
+    quota = holdings.of("ns")
 
     assert quota.excess(nvidia, Amount(4096, 0)) is None
     assert "limits.nvidia.com/gpumem is 4096 MiB, 0 in use, 4097 asked" == quota.excess(nvidia, Amount(4097, 0))

@@ -26,6 +26,7 @@ def test_metrics_are_those_that_are_scraped(device_config_file: str) -> None:
     http.Metrics(registry)
     upkeep.Metrics(registry, Certificate())
     kube.unasked_gauge(registry)
+    kube.unapplied_gauge(registry)
     families = list(registry.collect())
     series = sum(len(family.samples) for family in families)
 

@@ -165,6 +165,34 @@ async def test_a_quota_that_the_watch_has_seen_refuses(
     assert ["", "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"] == selectors
 
 
+async def test_a_quota_with_scopes_is_told_of(device_config_file: str, tmp_path: Path, a_pod: PodBuilder) -> None:
+    """By name in the log, as a number in the metrics; it refuses nobody."""
+    hard = {"limits.nvidia.com/gpumem": "0", "pods": "3"}
+    quota = {
+        "metadata": {"name": "q", "namespace": "ns", "resourceVersion": "1"},
+        "spec": {"hard": hard, "scopes": ["Terminating"]},
+    }
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            await asyncio.sleep(60)
+        return web.json_response({"metadata": {"resourceVersion": "5"}, "items": [quota]})
+
+    async with (
+        an_api_server(serve, tmp_path) as kubeconfig,
+        a_service(device_config_file, f"--kubeconfig={kubeconfig}") as service,
+    ):
+        assert service.process.stderr is not None
+        line: dict[str, Any] = {}
+        async with asyncio.timeout(60):
+            while "quota" not in line:
+                line = json.loads(await service.process.stderr.readline())
+        assert ("warning", "ns/q", ["nvidia.com/gpumem"]) == (line["level"], line["quota"], line["resources"])
+        async with service.session.get(service.url + "/metrics") as answer:
+            assert "hami_webhook_unapplied_quotas 1.0" in await answer.text()
+        assert (await service.review(a_pod({"gpu": "1", "gpumem": "1"})))["allowed"]
+
+
 async def test_a_device_config_that_changes_is_followed(tmp_path: Path, a_pod: PodBuilder) -> None:
     """A new vendor's Pods are ours within seconds; a config that is wrong changes nothing."""
     file = tmp_path / "device-config.yaml"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hami_webhook.admission import Admission, Outcome, Policy, admit
-from hami_webhook.quota import NamespaceQuota
+from hami_webhook.quota import Holdings
 from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.quantity import parse_quantity
 
@@ -203,15 +203,21 @@ def test_a_share_without_a_count_is_warned_of_where_none_is_filled_in(
 
 @pytest.mark.parametrize("case", vectors("quotas"), ids=lambda case: case["message"])
 def test_every_vendors_shares_count_against_its_quota(policy: Policy, case: dict[str, Any]) -> None:
-    """At the boundary: a limit of one more would do; what is counted is what stands there after admission."""
-    pod, ((name, limit),) = a_pod(case["limits"]), case["quota"].items()
-    refused = admit(pod, policy, "ns", NamespaceQuota({name: limit}))
+    """At the boundary: the next limit would do; what is counted is what stands there after admission."""
+    pod, quotas = a_pod(case["limits"]), Holdings(policy.vendors)
+
+    def under(limit: str) -> Admission:
+        hard = {f"limits.{case['resource']}": limit}
+        quotas.put_quota({"metadata": {"namespace": "ns", "name": "q"}, "spec": {"hard": hard}})
+        return admit(pod, policy, "ns", quotas.of("ns"))
+
+    refused = under(case["refuses"])
 
     assert (Outcome.OVER_QUOTA, f"exceeding resource quota: namespace ns: {case['message']}") == (
         refused.outcome,
         refused.message,
     )
-    assert admit(pod, policy, "ns", NamespaceQuota({name: limit + 1})).allowed
+    assert under(case["admits"]).allowed
 
 
 @pytest.mark.parametrize("section", ["nvidia", "hygon", "mthreads", "amd", "cambricon"])
@@ -249,6 +255,7 @@ AMOUNTS = st.sampled_from(["0", "1", "2", "3", "8", "10", "50", "100", "3k", "20
     config=st.sampled_from(["default", "tuned"]),
 )
 @example(limits=[ascend("910C", "1", "10000")], annotations={}, config="default")
+@example(limits=[{"iluvatar.ai/BI-V150-vgpu": "2147483647"}], annotations={}, config="default")
 def test_what_comes_out_is_what_the_api_server_takes(
     devices: dict[str, DeviceConfig], limits: list[dict[str, str]], annotations: dict[str, str], config: str
 ) -> None:

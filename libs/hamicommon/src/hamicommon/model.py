@@ -123,3 +123,8 @@ class Request:
     """Per device, 0 means no part is promised."""
     profile_size: int = 0
     """Parts of a device asked for as such, where the vendor cuts devices by profile; 0 where the amounts decide."""
+
+    @property
+    def held_core_percent(self) -> int:
+        """Of each device: what it comes to hold, which is at most all of it, however much is asked."""
+        return min(self.core_percent, 100)

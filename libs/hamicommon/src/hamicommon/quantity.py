@@ -119,6 +119,19 @@ def rounded(text: str | int) -> int:
     return -(-amount // 1) if amount >= 0 else amount // 1
 
 
+def rounded_down(text: str | int) -> int:
+    """
+    Return the largest whole number that is no more than *text*.
+
+    >>> rounded_down("500m"), rounded_down("1500m"), rounded_down("3k")
+    (0, 1, 3000)
+
+    Raises:
+        QuantityError: *text* is no quantity.
+    """
+    return parse_quantity(text) // 1
+
+
 def _split(text: str | int) -> _Parts:
     if isinstance(text, bool) or not isinstance(text, str | int) or len(str(text)) > _TEXT_LIMIT:
         raise QuantityError(text)

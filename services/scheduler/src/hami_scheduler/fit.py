@@ -45,6 +45,8 @@ class Room:
     """Whether all that is placed here is known."""
     tenants: tuple[Tenant, ...] = ()
     """The Pods on it that say something, in no order."""
+    is_barred: bool = False
+    """Whether the container that is being tried does without it, for the sake of one that comes later."""
 
     def copy(self) -> "Room":
         """Return a Room to try something on."""
@@ -186,16 +188,11 @@ def memory_asked(request: Request, device: Device) -> int:
     return device.memory_mib * request.memory_percent // 100
 
 
-def cores_asked(request: Request) -> int:
-    """Return the percent of a device's compute that *request* asks for, at most one whole device."""
-    return min(request.core_percent, WHOLE_CORE_PERCENT)
-
-
 def refusal_of_kind(room: Room, rules: Rules, sharing: Sharing = ORDINARY) -> Reason | None:
     """Return why a device is out of the question whatever is promised of it, None where it is not."""
     if not room.device.healthy or not room.is_sound:
         return sharing.unhealthy
-    if room.is_cordoned:
+    if room.is_cordoned or room.is_barred:
         return Reason.CORDONED
     if not rules.accepts_type(room.device):
         return Reason.TYPE

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.fit import WHOLE_CORE_PERCENT, cores_asked
+from hami_scheduler.fit import WHOLE_CORE_PERCENT
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.quota import UNLIMITED, Allowance
 from hami_scheduler.reasons import Misfit, Reason
@@ -140,13 +140,13 @@ def memory_words(asked: Request, frame: VendorFrame) -> str:
     if not frame.sharing.counts_memory:
         return ""
     if asked.memory_mib:
-        return f"{asked.memory_mib} MiB"
+        return f"{frame.memory_in_mib(asked.memory_mib)} MiB"
     return "" if asked.memory_percent is None else f"{asked.memory_percent} % of the memory"
 
 
 def compute_words(asked: Request, frame: VendorFrame) -> str:
     """Return the compute of *asked* in words, as its vendor counts it."""
-    return f"{cores_asked(asked)} {frame.core_unit}"
+    return f"{asked.held_core_percent} {frame.core_unit}"
 
 
 class Lexicon:
@@ -249,7 +249,7 @@ class _Left:
             return None
         capacity, left = int(self._capacity[row, 2]), int(self._left[row, 2])
         words = f"{left} %" if capacity == WHOLE_CORE_PERCENT and unit.startswith("%") else f"{left} of {capacity}"
-        return _Best(left < cores_asked(asked), words)
+        return _Best(left < asked.held_core_percent, words)
 
     def _best_row(self, rows: NDArray[np.int64], column: int) -> int | None:
         rows = rows[self._is_possible[rows]]

@@ -1,40 +1,25 @@
 """
 Try a Pod on one Node: which devices each container would get.
 
-Owns the walk over containers and devices, the same for every vendor. Ordinary init containers are tried each on a copy,
-because they run alone; what sidecars and app containers take stays for those after them. Knows nothing of other Nodes.
-Neighbours: `fit` judges one device, `score` orders them, `vendor` says what is a vendor's own, `filter` chooses among
-Nodes.
+Owns the walk over containers. Ordinary init containers are tried each on a copy, because they run alone; what sidecars
+and app containers take stays for those after them, and where those would go without, is chosen once more. Knows nothing
+of other Nodes. Neighbours: `trial` tries one container, `filter` chooses among Nodes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/score.go
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from hami_scheduler.fit import (
-    Amounts,
-    Attempt,
-    MigChoice,
-    Offer,
-    Room,
-    Tenant,
-    belongs,
-    cores_asked,
-    memory_asked,
-    refusal_of_kind,
-    refusal_of_room,
-)
-from hami_scheduler.grant import NOTHING, amounts_over_time
+from hami_scheduler.fit import Room, belongs, memory_asked
 from hami_scheduler.inventory import PairScores
-from hami_scheduler.mig import MODE, choose_instance
 from hami_scheduler.quota import UNLIMITED, Allowance
-from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.request import ContainerKind, ContainerRequest, PodRequest
-from hami_scheduler.rules import Rules
-from hami_scheduler.score import device_order, device_score
-from hami_scheduler.vendor import VendorFrame
-from hamicommon.model import MigAllocation, PodShares, Request, Share
+from hami_scheduler.reasons import Misfit
+from hami_scheduler.request import ContainerKind, PodRequest
+from hami_scheduler.trial import Trial, place_container
+from hamicommon.model import MigAllocation, PodShares
+
+_TRIES = 256
+"""How often a container is tried on one Node where the devices that each prefers leave a later one without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,43 +30,6 @@ class Placement:
     """Per vendor key, for each vendor asked: one entry per container, in Pod order."""
     mig: tuple[MigAllocation, ...] = ()
     """The MIG instances to be made, for those of the shares that are one."""
-
-
-_NOTHING_YET: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class _Trial:
-    """A Pod being tried on one Node."""
-
-    request: PodRequest
-    pair_scores: PairScores
-    allowances: Mapping[str, Allowance]
-    taken: list[dict[str, tuple[Share, ...]]] = field(default_factory=list)
-    """Per container tried so far: what it takes, per vendor key."""
-    mig: list[MigAllocation] = field(default_factory=list)
-
-    def shares(self) -> dict[str, PodShares]:
-        return {vendor: tuple(container.get(vendor, ()) for container in self.taken) for vendor in self.request.rules}
-
-    def attempt(self, request: Request, rooms: Sequence[Room]) -> Attempt:
-        """Return the attempt of the current container to get *request* of those of *rooms* that may be had."""
-        rules = self.request.rules[request.vendor]
-        candidates = [room for room in rooms if belongs(room.device, request.vendor, rules)]
-        return Attempt(request, rules, candidates, self._earlier(request.vendor), self.pair_scores)
-
-    def _earlier(self, vendor: str) -> frozenset[str]:
-        """Return the devices that the containers before the current one took, app containers and others apart."""
-        if len(self.taken) == 1:
-            return _NOTHING_YET
-        *before, current = self.request.kinds[: len(self.taken)]
-        is_app = current is ContainerKind.APP
-        return frozenset(
-            share.uuid
-            for kind, container in zip(before, self.taken, strict=False)
-            if (kind is ContainerKind.APP) is is_app
-            for share in container.get(vendor, ())
-        )
 
 
 def place(
@@ -96,194 +44,86 @@ def place(
     *rooms* are the devices of one Node in registered order; they are changed on the way. *allowances* are what the
     Pod's namespace may take per vendor key.
     """
-    trial = _Trial(request, pair_scores or {}, allowances)
+    trial = Trial(request, pair_scores or {}, allowances)
+    asking = [container for container in request.containers if container.requests]
+    untouched = _copies(rooms) if any(map(trial.matters, asking[:-1])) else []
     running = list(rooms)
     for container in request.containers:
-        if not container.requests:
-            trial.taken.append({})
-            continue
-        alone = container.kind is ContainerKind.INIT
-        where = [room.copy() for room in running] if alone else running
-        misfit = _place_container(container, where, trial)
+        is_alone = container.kind is ContainerKind.INIT
+        where = _copies(running) if is_alone else running
+        misfit = place_container(container, where, trial)
         if misfit is not None:
-            return misfit
-        if not alone:
-            running = where
+            found = _rearranged(trial, untouched) if untouched else None
+            return _placement(found) if found else misfit
+    return _placement(trial)
+
+
+def _placement(trial: Trial) -> Placement:
     return Placement(trial.shares(), tuple(trial.mig))
 
 
-def _place_container(container: ContainerRequest, rooms: list[Room], trial: _Trial) -> Misfit | None:
-    """Give *container* its devices of *rooms*, which end up sorted, or return why it cannot have them."""
-    trial.taken.append({})
-    hopeless = [misfit for request in container.requests if (misfit := _hopeless(request, rooms, trial))]
-    if hopeless:
-        return Misfit.of_all(hopeless)
-    policy, weights = trial.request.device_policy, trial.request.weights
-    scores = {room.device.id: device_score(room, container.requests, weights) for room in rooms}
-    misfits = []
-    for request in container.requests:
-        order = device_order(rooms, [scores[room.device.id] for room in rooms], policy)
-        rooms[:] = [rooms[position] for position in order]
-        attempt = trial.attempt(request, rooms)
-        chosen = _take(attempt, trial)
-        if isinstance(chosen, Misfit):
-            misfits.append(chosen)
-        else:
-            _grant(chosen, attempt, trial)
-    return Misfit.of_all(misfits) if misfits else None
+def _copies(rooms: Sequence[Room]) -> list[Room]:
+    return [room.copy() for room in rooms]
 
 
-def _hopeless(request: Request, rooms: Sequence[Room], trial: _Trial) -> Misfit | None:
+def _rearranged(failed: Trial, rooms: Sequence[Room]) -> Trial | None:
     """
-    Return why *request* fits in no order of devices, None where the order may matter.
+    Return a trial in which all containers get devices of *rooms*, None where there is none, or none was found.
 
-    Most Nodes that say no say it here, without a device being scored or sorted.
+    In *failed* each got what it prefers, until one got nothing. HAMi stops there.
     """
-    frame, attempt = trial.request.vendors[request.vendor], trial.attempt(request, rooms)
-    candidates, rules = attempt.candidates, attempt.rules
-    if request.count > len(candidates) and not _may_partition(candidates, rules):
-        return Misfit.of_node(Reason.NODE_DEVICES)
-    closed = frame.sharing.gate(attempt) if frame.sharing.gate else None
-    if closed is not None:
-        return Misfit(((closed, 1),), len(candidates))
-    is_limited = trial.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
-    if is_limited or rules.is_numa_bound or any(room.device.mode == MODE for room in candidates):
+    position = len(failed.taken) - 1
+    if not any(any(taken.values()) for taken in failed.taken[:position]) or not _have_enough(rooms, failed):
         return None
-    if frame.sharing.refuses_itself(attempt):
+    alone = replace(failed, taken=[{} for _ in range(position)], mig=[])
+    if place_container(failed.request.containers[position], _copies(rooms), alone) is not None:
         return None
-    judge = _judge(attempt, frame, _no_limit)
-    refusals: Counter[Reason] = Counter()
-    for room in candidates:
-        refusals[judge(room)[0] or Reason.COUNT] += 1
-        if refusals[Reason.COUNT] == request.count:
-            return None
-    return Misfit.of_devices(refusals, len(candidates))
+    trial = replace(failed, taken=[], mig=[])
+    return trial if _search(trial, rooms, iter(range(_TRIES))) else None
 
 
-def _no_limit(_uuid: str, _memory_mib: int, _core_percent: int) -> bool:
+def _have_enough(rooms: Sequence[Room], trial: Trial) -> bool:
+    """Return whether *rooms* together, and quotas, have memory for the last container tried and those beside it."""
+    *before, last = trial.request.containers[: len(trial.taken)]
+    beside = [container for container in before if container.kind is not ContainerKind.INIT]
+    asked = [request for container in (*beside, last) for request in container.requests]
+    for vendor, rules in trial.request.rules.items():
+        sharing, allowance = trial.request.vendors[vendor].sharing, trial.allowances.get(vendor, UNLIMITED)
+        usable = [room for room in rooms if belongs(room.device, vendor, rules) and room.device.healthy]
+        if not usable or not sharing.is_plain or not sharing.counts_memory:
+            continue
+        of_vendor = [request for request in asked if request.vendor == vendor]
+        least_mib = sum(r.count * min(memory_asked(r, room.device) for room in usable) for r in of_vendor)
+        free_mib = sum(max(0, room.device.memory_mib - room.memory_mib) for room in usable)
+        if least_mib > free_mib or not allowance.allows(least_mib, 0):
+            return False
     return True
 
 
-def _may_partition(candidates: Sequence[Room], rules: Rules) -> bool:
-    """Return whether fewer devices than asked may do, because one of them is cut into instances."""
-    return (rules.modes is None or MODE in rules.modes) and any(room.device.mode == MODE for room in candidates)
-
-
-def _judge(
-    attempt: Attempt, frame: VendorFrame, is_within_quota: Callable[[str, int, int], bool]
-) -> Callable[[Room], tuple[Reason | None, Amounts]]:
-    """Return what says of a device why it cannot take one more share, None where it can, and what the share takes."""
-    sharing, rules, request = frame.sharing, attempt.rules, attempt.request
-    check_first, check_last, amounts_of = sharing.check_first, sharing.check_last, sharing.amounts
-    asked = Amounts(request.memory_mib, cores_asked(request))
-    is_amount = request.memory_mib > 0 or request.memory_percent is None
-
-    def judge(room: Room) -> tuple[Reason | None, Amounts]:
-        reason = refusal_of_kind(room, rules, sharing)
-        if reason is None and check_first is not None:
-            reason = check_first(room, attempt)
-        if reason is not None:
-            return reason, asked
-        if amounts_of is not None:
-            taken = amounts_of(room, attempt)
-        elif is_amount:
-            taken = asked
-        else:
-            taken = Amounts(memory_asked(request, room.device), asked.core_percent)
-        reason = refusal_of_room(room, taken.memory_mib, taken.core_percent, rules, is_within_quota, sharing)
-        if reason is None and check_last is not None:
-            reason = check_last(room, attempt)
-        return reason, taken
-
-    return judge
-
-
-def _grant(chosen: Sequence[Offer], attempt: Attempt, trial: _Trial) -> None:
-    """Count what the current container of *trial* takes."""
-    for index, offer in enumerate(chosen):
-        share, instance, room = offer.share, offer.instance, offer.room
-        room.take(share.memory_mib, share.core_percent, offer.replicas)
-        if attempt.rules.notes:
-            asking = Tenant(attempt.rules.notes, share.core_percent, is_settled=False, is_asking=True)
-            room.tenants = (*room.tenants, asking)
-        if instance is not None:
-            room.occupied.append(instance.placement)
-            container = len(trial.taken) - 1
-            trial.mig.append(MigAllocation(container, index, share.uuid, instance.profile.name, instance.placement))
-    trial.taken[-1][attempt.request.vendor] = tuple(offer.share for offer in chosen)
-
-
-def _take(attempt: Attempt, trial: _Trial) -> Sequence[Offer] | Misfit:
-    """Return one share of each of the first acceptable devices, tried from the end, or of those the vendor chooses."""
-    request, rules = attempt.request, attempt.rules
-    frame = trial.request.vendors[request.vendor]
-    choose = frame.sharing.choose(attempt) if frame.sharing.choose else None
-    refusals: Counter[Reason] = Counter()
-    offers: list[Offer] = []
-    numa: int | None = None
-    judge = _judge(attempt, frame, _quota_check(request, offers, trial))
-    for room in reversed(attempt.candidates):
-        device = room.device
-        while True:
-            if rules.is_numa_bound and numa != device.numa and refusal_of_kind(room, rules, frame.sharing) is None:
-                if choose is None:
-                    refusals[Reason.NUMA] += len(offers)
-                offers.clear()
-                numa = device.numa
-            reason, amounts = judge(room)
-            instance = None
-            if reason is None and device.mode == MODE:
-                instance = _choose_instance(room, amounts.memory_mib, offers)
-                reason = None if instance else Reason.MIG
-            if reason is not None:
-                refusals[reason] += 1
-                break
-            share = Share(device.id, frame.share_type(device), amounts.memory_mib, amounts.core_percent)
-            offers.append(Offer(room, share, amounts.replicas, instance))
-            if len(offers) == request.count and choose is None:
-                return [_as_granted(offer) for offer in offers]
-            if device.mode != MODE:
-                break
-    chosen = choose(attempt, offers, refusals) if choose else None
-    if isinstance(chosen, Misfit):
-        return chosen
-    if chosen is not None:
-        return [_as_granted(offer) for offer in chosen]
-    refusals[Reason.COUNT] += len(offers)
-    return Misfit.of_devices(refusals, len(attempt.candidates))
-
-
-def _as_granted(offer: Offer) -> Offer:
-    """Return *offer* as it counts once it is granted: a MIG instance is what its profile is, whatever was asked."""
-    if offer.instance is None:
-        return offer
-    profile = offer.instance.profile
-    share = replace(offer.share, memory_mib=profile.memory_mib, core_percent=profile.core_percent)
-    return replace(offer, share=share)
-
-
-def _choose_instance(room: Room, memory_mib: int, offers: Sequence[Offer]) -> MigChoice | None:
-    """Return the MIG instance to make on the device of *room* beside what the container is offered already."""
-    queued = [o.instance.placement for o in offers if o.instance is not None and o.uuid == room.device.id]
-    return choose_instance(room.device, memory_mib, [*room.occupied, *queued])
-
-
-def _quota_check(request: Request, offers: list[Offer], trial: _Trial) -> Callable[[str, int, int], bool]:
+def _search(trial: Trial, rooms: Sequence[Room], tries: Iterator[int]) -> bool:
     """
-    Return the test whether the Pod stays within its namespace's quota with one more share of *request*.
+    Give the containers of *trial* that were not tried yet devices of *rooms*, and return whether all have theirs.
 
-    The Pod counts as it will once it runs: every container so far, at its worst moment.
+    Each gets what it prefers, then does without one device of these, and so on, until those after it have theirs, or
+    *tries* are over.
     """
-    allowance = trial.allowances.get(request.vendor, UNLIMITED)
-    if allowance == UNLIMITED:
-        return _no_limit
-
-    def is_within_quota(uuid: str, memory_mib: int, core_percent: int) -> bool:
-        here = (*(other.share for other in offers), Share(uuid, request.vendor, memory_mib, core_percent))
-        before = tuple(container.get(request.vendor, ()) for container in trial.taken[:-1])
-        total = NOTHING
-        for amount in amounts_over_time(trial.request.kinds, (*before, here)).values():
-            total = total.plus(amount)
-        return allowance.allows(total.memory_mib, total.core_percent)
-
-    return is_within_quota
+    position, instances = len(trial.taken), len(trial.mig)
+    if position == len(trial.request.containers):
+        return True
+    container = trial.request.containers[position]
+    choices: list[frozenset[str]] = [frozenset()]
+    while choices and next(tries, None) is not None:
+        barred = choices.pop(0)
+        where = _copies(rooms)
+        for room in where:
+            room.is_barred = room.device.id in barred
+        if place_container(container, where, trial) is None:
+            for room in where:
+                room.is_barred = False
+            if _search(trial, rooms if container.kind is ContainerKind.INIT else where, tries):
+                return True
+            taken = {share.uuid for shares in trial.taken[position].values() for share in shares}
+            fewer = [barred | {uuid} for uuid in sorted(taken)] if trial.matters(container) else []
+            choices += [choice for choice in fewer if choice not in choices]
+        del trial.taken[position:], trial.mig[instances:]
+    return False

@@ -8,13 +8,15 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hami_scheduler.grant import Grant
+from hami_scheduler.inventory import Problem
 from hami_scheduler.vendor import VendorFrame
-from hamicommon.resource_quota import hard_limits, strictest
+from hamicommon.resource_quota import hard_limits, strictest, unapplied_limits
+from hamicommon.vendors import limit_readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ UNLIMITED = Allowance()
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """One limit and what is held under it, for metrics."""
+    """One limit and what is held under it, for metrics; memory in MiB."""
 
     namespace: str
     resource: str
@@ -53,10 +55,14 @@ class Quotas:
     """
 
     vendors: tuple[VendorFrame, ...]
+    report: Callable[[str, Problem], None] = lambda _name, _problem: None
+    """Told of each quota, as NAMESPACE/NAME, that limits less than it says."""
     version: int = 0
     """Changes whenever a limit may have changed."""
     _hard: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
-    """Per (namespace, quota name): resource to limit."""
+    """Per (namespace, quota name): resource to limit, of memory in MiB."""
+    _unapplied: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    """Per (namespace, quota name) of quotas with scopes: what they would limit."""
     _limits: dict[str, dict[str, int]] = field(default_factory=dict)
     """Per namespace: resource to the limit that counts."""
     _memory: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -65,15 +71,21 @@ class Quotas:
 
     def put(self, quota: Mapping[str, Any]) -> None:
         """Take the limits of *quota*, a v1 ResourceQuota, instead of what it said before."""
-        managed = {name for frame in self.vendors for name in _limited(frame) if name}
+        readers = limit_readers(frame.vendor for frame in self.vendors)
         namespace, name = _key(quota)
-        self._hard[namespace, name] = hard_limits(quota, managed)
+        self._hard[namespace, name] = hard_limits(quota, readers)
         self._settle(namespace)
+        unapplied, before = unapplied_limits(quota, readers), self._unapplied.get((namespace, name), {})
+        self._unapplied[namespace, name] = unapplied
+        if unapplied.keys() - before.keys():
+            reason = f"a quota with scopes limits nothing here; {', '.join(unapplied)} is not limited by it"
+            self.report(f"{namespace}/{name}", Problem("scopes", reason))
 
     def drop(self, quota: Mapping[str, Any]) -> None:
         """Forget *quota*."""
         namespace, name = _key(quota)
         self._hard.pop((namespace, name), None)
+        self._unapplied.pop((namespace, name), None)
         self._settle(namespace)
 
     def replace(self, quotas: list[dict[str, Any]]) -> None:
@@ -101,7 +113,7 @@ class Quotas:
             cores = None  # what is held of them is no percentage
         key = (namespace, vendor.key)
         return Allowance(
-            None if memory is None else memory * vendor.vendor.memory_factor - self._memory[key],
+            None if memory is None else memory - self._memory[key],
             None if cores is None else cores - self._cores[key],
         )
 

@@ -15,6 +15,7 @@ from hami_scheduler.bind import promise
 from hami_scheduler.explanation import choice, describe, node_sentence, summary
 from hami_scheduler.filter import FilterResult, Snapshot, allowances_of, filter_nodes, try_node
 from hami_scheduler.grant import Grant
+from hami_scheduler.hints import amount_hints, policy_hints
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.phrases import Lexicon
 from hami_scheduler.placement import Placement
@@ -100,21 +101,23 @@ def explain(question: Question, snapshot: Snapshot, *, notes: tuple[str, ...] = 
     """Return the report of the Pod of *question* on *snapshot*, which may change at each pause."""
     request = question.request
     held = snapshot.ledger.grant(request.uid) if request.uid else None
+    if not request.asks_for_devices and held is None:
+        return replace(_nothing_asked(question), notes=(*notes, *amount_hints(question)))
+    notes = (*notes, *policy_hints(question))
     if held is not None:
         return replace(_held(request, held, snapshot.ledger, question.bound_to), notes=notes)
-    if not request.asks_for_devices:
-        return replace(_nothing_asked(question), notes=(*notes, *question.hints))
+    notes = (*notes, *amount_hints(question))
     names = sorted(entry.inventory.name for entry in snapshot.ledger.nodes())
     result = filter_nodes(request, names, snapshot)
     if result.node is None or result.placement is None:
-        return replace((yield from _refused(question, result, snapshot)), notes=(*notes, *question.hints))
+        return replace((yield from _refused(question, result, snapshot)), notes=notes)
     others = yield from _others(request, names, result, snapshot)
     chosen = NodeReport(result.node, True, result.score, "", "chosen")
     return replace(
         _base(request, "fits", choice(request, result), result.node),
         gets=_given(request, result.node, result.placement.shares, result.placement.mig, snapshot.ledger),
         nodes=(chosen, *others),
-        notes=(*notes, *question.hints),
+        notes=notes,
     )
 
 
@@ -184,12 +187,7 @@ def _camel(name: str) -> str:
 
 
 def _base(request: PodRequest, verdict: str, text: str, node: str | None) -> Report:
-    device = request.device_policy
-    words = [*(device.chain or (device.order,))]
-    words += [
-        word for word, holds in (("mutex", device.is_mutex), ("topology-aware", device.is_topology_aware)) if holds
-    ]
-    policy = f"nodes {request.node_policy}, devices {', '.join(dict.fromkeys(words))}"
+    policy = f"nodes {request.node_policy}, devices {', '.join(request.device_policy.words)}"
     return Report(f"{request.namespace}/{request.name}", verdict, text, node, policy, asks=_asked(request))
 
 
@@ -199,7 +197,7 @@ def _asked(request: PodRequest) -> tuple[Asked, ...]:
             container.name,
             each.vendor,
             each.count,
-            each.memory_mib or None,
+            request.vendors[each.vendor].memory_in_mib(each.memory_mib) or None,
             None if each.memory_mib else each.memory_percent,
             each.core_percent,
             describe(each, request.vendors[each.vendor]),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.fit import ORDINARY, WHOLE_CORE_PERCENT, Sharing, belongs, cores_asked
+from hami_scheduler.fit import ORDINARY, WHOLE_CORE_PERCENT, Sharing, belongs
 from hami_scheduler.grant import AMOUNT_LIMIT
 from hami_scheduler.ledger import DeviceKind, Ledger
 from hami_scheduler.mig import MODE
@@ -95,7 +95,7 @@ def refused_devices(
     if sharing.counts_memory:
         yield Reason.MEMORY, (capacity[:, 1] <= 0) | (capacity[:, 1] - promised[:, 1] < memory_mib)
     if sharing.counts_cores:
-        yield from _refused_cores(rules.core_capacity or capacity[:, 2], promised, cores_asked(asked))
+        yield from _refused_cores(rules.core_capacity or capacity[:, 2], promised, asked.held_core_percent)
 
 
 def belonging_devices(ledger: Ledger, vendor: str, rules: Rules) -> Bools:
@@ -154,7 +154,7 @@ def _beyond(allowance: Allowance, memory_mib: Int64s | int, asked: Request, coun
     if allowance.memory_mib is not None:
         beyond |= np.clip(memory_mib, 0, AMOUNT_LIMIT) > allowance.memory_mib
     if allowance.core_percent is not None:
-        beyond |= cores_asked(asked) > allowance.core_percent
+        beyond |= asked.held_core_percent > allowance.core_percent
     return beyond
 
 

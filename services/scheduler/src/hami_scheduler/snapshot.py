@@ -103,7 +103,7 @@ def pruned(found: Object, resources: frozenset[str]) -> Object:
         kept["metadata"]["annotations"] = _without_secrets(kept["metadata"]["annotations"])
     spec, status = found.get("spec") or {}, found.get("status") or {}
     if found["kind"] == "ResourceQuota":
-        kept["spec"] = {"hard": spec.get("hard") or {}}
+        kept["spec"] = {key: spec[key] for key in ("hard", "scopes", "scopeSelector") if spec.get(key)}
     elif found["kind"] == "Node":
         kept["status"] = {part: _only(status.get(part) or {}, resources) for part in ("capacity", "allocatable")}
     else:

@@ -14,7 +14,7 @@ from hami_scheduler.fit import ORDINARY, Room, Sharing
 from hami_scheduler.rules import DevicePolicy, Notes, Rules
 from hamicommon.model import ContainerShares, Device, PodShares, Request
 from hamicommon.vendors import RequestParser, Vendor
-from hamicommon.wire.device_lists import parse_bool
+from hamicommon.wire.device_lists import on_both, on_either, parse_bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ class VendorFrame:
     """
     What `rate` gives at best: no more, or under spread no less, than this, so that Nodes that cannot win are not tried.
     """
+    memory_in_mib: Callable[[int], int] = lambda amount: amount
+    """What an amount of memory that is asked means where no device is at hand; of nearly all vendors it is MiB."""
     core_unit: str = "% compute"
     """What its amounts of compute count, in words."""
     core_units: Callable[[Any], Any] | None = None
@@ -144,8 +146,8 @@ class VendorFrame:
         """Return what the *annotations* of a Pod demand of this vendor's devices."""
         vendor, notes = self.vendor, self.read_notes(annotations)
         return Rules(
-            use_uuids=annotations.get(vendor.use_uuid_key),
-            nouse_uuids=annotations.get(vendor.nouse_uuid_key),
+            use_uuids=on_both(annotations.get(vendor.use_uuid_key), annotations.get(vendor.also_use_uuid_key)),
+            nouse_uuids=on_either(annotations.get(vendor.nouse_uuid_key), annotations.get(vendor.also_nouse_uuid_key)),
             use_types=annotations.get(vendor.use_type_key),
             nouse_types=annotations.get(vendor.nouse_type_key),
             type_word=self.key.lower() if self.is_named_by_type else "",

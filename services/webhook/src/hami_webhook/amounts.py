@@ -11,9 +11,8 @@ from fractions import Fraction
 from hami_webhook.pod import Container
 from hamicommon.errors import HamiError
 from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
+from hamicommon.vendors.amounts import TEXT_SHOWN, unit_advice
 from hamicommon.vendors.description import Vendor, amount
-
-_MIB = 2**20
 
 
 class AmountError(HamiError):
@@ -52,18 +51,9 @@ class Bound:
             refusal = f"{self.says}: container {container.name} asks for {_shown(container, self.name)}, write"
         else:
             refusal = f"invalid {_place(container, self.name)}: must be"
-        advice = self._advice(container, value)
+        text = amount(container.resources, self.name)
+        advice = unit_advice(text, self.unit_mib, self.most) if self.unit_mib else ""
         raise AmountError(f"{refusal} an integer between {self.least} and {self.most}{advice}")
-
-    def _advice(self, container: Container, value: int | Fraction | str) -> str:
-        """Return what to write in place of *value*, which may have been meant as bytes."""
-        if not self.unit_mib:
-            return ""
-        unit = f"; the unit is {self.unit_mib} MiB"
-        if isinstance(value, str) or value < _MIB:
-            return unit
-        units = -(-value // (self.unit_mib * _MIB))
-        return f"{unit}, so for {_shown(container, self.name)} bytes write {units}" if units <= self.most else unit
 
 
 def bounds_of(vendor: Vendor) -> tuple[Bound, ...]:
@@ -107,4 +97,4 @@ def _place(container: Container, name: str) -> str:
 
 
 def _shown(container: Container, name: str) -> str:
-    return str(amount(container.resources, name))[:40]
+    return str(amount(container.resources, name))[:TEXT_SHOWN]

@@ -25,16 +25,18 @@ logger = structlog.get_logger()
 class HoldingsWatch:
     """Keeps a `Holdings` in step with the API server."""
 
-    def __init__(self, kube: Kube, holdings: Holdings) -> None:
-        """Deliver to *holdings* once `run` is awaited."""
+    def __init__(self, kube: Kube, holdings: Holdings, unapplied: Gauge) -> None:
+        """Deliver to *holdings*, and tell *unapplied* how many quotas limit nothing, once `run` is awaited."""
         self._holdings = holdings
+        self._unapplied = unapplied
+        self._told: frozenset[str] = frozenset()
         self._pods_matter = asyncio.Event()
         self._quotas = Reflector(
             kube,
             "/api/v1/resourcequotas",
             replace=self._replace_quotas,
             upsert=self._put_quota,
-            delete=holdings.drop_quota,
+            delete=self._drop_quota,
         )
         self._pods = Reflector(
             kube,
@@ -54,15 +56,25 @@ class HoldingsWatch:
 
     def _replace_quotas(self, quotas: list[Object]) -> None:
         self._holdings.replace_quotas(quotas)
-        self._look_whether_pods_matter()
+        self._look()
 
     def _put_quota(self, quota: Object) -> None:
         self._holdings.put_quota(quota)
-        self._look_whether_pods_matter()
+        self._look()
 
-    def _look_whether_pods_matter(self) -> None:
+    def _drop_quota(self, quota: Object) -> None:
+        self._holdings.drop_quota(quota)
+        self._look()
+
+    def _look(self) -> None:
+        """See whether Pods matter now, and tell of each quota once that it limits nothing."""
         if self._holdings.has_limits:
             self._pods_matter.set()
+        unapplied = self._holdings.unapplied
+        self._unapplied.set(len(unapplied))
+        for name in sorted(unapplied.keys() - self._told):
+            logger.warning("A quota with scopes limits no managed resource", quota=name, resources=unapplied[name])
+        self._told = frozenset(unapplied)
 
     def _replace_pods(self, pods: list[Object]) -> None:
         self._holdings.forget_pods()
@@ -76,6 +88,15 @@ class HoldingsWatch:
             metadata = pod.get("metadata", {})
             name = f"{metadata.get('namespace')}/{metadata.get('name')}"
             logger.warning("Pod's grant not counted against its quota", pod=name, error=str(error))
+
+
+def unapplied_gauge(registry: CollectorRegistry) -> Gauge:
+    """Return what counts the quotas that `HoldingsWatch` finds to limit nothing."""
+    return Gauge(
+        "hami_webhook_unapplied_quotas",
+        "ResourceQuotas that name managed resources and limit none of them, because they have scopes.",
+        registry=registry,
+    )
 
 
 def unasked_gauge(registry: CollectorRegistry) -> Gauge:

@@ -10,13 +10,13 @@ import sys
 from contextlib import AsyncExitStack
 
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from hami_webhook import __version__
 from hami_webhook.admission import Admission, Outcome, Policy, admit
 from hami_webhook.config import NAME, Config, read_config
 from hami_webhook.http import webhook_application
-from hami_webhook.kube import HoldingsWatch, RegistrationWatch, unasked_gauge
+from hami_webhook.kube import HoldingsWatch, RegistrationWatch, unapplied_gauge, unasked_gauge
 from hami_webhook.quota import Holdings
 from hami_webhook.review import Review
 from hami_webhook.upkeep import Metrics as CertificateMetrics
@@ -53,8 +53,8 @@ async def run(config: Config) -> None:
     for flag in config.without_effect:
         logger.warning("A flag has no effect", flag=flag)
     devices = DeviceConfigFile(config.device_config_file)
-    admissions = Admissions(config, devices.config)
     registry = CollectorRegistry()
+    admissions = Admissions(config, devices.config, unapplied_gauge(registry))
     registry.register(devices)
     async with AsyncExitStack() as stack:
         kube = await _connect(config, stack)
@@ -77,9 +77,10 @@ async def run(config: Config) -> None:
 class Admissions:
     """Decides by the device config in force, and by what is held under quotas."""
 
-    def __init__(self, config: Config, devices: DeviceConfig) -> None:
-        """Decide by *devices* and the flags in *config*."""
+    def __init__(self, config: Config, devices: DeviceConfig, unapplied: Gauge) -> None:
+        """Decide by *devices* and the flags in *config*; *unapplied* counts the quotas that limit nothing."""
         self._config = config
+        self._unapplied = unapplied
         self.take(devices)
 
     def take(self, devices: DeviceConfig) -> None:
@@ -88,6 +89,10 @@ class Admissions:
         enabled = devices.enabled(has_ascend=config.enable_ascend, has_iluvatar=config.enable_iluvatar)
         self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
         self.holdings = Holdings(self.policy.vendors)
+
+    def watch(self, kube: Kube) -> HoldingsWatch:
+        """Return what tells of quotas and of what is held under them, until a device config is taken."""
+        return HoldingsWatch(kube, self.holdings, self._unapplied)
 
     def decide(self, review: Review) -> Admission:
         """Return what becomes of what *review* is about; only the creation of Pods is for us."""
@@ -130,7 +135,7 @@ def _registration(
 
 def _watch(group: asyncio.TaskGroup, kube: Kube | None, admissions: Admissions) -> asyncio.Task[None] | None:
     """Have *admissions* told of quotas and of what is held under them."""
-    return None if kube is None else group.create_task(HoldingsWatch(kube, admissions.holdings).run())
+    return None if kube is None else group.create_task(admissions.watch(kube).run())
 
 
 async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:

@@ -6,19 +6,23 @@ feeds it from watches. The scheduler checks again when it places the Pod, so kno
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hamicommon.model import Request, Share
-from hamicommon.resource_quota import PREFIX, hard_limits, strictest
-from hamicommon.vendors import Vendor, amd, awsneuron
+from hamicommon.resource_quota import PREFIX, hard_limits, strictest, unapplied_limits
+from hamicommon.vendors import Vendor, amd, awsneuron, enflame, limit_readers
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 _CORES_OF_ANOTHER_KIND = (amd.KEY, awsneuron.KEY)
-"""Vendors whose grants hold compute units, or a bit for each core."""
+"""Vendors that count compute units, or a bit for each core, and no percentage."""
 _CORES_OF_A_WHOLE_DEVICE = {awsneuron.KEY: awsneuron.CORES_PER_DEVICE}
 """Where a request for all of them says 0."""
+_BEFORE_PLACEMENT: Mapping[str, Callable[[Request], tuple[int, int]]] = {
+    enflame.DRS_KEY: enflame.amounts_before_placement
+}
+"""MiB and cores of each device, of vendors whose requests do not say them as others' do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuota:
-    """What one namespace may hold, by resource, and does hold, by vendor key."""
+    """What one namespace may hold, by resource, and does hold, by vendor key; memory in MiB."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, Amount] = field(default_factory=dict)
@@ -56,13 +60,13 @@ class NamespaceQuota:
             return None
         used = self.used.get(vendor.key, Amount())
         checks = (
-            (vendor.memory_resource_name, vendor.memory_factor, used.memory_mib, asked.memory_mib, " MiB"),
-            (vendor.core_resource_name, 1, used.core_percent, asked.core_percent, ""),
+            (vendor.memory_resource_name, used.memory_mib, asked.memory_mib, " MiB"),
+            (vendor.core_resource_name, used.core_percent, asked.core_percent, ""),
         )
-        for resource, factor, held, wanted, unit in checks:
-            limit = self.limits.get(resource) if resource else None
-            if limit is not None and held + wanted > limit * factor:
-                return f"{PREFIX}{resource} is {limit * factor}{unit}, {held} in use, {wanted} asked"
+        for resource, held, wanted, unit in checks:
+            limit = self.limits.get(resource)
+            if limit is not None and held + wanted > limit:
+                return f"{PREFIX}{resource} is {limit}{unit}, {held} in use, {wanted} asked"
         return None
 
 
@@ -77,6 +81,8 @@ class Holdings:
     vendors: tuple[Vendor, ...]
     _limits: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """Per namespace and quota name: resource to limit."""
+    _unapplied: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Per quota with scopes, as NAMESPACE/NAME: the managed resources that it names."""
     _grants: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
     """Per namespace and Pod name: vendor key to grant; Pods without grants are not here."""
     _used: dict[str, dict[str, Amount]] = field(default_factory=dict)
@@ -92,22 +98,33 @@ class Holdings:
         """Whether any namespace limits a managed resource, so that Pods need to be known."""
         return any(hard for quotas in self._limits.values() for hard in quotas.values())
 
+    @property
+    def unapplied(self) -> Mapping[str, tuple[str, ...]]:
+        """The managed resources that quotas with scopes name, by NAMESPACE/NAME of the quota; these limit nothing."""
+        return self._unapplied
+
     def replace_quotas(self, quotas: Iterable[Mapping[str, Any]]) -> None:
         """Know exactly *quotas*, v1 ResourceQuotas."""
         self._limits.clear()
+        self._unapplied.clear()
         for quota in quotas:
             self.put_quota(quota)
 
     def put_quota(self, quota: Mapping[str, Any]) -> None:
         """Take the limits of *quota* in place of what it said before."""
-        names = {name for vendor in self.vendors for name in (vendor.memory_resource_name, vendor.core_resource_name)}
+        self.drop_quota(quota)
+        readers = limit_readers(self.vendors)
         namespace, name = _place(quota)
-        self._limits.setdefault(namespace, {})[name] = hard_limits(quota, names - {""})
+        self._limits.setdefault(namespace, {})[name] = hard_limits(quota, readers)
+        unapplied = tuple(unapplied_limits(quota, readers))
+        if unapplied:
+            self._unapplied[f"{namespace}/{name}"] = unapplied
 
     def drop_quota(self, quota: Mapping[str, Any]) -> None:
         """Forget *quota*."""
         namespace, name = _place(quota)
         self._limits.get(namespace, {}).pop(name, None)
+        self._unapplied.pop(f"{namespace}/{name}", None)
 
     def forget_pods(self) -> None:
         """Forget every grant."""
@@ -188,13 +205,18 @@ def demanded(request: Request | None) -> Amount:
     """
     Return what one container's request counts against a quota.
 
-    A percentage has no MiB before it has a device. It is some memory all the same, so where none is left it is refused
-    here, and does not wait for ever.
+    A percentage has no MiB before it has a device, nor has a part of one. It is some memory all the same, so where none
+    is left it is refused here, and does not wait for ever.
     """
     if request is None:
         return Amount()
-    memory_mib = request.memory_mib or (1 if request.memory_percent else 0)
-    cores = request.core_percent or _CORES_OF_A_WHOLE_DEVICE.get(request.vendor, 0)
+    if request.vendor in _BEFORE_PLACEMENT:
+        memory_mib, cores = _BEFORE_PLACEMENT[request.vendor](request)
+    else:
+        memory_mib = request.memory_mib or (1 if request.memory_percent else 0)
+        is_percentage = request.vendor not in _CORES_OF_ANOTHER_KIND
+        cores = request.held_core_percent if is_percentage else request.core_percent
+        cores = cores or _CORES_OF_A_WHOLE_DEVICE.get(request.vendor, 0)
     return Amount(memory_mib * request.count, cores * request.count)
 
 

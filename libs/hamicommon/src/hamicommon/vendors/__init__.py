@@ -23,7 +23,7 @@ from hamicommon.vendors import (
     nvidia,
     vastai,
 )
-from hamicommon.vendors.description import Vendor
+from hamicommon.vendors.description import Vendor, limit_readers
 
 __all__ = [
     "RequestParser",
@@ -38,6 +38,7 @@ __all__ = [
     "hygon",
     "iluvatar",
     "kunlun",
+    "limit_readers",
     "metax",
     "mthreads",
     "nvidia",

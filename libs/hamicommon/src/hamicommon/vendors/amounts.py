@@ -15,6 +15,9 @@ from hamicommon.model import Request
 from hamicommon.vendors.description import amount
 
 WHOLE_PERCENT = 100
+TEXT_SHOWN = 40
+"""Characters of an amount that are quoted in a message."""
+_BYTES_PER_MIB = 2**20
 
 
 def whole_amount(resources: Mapping[str, Any], name: str) -> int | None:
@@ -94,3 +97,22 @@ def request_of(vendor: str, count: int | None, memory_mib: int | None, core_perc
     if not count or memory_mib is None or core_percent is None:
         return None
     return Request(vendor, count, memory_mib, None if memory_mib else WHOLE_PERCENT, core_percent)
+
+
+def unit_advice(text: Any, unit_mib: int, most: int = quantity.INT32_MAX) -> str:
+    """
+    Return what to write in place of *text*, an amount of memory in units of *unit_mib*, at *most* so many of them.
+
+    What is very much may have been meant as bytes.
+
+    >>> unit_advice("16Gi", 1), unit_advice("many", 256)
+    ('; the unit is 1 MiB, so for 16Gi bytes write 16384', '; the unit is 256 MiB')
+    """
+    unit = f"; the unit is {unit_mib} MiB"
+    try:
+        value = quantity.parse_quantity(text)
+    except quantity.QuantityError:
+        return unit
+    units = -(-value // (unit_mib * _BYTES_PER_MIB))
+    is_in_bytes = value >= _BYTES_PER_MIB and units <= most
+    return f"{unit}, so for {str(text)[:TEXT_SHOWN]} bytes write {units}" if is_in_bytes else unit

@@ -5,11 +5,13 @@ Neighbours: one module a vendor builds its descriptions from the device config a
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (one package a vendor)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hamicommon.config import AscendChipConfig, IluvatarConfig
+from hamicommon.quantity import parse_quantity, rounded_down
 from hamicommon.wire import keys
 
 
@@ -36,6 +38,9 @@ class Vendor:
     use_uuid_key: str = ""
     """Pod annotations: lists of device UUIDs and models to use, or not to."""
     nouse_uuid_key: str = ""
+    also_use_uuid_key: str = ""
+    """The same lists of UUIDs under other keys; a device must pass all of them."""
+    also_nouse_uuid_key: str = ""
     use_type_key: str = ""
     nouse_type_key: str = ""
     lock_key: str = ""
@@ -47,7 +52,9 @@ class Vendor:
     core_resource_name: str = ""
     """The resource whose `limits.` quota bounds granted cores."""
     memory_factor: int = 1
-    """MiB per unit of `memory_resource_name` in a quota."""
+    """MiB per unit of `memory_resource_name`."""
+    read_memory_limit: Callable[[str | int], int] | None = None
+    """What a quota's limit on it is in MiB, rounded down, where it is not simply a number of such units."""
 
 
 def chip_vendor(chip: AscendChipConfig | IluvatarConfig, register_key: str, memory_factor: int) -> Vendor:
@@ -67,6 +74,28 @@ def chip_vendor(chip: AscendChipConfig | IluvatarConfig, register_key: str, memo
         core_resource_name=chip.resource_core_name,
         memory_factor=memory_factor,
     )
+
+
+def limit_readers(vendors: Iterable[Vendor]) -> dict[str, Callable[[str | int], int]]:
+    """
+    Return how a quota's limit on each resource of *vendors* is read: memory as MiB, cores as they are, rounded down.
+
+    >>> names = {"memory_resource_name": "memory", "core_resource_name": "cores"}
+    >>> readers = limit_readers([Vendor("v", ("gpu",), "", "", **names, memory_factor=256)])
+    >>> {resource: read("1500m") for resource, read in readers.items()}
+    {'memory': 384, 'cores': 1}
+    """
+    found: dict[str, Callable[[str | int], int]] = {}
+    for vendor in vendors:
+        in_units = partial(_units_as_mib, factor=vendor.memory_factor)
+        found[vendor.memory_resource_name] = vendor.read_memory_limit or in_units
+        found[vendor.core_resource_name] = rounded_down
+    found.pop("", None)
+    return found
+
+
+def _units_as_mib(text: str | int, factor: int) -> int:
+    return parse_quantity(text) * factor // 1
 
 
 def named(*names: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hamicommon.config import EnflameConfig
 from hamicommon.model import Device, Request
-from hamicommon.quantity import INT32_MAX
+from hamicommon.quantity import INT32_MAX, parse_quantity
 from hamicommon.vendors.amounts import request_of, rounded_amount, saturated, whole_amount
 from hamicommon.vendors.description import Vendor, named
 from hamicommon.wire import json_reader as json
@@ -67,6 +67,7 @@ def drs_vendor(config: EnflameConfig) -> Vendor:
         nouse_uuid_key="enflame.com/nouse-gpuuuid",
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
+        read_memory_limit=memory_mib,
     )
 
 
@@ -172,6 +173,35 @@ def decode_drs_devices(text: str, node: str) -> tuple[Device, ...]:
         _device(device, place, node, (memory_gib or largest) * _MIB_PER_GIB, tuple(profiles))
         for place, device in enumerate(found.devices)
     )
+
+
+def memory_mib(text: str | int) -> int:
+    """
+    Return the MiB of an amount of memory where no profiles are at hand: from 1024 on it is MiB, below that GiB.
+
+    Between the two lines, this one and that of `profile_for`, a request counts as more than it takes, never as less.
+
+    >>> [memory_mib(text) for text in ("16", "1023", "1024", "8192", "500m")]
+    [16384, 1047552, 1024, 8192, 512]
+
+    Raises:
+        QuantityError: *text* is no quantity.
+    """
+    amount = parse_quantity(text)
+    return (amount * _MIB_PER_GIB if amount < _MIB_PER_GIB else amount) // 1
+
+
+def amounts_before_placement(request: Request) -> tuple[int, int]:
+    """
+    Return the MiB and the percentage of cores that *request* counts as while nobody knows its profile.
+
+    Every profile has at least a GiB and some cores, whichever of the two, or number of parts, is asked for.
+
+    >>> by_memory, by_size = Request(DRS_KEY, 1, 10, None, 0), Request(DRS_KEY, 1, 0, None, 0, profile_size=2)
+    >>> amounts_before_placement(by_memory), amounts_before_placement(by_size)
+    ((10240, 1), (1024, 1))
+    """
+    return max(memory_mib(request.memory_mib), _MIB_PER_GIB), max(request.held_core_percent, 1)
 
 
 def profile_for(request: Request, profiles: Iterable[Profile]) -> Profile | None:

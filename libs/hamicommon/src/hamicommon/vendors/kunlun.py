@@ -18,6 +18,8 @@ XPU_KEY = "XPU"
 DEVICE_MIB = 98304
 SHARE_SIZES_MIB = (24576, 49152, DEVICE_MIB)
 """What a shared device can be cut to; all parts of one device are equal."""
+_USE_KEY, _NOUSE_KEY = "baidu.com/use-gpuuuid", "baidu.com/nouse-gpuuuid"
+_USE_XPU_KEY, _NOUSE_XPU_KEY = "hami.io/use-xpu-uuid", "hami.io/no-use-xpu-uuid"
 
 
 def vendor(config: KunlunConfig) -> Vendor:
@@ -27,8 +29,10 @@ def vendor(config: KunlunConfig) -> Vendor:
         resource_names=named(config.resource_count_name),
         to_allocate_key="",
         allocated_key="hami.io/kunlun-allocated",
-        use_uuid_key="baidu.com/use-gpuuuid",
-        nouse_uuid_key="baidu.com/nouse-gpuuuid",
+        use_uuid_key=_USE_KEY,
+        nouse_uuid_key=_NOUSE_KEY,
+        also_use_uuid_key=_USE_XPU_KEY,
+        also_nouse_uuid_key=_NOUSE_XPU_KEY,
     )
 
 
@@ -41,8 +45,10 @@ def xpu_vendor(config: KunlunConfig) -> Vendor:
         allocated_key="hami.io/xpu-devices-allocated",
         register_key="hami.io/node-register-xpu",
         handshake_key="hami.io/node-handshake-xpu",
-        use_uuid_key="hami.io/use-xpu-uuid",
-        nouse_uuid_key="hami.io/no-use-xpu-uuid",
+        use_uuid_key=_USE_XPU_KEY,
+        nouse_uuid_key=_NOUSE_XPU_KEY,
+        also_use_uuid_key=_USE_KEY,
+        also_nouse_uuid_key=_NOUSE_KEY,
         lock_key=keys.NODE_LOCK,
         memory_resource_name=config.resource_vmemory_name,
     )

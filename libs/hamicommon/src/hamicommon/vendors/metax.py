@@ -61,7 +61,7 @@ def sgpu_vendor(config: MetaxConfig) -> Vendor:
         lock_key=keys.NODE_LOCK,
         memory_resource_name=config.resource_vmemory_name,
         core_resource_name=config.resource_vcore_name,
-        memory_factor=_MIB_PER_GIB,
+        read_memory_limit=limit_mib,
     )
 
 
@@ -79,7 +79,7 @@ def parse_sgpu_request(resources: Mapping[str, Any], config: MetaxConfig) -> Req
     """
     Return what a container with these `resources` asks of shared devices, None if nothing; only limits count.
 
-    Memory without a unit is in GiB, without cores a device is asked for whole.
+    Without cores a device is asked for whole, for memory see `memory_mib`.
 
     >>> config = MetaxConfig("", "sgpu", "vmemory", "vcore")
     >>> [parse_sgpu_request({"limits": {"sgpu": "1", "vmemory": text}}, config).memory_mib for text in ("4", "2048Mi")]
@@ -96,11 +96,38 @@ def parse_sgpu_request(resources: Mapping[str, Any], config: MetaxConfig) -> Req
 
 def _sgpu_mib(text: Any | None) -> int | None:
     """Return the MiB of *text*, 0 where it says none or is no whole number, None where it voids the request."""
-    amount = None if text is None else quantity.whole(text)
-    if amount is None:
-        return 0
+    return 0 if text is None or quantity.whole(text) is None else within(memory_mib(text))
+
+
+def memory_mib(text: str | int) -> int:
+    """
+    Return the MiB of an amount of shared devices' memory, rounded down: with a letter it is bytes, without one GiB.
+
+    >>> [memory_mib(text) for text in ("4", "4Gi", "2G", "1k")]
+    [4096, 4096, 1907, 0]
+
+    Raises:
+        QuantityError: *text* is no quantity.
+    """
+    amount = quantity.parse_quantity(text)
     has_unit = any(character.isalpha() for character in str(text))
-    return within(amount // _MIB if has_unit else amount * _MIB_PER_GIB)
+    return amount // _MIB if has_unit else amount * _MIB_PER_GIB // 1
+
+
+def limit_mib(text: str | int) -> int:
+    """
+    Return the MiB of a quota's limit, read as `memory_mib` reads it as it was written, which may be 1000 or 0.5.
+
+    The API server makes `1k` and `500m` of these. Requests of either are refused at admission.
+
+    >>> [limit_mib(text) for text in ("4", "4Gi", "1k", "500m")]
+    [4096, 4096, 1024000, 512]
+
+    Raises:
+        QuantityError: *text* is no quantity.
+    """
+    was_number = str(text).strip().endswith(("k", "m", "u", "n"))
+    return quantity.parse_quantity(text) * _MIB_PER_GIB // 1 if was_number else memory_mib(text)
 
 
 @dataclass(frozen=True, slots=True)

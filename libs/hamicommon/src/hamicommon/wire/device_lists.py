@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 from hamicommon.wire.strconv import parse_bool
 from hamicommon.wire.text import pieces
 
-__all__ = ["GO_BLANKS", "parse_bool", "type_allowed", "uuid_allowed"]
+__all__ = ["GO_BLANKS", "on_both", "on_either", "parse_bool", "type_allowed", "uuid_allowed"]
 
 GO_BLANKS: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -32,6 +32,31 @@ def uuid_allowed(use: str | None, nouse: str | None, uuid: str) -> bool:
     if _says_something(use) and not _names(use, uuid):
         return False
     return not (_says_something(nouse) and _names(nouse, uuid))
+
+
+def on_both(one: str | None, other: str | None) -> str | None:
+    """
+    Return the list of UUIDs that are on both lists; one that says nothing leaves it to the other.
+
+    >>> on_both("GPU-a, GPU-b", "GPU-b,GPU-c"), on_both(None, "GPU-a"), on_both("GPU-a", "GPU-b")
+    ('GPU-b', 'GPU-a', ',')
+    """
+    if not _says_something(one):
+        return other
+    if not _says_something(other):
+        return one
+    common = [uuid for member in pieces(one, ",") if _names(other, uuid := member.strip(GO_BLANKS))]
+    return ",".join(common) or ","
+
+
+def on_either(one: str | None, other: str | None) -> str | None:
+    """
+    Return the list of UUIDs that are on any of two lists.
+
+    >>> on_either("GPU-a", "GPU-b"), on_either(None, "GPU-a"), on_either(None, None)
+    ('GPU-a,GPU-b', 'GPU-a', None)
+    """
+    return f"{one},{other}" if one is not None and other is not None else one if other is None else other
 
 
 def type_allowed(use: str | None, nouse: str | None, model: str) -> bool:

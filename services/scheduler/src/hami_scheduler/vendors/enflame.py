@@ -33,6 +33,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         sharing=Sharing(amounts=_amounts, gate=_gate),
         offers=_shared_devices,
         annotate=_annotate,
+        memory_in_mib=enflame.memory_mib,
     )
 
 

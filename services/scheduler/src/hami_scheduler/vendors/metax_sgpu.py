@@ -20,7 +20,6 @@ from hami_scheduler.fit import (
     Offer,
     Room,
     Sharing,
-    cores_asked,
     memory_asked,
     refusal_of_cores,
 )
@@ -73,7 +72,7 @@ def _is_online(attempt: Attempt) -> bool:
 
 def _amounts(room: Room, attempt: Attempt) -> Amounts:
     """Return what a share takes: online Pods are promised no compute, for they take what they need."""
-    cores = 0 if _is_online(attempt) else cores_asked(attempt.request)
+    cores = 0 if _is_online(attempt) else attempt.request.held_core_percent
     return Amounts(memory_asked(attempt.request, room.device), cores)
 
 
@@ -113,7 +112,7 @@ def _qos(room: Room) -> str:
 
 
 def _refusal_of_cores(room: Room, attempt: Attempt) -> Reason | None:
-    return None if _is_online(attempt) else refusal_of_cores(room, cores_asked(attempt.request), attempt.rules)
+    return None if _is_online(attempt) else refusal_of_cores(room, attempt.request.held_core_percent, attempt.rules)
 
 
 def _chooser(attempt: Attempt) -> Chooser | None:

@@ -10,6 +10,7 @@ from hami_webhook.amounts import bounds_of, whole
 from hami_webhook.pod import Container, Pod
 from hami_webhook.rules import Rules
 from hamicommon.config import IluvatarConfig
+from hamicommon.quantity import INT32_MAX
 from hamicommon.vendors import iluvatar
 from hamicommon.vendors.description import named
 
@@ -35,7 +36,7 @@ def _complete(container: Container, _pod: Pod, chip: IluvatarConfig) -> bool:
         return False
     count = whole(container, chip.resource_count_name) or 0
     if count > 1 and chip.resource_core_name:
-        container.set_limit(chip.resource_core_name, WHOLE_DEVICE_CORES * count)
+        container.set_limit(chip.resource_core_name, min(WHOLE_DEVICE_CORES * count, INT32_MAX))
     if container.name and all(variable.get("name") != NAME_ENV for variable in container.env):
         container.set_env(NAME_ENV, container.name)
     return True

@@ -4,7 +4,6 @@ MetaX: the class and the quality of service of shared devices.
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/metax (MutateAdmission)
 """
 
-import re
 from functools import partial
 
 from hami_webhook.amounts import AmountError, Bound, whole
@@ -23,7 +22,6 @@ QOS_KEY = "metax-tech.com/sgpu-qos-policy"
 QOS_POLICIES = ("best-effort", "fixed-share", "burst-share")
 
 _MIB_OF_GIB = 1024
-_UNIT = re.compile("[a-zA-Z]")
 
 
 def sgpu_rules(config: MetaxConfig) -> Rules:
@@ -65,7 +63,7 @@ def _check_memory(container: Container, name: str) -> None:
     if not amount:
         return
     text = str(container.limits[name])
-    mib = amount // 2**20 if _UNIT.search(text) else amount * _MIB_OF_GIB
+    mib = metax.memory_mib(text)
     if not 0 < mib <= INT32_MAX:
         raise AmountError(
             f"invalid {name} value {text[:40]} in container {container.name}: means {mib} MiB; write a number of GiB"
