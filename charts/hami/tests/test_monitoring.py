@@ -29,6 +29,25 @@ def asked(expression: str) -> set[str]:
     return {OF_A_HISTOGRAM.sub("", name) if name not in exported() else name for name in found}
 
 
+def label_values(metric: str, label: str) -> set[str]:
+    """Return what *label* of *metric* can be, as the services' READMEs say, which their tests hold against the code."""
+    readmes = [(CHART.parents[1] / "services" / name / "README.md").read_text() for name in SERVICES]
+    rows = [row for readme in readmes for row in readme.splitlines() if f"`{metric}`" in row.partition(" | ")[0]]
+    listed = re.findall(rf"`{label}`: ((?:`[^`]+`(?:, )?)+)", "\n".join(rows))
+    return {value for values in listed for value in re.findall(r"`([^`]+)`", values)}
+
+
+def asked_values(expression: str) -> set[tuple[str, str, str]]:
+    """Return each metric, label and value that a query names; what a viewer chooses is no value."""
+    return {
+        (OF_A_HISTOGRAM.sub("", metric) if metric not in exported() else metric, label, value)
+        for metric, selector in re.findall(r"\b(hami_[a-z_]+)\{([^}]*)\}", expression)
+        for label, values in re.findall(r'([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', selector)
+        for value in values.split("|")
+        if not value.startswith("$")
+    }
+
+
 QUERIES = {
     **{rule["alert"]: rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]},
     **{
@@ -45,6 +64,19 @@ def test_query_asks_for_metrics_there_are(where: str) -> None:
     """A renamed metric would leave a panel empty and an alert silent."""
     assert asked(QUERIES[where])
     assert set() == asked(QUERIES[where]) - exported()
+
+
+@pytest.mark.parametrize("where", [where for where in QUERIES if asked_values(QUERIES[where])])
+def test_query_asks_for_label_values_there_are(where: str) -> None:
+    """A value that nobody exports would leave a panel empty and an alert silent."""
+    for metric, label, value in asked_values(QUERIES[where]):
+        assert value in label_values(metric, label), f"{metric}{{{label}}}"
+
+
+def test_bind_that_fails_is_what_its_alert_asks_for() -> None:
+    """The alert asks for one of two outcomes."""
+    assert {("hami_scheduler_bind_seconds", "outcome", "error")} == asked_values(QUERIES["HamiBindErrors"])
+    assert {"ok", "error"} == label_values("hami_scheduler_bind_seconds", "outcome")
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

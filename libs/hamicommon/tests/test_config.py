@@ -134,11 +134,54 @@ def test_what_older_versions_wrote_is_read_or_warned_of() -> None:
     assert ["Ascend910A"] == [chip.common_word for chip in config.ascend.chips]
     assert 3 == config.nvidia.lib_cuda_log_level
     assert "enflame.com/vgcu" == config.enflame.legacy_resource_vgcu_name
+    assert ("vnpus: a list until v2.8; read as vnpus.configs",) == config.old_forms
     assert (
-        "vnpus: a list until v2.8; read as vnpus.configs",
         "nvidia.knownMigGeometries: ignored since v2.10; write migProfileAllowlist",
         "nvidia.newerKey: line 2: unknown key, ignored",
     ) == config.warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param(
+            "nvidia: {resourceCountName: nvidia.com/gpu, resourceMemoryName: nvidia.com/gpu}",
+            "nvidia.resourceMemoryName: 'nvidia.com/gpu' is the name of nvidia.resourceCountName, too",
+            id="in a section",
+        ),
+        pytest.param(
+            "nvidia: {resourceCountName: a/gpu}\namd: {resourceCountName: a/gpu}",
+            "amd.resourceCountName: 'a/gpu' is the name of nvidia.resourceCountName, too",
+            id="of two vendors",
+        ),
+        pytest.param(
+            "iluvatars: [{commonWord: A, resourceMemoryName: a/mem}, {commonWord: B, resourceMemoryName: a/mem}]",
+            "iluvatars[1].resourceMemoryName: 'a/mem' is the name of iluvatars[0].resourceMemoryName, too",
+            id="of two chips",
+        ),
+        pytest.param(
+            "biren: {resourceCountName: a/x}\nvnpus: {configs: [{commonWord: A, resourceName: a/x}]}",
+            "vnpus.configs[0].resourceName: 'a/x' is the name of biren.resourceCountName, too",
+            id="of a vendor and a chip",
+        ),
+        pytest.param(
+            "enflame: {resourceNameGCU: a/gcu, resourceNameVGCU: a/gcu}",
+            "enflame.resourceNameVGCU: 'a/gcu' is the name of enflame.resourceNameGCU, too",
+            id="old name in effect",
+        ),
+    ],
+)
+def test_resource_name_that_stands_twice_is_a_problem(text: str, problem: str) -> None:
+    """Both places are named, among whatever else is wrong."""
+    assert f"{problem}; each resource has a name of its own" in problems(text)
+    assert {f"{problem}; each resource has a name of its own"} < {*problems(f"{text}\nhygon: {{memoryFactor: -1}}")}
+
+
+def test_resource_name_without_effect_stands_for_nothing() -> None:
+    """Whoever keeps an old key beside the new one may let it say the same."""
+    text = "enflame: {resourceNameDRSGCU: a/g, resourceNameVGCU: a/g, resourceNameVGCUPercentage: a/g}\n"
+
+    assert "a/g" == load_device_config(text).enflame.resource_drs_name
 
 
 def test_scalars_are_read_as_hamis_decoder_reads_them() -> None:

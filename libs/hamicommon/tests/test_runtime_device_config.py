@@ -60,6 +60,20 @@ def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
     assert ["nvidia.migProfileAllowlist"] == [line["key"].partition(":")[0] for line in lines if "key" in line]
 
 
+def test_old_form_that_is_read_is_not_said_to_have_no_effect(tmp_path: Path) -> None:
+    """Whoever believed it would take the chips out."""
+    path = tmp_path / "old.yaml"
+    path.write_text("vnpus: [{commonWord: Ascend910A, resourceName: huawei.com/Ascend910A}]\n")
+
+    with capture_logs() as lines:
+        config = DeviceConfigFile(str(path)).config
+
+    assert "huawei.com/Ascend910A" == config.ascend.chips[0].resource_count_name
+    assert [("An old form in the device config is read", "vnpus: a list until v2.8; read as vnpus.configs")] == [
+        (line["event"], line["what"]) for line in lines if line["log_level"] == "warning"
+    ]
+
+
 GOOD = "nvidia: {resourceCountName: nvidia.com/gpu, memoryFactor: %d}\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.runtime import flags
+from hamicommon.runtime import flags, hami_flags
 
 
 def as_words(value: object) -> str:
@@ -115,6 +115,31 @@ def test_help_says_defaults_as_they_are_written(capsys: pytest.CaptureFixture[st
 def test_go_durations_are_seconds(text: str, seconds: float) -> None:
     """All the units and their sums."""
     assert seconds == pytest.approx(flags.duration(text))
+
+
+def test_durations_have_a_least() -> None:
+    """A wait may be none; a span may not."""
+    assert (0, 2) == (flags.wait("0"), flags.wait("2s"))
+    assert 2 == flags.span("2s")
+    with pytest.raises(argparse.ArgumentTypeError, match="'-1s' is negative; 0 is the least"):
+        flags.wait("-1s")
+    with pytest.raises(argparse.ArgumentTypeError, match="'0s' is not longer than 0"):
+        flags.span("0s")
+
+
+def test_every_flag_of_klog_is_accepted() -> None:
+    """Those that klog.InitFlags of v2.140 defines; `-v` has an effect."""
+    of_klog = {
+        *("add_dir_header", "alsologtostderr", "alsologtostderrthreshold", "legacy_stderr_threshold_behavior"),
+        *("log_backtrace_at", "log_dir", "log_file", "log_file_max_size", "logtostderr", "one_output"),
+        *("skip_headers", "skip_log_headers", "stderrthreshold", "vmodule"),
+    }
+    parser = flags.parser("svc", "1.2.3", "Does things.")
+    hami_flags.accept_klog_flags(parser)
+
+    assert {f"--{name}" for name in of_klog} == set(hami_flags.KLOG_FLAGS)
+    arguments = ["--legacy_stderr_threshold_behavior=false", "--legacy_stderr_threshold_behavior"]
+    assert 2 == len(parser.without_effect(parser.parse_args([*arguments, "--alsologtostderrthreshold=INFO"])))
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 m", "5d", "1m5", "--1s", "."])

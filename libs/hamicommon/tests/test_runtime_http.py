@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+from structlog.testing import capture_logs
 
 from hamicommon.runtime.http import ServeError, application, read_body, serve, split_address
 
@@ -114,6 +115,71 @@ async def test_a_body_beyond_the_limit_is_413() -> None:
             assert "999" == await response.text()
         async with session.post(url + "/take", data=b"x" * 1001) as response:
             assert 413 == response.status
+
+
+async def exchange(port: int, request: bytes, *, is_hanging_up: bool = False) -> bytes:
+    """Send *request* as it is and return what comes back, nothing where the peer hangs up at once."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    await writer.drain()
+    if is_hanging_up:
+        await asyncio.sleep(0.05)
+        writer.close()
+        return b""
+    answer = await reader.read(1000)
+    writer.close()
+    return answer
+
+
+POST = b"POST /take HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
+BROKEN = {
+    "no gzip": (POST + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", b"400 Bad Request"),
+    "no chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nzz\r\n", b"400 Bad Request"),
+    "overlong header": (POST + b"X: " + b"a" * 10_000 + b"\r\n\r\n", b"400 Bad Request"),
+    "no header": (POST + b"nonsense\r\n\r\n", b"400 Bad Request"),
+    "half a body": (POST + b"Content-Length: 20\r\n\r\n{}", b""),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+async def test_what_a_peer_does_wrong_is_400_and_one_debug_line(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody fills the log with tracebacks, and none of it is an error of ours."""
+    ended: list[str] = []
+
+    async def take(request: web.Request) -> web.StreamResponse:
+        try:
+            return web.Response(text=str(len(await read_body(request))))
+        except web.HTTPException as error:
+            ended.append(f"{error.status} {error.reason}")
+            raise
+
+    app = an_application()
+    app.router.add_post("/take", take)
+    request, status = BROKEN[case]
+    server = await serve(app, "127.0.0.1:0")
+    with capture_logs() as lines:
+        answer = await exchange(server.port, request, is_hanging_up=not status)
+        await asyncio.sleep(0.05)
+        await server.close()
+
+    assert status in answer
+    assert ended in ([], ["400 Bad Request"])
+    assert ["debug"] == [line["log_level"] for line in lines]
+    assert "\n" not in lines[0]["reason"]
+    assert [] == [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_fault_of_ours_that_aiohttp_tells_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Only what a peer did wrong is taken out."""
+
+    async def answers_nothing(_request: web.Request) -> web.StreamResponse:
+        return None  # type: ignore[return-value]
+
+    app = an_application()
+    app.router.add_get("/nothing", answers_nothing)
+    async with asking(app) as (session, url), session.get(url + "/nothing") as response:
+        assert 500 == response.status
+    assert "Missing return statement" in caplog.text
 
 
 async def test_a_request_in_progress_is_finished_before_the_server_closes() -> None:

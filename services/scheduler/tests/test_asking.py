@@ -201,6 +201,58 @@ def test_pod_that_asks_for_nothing_is_told_what_it_may_have_meant() -> None:
     assert () == asked(a_cluster(), a_pod("p", a_container())).notes
 
 
+BYTES = "must be an integer between 0 and 2147483647; the unit is 1 MiB, so for {} bytes write {}"
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        pytest.param({"gpu": 1, "gpumem": "16Gi"}, BYTES.format("16Gi", 16384), id="bytes"),
+        pytest.param({"gpu": 1, "gpumem": "3G"}, BYTES.format("3G", 2862), id="decimal bytes"),
+        pytest.param({"gpu": 1, "gpumem": "1500m"}, "2147483647; the unit is 1 MiB", id="part of a MiB"),
+        pytest.param(
+            {"gpu": "500m"}, "nvidia.com/gpu value 500m must be an integer between 0 and 2147483647", id="half"
+        ),
+        pytest.param({"gpu": 0, "gpumem": 100}, "nvidia.com/gpu must be above 0", id="no device"),
+        pytest.param({"gpu": 1, "gpumem": "1Gi"}, "the unit is 1 MiB, so for 1Gi bytes write 1024", id="a petabyte"),
+    ],
+)
+def test_amount_that_is_not_meant_so_is_told_what_to_write(limits: Object, text: str) -> None:
+    """In the words of the webhook; that 16Gi is no whole number would be wrong."""
+    [note] = asked(a_cluster(a_node("n1", a_device())), a_pod("p", a_container(**limits))).notes
+
+    assert text in note
+    assert "whole" not in note
+
+
+def test_amount_that_is_large_and_meant_so_is_no_riddle() -> None:
+    """Whoever writes megabytes is told only what there is."""
+    assert () == asked(a_cluster(a_node("n1", a_device())), a_pod("p", a_container(gpu=1, gpumem=99999))).notes
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_misspelt_policy_is_told_with_what_it_counts_as(node: str) -> None:
+    """As HAMi does, it is taken for another, also for a Pod that is bound, whose owner wonders why it is there."""
+    keys = ("hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy")
+    cluster = a_cluster(a_node("n1", a_device()))
+    pod = a_pod("p", annotations=dict(zip(keys, ("spred", "bin-pack"), strict=True)), node=node)
+    if node:
+        cluster.ledger.put(a_grant("uid-p", "n1"))
+    report = asked(cluster, pod)
+
+    assert (
+        "hami.io/node-scheduler-policy: 'spred' is no Node policy; write binpack or spread; "
+        "the annotation counts as binpack",
+        "hami.io/gpu-scheduler-policy: 'bin-pack' is no device policy; write binpack, spread, topology-aware, mutex, "
+        "numa or a comma list of them; the annotation counts as spread",
+    ) == report.notes
+    assert ("bound" if node else "fits") == report.verdict
+
+    [note] = asked(cluster, a_pod("q", annotations={keys[1]: "mutex,binpack,nmua"})).notes
+    assert note.endswith("the annotation counts as binpack, mutex")
+    assert () == asked(cluster, a_pod("q", annotations=dict(zip(keys, ("spread", "mutex, numa"), strict=True)))).notes
+
+
 def test_simulated_pods_take_room_from_each_other_and_from_nobody_else() -> None:
     """The third does not fit beside the first two; the cluster is as it was."""
     cluster = a_cluster(a_node("n1", a_device("GPU-a")))
@@ -432,6 +484,12 @@ def test_simulate_reads_manifests_and_a_snapshot(
         pytest.param(["explain", "p", "--snapshot", "/nowhere"], "/nowhere: No such file", id="no file"),
         pytest.param(["simulate", "-f", "/nowhere"], "/nowhere: No such file", id="no manifest"),
         pytest.param(["explain", "p", "--server", "http://127.0.0.1:9"], "no scheduler answers at", id="nobody there"),
+        pytest.param(["explain", "p", "--server", "http://127.0.0.1:9"], "kubectl exec -n NAMESPACE ", id="where else"),
+        pytest.param(
+            ["explain", "waits", "--snapshot", "{}", "--gpu-scheduler-policy", "foo"],
+            "--gpu-scheduler-policy: 'foo' is no device policy",
+            id="misspelt policy",
+        ),
         pytest.param(
             ["explain", "waits", "--snapshot", "{}", "--device-config-file", "/nowhere"], "/nowhere", id="no config"
         ),

@@ -99,11 +99,74 @@ def test_environment_sets_what_hamis_chart_sets_there() -> None:
 def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
     """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""
     is_bool = {**SCHEDULER_FLAGS, **VENDOR_FLAGS, **KLOG_FLAGS}[name]
-    forms = [[name], [f"{name}=false"], [f"{name}=T"]] if is_bool else [[f"{name}=1m"], [name, "1m"]]
+    value = "binpack" if name.endswith("-policy") else "1m"
+    forms = [[name], [f"{name}=false"], [f"{name}=T"]] if is_bool else [[f"{name}={value}"], [name, value]]
     needed = ["--cert_file=/c", "--key_file=/k", *LEASE]
 
     for form in forms:
         assert "/c" == config(*form, *needed).cert_file
+
+
+@pytest.mark.parametrize(
+    "text", ["binpack", "spread", "topology-aware", "mutex", "numa", "mutex, numa", "numa,spread,"]
+)
+def test_every_device_policy_of_hamis_is_taken(text: str) -> None:
+    """Alone, and in a list, with the blanks that HAMi allows."""
+    assert text == config(f"--gpu-scheduler-policy={text}").policies.device
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("--node-scheduler-policy=bin-pack", "'bin-pack' is no Node policy; write binpack or spread"),
+        ("--node-scheduler-policy=Spread", "'Spread' is no Node policy"),
+        ("--gpu-scheduler-policy=foo", "'foo' is no device policy; write binpack, spread, topology-aware, mutex, numa"),
+        ("--gpu-scheduler-policy=binpack,nmua", "'nmua' is no device policy"),
+        ("--gpu-scheduler-policy= binpack", "' binpack' is no device policy"),
+        ("--node-label-selector=gpu=on,zone=a=b", "'zone=a=b' is no requirement on labels; write key=value"),
+        ("--node-label-selector=gpu=on,", "'' is no requirement on labels"),
+    ],
+)
+def test_misspelt_value_is_refused_with_what_would_be_right(argument: str, text: str) -> None:
+    """HAMi takes such a policy for the opposite, and such a selector ends in an error of the API server."""
+    with pytest.raises(ConfigError) as caught:
+        config(argument)
+
+    assert f"{argument.partition('=')[0]}: {text}" in str(caught.value)
+
+
+def test_empty_policy_is_the_default() -> None:
+    """As a chart with an empty value writes it."""
+    found = config("--node-scheduler-policy=", "--gpu-scheduler-policy=").policies
+
+    assert ("binpack", "spread") == (found.node, found.device)
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("--node-lock-timeout=-1m", "--node-lock-timeout: '-1m' is not longer than 0"),
+        ("--node-lock-timeout=0", "--node-lock-timeout: '0' is not longer than 0"),
+        ("--node-lock-retry-timeout=-1s", "--node-lock-retry-timeout: '-1s' is negative; 0 is the least"),
+        ("--default-mem=5000", "unknown flag: --default-mem; HAMi 2.10 has it no more; write nvidia.defaultMemory in"),
+        ("--default-cores=5", "write nvidia.defaultCores in the device config"),
+        ("--default-gpu=1", "write nvidia.defaultGPUNum in the device config"),
+        ("--iluvatar-name=x", "write the names under iluvatars in the device config"),
+    ],
+)
+def test_flag_that_cannot_be_meant_is_refused(argument: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its name; and one that HAMi has no more, with where its value goes now."""
+    with pytest.raises(SystemExit) as left:
+        config(argument)
+
+    assert 2 == left.value.code
+    assert text in capsys.readouterr().err
+
+
+def test_expiry_in_the_environment_is_held_to_the_same() -> None:
+    """A lock that is anybody's at once is none."""
+    with pytest.raises(ConfigError, match="HAMI_NODELOCK_EXPIRE: '0s' is not longer than 0"):
+        config(HAMI_NODELOCK_EXPIRE="0s")
 
 
 def test_people_are_answered_on_this_host_only() -> None:

@@ -25,10 +25,29 @@ def test_holder_on_this_host_leads_while_it_renews() -> None:
     assert not leadership.is_leader(16.0)
 
 
-@pytest.mark.parametrize(("hostname", "holder"), [("host-1", "host-2_x"), ("host-1", None), ("", "host-1_x")])
+@pytest.mark.parametrize(("hostname", "holder"), [("host-1", "host-2_x"), ("host-1", None), ("", "host-1_x"), ("", "")])
 def test_other_holders_lead_elsewhere(hostname: str, holder: str | None) -> None:
     """Also nobody, and also where our own name is not known."""
     leadership = Leadership(hostname)
     leadership.put(a_lease(holder), 0.0)
 
     assert not leadership.is_leader(1.0)
+
+
+@pytest.mark.parametrize(
+    ("hostname", "holder", "leads"),
+    [
+        ("node-1", "node-1_5bd6e2c3-9f1e", True),
+        ("node-1", "node-1", True),
+        ("node-1", "node-10_5bd6e2c3-9f1e", False),
+        ("node-10", "node-1_5bd6e2c3-9f1e", False),
+        ("node-1", "node-1.example.org_5bd6e2c3-9f1e", False),
+        ("node_1", "node_1_5bd6e2c3-9f1e", True),
+    ],
+)
+def test_holder_is_known_by_its_whole_hostname(hostname: str, holder: str, leads: bool) -> None:
+    """Of two hosts whose names begin alike, one leads."""
+    leadership = Leadership(hostname)
+    leadership.put(a_lease(holder), 0.0)
+
+    assert leads is leadership.is_leader(1.0)

@@ -22,6 +22,25 @@ def section(title: str) -> str:
     return re.split(r"^## ", README.split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
 
 
+def label_values() -> dict[tuple[str, str], set[str]]:
+    """Return what the table says each label of a metric can be, where it says so."""
+    return {
+        (name, label): set(re.findall(r"`([^`]+)`", values))
+        for row in section("Metrics").splitlines()
+        for name in re.findall(r"`(hami_[a-z_]+)`", row.split("|")[1] if row.startswith("| `") else "")
+        for label, values in re.findall(r"`([a-z_]+)`: ((?:`[^`]+`(?:, )?)+)", row)
+    }
+
+
+def test_outcomes_are_those_that_are_scraped() -> None:
+    """Alerts are held against the README, and it against what there is from the start."""
+    registry = CollectorRegistry()
+    Verbs(registry)
+
+    for family in registry.collect():
+        assert label_values()[family.name, "outcome"] == {sample.labels["outcome"] for sample in family.samples}
+
+
 def test_metrics_are_those_that_are_scraped() -> None:
     """Name by name, as Prometheus sees them."""
     registry = CollectorRegistry()

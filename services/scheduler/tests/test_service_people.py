@@ -110,7 +110,35 @@ async def test_taken_address_keeps_nobody_from_being_scheduled(api: ApiServer, t
         assert not hasattr(silent.service, "explain_port")
 
 
+async def test_vendor_that_is_not_placed_is_told_with_its_flag(
+    api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a Pod that is there and of one that is not; where the flag is given, nothing is left out."""
+    chip = {"name": "app", "resources": {"limits": {"huawei.com/Ascend910B3": "1"}}}
+    pod = api.put("pods", a_pod("chip", chip))
+    manifest = tmp_path / "chip.json"
+    manifest.write_text(json.dumps({**pod, "kind": "Pod"}))
+    for settings, count in (({}, 1), ({"has_ascend": True}, 0)):
+        async with running(api, tmp_path, **settings) as scheduler:
+            for arguments in (("explain", "chip"), ("simulate", "-f", str(manifest))):
+                await asked(*arguments, "--server", scheduler.explain_url)
+                told = " ".join(capsys.readouterr().out.split())
+                assert count == told.count(
+                    "container app names huawei.com/Ascend910B3, which this scheduler leaves alone: "
+                    "it runs without --enable-ascend"
+                )
+
+
 # Metrics
+
+
+async def test_metrics_are_where_kube_scheduler_calls_if_nowhere_else(api: ApiServer, tmp_path: Path) -> None:
+    """An empty address is none, as for the webhook."""
+    async with running(api, tmp_path, metrics_bind_address="") as scheduler:
+        assert scheduler.metrics_url.endswith(":None")
+        status, text = await scheduler.get(scheduler.url + "/metrics")
+
+    assert (200, True) == (status, "hami_gpu_memory_limit_bytes{" in text)
 
 
 async def test_refusals_and_requests_are_counted(scheduler: Running) -> None:

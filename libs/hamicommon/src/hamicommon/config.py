@@ -9,9 +9,11 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/charts/hami/templates/
 # ruff: noqa: RUF009 - `key` is this project's `dataclasses.field`, and every default is frozen
 
 import re
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
-from hamicommon.config_schema import Report, key, read_mapping
+from hamicommon.config_schema import Key, Report, key, read_mapping
 from hamicommon.config_yaml import Mapping, Scalar, Sequence, YamlError, read
 from hamicommon.errors import HamiError
 from hamicommon.quantity import INT32_MAX
@@ -254,7 +256,12 @@ class AscendConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """The whole file; `warnings` names what is odd, `ignored` what others read, both as `path: reason`."""
+    """
+    The whole file.
+
+    `warnings` names what is odd, `ignored` what others read, `old_forms` what is read and would be written otherwise
+    today, each as `path: reason`.
+    """
 
     nvidia: NvidiaConfig = key("nvidia", NvidiaConfig())
     cambricon: CambriconConfig = key("cambricon", CambriconConfig())
@@ -272,6 +279,7 @@ class DeviceConfig:
     ascend: AscendConfig = key("vnpus", AscendConfig())
     warnings: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    old_forms: tuple[str, ...] = ()
 
     def enabled(self, *, has_ascend: bool, has_iluvatar: bool) -> "DeviceConfig":
         """Return it without the vendors that HAMi has only where a flag says so."""
@@ -299,7 +307,12 @@ def load_device_config(text: str) -> DeviceConfig:
         report.problem("(file)", "no vendor section; at least one, such as nvidia, must be there")
     if report.problems:
         raise ConfigError(tuple(report.problems))
-    return replace(config, warnings=tuple(report.warnings), ignored=tuple(report.ignored))
+    return replace(
+        config,
+        warnings=tuple(report.warnings),
+        ignored=tuple(report.ignored),
+        old_forms=tuple(report.old_forms),
+    )
 
 
 def _load(text: str, report: Report) -> DeviceConfig:
@@ -315,6 +328,7 @@ def _load(text: str, report: Report) -> DeviceConfig:
     config = read_mapping(DeviceConfig, root, "", report, handled=_OTHER_READERS)
     if not report.problems:
         _check(config, report)
+    _check_names(config, report)
     return _sorted_templates(config)
 
 
@@ -325,7 +339,7 @@ def _translate_old_forms(root: Mapping, report: Report) -> None:
         del root.items["iluvatar"]
     vnpus = root.items.get("vnpus")
     if isinstance(vnpus, Sequence):
-        report.warn("vnpus", "a list until v2.8; read as vnpus.configs")
+        report.old_form("vnpus", "a list until v2.8; read as vnpus.configs")
         root.items["vnpus"] = Mapping(vnpus.line, {"configs": vnpus})
     nvidia = root.items.get("nvidia")
     if isinstance(nvidia, Mapping) and "knownMigGeometries" in nvidia.items:
@@ -341,6 +355,34 @@ def _check(config: DeviceConfig, report: Report) -> None:
                 report.problem(f"nvidia.migProfileAllowlist[{index}].{field.name}", "must name at least one")
     _check_words("vnpus.configs", [chip.common_word for chip in config.ascend.chips], report)
     _check_words("iluvatars", [chip.common_word for chip in config.iluvatars], report)
+
+
+def _check_names(config: DeviceConfig, report: Report) -> None:
+    """Report resource names that stand in two places: what a container asks by them would be asked twice."""
+    places: dict[str, str] = {}
+    for path, name in _resource_names(config):
+        if path == "enflame.resourceNameVGCU" and config.enflame.resource_drs_name:
+            continue
+        if name in places:
+            report.problem(path, f"{name!r} is the name of {places[name]}, too; each resource has a name of its own")
+        places.setdefault(name, path)
+
+
+def _resource_names(section: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every resource name in *section* that has an effect, with its path."""
+    for field in fields(section):
+        rules: Key | None = field.metadata.get("key")
+        if rules is None or rules.without_effect:
+            continue
+        value, place = getattr(section, field.name), f"{path}{rules.name}"
+        if rules.check is _resource_name and value:
+            yield place, value
+        elif is_dataclass(value):
+            yield from _resource_names(value, f"{place}.")
+        elif isinstance(value, tuple):
+            for index, item in enumerate(value):
+                if is_dataclass(item):
+                    yield from _resource_names(item, f"{place}[{index}].")
 
 
 def _check_words(path: str, words: list[str], report: Report) -> None:

@@ -47,10 +47,15 @@ def key(name: str, default: Any, **rules: Any) -> Any:
 
 
 class Report:
-    """What was found wrong (`problems`), odd (`warnings`) or without effect (`ignored`), each as `path: reason`."""
+    """
+    What was found, each as `path: reason`.
+
+    Wrong (`problems`), odd (`warnings`), without effect (`ignored`), or of an older version and read (`old_forms`).
+    """
 
     def __init__(self) -> None:
         self.ignored: list[str] = []
+        self.old_forms: list[str] = []
         self.problems: list[str] = []
         self.warnings: list[str] = []
 
@@ -61,6 +66,10 @@ class Report:
     def warn(self, path: str, reason: str) -> None:
         """Add a warning."""
         self.warnings.append(f"{path}: {reason}")
+
+    def old_form(self, path: str, reason: str) -> None:
+        """Add a form of an older version that is read."""
+        self.old_forms.append(f"{path}: {reason}")
 
     def ignore(self, path: str, reason: str) -> None:
         """Add a key that has no effect, once."""

@@ -68,8 +68,9 @@ class Config:
     health: HealthPolicy
     wire_version: WireVersion
     warnings: tuple[str, ...] = ()
-    """What in the files is odd or has no effect, and what in them is for others, one sentence each."""
+    """What in the files is odd, what is for others, and what is read in an old form, one sentence each."""
     ignored: tuple[str, ...] = ()
+    old_forms: tuple[str, ...] = ()
     without_effect: tuple[str, ...] = ()
     """Flags and variables that were given and do nothing, each with the reason."""
 
@@ -174,6 +175,7 @@ class _Loader:
             wire_version=self._wire_version(),
             warnings=(*device_config.warnings, *self._keys_without_effect(), *override_warnings),
             ignored=device_config.ignored,
+            old_forms=device_config.old_forms,
             without_effect=tuple(self._without_effect()),
         )
 

@@ -6,6 +6,8 @@ Owns names and labels. Counters live as long as the process, whatever restarts i
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+CALLS = ("allocate", "pre_start")
+RESULTS = ("ok", "error")
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -13,7 +15,7 @@ class Metrics:
     """Every metric of one process, in a registry of its own."""
 
     def __init__(self) -> None:
-        """Create the metrics at zero."""
+        """Create the metrics at zero, those with an alert with every label, so that a rate has a beginning."""
         self.registry = CollectorRegistry()
         self.allocations = Counter(
             "hami_device_plugin_allocations",
@@ -21,6 +23,9 @@ class Metrics:
             ["call", "result"],
             registry=self.registry,
         )
+        for call in CALLS:
+            for result in RESULTS:
+                self.allocations.labels(call, result)
         self.pre_start_seconds = Histogram(
             "hami_device_plugin_pre_start_seconds",
             "Time PreStartContainer took.",
@@ -33,6 +38,8 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        for result in RESULTS:
+            self.registrations.labels(result)
         self.restarts = Counter(
             "hami_device_plugin_restarts",
             "Times the plugin began anew inside its process, by cause (kubelet, devices, node, config, signal, error).",
@@ -54,6 +61,8 @@ class Metrics:
             ["health"],
             registry=self.registry,
         )
+        for health in ("healthy", "unhealthy"):
+            self.devices.labels(health)
         self.mode = Gauge(
             "hami_device_plugin_allocation_mode",
             "1 for the way allocations find their Pod (identity, lock).",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hami_monitor import __version__
 from hamicommon.config import ConfigError
-from hamicommon.runtime.flags import FlagParser, bool_flag, duration, parser
+from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span
 from hamicommon.runtime.hami_flags import accept_klog_flags
 
 NAME = "hami-monitor"
@@ -80,7 +80,7 @@ def _flags() -> FlagParser:
     flags = parser(NAME, __version__, DESCRIPTION)
     flags.add_argument("--metrics-bind-address", default=":9394", help="host:port of /metrics and the probes")
     bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
-    flags.add_argument("--feedback-interval", type=_positive_duration, default="5s", help="time between two rounds")
+    flags.add_argument("--feedback-interval", type=span, default="5s", help="time between two rounds")
     accept_klog_flags(flags)
     return flags
 
@@ -90,13 +90,6 @@ def _resync(text: str) -> tuple[float, tuple[str, ...]]:
     if not text:
         return RESYNC_SECONDS, ()
     try:
-        return _positive_duration(text), ()
+        return span(text), ()
     except ArgumentTypeError as error:
         return RESYNC_SECONDS, (f"environment variable HAMI_RESYNC_INTERVAL: {error}; using {RESYNC_SECONDS:.0f}s",)
-
-
-def _positive_duration(text: str) -> float:
-    seconds = duration(text)
-    if seconds <= 0:
-        raise ArgumentTypeError(f"{text!r} is not longer than nothing")
-    return seconds

@@ -24,7 +24,7 @@ import orjson
 import yaml
 
 from hami_scheduler import __version__
-from hami_scheduler.config import EXPLAIN_ADDRESS, NAME
+from hami_scheduler.config import EXPLAIN_ADDRESS, NAME, policy_problems
 from hami_scheduler.explainer import as_new
 from hami_scheduler.kube import objects
 from hami_scheduler.remedies import Question
@@ -161,7 +161,7 @@ def _ask(server: str, path: str, body: bytes | None = None) -> Any:
         reason = getattr(error, "reason", None) or error
         raise CommandError(
             f"no scheduler answers at {server}: {reason}; run this where it runs "
-            f"(kubectl exec deploy/hami-scheduler -c scheduler -- {NAME} ...), or give --snapshot"
+            f"(kubectl exec -n NAMESPACE deploy/hami-scheduler -c scheduler -- {NAME} ...), or give --snapshot"
         ) from error
 
 
@@ -188,9 +188,11 @@ def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorFr
     if text is None:
         raise CommandError("the snapshot has no device config; give --device-config-file")
     defaults = Policies()
-    node = options.node_scheduler_policy or saved.settings.get(NODE_POLICY_KEY) or defaults.node
-    device = options.gpu_scheduler_policy or saved.settings.get(DEVICE_POLICY_KEY) or defaults.device
-    return vendor_frames(_device_config(text, source)), Policies(node, device)
+    settings = {**saved.settings, **_policy_settings(options)}
+    policies = Policies(
+        settings.get(NODE_POLICY_KEY) or defaults.node, settings.get(DEVICE_POLICY_KEY) or defaults.device
+    )
+    return vendor_frames(_device_config(text, source)), policies
 
 
 def _device_config(text: str, source: str) -> Any:
@@ -201,6 +203,12 @@ def _device_config(text: str, source: str) -> Any:
 
 
 def _policy_settings(options: argparse.Namespace) -> dict[str, str]:
+    """Return the policies that flags name."""
+    defaults = Policies()
+    policies = Policies(options.node_scheduler_policy or defaults.node, options.gpu_scheduler_policy or defaults.device)
+    problems = tuple(policy_problems(policies))
+    if problems:
+        raise CommandError("; ".join(problems))
     given = {NODE_POLICY_KEY: options.node_scheduler_policy, DEVICE_POLICY_KEY: options.gpu_scheduler_policy}
     return {key: text for key, text in given.items() if text}
 

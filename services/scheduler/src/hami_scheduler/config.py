@@ -7,14 +7,16 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 """
 
 from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from hami_scheduler import __version__
 from hami_scheduler.request import Policies
-from hamicommon.config import ConfigError
-from hamicommon.runtime.flags import FlagParser, bool_flag, duration, parser
+from hami_scheduler.rules import device_policy_fault, node_policy_fault
+from hami_scheduler.selector import misspelling
+from hamicommon.config import AscendChipConfig, ConfigError, DeviceConfig, IluvatarConfig
+from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span, wait
 from hamicommon.runtime.hami_flags import accept_scheduler_flags
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.version import NEWEST, WireVersion
@@ -49,7 +51,7 @@ class Config:
     key_file: str = ""
     """With both, the listener speaks TLS; renewed files are picked up."""
     metrics_bind_address: str = ":9395"
-    """Where Prometheus scrapes; `http_bind` serves the same numbers."""
+    """Where Prometheus scrapes; empty: nowhere but at `http_bind`, which serves the same numbers."""
     explain_bind_address: str = ""
     """Where people's questions are answered, on this host only; empty answers none."""
     scheduler_name: str = ""
@@ -78,7 +80,7 @@ class Config:
     wire_version: WireVersion = NEWEST
     """The oldest HAMi whose readers must understand what is written."""
     hostname: str = ""
-    """Holder identities of the Lease begin with it."""
+    """What the holder of the Lease on this host is called, before `_` and an ID."""
     verbosity: int = 0
 
 
@@ -92,7 +94,15 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
     """
     flags = _flags()
     found = flags.parse_args(arguments)
-    problems = []
+    defaults = Policies()
+    policies = Policies(found.node_scheduler_policy or defaults.node, found.gpu_scheduler_policy or defaults.device)
+    problems = [*policy_problems(policies)]
+    misspelt = misspelling(found.node_label_selector)
+    if misspelt is not None:
+        problems.append(
+            f"--node-label-selector: {misspelt!r} is no requirement on labels; write key=value, key!=value, "
+            "key in (a,b), key notin (a,b), key or !key, with commas in between"
+        )
     if not found.device_config_file:
         problems.append("--device-config-file: is required; it names the resources to manage")
     if bool(found.cert_file) != bool(found.key_file):
@@ -123,7 +133,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         metrics_bind_address=found.metrics_bind_address,
         explain_bind_address=found.explain_bind_address,
         scheduler_name=found.scheduler_name,
-        policies=Policies(found.node_scheduler_policy, found.gpu_scheduler_policy),
+        policies=policies,
         prioritizes=found.prioritize,
         node_label_selector=found.node_label_selector,
         node_lock_timeout_seconds=timeout,
@@ -142,6 +152,30 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
     )
 
 
+def policy_problems(policies: Policies) -> Iterator[str]:
+    """Yield what is wrong with *policies*, with the flag of each; HAMi would take the opposite without a word."""
+    faults = {
+        "--node-scheduler-policy": node_policy_fault(policies.node),
+        "--gpu-scheduler-policy": device_policy_fault(policies.device),
+    }
+    yield from (f"{flag}: {fault}" for flag, fault in faults.items() if fault)
+
+
+def left_out(config: Config, devices: DeviceConfig) -> dict[str, str]:
+    """Return the resources of *devices* that are not placed for want of a flag, and the flag."""
+    chips: dict[str, Sequence[AscendChipConfig | IluvatarConfig]] = {
+        "--enable-ascend": () if config.has_ascend else devices.ascend.chips,
+        "--enable-iluvatar": () if config.has_iluvatar else devices.iluvatars,
+    }
+    return {
+        name: flag
+        for flag, found in chips.items()
+        for chip in found
+        for name in (chip.resource_count_name, chip.resource_memory_name, chip.resource_core_name)
+        if name
+    }
+
+
 def _is_loopback(address: str) -> bool:
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost":
@@ -156,7 +190,7 @@ def _expiry(text: str, problems: list[str]) -> float:
     if not text:
         return NODE_LOCK_SECONDS
     try:
-        return duration(text)
+        return span(text)
     except ArgumentTypeError as error:
         problems.append(f"HAMI_NODELOCK_EXPIRE: {error}")
         return NODE_LOCK_SECONDS
@@ -173,18 +207,22 @@ def _flags() -> FlagParser:
     add("--http_bind", default="127.0.0.1:8080", help="where kube-scheduler calls")
     add("--cert_file", default="", help="certificate; with --key_file the listener speaks TLS")
     add("--key_file", default="", help="private key of --cert_file")
-    add("--metrics-bind-address", default=":9395", help="where Prometheus scrapes")
+    add("--metrics-bind-address", default=":9395", help="where Prometheus scrapes; empty: only at --http_bind")
     add("--scheduler-name", default="", help="source component of Events")
     add("--node-scheduler-policy", default="binpack", help="binpack or spread, where a Pod does not say")
     add(
         "--gpu-scheduler-policy",
         default="spread",
-        help="binpack, spread, mutex, topology-aware or a comma list with numa, where a Pod does not say",
+        help="binpack, spread, topology-aware, mutex, numa or a comma list of them, where a Pod does not say",
     )
     bool_flag(flags, "--prioritize", False, "name every Node that fits and rank them; kube-scheduler chooses")
-    add("--node-label-selector", default="", help="only Nodes with these labels are offered (k=v,...)")
-    add("--node-lock-timeout", type=duration, default=None, help="older node locks are anybody's (default: 5m)")
-    add("--node-lock-retry-timeout", type=duration, default="28s", help="how long a bind waits for a node lock")
+    add(
+        "--node-label-selector",
+        default="",
+        help="only Nodes with these labels are offered; k=v,... or all of a selector",
+    )
+    add("--node-lock-timeout", type=span, default=None, help="older node locks are anybody's (default: 5m)")
+    add("--node-lock-retry-timeout", type=wait, default="28s", help="how long a bind waits for a node lock")
     bool_flag(flags, "--leader-elect", False, "decide only while the kube-scheduler beside us leads")
     add("--leader-elect-resource-name", default="", help="the Lease kube-scheduler competes for")
     add("--leader-elect-resource-namespace", default="", help="its namespace")

@@ -34,6 +34,8 @@ class Explainer:
     policies: Policies
     blocked: Callable[[], str | None]
     """Why this scheduler decides nothing now, None where it does."""
+    left_out: Callable[[], Mapping[str, str]] = dict
+    """The resources of vendors that are not placed, each with the flag that would."""
 
     async def explain(self, namespace: str, name: str) -> Report | None:
         """
@@ -47,7 +49,7 @@ class Explainer:
         if pod is None:
             return None
         cluster = self.cluster()
-        question = Question.of(pod, cluster.vendors, self.policies)
+        question = Question.of(pod, cluster.vendors, self.policies, self.left_out())
         return await _paused(explain(question, cluster.snapshot, notes=self._notes(question, cluster.snapshot)))
 
     async def simulate(self, pods: Sequence[Object]) -> tuple[Report, ...]:
@@ -58,7 +60,7 @@ class Explainer:
             DecodeError: device-scoring weights of one cannot be read.
         """
         cluster = self.cluster()
-        questions = as_new(pods, cluster, self.policies)
+        questions = as_new(pods, cluster, self.policies, self.left_out())
         return await _paused(simulate(questions, cluster.snapshot))
 
     def _notes(self, question: Question, snapshot: Snapshot) -> tuple[str, ...]:
@@ -82,14 +84,16 @@ class Explainer:
         return tuple(found)
 
 
-def as_new(pods: Sequence[Object], cluster: Cluster, policies: Policies) -> list[Question]:
+def as_new(
+    pods: Sequence[Object], cluster: Cluster, policies: Policies, left_out: Mapping[str, str] | None = None
+) -> list[Question]:
     """Return the questions of *pods* as if none of them existed yet."""
     found = []
     for number, pod in enumerate(pods):
         metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
         metadata.setdefault("name", metadata.get("generateName") or "unnamed")
         spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
-        found.append(Question.of({**pod, "metadata": metadata, "spec": spec}, cluster.vendors, policies))
+        found.append(Question.of({**pod, "metadata": metadata, "spec": spec}, cluster.vendors, policies, left_out))
     return found
 
 

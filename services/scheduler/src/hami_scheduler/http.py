@@ -39,7 +39,12 @@ BODY_LIMIT_BYTES = 32 * 1024 * 1024
 """HAMi stops at 1 MiB, which some 50 Node objects fill; this takes 1000 of them."""
 
 Observe = Callable[[str, float, str], None]
-"""Hears of each call: verb, seconds, outcome (`ok`, `refused`, `error`)."""
+"""
+Hears of each call: verb, seconds, outcome.
+
+`refused` is a decision, that no Node will do; whatever leaves the caller without what it asked for otherwise, a Pod not
+bound above all, is an `error`.
+"""
 Outcome = tuple[bytes, str]
 """The body of an answer, and how the call went."""
 
@@ -64,7 +69,7 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
         try:
             await extender.bind(call.uid, call.namespace, call.name, call.node)
         except BindError as error:
-            return bind_body(str(error)), "refused"
+            return bind_body(str(error)), "error"
         return bind_body(""), "ok"
 
     async def prioritize_verb(body: bytes) -> Outcome:
@@ -147,21 +152,23 @@ def _verb(
     """
 
     async def serve(request: web.Request) -> web.StreamResponse:
-        """Answer one call, and tell how it went."""
-        began = time.perf_counter()
+        """Answer one call, and tell how it went, whatever became of it."""
+        began, outcome = time.perf_counter(), "error"
         try:
             with during():
                 body, outcome = await handle(await read_body(request))
-            answer = web.Response(body=body, content_type="application/json")
+            return web.Response(body=body, content_type="application/json")
         except web.HTTPRequestEntityTooLarge:
             text = f"the body is larger than {BODY_LIMIT_BYTES} bytes; set nodeCacheCapable: true"
-            answer, outcome = _failed(413, text, failure), "error"
+            return _failed(413, text, failure)
+        except web.HTTPError as error:
+            return _failed(error.status, (error.text or error.reason).strip(), failure)
         except CallError as error:
-            answer, outcome = _failed(400, str(error), failure), "error"
+            return _failed(400, str(error), failure)
         except NotReadyError as error:
-            answer, outcome = _failed(503, str(error), failure), "error"
-        observe(verb, time.perf_counter() - began, outcome)
-        return answer
+            return _failed(503, str(error), failure)
+        finally:
+            observe(verb, time.perf_counter() - began, outcome)
 
     return serve
 

@@ -18,7 +18,7 @@ class Leadership:
     """The last Lease seen, and when, in seconds of any steady clock."""
 
     hostname: str
-    """kube-scheduler's identity begins with it."""
+    """kube-scheduler's identity is this, or this and `_` and an ID of its own."""
     _spec: Mapping[str, Any] | None = None
     _seen_at: float = 0.0
 
@@ -38,4 +38,5 @@ class Leadership:
             return False
         holder = str(self._spec.get("holderIdentity") or "")
         seconds = self._spec.get("leaseDurationSeconds") or _DEFAULT_LEASE_SECONDS
-        return bool(self.hostname) and holder.startswith(self.hostname) and now - self._seen_at < float(seconds)
+        is_here = bool(self.hostname) and (holder == self.hostname or holder.startswith(f"{self.hostname}_"))
+        return is_here and now - self._seen_at < float(seconds)

@@ -1,10 +1,10 @@
 """
 Why something is not possible: the codes peers read, and the texts built from them.
 
-Owns the `Reason` enum, the `FailedNodes` text, and what the reasons of many Nodes have in common. A text here never
-holds a number that changes with usage: kube-scheduler writes it into the Pod's status and asks again whenever it
-differs, for ever. Numbers go to `explanation`. Neighbours: `fit` and `placement` raise reasons, `filter` hands the
-text out.
+Owns the `Reason` enum, the `FailedNodes` text, and what the reasons of many Nodes have in common. The text is HAMi's,
+`n/m Code`: how many devices are refused for what, which changes as devices fill and empty. It must never hold an
+amount, which changes with every grant: kube-scheduler writes the text into the Pod's status and asks again whenever it
+differs. Amounts go to `explanation`. Neighbours: `fit` and `placement` raise reasons, `filter` hands the text out.
 """
 
 from collections import Counter

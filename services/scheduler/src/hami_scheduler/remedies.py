@@ -9,7 +9,7 @@ is found.
 
 import copy
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,39 +55,29 @@ class Question:
     request: PodRequest
     vendors: tuple[VendorFrame, ...]
     policies: Policies
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Resources of vendors that are not placed, each with the flag that would."""
 
     @classmethod
-    def of(cls, pod: Object, vendors: tuple[VendorFrame, ...], policies: Policies) -> "Question":
+    def of(
+        cls,
+        pod: Object,
+        vendors: tuple[VendorFrame, ...],
+        policies: Policies,
+        left_out: Mapping[str, str] | None = None,
+    ) -> "Question":
         """
         Return the question of *pod*.
 
         Raises:
             DecodeError: its device-scoring weights cannot be read.
         """
-        return cls(pod, read_request(pod, vendors, policies), vendors, policies)
+        return cls(pod, read_request(pod, vendors, policies), vendors, policies, left_out or {})
 
     @property
     def bound_to(self) -> str:
         """The Pod's Node, empty while it has none."""
         return str((self.pod.get("spec") or {}).get("nodeName") or "")
-
-    @property
-    def hints(self) -> tuple[str, ...]:
-        """What is odd about the Pod as it is written."""
-        found = []
-        for position, container in enumerate(self.request.containers):
-            asked = {each.vendor for each in container.requests}
-            for frame in self.vendors:
-                named = [
-                    name for name in frame.vendor.resource_names if name in _amounts(_container(self.pod, position))
-                ]
-                if named and frame.key not in asked:
-                    found.append(
-                        f"container {container.name} names {', '.join(named)} and asks for no {frame.key} device: "
-                        f"{frame.count_resource} must be above 0 and each amount a whole number. The webhook completes "
-                        "requests; `kubectl create --dry-run=server -o json` shows the Pod as it does"
-                    )
-        return tuple(found)
 
     def changed(self, pod: Object) -> "Question | None":
         """Return the question of *pod*, None where it asks nothing, or nothing that can be read."""
@@ -129,7 +119,7 @@ def _amounts_lowered(question: Question, snapshot: Snapshot, names: Sequence[str
 def _both_lowered(question: Question, snapshot: Snapshot, names: Sequence[str], position: int) -> Search:
     """Find a part of a device that fits where a whole one does not: memory first, then the compute beside it."""
     asked = {each.vendor for each in question.request.containers[position].requests}
-    amounts = _amounts(_container(question.pod, position))
+    amounts = amounts_in(container_at(question.pod, position))
     for frame in question.vendors:
         memory, cores = frame.vendor.memory_resource_name, frame.vendor.core_resource_name
         if frame.key not in asked or not memory or cores not in amounts:
@@ -147,7 +137,7 @@ def _both_lowered(question: Question, snapshot: Snapshot, names: Sequence[str], 
 
 def _lowered(question: Question, position: int, amounts: Mapping[str, int]) -> str:
     """Return in words that the container at *position* asks *amounts* instead of what it asks."""
-    before = _amounts(_container(question.pod, position))
+    before = amounts_in(container_at(question.pod, position))
     parts = [
         f"{name} {amount} instead of {before[name]}"
         if name in before
@@ -160,7 +150,7 @@ def _lowered(question: Question, position: int, amounts: Mapping[str, int]) -> s
 def _resources(question: Question, position: int) -> Iterator[str]:
     """Yield the resources of the vendors that the container at *position* asks, memory even where it is not named."""
     asked = {each.vendor for each in question.request.containers[position].requests}
-    amounts = _amounts(_container(question.pod, position))
+    amounts = amounts_in(container_at(question.pod, position))
     for frame in question.vendors:
         if frame.key in asked:
             named = [name for name in frame.vendor.resource_names if name in amounts]
@@ -175,7 +165,7 @@ def _largest_that_fits(
     question: Question, snapshot: Snapshot, names: Sequence[str], position: int, resource: str
 ) -> Generator[None, None, tuple[int, str] | None]:
     """Return the largest amount below what is asked that fits, and where; whatever fits is taken to fit if smaller."""
-    asked = _amounts(_container(question.pod, position)).get(resource)
+    asked = amounts_in(container_at(question.pod, position)).get(resource)
     limit = whole(asked) if asked is not None else _most_memory(snapshot.ledger)
     best: tuple[int, str] | None = None
     low, high = 1, (limit or 0) - 1
@@ -313,14 +303,14 @@ def _most_memory(ledger: Ledger) -> int:
     return int(np.max(rows, initial=0)) + 1
 
 
-def _container(pod: Object, position: int) -> Object:
+def container_at(pod: Object, position: int) -> Object:
     """Return a container by its place, init containers first."""
     spec = pod.get("spec") or {}
     containers: Sequence[Object] = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return containers[position]
 
 
-def _amounts(container: Object) -> dict[str, Any]:
+def amounts_in(container: Object) -> dict[str, Any]:
     """Return what a container asks, limits before requests."""
     resources = container.get("resources") or {}
     return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
@@ -329,10 +319,10 @@ def _amounts(container: Object) -> dict[str, Any]:
 def _with_amount(pod: Object, position: int, resource: str, amount: int) -> Object:
     """Return a copy of *pod* whose container at *position* asks *amount* of *resource*."""
     changed: dict[str, Any] = copy.deepcopy(dict(pod))
-    resources: dict[str, Any] = dict(_container(changed, position).get("resources") or {})
+    resources: dict[str, Any] = dict(container_at(changed, position).get("resources") or {})
     for part in ("limits", "requests"):
         if part == "limits" or resource in (resources.get(part) or {}):
             resources[part] = {**(resources.get(part) or {}), resource: str(amount)}
-    container: Any = _container(changed, position)
+    container: Any = container_at(changed, position)
     container["resources"] = resources
     return changed

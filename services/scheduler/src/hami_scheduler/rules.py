@@ -2,16 +2,18 @@
 What a Pod's annotations demand of the devices it gets, and how they rank them.
 
 Owns `Rules` (which devices are acceptable) and `DevicePolicy` (which are tried first). Pure readings of text; a text
-that means nothing falls back as HAMi falls back. Neighbours: `vendor` knows which annotations mean something, `request`
-reads them once a decision, `fit` and `score` apply them.
+that means nothing falls back as HAMi falls back, and what is wrong with it can be asked. Neighbours: `vendor` knows
+which annotations mean something, `request` reads them once a decision, `fit` and `score` apply them, `hints` and
+`config` ask what is wrong.
 """
 
 from dataclasses import dataclass
 
 from hamicommon.model import Device
-from hamicommon.wire.device_lists import type_allowed, uuid_allowed
-from hamicommon.wire.policies import decode_device_policies
+from hamicommon.wire.device_lists import GO_BLANKS, type_allowed, uuid_allowed
+from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies
 
+NODE_POLICIES = ("binpack", "spread")
 _CHAIN_KEYS = ("binpack", "spread", "numa")
 
 Notes = tuple[tuple[str, str], ...]
@@ -47,6 +49,12 @@ class DevicePolicy:
     is_numa_bound: bool = False
     """Devices of one NUMA node stand together."""
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The policies that count, as an annotation names them."""
+        also = (("mutex", self.is_mutex), ("topology-aware", self.is_topology_aware))
+        return tuple(dict.fromkeys((*(self.chain or (self.order,)), *(word for word, holds in also if holds))))
+
 
 def read_device_policy(text: str, *, is_numa_bound: bool = False) -> DevicePolicy:
     """
@@ -64,6 +72,32 @@ def read_device_policy(text: str, *, is_numa_bound: bool = False) -> DevicePolic
         return DevicePolicy("chain", chain, is_mutex, is_topology_aware, is_numa_bound)
     order = text if text in {"binpack", "mutex"} else "spread"
     return DevicePolicy(order, (), is_mutex, is_topology_aware, is_numa_bound)
+
+
+def node_policy_fault(text: str) -> str | None:
+    """
+    Return what is wrong with *text* as a Node policy, None where it is one.
+
+    >>> node_policy_fault("Spread")
+    "'Spread' is no Node policy; write binpack or spread"
+    """
+    return None if text in NODE_POLICIES else f"{text!r} is no Node policy; write {' or '.join(NODE_POLICIES)}"
+
+
+def device_policy_fault(text: str) -> str | None:
+    """
+    Return what is wrong with *text* as a device policy, None where each word of it is one.
+
+    Blanks and nothing are allowed between commas only.
+
+    >>> device_policy_fault("mutex, numa,"), device_policy_fault("binpack,nmua")
+    (None, "'nmua' is no device policy; write binpack, spread, topology-aware, mutex, numa or a comma list of them")
+    """
+    words = [word for part in text.split(",") if (word := part.strip(GO_BLANKS))] if "," in text else [text]
+    odd = next((word for word in words if word not in DEVICE_POLICIES), None)
+    if odd is None:
+        return None
+    return f"{odd!r} is no device policy; write {', '.join(DEVICE_POLICIES)} or a comma list of them"
 
 
 @dataclass(frozen=True, slots=True)

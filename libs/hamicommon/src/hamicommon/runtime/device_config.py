@@ -36,6 +36,10 @@ class Configuration(Protocol):
     def ignored(self) -> tuple[str, ...]:
         """What in them is for others."""
 
+    @property
+    def old_forms(self) -> tuple[str, ...]:
+        """What in them is read and would be written otherwise today."""
+
 
 T = TypeVar("T", bound=Configuration)
 
@@ -94,6 +98,8 @@ class ConfigFiles(Collector, Generic[T]):
         """The device config in force, as it was written."""
         for warning in self.config.warnings:
             logger.warning("Part of the device config has no effect", file=self._paths[0], what=warning)
+        for form in self.config.old_forms:
+            logger.warning("An old form in the device config is read", file=self._paths[0], what=form)
         for key in self.config.ignored:
             logger.info("A key of the device config has no effect here", file=self._paths[0], key=key)
 

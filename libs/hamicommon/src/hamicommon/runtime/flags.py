@@ -36,6 +36,8 @@ class FlagParser(argparse.ArgumentParser):
         )
         self.version = version
         self.bool_flags: set[str] = set()
+        self.removed: dict[str, str] = {}
+        """Flags of older versions that are refused, each with what to write instead."""
         self.ignored = self.add_argument_group("accepted without effect")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -75,6 +77,8 @@ class FlagParser(argparse.ArgumentParser):
         if not word.startswith("-"):
             self.error(f"unexpected argument {word!r}: flags are written --flag=value")
         name = word.split("=", 1)[0]
+        if name in self.removed:
+            self.error(f"unknown flag: {name}; {self.removed[name]}")
         near = difflib.get_close_matches(name, self._option_string_actions, n=1)
         self.error(f"unknown flag: {name}" + (f"; did you mean {near[0]}?" if near else ""))
 
@@ -128,6 +132,22 @@ def duration(text: str) -> float:
     if not parts or "".join(part.group() for part in parts) != body:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 300ms, 28s or 1h30m")
     return sign * sum(float(part.group(1)) * _UNIT_SECONDS[part.group(2)] for part in parts)
+
+
+def wait(text: str) -> float:
+    """Return the seconds of a Go duration that may be 0."""
+    seconds = duration(text)
+    if seconds < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is negative; 0 is the least")
+    return seconds
+
+
+def span(text: str) -> float:
+    """Return the seconds of a Go duration for which 0 would have no sense."""
+    seconds = duration(text)
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not longer than 0")
+    return seconds
 
 
 def whole(text: str) -> int:

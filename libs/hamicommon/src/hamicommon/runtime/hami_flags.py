@@ -2,7 +2,8 @@
 Every flag of HAMi's scheduler, which is two services here, and of the logger that most programs of HAMi share.
 
 HAMi's chart passes one list to one process, so each service takes the whole list: a flag a service does not have itself
-is accepted without effect. Owns the names; what a flag does is its service's business.
+is accepted without effect, and one that HAMi has no more is refused with what to write instead. Owns the names; what
+a flag does is its service's business.
 Neighbours: `flags` parses.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go, https://pkg.go.dev/k8s.io/klog/v2#InitFlags
 """
@@ -52,9 +53,22 @@ VENDOR_FLAGS: Mapping[str, bool] = {
 }
 """Names of resources, which HAMi parses and then overwrites by the device config's."""
 
+REMOVED_FLAGS: Mapping[str, str] = {
+    "--default-mem": "HAMi 2.10 has it no more; write nvidia.defaultMemory in the device config",
+    "--default-cores": "HAMi 2.10 has it no more; write nvidia.defaultCores in the device config",
+    "--default-gpu": "HAMi 2.10 has it no more; write nvidia.defaultGPUNum in the device config",
+    **dict.fromkeys(
+        ("--iluvatar-name", "--iluvatar-memory", "--iluvatar-cores"),
+        "HAMi 2.7.1 has it no more; write the names under iluvatars in the device config",
+    ),
+}
+"""What HAMi's scheduler had once. They changed what Pods get, so going on without them would be no service."""
+
 KLOG_FLAGS: Mapping[str, bool] = {
     "--add_dir_header": True,
     "--alsologtostderr": True,
+    "--alsologtostderrthreshold": False,
+    "--legacy_stderr_threshold_behavior": True,
     "--log_backtrace_at": False,
     "--log_dir": False,
     "--log_file": False,
@@ -76,6 +90,7 @@ def accept_scheduler_flags(flags: FlagParser, reasons: Mapping[str, str]) -> Non
             ignored_flag(flags, name, reasons[name], is_bool=is_bool)
     for name, is_bool in VENDOR_FLAGS.items():
         ignored_flag(flags, name, "names come from --device-config-file, as in HAMi", is_bool=is_bool)
+    flags.removed.update(REMOVED_FLAGS)
     accept_klog_flags(flags)
 
 

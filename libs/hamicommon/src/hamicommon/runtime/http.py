@@ -1,11 +1,13 @@
 """
 The HTTP server of a service: health, metrics, version. The only module with aiohttp.
 
-A handler that fails is logged and answered with 500 and one line of text; it never ends the server.
+A handler that fails is logged and answered with 500 and one line of text; it never ends the server. What a peer does
+wrong is 400 and one debug line: no peer can fill the log.
 Neighbours: `tls` has what is shown in handshakes.
 """
 
 import asyncio
+import logging
 import os
 import platform
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,6 +15,7 @@ from contextlib import suppress
 
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
@@ -66,16 +69,21 @@ async def read_body(request: web.Request) -> bytes:
     Return the whole body, bounded in size by the application and in time by BODY_SECONDS.
 
     Raises:
+        web.HTTPBadRequest: it is not what its headers say, or the peer hung up in the middle (400).
         web.HTTPRequestEntityTooLarge: it is larger than the application allows (413).
         web.HTTPRequestTimeout: it did not arrive in time (408).
     """
-    if request.content.is_eof():
-        return await request.read()
     try:
+        if request.content.is_eof():
+            return await request.read()
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
     except TimeoutError as error:
         raise web.HTTPRequestTimeout(text=f"the body did not arrive within {BODY_SECONDS:.0f} s\n") from error
+    except (web.RequestPayloadError, ConnectionError) as error:
+        reason = _reason(error.__cause__ or error)
+        logger.debug("Body not readable", peer=request.remote, path=request.path, reason=reason)
+        raise web.HTTPBadRequest(text=f"the body cannot be read: {reason}\n") from error
 
 
 class Server:
@@ -110,7 +118,12 @@ async def serve(app: web.Application, address: str, tls: Certificate | None = No
     except ServeError as error:
         raise ServeError(f"{flag} {error}") from error
     runner = web.AppRunner(
-        app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS, handle_signals=False
+        app,
+        logger=_server_logger,
+        access_log=None,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        shutdown_timeout=DRAIN_SECONDS,
+        handle_signals=False,
     )
     await runner.setup()
     try:
@@ -140,6 +153,24 @@ def split_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ServeError(f"{address!r} is not host:port with a port of 0 to 65535")
     return host or None, int(port)
+
+
+def _reason(error: BaseException) -> str:
+    """Return in one line what was wrong, as the parser of aiohttp says it."""
+    return " ".join(str(getattr(error, "message", error)).split())
+
+
+def _is_no_peers_fault(record: logging.LogRecord) -> bool:
+    """Return whether *record* of aiohttp's is worth a line; what a peer did wrong it tells with a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        logger.debug("Request not readable", reason=_reason(error))
+    # `read_body` tells of the others.
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
+
+
+_server_logger = logging.getLogger(f"{__name__}.server")
+_server_logger.addFilter(_is_no_peers_fault)
 
 
 def _probe(probe: Probe | None) -> Handler:
