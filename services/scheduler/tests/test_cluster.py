@@ -8,6 +8,7 @@ import pytest
 from hami_scheduler import cluster as cluster_module
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.inventory import Problem
+from hami_scheduler.reservation import RESERVATION_SECONDS
 
 from .builders import (
     NOW,
@@ -180,6 +181,30 @@ def test_written_reservation_of_a_vanished_pod_expires() -> None:
     assert [] == cluster.expire(159.9)
     assert ["u1"] == cluster.expire(160.0)
     assert {} == promises(cluster, "n1")
+
+
+def test_pod_that_only_the_view_before_has_seen_bound_is_held_for_until_its_own_watch_tells() -> None:
+    """What a view with a new device config lists may be older than what the old one's watch has brought."""
+    old, fresh = (a_cluster(a_node("n1", a_device(count=1))) for _ in range(2))
+    pod = a_pod(node="n1", allocated=SHARE)
+    old.put_pod(pod)
+
+    fresh.take_over(old, 100.0)
+    assert HELD == promises(fresh, "n1")
+    fresh.put_pod(pod)
+    assert (HELD, 0) == (promises(fresh, "n1"), len(fresh.reservations))
+    assert [] == fresh.expire(1e6)
+
+
+def test_pod_that_the_view_before_does_not_know_to_be_gone_is_held_for_a_while_only() -> None:
+    """Or its room would be nobody's for good."""
+    old, fresh = (a_cluster(a_node("n1", a_device(count=1))) for _ in range(2))
+    old.put_pod(a_pod(node="n1", allocated=SHARE))
+
+    fresh.take_over(old, 100.0)
+    assert [] == fresh.expire(100.0 + RESERVATION_SECONDS - 1)
+    assert ["uid-p"] == fresh.expire(100.0 + RESERVATION_SECONDS)
+    assert {} == promises(fresh, "n1")
 
 
 def test_reservation_that_is_not_bound_in_time_is_given_back() -> None:

@@ -2,21 +2,38 @@
 
 import asyncio
 import json
+import re
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from hami_scheduler import __version__, extender, kube
 from hami_scheduler.http import BODY_LIMIT_BYTES
+from hami_scheduler.metrics import ClusterCollector, Observed
 from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
+from hamicommon.model import MigAllocation, MigPlacement
 
 from .api_server import ApiServer
-from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod
+from .builders import (
+    VECTORS,
+    Object,
+    a_cluster,
+    a_container,
+    a_device,
+    a_grant,
+    a_mig_device,
+    a_node,
+    a_pod,
+    a_share,
+    an_inventory,
+)
 from .service import Running, running, until
 
 PROGRAM = Path(sys.executable).with_name("hami-scheduler")
@@ -62,7 +79,7 @@ async def test_reservation_holds_until_the_pod_is_seen_bound(scheduler: Running)
 
 
 async def test_refusal_names_codes_only_and_the_event_has_the_numbers(scheduler: Running) -> None:
-    """FailedNodes must not change with usage, or kube-scheduler asks for ever; the Event is written once."""
+    """An amount in FailedNodes would make kube-scheduler ask again after every grant; the Event is written once."""
     pod = a_pod("big", a_container(gpu=1, gpumem=99999))
     for _ in range(3):
         answer = await scheduler.filter(pod, "exact", "ghost")
@@ -89,8 +106,25 @@ async def test_pod_that_asks_for_nothing_passes(scheduler: Running) -> None:
     assert {} == scheduler.api.pod("plain")["metadata"]["annotations"]
 
 
+async def test_nodes_that_exist_may_be_sent_whole(scheduler: Running) -> None:
+    """A kube-scheduler with `nodeCacheCapable: false` gets its answer in kind, and a Node that has room."""
+    for name, memory_mib in (("full", 1500), ("roomy", 9000)):
+        node = a_node(name, a_device(f"GPU-{name}", memory_mib=memory_mib), hami_io__node_allocation="identity")
+        scheduler.api.put("nodes", {**node, "metadata": {**node["metadata"], "uid": f"uid-{name}"}})
+    scheduler.api.put("pods", a_pod("resident", node="full", allocated="GPU-full,NVIDIA,1000,0:;"))
+    await until(lambda: scheduler.cluster.ledger.grant("uid-resident") is not None)
+    nodes = [scheduler.api.objects["nodes"][name] for name in ("full", "roomy")]
+    answer = await scheduler.post("/filter", {"Pod": scheduler.api.pod("p"), "Nodes": {"items": nodes}})
+
+    assert nodes[1:] == answer["Nodes"]["items"]
+    assert answer["NodeNames"] is None
+    assert "" == await scheduler.bind(scheduler.api.pod("p"), "roomy")
+    refused = await scheduler.post("/filter", {"Pod": a_pod("q"), "Nodes": {"items": nodes[:1]}})
+    assert {"full": "1/1 CardInsufficientMemory"} == refused["FailedNodes"]
+
+
 async def test_node_objects_are_judged_as_if_idle(scheduler: Running) -> None:
-    """The simulation of an autoscaler sees no usage and reserves nothing."""
+    """The simulation of an autoscaler sees no usage and reserves nothing; one such Node among others makes it one."""
     nodes = {"items": [a_node("new", a_device("GPU-n", memory_mib=2000)), a_node("small", a_device(memory_mib=10))]}
     answer = await scheduler.post("/filter", {"pod": scheduler.api.pod("p"), "nodes": nodes})
 
@@ -118,6 +152,57 @@ async def test_malformed_call_is_answered_with_what_is_wrong(
 ) -> None:
     """HTTP 200 with the problem in Error, as HAMi answers."""
     assert text in (await scheduler.post(path, body))["Error"]
+
+
+async def outcomes(scheduler: Running, verb: str) -> dict[str, float]:
+    """Return how many calls of *verb* ended how, those that none did left out."""
+    _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
+    found = re.findall(rf'^hami_scheduler_{verb}_seconds_count{{outcome="(\w+)"}} (\S+)$', text, re.MULTILINE)
+    return {outcome: float(count) for outcome, count in found if float(count)}
+
+
+async def test_pod_that_is_not_bound_counts_as_an_error(scheduler: Running) -> None:
+    """Which is what an alert asks for; a Pod that fits nowhere is a decision."""
+    pod = scheduler.api.pod("p")
+    await scheduler.filter(pod, "exact")
+    scheduler.api.fail("/binding", 403)
+    assert "" != await scheduler.bind(pod, "exact")
+    await scheduler.filter(pod, "exact")
+    assert "" == await scheduler.bind(pod, "exact")
+    await scheduler.filter(a_pod("big", a_container(gpu=1, gpumem=99999)), "exact")
+
+    assert {"ok": 1, "error": 1} == await outcomes(scheduler, "bind")
+    assert {"ok": 2, "refused": 1} == await outcomes(scheduler, "filter")
+
+
+@pytest.mark.parametrize("verb", ["filter", "bind", "prioritize", "preempt"])
+async def test_call_whose_body_cannot_be_read_is_answered_and_counted(scheduler: Running, verb: str) -> None:
+    """In the body where there is a place for it, and as an error also where the caller hung up, or we failed."""
+    headers = {"Content-Encoding": "gzip"}
+    async with scheduler.session.post(f"{scheduler.url}/{verb}", data=b"{}", headers=headers) as answer:
+        text = await answer.text()
+    assert "the body cannot be read: Can not decode content-encoding: gzip" in text
+    assert (200 if verb in {"filter", "bind"} else 400) == answer.status
+
+    _, writer = await asyncio.open_connection("127.0.0.1", int(scheduler.url.rpartition(":")[2]))
+    writer.write(f"POST /{verb} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{{".encode())
+    await asyncio.sleep(0.05)
+    writer.close()
+    async with asyncio.timeout(15):
+        while await outcomes(scheduler, verb) != {"error": 2}:  # noqa: ASYNC110 - it has no event of its own
+            await asyncio.sleep(0.01)
+
+
+async def test_call_that_fails_by_a_fault_of_ours_is_counted(
+    scheduler: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not counted is not seen."""
+    monkeypatch.setattr(extender.Extender, "filter", lambda *_: 1 / 0)
+    body = json.dumps({"Pod": scheduler.api.pod("p"), "NodeNames": ["exact"]}).encode()
+    async with scheduler.session.post(scheduler.url + "/filter", data=body) as answer:
+        assert 500 == answer.status
+
+    assert {"error": 1} == await outcomes(scheduler, "filter")
 
 
 @pytest.mark.parametrize("fault", ["late", "lost"])
@@ -352,6 +437,41 @@ async def test_metrics_have_hamis_names(api: ApiServer, tmp_path: Path) -> None:
     assert 'vGPUMemoryAllocated{containeridx="0",deviceuuid="GPU-a",nodename="exact",podname="bound"' in text
     assert "hami_build_info{" in text
     assert "hami_gpu_memory_limit_bytes" in same
+
+
+def test_no_series_is_told_twice() -> None:
+    """Two instances of one device in one container are one series, with what they are together."""
+    cluster = a_cluster()
+    cluster.ledger.put_node(an_inventory("n1", a_mig_device("GPU-m")))
+    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-m", 4864, 14), a_share("GPU-m", 4864, 14)))
+    observed = Observed(dict, lambda: 0, lambda: 0)
+    collector = ClusterCollector(lambda: cluster, observed, has_legacy_names=True, device_limit=100)
+    found = [(one.name, tuple(one.labels.items())) for family in collector.collect() for one in family.samples]
+    values = {one.name: one.value for family in collector.collect() for one in family.samples if "pod" in one.labels}
+
+    assert len(found) == len(set(found))
+    assert {"hami_vgpu_memory_allocated_bytes": 9728 * 2.0**20, "hami_vgpu_core_allocated_ratio": 28} == values
+
+
+def test_mig_instances_have_hamis_names() -> None:
+    """The old name is the profile with the GPU instance's ID; what is only reserved is no instance yet."""
+    reserved = MigAllocation(0, 0, "GPU-m", "2g.10gb", MigPlacement(2, 2))
+    ready = replace(reserved, profile="1g.5gb", mig_uuid="MIG-1", gpu_instance_id=9, compute_instance_id=0)
+    cluster = a_cluster()
+    cluster.ledger.put_node(an_inventory("n1", a_mig_device("GPU-m", index=3)))
+    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-m"), mig=(reserved, ready)))
+    for has_legacy_names, expected in (
+        (True, ['nodeGPUMigInstance{deviceidx="3",deviceuuid="GPU-m",migname="1g.5gb-9",nodeid="n1",zone="vGPU"} 1.0']),
+        (False, []),
+    ):
+        registry = CollectorRegistry()
+        observed = Observed(dict, lambda: 0)
+        collector = ClusterCollector(lambda: cluster, observed, has_legacy_names=has_legacy_names, device_limit=9)
+        registry.register(collector)
+        lines = generate_latest(registry).decode().splitlines()
+
+        assert expected == [line for line in lines if line.startswith("nodeGPUMigInstance{")]
+        assert 1 == len([line for line in lines if line.startswith("hami_node_gpu_mig_instance_info{")])
 
 
 async def test_health_and_version_are_served(scheduler: Running) -> None:

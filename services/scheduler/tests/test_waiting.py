@@ -69,6 +69,18 @@ async def test_pod_is_woken_when_room_appears_and_nobody_asks() -> None:
     assert ["p"] == api.names
 
 
+async def test_every_waiting_pod_is_woken_once_when_decisions_are_made_on_something_else() -> None:
+    """What a new device config makes of them, nobody knows before they are asked about again."""
+    api = Woken()
+    extender = an_extender(a_full_cluster(), api)
+    await refused(extender, "p", "q")
+
+    extender.use(a_full_cluster())
+    woken = [await extender.wake_overlooked() for _ in range(3)]
+
+    assert ["default/p", "default/q", None] == woken
+
+
 async def test_nobody_is_woken_while_nothing_changed() -> None:
     """Waiting costs no writes."""
     api = Woken()

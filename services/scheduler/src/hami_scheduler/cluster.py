@@ -19,7 +19,7 @@ from hami_scheduler.inventory import NodeInventory, Problem, count_resource, rea
 from hami_scheduler.ledger import Ledger
 from hami_scheduler.quota import Quotas
 from hami_scheduler.request import read_containers
-from hami_scheduler.reservation import Reservations
+from hami_scheduler.reservation import Reservation, Reservations, Stage
 from hami_scheduler.vendor import VendorFrame
 from hamicommon.wire.errors import DecodeError
 
@@ -33,6 +33,7 @@ class _NodeMemory:
 
     inventory: NodeInventory
     """The last reading, also while the plugin is dead."""
+    uid: str = ""
     read: tuple[Any, ...] = ()
     """What it was read from."""
     had_replicas: set[str] = field(default_factory=set)
@@ -47,7 +48,7 @@ class Cluster:
         """Start empty; *report* hears of what had to be contained."""
         self.vendors = vendors
         self.ledger = Ledger()
-        self.quotas = Quotas(vendors)
+        self.quotas = Quotas(vendors, lambda name, problem: report("ResourceQuota", name, problem))
         self.reservations = Reservations()
         self.drift = 0
         """Numbers a recount found wrong since the start."""
@@ -65,11 +66,19 @@ class Cluster:
         self._late: dict[str, set[str]] = {}
         """Per Pod UID: the keys of reservations for Bindings of it that were given up and may still arrive."""
         self._unreadable: dict[str, str] = {}
+        self._unasked: set[str] = set()
+        """UIDs of Pods that were told of for what they hold without asking."""
 
     @property
     def node_count(self) -> int:
         """Nodes there are, with devices or without."""
         return len(self._nodes)
+
+    def knows(self, node: Mapping[str, Any]) -> bool:
+        """Return whether *node*, a v1 Node, is one of these, and none that is merely called like it."""
+        metadata = node.get("metadata") or {}
+        memory = self._nodes.get(metadata.get("name") or "")
+        return memory is not None and bool(memory.uid) and memory.uid == metadata.get("uid")
 
     @property
     def snapshot(self) -> Snapshot:
@@ -82,6 +91,7 @@ class Cluster:
         """Take *node*, a v1 Node, as it is now."""
         name = node["metadata"]["name"]
         memory = self._nodes.setdefault(name, _NodeMemory(NodeInventory(name)))
+        memory.uid = node["metadata"].get("uid") or ""
         read = what_is_read(node)
         if memory.read != read:
             inventory, problems = read_inventory(node, self.vendors, memory.inventory)
@@ -170,8 +180,21 @@ class Cluster:
         if grant is None:
             self._release(uid)
         else:
+            if grant.unasked and uid not in self._unasked:
+                self._unasked.add(uid)
+                self._tell_unasked(grant)
             self._hold(grant)
             self._read[uid] = read
+
+    def _tell_unasked(self, grant: Grant) -> None:
+        """Tell of what a Pod holds without asking: somebody wrote it, or a resource has another name since."""
+        for frame in self.vendors:
+            if frame.key in grant.unasked:
+                reason = (
+                    f"names devices of {frame.key} on {grant.node}, and no container asks for any by a resource of the "
+                    "device config; they count as taken until the Pod ends"
+                )
+                self._report("Pod", f"{grant.namespace}/{grant.name}", Problem(frame.vendor.allocated_key, reason))
 
     def _what_is_read(self, pod: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the parts of a bound *pod* that its grant depends on and that can change."""
@@ -236,9 +259,18 @@ class Cluster:
         if not (grant.mig or grant.notes or grant.annotations):
             self._read[uid] = (grant.node, grant.priority, False, self._said(annotations))
 
-    def take_over(self, other: "Cluster") -> None:
-        """Hold what *other*, a view of the same cluster, has reserved for Pods not seen bound here; go on counting."""
-        for held in other.reservations.all():
+    def take_over(self, other: "Cluster", now: float) -> None:
+        """
+        Hold what *other*, a view of the same cluster, holds for Pods not seen bound here; go on counting.
+
+        It may have seen a Pod bound before our watch tells of it, or not yet that one is gone: time will tell.
+        """
+        bound = (
+            Reservation(grant, now + self.reservations.seconds, Stage.WRITTEN)
+            for grant in other.ledger.grants()
+            if grant.uid not in other.reservations
+        )
+        for held in (*other.reservations.all(), *bound):
             if self.ledger.grant(held.grant.uid) is None:
                 self.reservations.take(held)
                 self._hold(held.grant)
@@ -293,6 +325,7 @@ class Cluster:
         self._release(uid)
         self._edited.discard(uid)
         self._unreadable.pop(uid, None)
+        self._unasked.discard(uid)
 
 
 def _with_devices(inventory: NodeInventory, devices: tuple[Any, ...]) -> NodeInventory:

@@ -122,10 +122,10 @@ class Extender:
         self._waiting = Waiting()
 
     def use(self, cluster: Cluster) -> None:
-        """Serve from *cluster* from now on; it has taken over what was reserved."""
+        """Serve from *cluster* from now on; it has taken over what was reserved, and may like whom the last refused."""
         self._cluster = cluster
         self._refusals = Refusals()
-        self._waiting = Waiting()
+        self._waiting.doubt()
 
     # Filter
 
@@ -144,9 +144,11 @@ class Extender:
         reason = await self._wait_until_ready() or await self._settle_uncertain(request)
         if reason:
             return FilterAnswer(error=reason)
-        if nodes is not None:
-            return self._simulate(request, nodes)
-        return self._choose(pod, request, node_names or ())
+        if nodes is None:
+            return self._choose(pod, request, node_names or ())
+        if nodes and all(map(self._cluster.knows, nodes)):
+            return _with_objects(self._choose(pod, request, [_node_name(node) for node in nodes]), nodes)
+        return self._simulate(request, nodes)
 
     def _choose(self, pod: Object, request: PodRequest, candidates: Sequence[str]) -> FilterAnswer:
         """Decide and reserve; no await in between."""
@@ -232,7 +234,7 @@ class Extender:
 
     def _simulate(self, request: PodRequest, nodes: Sequence[Object]) -> FilterAnswer:
         """
-        Answer for Node objects as if they were idle, reserving nothing: how autoscalers ask about Nodes to be made.
+        Answer for Nodes that do not exist as if they were idle, reserving nothing: how autoscalers ask.
 
         Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/scheduler.go (`Filter`)
         """
@@ -459,6 +461,14 @@ class Extender:
 def _name(pod: Object) -> str:
     metadata = pod.get("metadata") or {}
     return f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or ''}"
+
+
+def _with_objects(answer: FilterAnswer, nodes: Sequence[Object]) -> FilterAnswer:
+    """Return *answer* with those of *nodes* that it names in place of the names."""
+    if answer.node_names is None:
+        return answer
+    named = set(answer.node_names)
+    return replace(answer, node_names=None, nodes=[node for node in nodes if _node_name(node) in named])
 
 
 def _node_name(node: Object) -> str:

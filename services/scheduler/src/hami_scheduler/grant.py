@@ -7,7 +7,7 @@ largest of these moments. Neighbours: `ledger` adds grants up, `reservation` kee
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hami_scheduler.request import ContainerKind, ContainerRequest, read_containers
@@ -73,6 +73,8 @@ class Grant:
     """What the Pod's bind writes beside the shares; empty once it is bound."""
     priority: int = 0
     """The bound Pod's; who may be evicted for whom."""
+    unasked: tuple[str, ...] = ()
+    """Vendor keys of a bound Pod's shares for which no container of it asks; they count all the same."""
 
 
 def amounts_over_time(
@@ -108,6 +110,16 @@ def _sum_shares(container: Iterable[Any]) -> dict[str, Amount]:
             amount = Amount(1, _bounded(share.memory_mib), _bounded(share.core_percent))
             uuid = base_uuid(share.uuid)
             sums[uuid] = sums.get(uuid, NOTHING).plus(amount)
+    return sums
+
+
+def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], Amount]:
+    """Return what each container takes of each device, by its place in the Pod and the device's UUID."""
+    sums: dict[tuple[int, str], Amount] = {}
+    for containers in shares.values():
+        for place, container in enumerate(containers):
+            for uuid, amount in _sum_shares(container).items():
+                sums[place, uuid] = sums.get((place, uuid), NOTHING).plus(amount)
     return sums
 
 
@@ -234,7 +246,7 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
     metadata = pod["metadata"]
     identity = (metadata.get("uid") or "", metadata.get("namespace") or "default", metadata.get("name") or "")
     kinds = tuple(container.kind for container in containers)
-    return make_grant(
+    grant = make_grant(
         identity,
         node,
         kinds,
@@ -244,6 +256,18 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
         notes={frame.key: frame.read_notes(annotations) for frame in vendors if frame.pod_keys and frame.key in shares},
         is_settled=annotations.get(keys.BIND_PHASE) != keys.BIND_PHASE_ALLOCATING,
         priority=(pod.get("spec") or {}).get("priority") or 0,
+    )
+    unasked = _unasked(containers, shares)
+    return replace(grant, unasked=unasked) if unasked else grant
+
+
+def _unasked(containers: Sequence[ContainerRequest], shares: Mapping[str, PodShares]) -> tuple[str, ...]:
+    """Return the vendors of *shares* that name a device and that none of *containers* asks."""
+    asked = {request.vendor for container in containers for request in container.requests}
+    return tuple(
+        vendor
+        for vendor, of_pod in shares.items()
+        if vendor not in asked and any(share.uuid for of_container in of_pod for share in of_container)
     )
 
 

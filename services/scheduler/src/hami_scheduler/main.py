@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from hami_scheduler import __version__, commands
 from hami_scheduler import kube as api
 from hami_scheduler.cluster import Cluster
-from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, read_config
+from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, left_out, read_config
 from hami_scheduler.explainer import Explainer
 from hami_scheduler.extender import Clock, Extender, Settings
 from hami_scheduler.http import BODY_LIMIT_BYTES, add_explanations, add_routes
@@ -168,8 +168,8 @@ class Service:
     def _cluster(self) -> Cluster:
         return self._view.cluster
 
-    async def start(self, stack: AsyncExitStack) -> tuple[int, int]:
-        """Listen, and return the ports of the extender and the metrics; both drain when *stack* closes."""
+    async def start(self, stack: AsyncExitStack) -> tuple[int, int | None]:
+        """Listen, and return the ports of the extender and, if any, the metrics; all drain when *stack* closes."""
         config = self.config
         app = application(
             NAME, __version__, ready=self._unsynced, registry=self._registry, max_body_bytes=BODY_LIMIT_BYTES
@@ -179,12 +179,20 @@ class Service:
         server = await serve(app, config.http_bind, tls, flag="--http_bind")
         stack.push_async_callback(server.close)
         logger.info("Serving kube-scheduler", address=config.http_bind, port=server.port)
-        metrics_app = application(NAME, __version__, ready=self._unsynced, registry=self._registry)
-        metrics = await serve(metrics_app, config.metrics_bind_address, flag="--metrics-bind-address")
-        stack.push_async_callback(metrics.close)
-        logger.info("Serving metrics", address=config.metrics_bind_address, port=metrics.port)
+        metrics_port = await self._serve_metrics(stack)
         await self._serve_explanations(stack)
-        return server.port, metrics.port
+        return server.port, metrics_port
+
+    async def _serve_metrics(self, stack: AsyncExitStack) -> int | None:
+        """Listen for Prometheus, and return the port; None where the extender's listener is to be scraped."""
+        address = self.config.metrics_bind_address
+        if not address:
+            return None
+        app = application(NAME, __version__, ready=self._unsynced, registry=self._registry)
+        server = await serve(app, address, flag="--metrics-bind-address")
+        stack.push_async_callback(server.close)
+        logger.info("Serving metrics", address=address, port=server.port)
+        return server.port
 
     async def _serve_explanations(self, stack: AsyncExitStack) -> None:
         """Listen for people; that an address is taken keeps nobody from being scheduled."""
@@ -197,6 +205,7 @@ class Service:
             self._extender.asked_about,
             self.config.policies,
             self._blocked,
+            lambda: left_out(self.config, self._devices.config),
         )
         app = application(NAME, __version__, ready=self._unsynced, registry=self._registry)
         add_explanations(app, explainer, self._settings)
@@ -238,7 +247,7 @@ class Service:
                 fresh = self._view_of(devices)
                 follows_fresh = group.create_task(fresh.follow())
                 await fresh.synced()
-                fresh.cluster.take_over(self._cluster)
+                fresh.cluster.take_over(self._cluster, time.monotonic())
                 self._extender.use(fresh.cluster)
                 self._view = fresh
                 following.cancel()

@@ -9,7 +9,6 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/metrics.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from prometheus_client.registry import Collector
 from hami_scheduler import __version__
 from hami_scheduler.cluster import Cluster
 from hami_scheduler.fit import Room
+from hami_scheduler.grant import sums_by_container
 from hami_scheduler.ledger import Int64s, Ledger
 from hami_scheduler.reasons import Reason
 from hamicommon.model import Device
@@ -32,6 +32,13 @@ _DEVICE = ("node", "device_uuid", "device_index", "device_type")
 _LEGACY_DEVICE = ("nodeid", "deviceuuid", "deviceidx", "devicetype")
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
+_OUTCOMES = {
+    "filter": ("ok", "refused", "error"),
+    "bind": ("ok", "error"),
+    "prioritize": ("ok", "error"),
+    "preempt": ("ok", "refused", "error"),
+}
+"""How calls of each verb can go."""
 
 Units = Mapping[str, Callable[[Any], Any]]
 """By key, the vendors whose amounts of compute are no percentages, and how many parts of a device an amount is."""
@@ -51,22 +58,21 @@ class Verbs:
     """Calls of the extender."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register in *registry*."""
-        seconds = {
-            verb: Histogram(
+        """Register in *registry*; there is a series for each outcome from the start, so that a rate has a beginning."""
+        self._seconds: dict[tuple[str, str], Histogram] = {}
+        for verb, outcomes in _OUTCOMES.items():
+            seconds = Histogram(
                 f"hami_scheduler_{verb}_seconds",
                 f"Time to answer a call of {verb}.",
                 ["outcome"],
                 buckets=_SECONDS,
                 registry=registry,
             )
-            for verb in ("filter", "bind", "prioritize", "preempt")
-        }
-        self._seconds_of = cache(lambda verb, outcome: seconds[verb].labels(outcome))
+            self._seconds |= {(verb, outcome): seconds.labels(outcome) for outcome in outcomes}
 
     def observe(self, verb: str, seconds: float, outcome: str) -> None:
         """Count one call of *verb*."""
-        self._seconds_of(verb, outcome).observe(seconds)
+        self._seconds[verb, outcome].observe(seconds)
 
 
 def woken_pods(registry: CollectorRegistry) -> Counter:
@@ -237,16 +243,14 @@ class ClusterCollector(Collector):
         cores = _gauge("hami_vgpu_core_allocated_ratio", "Compute granted to a container, 100 is one device.", names)
         units = self._units
         for grant in self._cluster.ledger.grants():
-            for vendor, vendor_shares in grant.shares.items():
-                devices = self._devices(grant.node) if vendor in units else None
-                for index, container in enumerate(vendor_shares):
-                    for share in container:
-                        labels = (grant.namespace, grant.node, grant.name, str(index), share.uuid)
-                        _add(memory, labels, share.memory_mib * _MIB)
-                        if devices is None:
-                            _add(cores, labels, share.core_percent)
-                        elif share.uuid in devices:
-                            _add(cores, labels, _compute_percent(units, devices[share.uuid], share.core_percent))
+            devices = self._devices(grant.node) if not grant.shares.keys().isdisjoint(units) else {}
+            for (index, uuid), amount in sums_by_container(grant.shares).items():
+                labels = (grant.namespace, grant.node, grant.name, str(index), uuid)
+                _add(memory, labels, amount.memory_mib * _MIB)
+                if grant.vendors[uuid] not in units:
+                    _add(cores, labels, amount.core_percent)
+                elif uuid in devices:
+                    _add(cores, labels, _compute_percent(units, devices[uuid], amount.core_percent))
         yield memory
         yield cores
         if self._has_legacy_names:
@@ -258,6 +262,7 @@ class ClusterCollector(Collector):
         names = ("node", "device_uuid", "device_index", "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
         places = ("placement_start", "placement_size")
         family = _gauge("hami_node_gpu_mig_instance_info", "A MIG instance that exists.", (*names, *places))
+        legacy = _gauge("nodeGPUMigInstance", "A MIG instance that exists.", (*_LEGACY_DEVICE[:3], "migname"))
         for grant in self._cluster.ledger.grants():
             devices = self._devices(grant.node) if grant.mig else {}
             for one in grant.mig:
@@ -266,7 +271,10 @@ class ClusterCollector(Collector):
                     instance = (one.profile, str(one.gpu_instance_id), str(one.compute_instance_id))
                     place = (str(one.placement.start), str(one.placement.size))
                     _add(family, (grant.node, one.gpu_uuid, index, one.mig_uuid, *instance, *place), 1)
+                    _add(legacy, (grant.node, one.gpu_uuid, index, f"{one.profile}-{one.gpu_instance_id}"), 1)
         yield family
+        if self._has_legacy_names:
+            yield legacy
 
     def _quota_families(self) -> Iterator[Metric]:
         used = _gauge("hami_resource_quota_used", "Held under a quota.", ("namespace", "quota_name", "limit"))

@@ -28,6 +28,8 @@ class _Refused:
     candidates: Sequence[str]
     version: tuple[int, int]
     """Of the snapshot it did not fit."""
+    is_doubtful: bool = False
+    """Whether what was decided on has been replaced, so that nobody knows any more."""
 
 
 @dataclass(slots=True)
@@ -57,6 +59,11 @@ class Waiting:
         if uid in self._pods:
             self._pods[uid] = replace(self._pods[uid], version=_NEVER)
 
+    def doubt(self) -> None:
+        """Let every Pod be asked about once more: what they were refused by holds no longer."""
+        for uid in list(self._pods):
+            self._pods[uid] = replace(self._pods[uid], version=_NEVER, is_doubtful=True)
+
     def overlooked(self, snapshot: Snapshot, refusals: Refusals) -> PodRequest | None:
         """
         Return a Pod that fits now and has not been asked about since *snapshot* changed; None where there is none.
@@ -69,6 +76,6 @@ class Waiting:
             refused = self._pods[uid]
             self._pods[uid] = replace(refused, version=version)
             self._pods.move_to_end(uid)
-            if has_room(refused.request, refused.candidates, snapshot, refusals):
+            if refused.is_doubtful or has_room(refused.request, refused.candidates, snapshot, refusals):
                 return refused.request
         return None
