@@ -1,4 +1,4 @@
-{{/* The device config, which webhook, scheduler and device plugin read, and the names of resources in it. */}}
+{{/* The device config, which webhook, scheduler and device plugin read, and the names and keys that follow from it. */}}
 
 {{/* Name of the ConfigMap with device-config.yaml, as HAMi's chart calls it. */}}
 {{- define "hami.deviceConfigMap" -}}
@@ -42,15 +42,21 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Names of the resources that webhook and scheduler manage, a sorted JSON list: every vendor's that is on. */}}
-{{- define "hami.managedNames" -}}
+{{/* The device config as webhook and scheduler take it, JSON: without the chips of vendors that are off. */}}
+{{- define "hami.managedConfig" -}}
 {{- $config := include "hami.deviceConfig" . | fromYaml -}}
 {{- if $config.Error }}{{ fail (printf "deviceConfig.content is not YAML: %s" $config.Error) }}{{ end -}}
+{{- if not .Values.devices.ascend.enabled }}{{ $config = omit $config "vnpus" }}{{ end -}}
+{{- if not .Values.devices.iluvatar.enabled }}{{ $config = omit $config "iluvatars" }}{{ end -}}
+{{- toJson $config -}}
+{{- end -}}
+
+{{/* Names of the resources that webhook and scheduler manage, a sorted JSON list: every vendor's that is on. */}}
+{{- define "hami.managedNames" -}}
+{{- $config := include "hami.managedConfig" . | fromJson -}}
 {{- if and .Values.devicePlugin.enabled (not (default dict $config.nvidia).resourceCountName) -}}
   {{- fail "deviceConfig.content names no nvidia.resourceCountName: write nvidia: {resourceCountName: nvidia.com/gpu, ...}, or set devicePlugin.enabled=false" -}}
 {{- end -}}
-{{- if not .Values.devices.ascend.enabled }}{{ $config = omit $config "vnpus" }}{{ end -}}
-{{- if not .Values.devices.iluvatar.enabled }}{{ $config = omit $config "iluvatars" }}{{ end -}}
 {{- $names := include "hami.namesIn" $config | splitList "\n" | compact | uniq | sortAlpha -}}
 {{- if not $names -}}
   {{- fail "deviceConfig.content names no resource of a vendor that is on: name one, as nvidia: {resourceCountName: nvidia.com/gpu}" -}}
@@ -61,6 +67,20 @@
   {{- end -}}
 {{- end -}}
 {{- toJson $names -}}
+{{- end -}}
+
+{{/* The annotations in which the scheduler reads what a Pod was granted, a sorted JSON list. Chips have one each, made
+of their word in the device config, and only where they are on; any other vendor's is read whatever that says. */}}
+{{- define "hami.allocatedKeys" -}}
+{{- $config := include "hami.managedConfig" . | fromJson -}}
+{{- $chips := default list $config.vnpus -}}
+{{- if kindIs "map" $chips }}{{ $chips = default list $chips.configs }}{{ end -}}
+{{- $words := list "vgpu" "cambricon-mlu" "dcu" "mthreads-vgpu" "metax-gpu" "metax-sgpu" "enflame-gcu" "enflame-vgpu"
+  "xpu" "aws-neuron" "amd" "Vastai" "Biren" -}}
+{{- range concat $chips (default list $config.iluvatars) }}{{ $words = append $words .commonWord }}{{ end -}}
+{{- $keys := list "hami.io/kunlun-allocated" -}}
+{{- range $words }}{{ $keys = append $keys (printf "hami.io/%s-devices-allocated" .) }}{{ end -}}
+{{- $keys | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
 {{/* The arguments that let in the two vendors that HAMi leaves out unless asked. */}}

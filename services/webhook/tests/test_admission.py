@@ -16,6 +16,7 @@ from hami_webhook.admission import Admission, Outcome, Policy, admit
 from hami_webhook.quota import Amount, Holdings, NamespaceQuota
 from hamicommon.config import DeviceConfig
 from hamicommon.quantity import parse_quantity
+from hamicommon.vendors import all_vendors
 
 from .json_patch import applied
 
@@ -254,6 +255,41 @@ def test_a_quota_refusal_says_the_numbers(policy: Policy, a_pod: PodBuilder) -> 
     ) == admit(pod, policy, "ns", quota)
 
 
+GRANT = "hami.io/vgpu-devices-allocated"
+
+
+def test_grant_that_a_pod_brings_along_is_removed(policy: Policy, a_pod: PodBuilder) -> None:
+    """What is made anew of a running Pod's YAML starts clean, and its author hears of it; the rest stays."""
+    pod = a_pod({"gpu": "1", "gpumem": "3000"}, schedulerName="hami-scheduler")
+    pod["metadata"]["annotations"] = {GRANT: "GPU-a,NVIDIA,1,1:;", "hami.io/kunlun-allocated": "", "note": "x"}
+    admission = admit(pod, policy)
+
+    assert {"note": "x"} == applied(pod, admission.patch)["metadata"]["annotations"]
+    assert {"remove"} == {operation["op"] for operation in admission.patch}
+    assert (
+        f"annotation {GRANT} removed: the scheduler writes it when it grants the Pod devices",
+        "annotation hami.io/kunlun-allocated removed: the scheduler writes it when it grants the Pod devices",
+    ) == admission.warnings
+
+
+@pytest.mark.parametrize("config", ["default", "tuned"])
+def test_grant_of_every_vendor_is_removed(config: str, devices: dict[str, DeviceConfig], a_pod: PodBuilder) -> None:
+    """Also of one that the Pod does not ask."""
+    policy = Policy.of(devices[config], "hami-scheduler")
+    pod = a_pod({"gpu": "1", "gpumem": "3000"})
+    pod["metadata"]["annotations"] = {vendor.allocated_key: "x" for vendor in all_vendors(devices[config])}
+
+    assert {} == applied(pod, admit(pod, policy).patch)["metadata"]["annotations"]
+
+
+def test_grant_of_a_pod_that_asks_for_nothing_is_not_ours_to_remove(policy: Policy, a_pod: PodBuilder) -> None:
+    """Such a Pod is never changed; who may create it is the API server's to say."""
+    pod = a_pod({})
+    pod["metadata"]["annotations"] = {GRANT: "GPU-a,NVIDIA,1,1:;"}
+
+    assert Admission(Outcome.NOT_ASKING) == admit(pod, policy)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -284,7 +320,14 @@ CONTAINERS = st.fixed_dictionaries(
 )
 PODS = st.fixed_dictionaries(
     {
-        "metadata": st.just({"name": "p", "namespace": "ns"}),
+        "metadata": st.fixed_dictionaries(
+            {"name": st.just("p"), "namespace": st.just("ns")},
+            optional={
+                "annotations": st.dictionaries(
+                    st.sampled_from([GRANT, "hami.io/amd-devices-allocated", "a"]), st.text()
+                )
+            },
+        ),
         "spec": st.fixed_dictionaries(
             {"containers": st.lists(CONTAINERS, max_size=3)},
             optional={

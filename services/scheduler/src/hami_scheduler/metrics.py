@@ -106,7 +106,7 @@ class Problems:
         """Register in *registry*."""
         self._problems = Counter(
             "hami_scheduler_contained_problems",
-            "Parts of objects that could not be used and were left out.",
+            "Parts of objects that are not as they should be; what cannot be used is left out.",
             ["kind", "key"],
             registry=registry,
         )

@@ -2,7 +2,8 @@
 Decide on a Pod that is being created: what it needs changed to be scheduled here, or why it may not be.
 
 One pure function, in HAMi's order and with HAMi's codes and messages. Knows nothing of HTTP, clocks or logs.
-A Pod that names no managed resource is never changed, whatever the device config says; that is the one rule HAMi lacks.
+Two rules HAMi lacks: a Pod that names no managed resource is never changed, whatever the device config says; and one
+that asks keeps no grant that it brings along, as what is made anew of a running Pod's YAML does.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/webhook.go
 """
 
@@ -48,6 +49,8 @@ class Policy:
     """How requests are read, by the vendor's key."""
     resource_names: frozenset[str]
     """Every resource any vendor manages."""
+    allocated_keys: frozenset[str]
+    """Annotations that say what a Pod was granted, of every vendor."""
     scheduler_name: str
     """What Pods that ask are given as scheduler; empty leaves them theirs."""
     overwrite_default_scheduler: bool
@@ -57,7 +60,8 @@ class Policy:
         """Return the policy that follows from the device config and two flags."""
         rules = all_rules(devices)
         names = frozenset(name for rule in rules for name in rule.vendor.resource_names)
-        return cls(rules, request_parsers(devices), names, scheduler_name, overwrite_default_scheduler)
+        keys = frozenset(rule.vendor.allocated_key for rule in rules)
+        return cls(rules, request_parsers(devices), names, keys, scheduler_name, overwrite_default_scheduler)
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:
@@ -103,7 +107,9 @@ def admit(
     patch = tuple(diff(value, pod.rewritten()))
     warnings = (rule.warning(container) for container in pod.all_containers() for rule in policy.rules)
     return Admission(
-        Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=tuple(filter(None, warnings))
+        Outcome.CHANGED if patch else Outcome.UNCHANGED,
+        patch=patch,
+        warnings=(*filter(None, warnings), *map(_removal, pod.removed_annotations)),
     )
 
 
@@ -123,6 +129,7 @@ def _mutate(pod: Pod, policy: Policy) -> Admission | None:
         return Admission(Outcome.BAD_AMOUNT, allowed=False, code=500, message=str(error))
     if not any(asking):
         return None
+    pod.remove_annotations(policy.allocated_keys)
     privileged = next((container for container in pod.all_containers() if container.is_privileged), None)
     if privileged is not None:
         return _denied(Outcome.PRIVILEGED, f"container {privileged.name} is privileged")
@@ -159,6 +166,10 @@ def _refuse_quota(pod: Pod, policy: Policy, namespace_quota: quota.NamespaceQuot
         if excess is not None:
             return _denied(Outcome.OVER_QUOTA, f"exceeding resource quota: namespace {pod.namespace}: {excess}")
     return None
+
+
+def _removal(key: str) -> str:
+    return f"annotation {key} removed: the scheduler writes it when it grants the Pod devices"
 
 
 def _denied(outcome: Outcome, message: str) -> Admission:

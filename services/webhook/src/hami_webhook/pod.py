@@ -5,7 +5,7 @@ Everything this service reads of a Pod is checked here once, so that decisions m
 copies the containers that change and shares the rest, which is what keeps the patch minimal.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,8 @@ class Pod:
     init_containers: tuple[Container, ...]
     containers: tuple[Container, ...]
     _original: Object
+    removed_annotations: tuple[str, ...] = ()
+    """Keys of what it brought in `metadata.annotations` and must not keep, in its order."""
     _spec_changes: dict[str, Any] = field(default_factory=dict)
     _annotations_added: dict[str, str] = field(default_factory=dict)
 
@@ -136,13 +138,20 @@ class Pod:
             self._annotations_added[key] = value
             self.annotations = {**self.annotations, key: value}
 
+    def remove_annotations(self, keys: Set[str]) -> None:
+        """Remove those that the Pod brought of `metadata.annotations` that are among *keys*."""
+        found = tuple(key for key in self.annotations if key in keys and key not in self._annotations_added)
+        self.removed_annotations += found
+        self.annotations = {key: text for key, text in self.annotations.items() if key not in found}
+
     def rewritten(self) -> Object:
         """Return the Pod with its changes, the very same object if there are none."""
         result = self._original
-        if self._annotations_added:
+        if self._annotations_added or self.removed_annotations:
             metadata = result.get("metadata") or {}
-            annotations = {**(metadata.get("annotations") or {}), **self._annotations_added}
-            result = {**result, "metadata": {**metadata, "annotations": annotations}}
+            before = metadata.get("annotations") or {}
+            kept = {key: text for key, text in before.items() if key not in self.removed_annotations}
+            result = {**result, "metadata": {**metadata, "annotations": {**kept, **self._annotations_added}}}
         spec = {**(self._original.get("spec") or {}), **self._spec_changes}
         changed = bool(self._spec_changes)
         for key, containers in (("initContainers", self.init_containers), ("containers", self.containers)):

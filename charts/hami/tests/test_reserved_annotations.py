@@ -1,0 +1,135 @@
+"""
+Who may write the annotations that say what a Pod was granted: the schedulers, by a policy of the API server.
+
+What its expressions decide is tried on a real API server, by `e2e/test_forged_annotations.py`.
+"""
+
+import json
+import re
+
+import pytest
+
+from hamicommon.config import load_device_config
+from hamicommon.vendors import all_vendors
+
+from .chart import Json, given, needs_helm, objects, one
+
+pytestmark = needs_helm
+
+NAME = "hami-reserved-annotations"
+HAMI = "system:serviceaccount:kube-system:hami-scheduler"
+
+
+def policy(*arguments: str, **options: str) -> Json:
+    """Return the spec of the policy."""
+    return one("ValidatingAdmissionPolicy", NAME, *arguments, **options)["spec"]  # type: ignore[no-any-return]
+
+
+def reserved(*arguments: str) -> list[str]:
+    """Return the annotations it is about: those that make it look, and those it then names."""
+    spec = policy(*arguments)
+    (deciding,) = (each["expression"] for each in spec["matchConditions"] if each["name"] == "writes-a-grant")
+    (naming,) = (each["expression"] for each in spec["variables"] if each["name"] == "written")
+    assert deciding.replace(".exists(", ".filter(") == naming
+    return json.loads(deciding.partition(".exists(")[0])  # type: ignore[no-any-return]
+
+
+def trusted(*arguments: str, **options: str) -> list[str]:
+    """Return the users who may write them."""
+    condition = policy(*arguments, **options)["matchConditions"][0]
+    (users,) = re.findall(r"username in (\[.*?\])", condition["expression"])
+    return json.loads(users)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"devices": {"ascend": {"enabled": True}}},
+        {"devices": {"iluvatar": {"enabled": True}}},
+        {"devices": {"ascend": {"enabled": True}, "biren": {"enabled": False}}, "deviceConfig": {"amd": None}},
+        {
+            "devices": {"ascend": {"enabled": True}, "iluvatar": {"enabled": True}},
+            "deviceConfig": {"vnpus": {"configs": [{"commonWord": "Other"}]}, "iluvatars": []},
+        },
+        {
+            "devices": {"ascend": {"enabled": True}, "iluvatar": {"enabled": True}},
+            "deviceConfig": {
+                "content": "nvidia: {resourceCountName: a.example/gpu}\nvnpus: [{commonWord: Old}]\n"
+                "iluvatars: [{commonWord: Word}]"
+            },
+        },
+    ],
+    ids=["default", "ascend", "iluvatar", "less", "own chips", "content"],
+)
+def test_reserved_annotations_are_those_the_scheduler_counts(values: Json) -> None:
+    """One of each vendor, by the code's own list; a chip's where it is on, as the arguments tell the scheduler."""
+    arguments = given(values)
+    config = load_device_config(one("ConfigMap", "hami-scheduler-device", *arguments)["data"]["device-config.yaml"])
+    is_on = {name: values.get("devices", {}).get(name, {}).get("enabled", False) for name in ("ascend", "iluvatar")}
+    read = config.enabled(has_ascend=is_on["ascend"], has_iluvatar=is_on["iluvatar"])
+
+    assert sorted(vendor.allocated_key for vendor in all_vendors(read)) == reserved(*arguments)
+
+
+def test_what_device_plugins_write_is_not_reserved() -> None:
+    """Those of other vendors say on the Pod what is left to hand out, and how far they are."""
+    config = load_device_config(one("ConfigMap", "hami-scheduler-device")["data"]["device-config.yaml"])
+
+    assert {vendor.to_allocate_key for vendor in all_vendors(config)}.isdisjoint(reserved())
+    assert "hami.io/bind-phase" not in reserved()
+
+
+def test_every_way_to_write_a_pod_is_looked_at() -> None:
+    """Its subresources can change annotations, and a Binding's become the Pod's; the older kind of Binding, too."""
+    (rule,) = policy()["matchConstraints"]["resourceRules"]
+
+    assert (["pods", "pods/*", "bindings"], ["CREATE", "UPDATE"]) == (rule["resources"], rule["operations"])
+
+
+def test_nothing_is_written_while_nobody_can_tell() -> None:
+    """The policy is in the API server: no program of ours has to run for it, and it denies what it is about."""
+    binding = one("ValidatingAdmissionPolicyBinding", NAME)["spec"]
+
+    assert "Fail" == policy()["failurePolicy"]
+    assert {"policyName": NAME, "validationActions": ["Deny"]} == binding
+
+
+def test_trusted_is_the_scheduler_that_runs_and_hamis() -> None:
+    """By the account of the release's own Pods, wherever and whatever that is."""
+    values = given({"scheduler": {"serviceAccount": {"create": False, "name": "theirs"}}, "namespaceOverride": "gpus"})
+
+    assert ["system:serviceaccount:hami:hami-scheduler", HAMI] == trusted()
+    assert ["system:serviceaccount:gpus:theirs", HAMI] == trusted(*values)
+
+
+def test_trusted_can_be_others() -> None:
+    """HAMi's scheduler of another namespace, or of none."""
+    own = "system:serviceaccount:hami:hami-scheduler"
+
+    assert [own, "other"] == trusted(*given({"scheduler": {"reservedAnnotations": {"trustedUsers": ["other"]}}}))
+    assert [own] == trusted(*given({"scheduler": {"reservedAnnotations": {"trustedUsers": []}}}))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_made"),
+    [
+        ({}, True),
+        ({"webhook": {"enabled": False}, "devicePlugin": {"enabled": False}}, True),
+        ({"scheduler": {"enabled": False}}, False),
+        ({"scheduler": {"reservedAnnotations": {"enabled": False}}}, False),
+    ],
+    ids=["default", "scheduler alone", "HAMi's scheduler", "off"],
+)
+def test_policy_comes_and_goes_with_the_scheduler(values: Json, is_made: bool) -> None:
+    """Where HAMi's decides it must not be hindered; both objects or none."""
+    kinds = {each["kind"] for each in objects(*given(values)) if "ValidatingAdmissionPolicy" in each["kind"]}
+
+    assert ({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} if is_made else set()) == kinds
+
+
+def test_two_releases_have_a_policy_each() -> None:
+    """Objects of the whole cluster begin with the release's name."""
+    names = {each["metadata"]["name"] for each in objects(release="gpu") if "AdmissionPolicy" in each["kind"]}
+
+    assert {"gpu-hami-reserved-annotations"} == names

@@ -1,0 +1,229 @@
+"""
+Nobody but a scheduler writes what a Pod was granted: the API server refuses it, and says what to do.
+
+What a bound Pod says is counted, so the annotations are kept by a policy of the chart, which the embedded API server
+does not have. That the scheduler's own Bindings pass it, every other test here shows.
+"""
+
+import asyncio
+import json
+
+import pytest
+import pytest_asyncio
+
+from cluster import eventually
+from controlplane.cluster import ClusterError
+from hamicommon.config import load_device_config
+from hamicommon.vendors import all_vendors
+from hardware import TWO_NODES
+from manifests import SLEEP, a_container, a_pod
+from minicluster.client import Object
+from real import RealCluster
+from release import HAMI
+
+pytestmark = pytest.mark.real_only
+
+KEY = "hami.io/vgpu-devices-allocated"
+FORGED = f"{TWO_NODES[0].gpus[0].uuid},NVIDIA,20000,50:;"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+MORE_THAN_AN_EDITOR = [
+    {"apiGroups": [""], "resources": ["pods/status", "pods/ephemeralcontainers"], "verbs": ["patch", "update"]},
+    {"apiGroups": [""], "resources": ["pods/binding", "bindings", "pods/eviction"], "verbs": ["create"]},
+]
+"""What somebody may do who runs a scheduler or a controller of their own."""
+
+
+HAMIS_SCHEDULER = "system:serviceaccount:kube-system:hami-scheduler"
+
+
+class Editor:
+    """A ServiceAccount that may edit its namespace, and no more."""
+
+    def __init__(self, cluster: RealCluster, user: str) -> None:
+        self.cluster = cluster
+        self.user = user
+
+    async def does(self, *arguments: str, content: Object | None = None) -> str:
+        """Run kubectl as that account and return what it wrote. Raises: ClusterError."""
+        run = self.cluster.control_plane.kubectl
+        place = (f"--as={self.user}", f"--namespace={self.cluster.namespace}")
+        return await asyncio.to_thread(run, *arguments, *place, content=json.dumps(content))
+
+    async def creates(self, manifest: Object) -> None:
+        """Create an object. Raises: ClusterError."""
+        await self.does("create", "--filename=-", content=manifest)
+
+    async def posts(self, resource: str, content: Object) -> None:
+        """Create *content* by the path of a subresource. Raises: ClusterError."""
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/{resource}"
+        await self.does("create", f"--raw={path}", "--filename=-", content=content)
+
+    async def annotates(self, pod: str, key: str, text: str | None, *options: str) -> None:
+        """Write an annotation of a Pod, or take it away. Raises: ClusterError."""
+        patch = json.dumps({"metadata": {"annotations": {key: text}}})
+        await self.does("patch", "pod", pod, "--type=merge", f"--patch={patch}", *options)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def editor(cluster: RealCluster) -> Editor:
+    """An ordinary tenant, with the cluster's own role `edit` and one beside it; HAMi's scheduler has both, too."""
+    found = Editor(cluster, f"system:serviceaccount:{cluster.namespace}:editor")
+    subjects = [
+        {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
+        for user in (found.user, HAMIS_SCHEDULER)
+    ]
+    await cluster.api.create(
+        f"{RBAC}/namespaces/{cluster.namespace}/roles",
+        {"kind": "Role", "metadata": {"name": "more"}, "rules": MORE_THAN_AN_EDITOR},
+    )
+    for kind, name in (("ClusterRole", "edit"), ("Role", "more")):
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        binding = {"kind": "RoleBinding", "metadata": {"name": name}, "roleRef": role, "subjects": subjects}
+        await cluster.api.create(f"{RBAC}/namespaces/{cluster.namespace}/rolebindings", binding)
+
+    async def may_bind() -> bool:
+        try:
+            return (await found.does("auth", "can-i", "create", "pods", "--subresource=binding")).strip() == "yes"
+        except ClusterError:
+            return False
+
+    await eventually(may_bind, "the editor's roles are in force")
+    return found
+
+
+def a_forged_pod(name: str = "forged", key: str = KEY, **spec: str) -> Object:
+    """Return a Pod that asks for nothing and says it was granted most of a device."""
+    pod = a_pod(name, [{**a_container(command=SLEEP), "resources": {}}], spec=dict(spec))
+    pod["metadata"]["annotations"] = {key: FORGED}
+    return pod
+
+
+def refusal(error: pytest.ExceptionInfo[ClusterError]) -> str:
+    """Return the policy's own words."""
+    _, found, message = str(error.value).partition("denied request: ")
+    assert found, str(error.value)
+    return message
+
+
+@pytest.mark.parametrize("spec", [{}, {"nodeName": TWO_NODES[0].name}, {"schedulerName": "hami-scheduler"}], ids=str)
+async def test_pod_with_a_forged_grant_is_not_created(editor: Editor, spec: dict[str, str]) -> None:
+    """Wherever it would be bound; the answer names the annotation and what to do."""
+    with pytest.raises(ClusterError) as error:
+        await editor.creates(a_forged_pod(**spec))
+
+    assert refusal(error) == (
+        f"only a scheduler says which devices a Pod was granted: leave out annotation {KEY} when creating, and leave "
+        f"it as it is when changing; if {editor.user} is a scheduler that grants devices, name it in "
+        "scheduler.reservedAnnotations.trustedUsers of the chart"
+    )
+
+
+async def test_annotation_of_every_vendor_that_is_on_is_kept(editor: Editor) -> None:
+    """Not NVIDIA's alone: each would take devices."""
+    [config] = [
+        found["data"]["device-config.yaml"]
+        for found in (await editor.cluster.api.list(f"/api/v1/namespaces/{HAMI}/configmaps"))[0]
+        if "device-config.yaml" in found.get("data", {})
+    ]
+    vendors = all_vendors(load_device_config(config).enabled(has_ascend=False, has_iluvatar=False))
+
+    for vendor in vendors:
+        with pytest.raises(ClusterError, match=f"leave out annotation {vendor.allocated_key} when"):
+            await editor.creates(a_forged_pod(key=vendor.allocated_key))
+
+
+async def test_grant_of_a_running_pod_is_not_changed(editor: Editor) -> None:
+    """Neither made larger, nor taken away, nor given to a Pod that has none; not by way of its status either."""
+    await editor.creates(a_pod("granted", gpu=1, gpumem=1000))
+    await editor.creates(a_pod("plain", [{**a_container(command=SLEEP), "resources": {}}]))
+    granted = await editor.cluster.pod_in_phase("granted", "Running")
+    await editor.cluster.pod_in_phase("plain", "Running")
+
+    for name, text in (("granted", FORGED), ("granted", None), ("plain", FORGED)):
+        for options in ((), ("--subresource=status",)):
+            with pytest.raises(ClusterError, match="denied request: only a scheduler says"):
+                await editor.annotates(name, KEY, text, *options)
+
+    assert granted["metadata"]["annotations"] == (await editor.cluster.pod("granted"))["metadata"]["annotations"]
+
+
+async def test_binding_with_a_forged_grant_is_refused(editor: Editor) -> None:
+    """Its annotations would become the Pod's; without any it is nobody's business but theirs."""
+    pod = a_pod("waiting", [{**a_container(command=SLEEP), "resources": {}}], spec={"schedulerName": "theirs"})
+    await editor.creates(pod)
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "waiting"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": TWO_NODES[0].name},
+    }
+    forged = {**binding, "metadata": {"name": "waiting", "annotations": {KEY: FORGED}}}
+
+    for resource in ("pods/waiting/binding", "bindings"):
+        with pytest.raises(ClusterError, match="only a scheduler says"):
+            await editor.posts(resource, forged)
+    await editor.posts("pods/waiting/binding", binding)
+
+    assert KEY not in (await editor.cluster.pod_in_phase("waiting", "Running"))["metadata"].get("annotations", {})
+
+
+async def test_scheduler_of_hamis_may_write_grants(editor: Editor) -> None:
+    """Its filter writes them on the waiting Pod, so that a cluster changes its services one by one."""
+    hami = Editor(editor.cluster, HAMIS_SCHEDULER)
+    pod = a_pod("waiting", [{**a_container(command=SLEEP), "resources": {}}], spec={"schedulerName": "theirs"})
+    await editor.creates(pod)
+
+    await hami.annotates("waiting", KEY, FORGED)
+
+    assert FORGED == (await editor.cluster.pod("waiting"))["metadata"]["annotations"][KEY]
+    with pytest.raises(ClusterError, match="only a scheduler says"):
+        await editor.annotates("waiting", KEY, None)
+
+
+async def test_everything_else_of_a_pod_is_theirs(editor: Editor) -> None:
+    """Pods with and without annotations are made, changed, evicted and deleted, those with a grant, too."""
+    bare = a_pod("bare", [{**a_container(command=SLEEP), "resources": {}}])
+    del bare["metadata"]["annotations"]
+    await editor.creates(bare)
+    await editor.creates(a_pod("granted", gpu=1, gpumem=1000))
+    before = (await editor.cluster.pod_in_phase("granted", "Running"))["metadata"]["annotations"]
+    await editor.cluster.pod_in_phase("bare", "Running")
+
+    for name in ("bare", "granted"):
+        for options in ((), ("--subresource=status",)):
+            await editor.annotates(name, "team.io/name", "one", *options)
+            await editor.annotates(name, "team.io/name", None, *options)
+    await editor.does("label", "pod", "granted", "team=one")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "bare"}}
+    await editor.posts("pods/bare/eviction", eviction)
+
+    assert before == (await editor.cluster.pod("granted"))["metadata"]["annotations"]
+    await editor.does("delete", "pod", "granted", "--wait=false")
+
+
+async def test_pod_made_anew_of_a_running_one_starts_clean(editor: Editor) -> None:
+    """The webhook takes the grant off a Pod that asks, so that a backup can be restored."""
+    await editor.creates(a_pod("first", gpu=1, gpumem=1000))
+    first = await editor.cluster.pod_in_phase("first", "Running")
+    spec = {key: value for key, value in first["spec"].items() if key != "nodeName"}
+    metadata = {"name": "second", "annotations": {KEY: FORGED, "team.io/name": "one"}}
+    await editor.creates({**first, "metadata": metadata, "spec": spec})
+
+    second = await editor.cluster.pod_in_phase("second", "Running")
+
+    assert "one" == second["metadata"]["annotations"]["team.io/name"]
+    assert ",NVIDIA,1000,0:;" in second["metadata"]["annotations"][KEY]
+    assert FORGED != second["metadata"]["annotations"][KEY]
+
+
+async def test_api_server_finds_nothing_odd_in_the_policy(cluster: RealCluster) -> None:
+    """Its own check of the expressions against the types they will meet."""
+
+    async def checked() -> Object | None:
+        status: Object = (await cluster.api.get(f"{POLICIES}/hami-reserved-annotations")).get("status", {})
+        return status if "typeChecking" in status else None
+
+    status = await eventually(checked, "the policy is checked", 30)
+    assert status is not None
+    assert [] == status["typeChecking"].get("expressionWarnings", [])
