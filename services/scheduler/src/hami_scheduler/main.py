@@ -306,7 +306,9 @@ class Service:
     def report(self, kind: str, name: str, problem: Problem) -> None:
         """Count and log a part of an object that cannot be used."""
         self._problems.count(kind, problem.key)
-        logger.warning("Part of an object is not as it should be", kind=kind, name=name, key=problem.key, reason=problem.reason)
+        logger.warning(
+            "Part of an object is not as it should be", kind=kind, name=name, key=problem.key, reason=problem.reason
+        )
 
     async def _wake_overlooked(self) -> None:
         """Look for overlooked Pods until cancelled, while decisions are ours to make."""
