@@ -26,7 +26,7 @@ import aiohttp
 from bench.command import parser, tell
 from bench.measurement import percentiles
 from bench.service import apart, ready
-from bench.tables import table
+from bench.tables import machine, table
 from bench.usage import Usage
 from certificates import issue
 from manifests import a_container, a_pod
@@ -85,7 +85,7 @@ def page(found: list[Found], rate: int, memory_mib: int) -> str:
         for each in found
     ]
     circumstances = (
-        f"{rate} requests a second on {CONNECTIONS} connections, {os.cpu_count()} processors, one of them the"
+        f"{rate} requests a second on {CONNECTIONS} connections, {machine()}, one processor the"
         f" webhook's, load average {os.getloadavg()[1]:.1f}; {memory_mib} MiB in memory."
     )
     return f"{circumstances}\n\n" + table(["", "requests", "p50 ms", "p95", "p99", "max", "CPU ms each"], rows)

@@ -28,7 +28,7 @@ from bench.command import parser, tell
 from bench.frozen_api import FrozenApi, Object, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
 from bench.measurement import percentiles
 from bench.service import apart, ready
-from bench.tables import table
+from bench.tables import machine, table
 from bench.usage import Usage
 from processes import Process, free_port
 
@@ -105,7 +105,7 @@ def page(found: Sequence[Found], calls: int, load: float) -> str:
         for name, each in zip(names, found, strict=True)
     ]
     circumstances = (
-        f"{calls} calls of each kind, {FIRST_ASKED} where the Pod is new; {os.cpu_count()} processors, one of them the "
+        f"{calls} calls of each kind, {FIRST_ASKED} where the Pod is new; {machine()}, one processor the "
         f"scheduler's; load average before the run {load:.1f}."
     )
     heads = ["", "ready s", "CPU s", "event µs", "/metrics ms", "MiB", "writes"]

@@ -6,6 +6,7 @@ figure is.
 """
 
 import os
+import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -51,11 +52,16 @@ def replaced(text: str, tables: str, script: str) -> str:
     return f"{before}{mark}\n\n{tables}\n\n{END}{after}"
 
 
+def machine() -> str:
+    """Return what figures depend on before anything else: the processors and the interpreter."""
+    return f"{os.cpu_count()} processors, Python {platform.python_version()}"
+
+
 def circumstances(pods: int, rounds: int, others: Sequence[float]) -> str:
     """Return what all rates of a page have in common; *others* are processors that strangers took, in each run."""
     return (
-        f"{pods} Pods a run, {rounds} rounds, {os.cpu_count()} processors, of which {statistics.median(others):.1f} "
-        "went to processes that were no part of it. Medians; the smallest and the largest in brackets."
+        f"{pods} Pods a run, {rounds} rounds, {machine()}; {statistics.median(others):.1f} processors went to processes "
+        "that were no part of it. Medians; the smallest and the largest in brackets."
     )
 
 
