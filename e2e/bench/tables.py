@@ -60,8 +60,8 @@ def machine() -> str:
 def circumstances(pods: int, rounds: int, others: Sequence[float]) -> str:
     """Return what all rates of a page have in common; *others* are processors that strangers took, in each run."""
     return (
-        f"{pods} Pods a run, {rounds} rounds, {machine()}; {statistics.median(others):.1f} processors went to processes "
-        "that were no part of it. Medians; the smallest and the largest in brackets."
+        f"{pods} Pods a run, {rounds} rounds, {machine()}; {statistics.median(others):.1f} processors went to "
+        "processes that were no part of it. Medians; the smallest and the largest in brackets."
     )
 
 
