@@ -7,33 +7,17 @@ import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 from hami_scheduler import __version__, extender, kube
 from hami_scheduler.http import BODY_LIMIT_BYTES
-from hami_scheduler.metrics import ClusterCollector, Observed
 from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
-from hamicommon.model import MigAllocation, MigPlacement
 
 from .api_server import ApiServer
-from .builders import (
-    VECTORS,
-    Object,
-    a_cluster,
-    a_container,
-    a_device,
-    a_grant,
-    a_mig_device,
-    a_node,
-    a_pod,
-    a_share,
-    an_inventory,
-)
+from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod
 from .service import Running, running, until
 
 PROGRAM = Path(sys.executable).with_name("hami-scheduler")
@@ -403,75 +387,6 @@ async def test_only_the_leader_decides(api: ApiServer, tmp_path: Path, monkeypat
         assert ["exact"] == (await scheduler.filter(api.pod("p"), "exact"))["NodeNames"]
         api.remove("leases", "kube-system/hami")
         await until(lambda: scheduler.service._blocked() is not None)
-
-
-async def test_metrics_have_hamis_names(api: ApiServer, tmp_path: Path) -> None:
-    """Both listeners serve them, with the old names beside the new where asked for."""
-    api.put("pods", a_pod("bound", node="exact", allocated="GPU-a,NVIDIA,1000,30:;"))
-    hard = {"limits.nvidia.com/gpumem": "5000"}
-    api.put("resourcequotas", {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}})
-    async with running(api, tmp_path, has_legacy_metrics=True) as scheduler:
-        await scheduler.filter(api.pod("p"), "exact")
-        _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
-        _, same = await scheduler.get(scheduler.url + "/metrics")
-
-    device = 'device_index="0",device_type="NVIDIA A10",device_uuid="GPU-a",node="exact",zone="vGPU"'
-    own = 'container_index="0",device_uuid="GPU-a",namespace="default",node="exact",pod="bound",zone="vGPU"'
-    for line in (
-        f"hami_gpu_memory_limit_bytes{{{device}}} 1.7179869184e+10",
-        f"hami_gpu_core_limit_ratio{{{device}}} 100.0",
-        f'hami_gpu_memory_allocated_bytes{{device_cores="100",{device}}} 2.097152e+09',
-        f"hami_gpu_shared_count{{{device}}} 2.0",
-        f"hami_gpu_core_allocated_ratio{{{device}}} 30.0",
-        f"hami_node_gpu_memory_allocated_ratio{{{device}}} 0.1220703125",
-        f"hami_vgpu_memory_allocated_bytes{{{own}}} 1.048576e+09",
-        f"hami_vgpu_core_allocated_ratio{{{own}}} 30.0",
-        'hami_resource_quota_used{limit="5000",namespace="default",quota_name="nvidia.com/gpumem",zone="vGPU"} 2000.0',
-        'hami_resource_quota_limit{namespace="default",quota_name="nvidia.com/gpumem",zone="vGPU"} 5000.0',
-        'hami_scheduler_filter_seconds_count{outcome="ok"} 1.0',
-        "hami_scheduler_reservations 1.0",
-        "hami_scheduler_ledger_drift_total 0.0",
-    ):
-        assert line in text
-    assert "GPUDeviceMemoryLimit{" in text
-    assert 'vGPUMemoryAllocated{containeridx="0",deviceuuid="GPU-a",nodename="exact",podname="bound"' in text
-    assert "hami_build_info{" in text
-    assert "hami_gpu_memory_limit_bytes" in same
-
-
-def test_no_series_is_told_twice() -> None:
-    """Two instances of one device in one container are one series, with what they are together."""
-    cluster = a_cluster()
-    cluster.ledger.put_node(an_inventory("n1", a_mig_device("GPU-m")))
-    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-m", 4864, 14), a_share("GPU-m", 4864, 14)))
-    observed = Observed(dict, lambda: 0, lambda: 0)
-    collector = ClusterCollector(lambda: cluster, observed, has_legacy_names=True, device_limit=100)
-    found = [(one.name, tuple(one.labels.items())) for family in collector.collect() for one in family.samples]
-    values = {one.name: one.value for family in collector.collect() for one in family.samples if "pod" in one.labels}
-
-    assert len(found) == len(set(found))
-    assert {"hami_vgpu_memory_allocated_bytes": 9728 * 2.0**20, "hami_vgpu_core_allocated_ratio": 28} == values
-
-
-def test_mig_instances_have_hamis_names() -> None:
-    """The old name is the profile with the GPU instance's ID; what is only reserved is no instance yet."""
-    reserved = MigAllocation(0, 0, "GPU-m", "2g.10gb", MigPlacement(2, 2))
-    ready = replace(reserved, profile="1g.5gb", mig_uuid="MIG-1", gpu_instance_id=9, compute_instance_id=0)
-    cluster = a_cluster()
-    cluster.ledger.put_node(an_inventory("n1", a_mig_device("GPU-m", index=3)))
-    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-m"), mig=(reserved, ready)))
-    for has_legacy_names, expected in (
-        (True, ['nodeGPUMigInstance{deviceidx="3",deviceuuid="GPU-m",migname="1g.5gb-9",nodeid="n1",zone="vGPU"} 1.0']),
-        (False, []),
-    ):
-        registry = CollectorRegistry()
-        observed = Observed(dict, lambda: 0)
-        collector = ClusterCollector(lambda: cluster, observed, has_legacy_names=has_legacy_names, device_limit=9)
-        registry.register(collector)
-        lines = generate_latest(registry).decode().splitlines()
-
-        assert expected == [line for line in lines if line.startswith("nodeGPUMigInstance{")]
-        assert 1 == len([line for line in lines if line.startswith("hami_node_gpu_mig_instance_info{")])
 
 
 async def test_health_and_version_are_served(scheduler: Running) -> None:

@@ -6,7 +6,7 @@ clock. Neighbours: `main` starts the process with a `Config`.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 """
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -96,24 +96,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
     found = flags.parse_args(arguments)
     defaults = Policies()
     policies = Policies(found.node_scheduler_policy or defaults.node, found.gpu_scheduler_policy or defaults.device)
-    problems = [*policy_problems(policies)]
-    misspelt = misspelling(found.node_label_selector)
-    if misspelt is not None:
-        problems.append(
-            f"--node-label-selector: {misspelt!r} is no requirement on labels; write key=value, key!=value, "
-            "key in (a,b), key notin (a,b), key or !key, with commas in between"
-        )
-    if not found.device_config_file:
-        problems.append("--device-config-file: is required; it names the resources to manage")
-    if bool(found.cert_file) != bool(found.key_file):
-        problems.append("--cert_file and --key_file: give both for TLS, or neither for plain HTTP")
-    if found.leader_elect and not (found.leader_elect_resource_name and found.leader_elect_resource_namespace):
-        problems.append("--leader-elect: needs --leader-elect-resource-name and --leader-elect-resource-namespace")
-    if found.explain_bind_address and not _is_loopback(found.explain_bind_address):
-        problems.append(
-            f"--explain-bind-address {found.explain_bind_address}: must be an address of this host alone, such as "
-            f"{EXPLAIN_ADDRESS}, because it tells of every namespace; kubectl exec and port-forward reach it"
-        )
+    problems = [*policy_problems(policies), *_flag_problems(found)]
     wire_version = NEWEST
     try:
         wire_version = WireVersion.parse(environment.get("HAMI_WIRE_VERSION") or str(NEWEST))
@@ -150,6 +133,27 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
         hostname=hostname,
         verbosity=max(found.verbosity, 4 if found.debug else 0),
     )
+
+
+def _flag_problems(found: Namespace) -> Iterator[str]:
+    """Yield what is wrong with the values of flags, or with their company, beyond what each can be."""
+    misspelt = misspelling(found.node_label_selector)
+    if misspelt is not None:
+        yield (
+            f"--node-label-selector: {misspelt!r} is no requirement on labels; write key=value, key!=value, "
+            "key in (a,b), key notin (a,b), key or !key, with commas in between"
+        )
+    if not found.device_config_file:
+        yield "--device-config-file: is required; it names the resources to manage"
+    if bool(found.cert_file) != bool(found.key_file):
+        yield "--cert_file and --key_file: give both for TLS, or neither for plain HTTP"
+    if found.leader_elect and not (found.leader_elect_resource_name and found.leader_elect_resource_namespace):
+        yield "--leader-elect: needs --leader-elect-resource-name and --leader-elect-resource-namespace"
+    if found.explain_bind_address and not _is_loopback(found.explain_bind_address):
+        yield (
+            f"--explain-bind-address {found.explain_bind_address}: must be an address of this host alone, such as "
+            f"{EXPLAIN_ADDRESS}, because it tells of every namespace; kubectl exec and port-forward reach it"
+        )
 
 
 def policy_problems(policies: Policies) -> Iterator[str]:
