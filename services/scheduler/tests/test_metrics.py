@@ -4,13 +4,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.samples import Sample
 
+from hami_scheduler.cluster import Cluster
+from hami_scheduler.grant import make_grant
 from hami_scheduler.metrics import ClusterCollector, Observed
+from hami_scheduler.request import ContainerKind
 from hamicommon.model import MigAllocation, MigPlacement
 
 from .api_server import ApiServer
 from .builders import a_cluster, a_grant, a_mig_device, a_pod, a_share, an_inventory
 from .service import running
+
+
+def told_of(cluster: Cluster, *, has_legacy_names: bool) -> list[Sample]:
+    """Return every sample of a scrape."""
+    observed = Observed(dict, lambda: 0, lambda: 0)
+    collector = ClusterCollector(lambda: cluster, observed, has_legacy_names=has_legacy_names, device_limit=100)
+    return [sample for family in collector.collect() for sample in family.samples]
 
 
 async def test_metrics_have_hamis_names(api: ApiServer, tmp_path: Path) -> None:
@@ -52,13 +63,22 @@ def test_no_series_is_told_twice() -> None:
     cluster = a_cluster()
     cluster.ledger.put_node(an_inventory("n1", a_mig_device("GPU-m")))
     cluster.ledger.put(a_grant("u", "n1", a_share("GPU-m", 4864, 14), a_share("GPU-m", 4864, 14)))
-    observed = Observed(dict, lambda: 0, lambda: 0)
-    collector = ClusterCollector(lambda: cluster, observed, has_legacy_names=True, device_limit=100)
-    found = [(one.name, tuple(one.labels.items())) for family in collector.collect() for one in family.samples]
-    values = {one.name: one.value for family in collector.collect() for one in family.samples if "pod" in one.labels}
+    found = [(one.name, tuple(one.labels.items())) for one in told_of(cluster, has_legacy_names=True)]
+    values = {one.name: one.value for one in told_of(cluster, has_legacy_names=True) if "pod" in one.labels}
 
     assert len(found) == len(set(found))
     assert {"hami_vgpu_memory_allocated_bytes": 9728 * 2.0**20, "hami_vgpu_core_allocated_ratio": 28} == values
+
+
+def test_share_of_an_ended_init_container_is_told_still() -> None:
+    """It takes nothing of its device any more; what the Pod was granted stays what it says."""
+    shares = {"NVIDIA": ((a_share("GPU-a"),), ())}
+    kinds = (ContainerKind.INIT, ContainerKind.APP)
+    cluster = a_cluster()
+    cluster.ledger.put(make_grant(("u", "default", "p"), "n1", kinds, shares, inits_are_done=True))
+    values = {one.name: one.value for one in told_of(cluster, has_legacy_names=False) if "pod" in one.labels}
+
+    assert {"hami_vgpu_memory_allocated_bytes": 1000 * 2.0**20, "hami_vgpu_core_allocated_ratio": 0} == values
 
 
 def test_mig_instances_have_hamis_names() -> None:

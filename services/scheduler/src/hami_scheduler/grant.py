@@ -62,7 +62,7 @@ class Grant:
     amounts: Mapping[str, Amount]
     """Per device UUID: what the Pod takes from it."""
     vendors: Mapping[str, str]
-    """Per device UUID: the vendor key it was granted under."""
+    """Per device UUID of any share, taken or given back by now: the vendor key it was granted under."""
     mig: tuple[MigAllocation, ...] = ()
     """The MIG instances among the shares, as far as they are known."""
     notes: Mapping[str, Notes] = field(default_factory=dict)
@@ -161,7 +161,8 @@ def make_grant(
     for vendor, vendor_shares in shares.items():
         for uuid, amount in amounts_over_time(kinds, vendor_shares, inits_are_done=inits_are_done).items():
             amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
-            vendors[uuid] = vendor
+        granted = (base_uuid(share.uuid) for container in vendor_shares for share in container if share.uuid)
+        vendors.update(dict.fromkeys(granted, vendor))
     uid, namespace, name = identity
     said = {vendor: words for vendor, words in (notes or {}).items() if words}
     # Without notes nothing depends on whether they are settled, and equal grants change nothing.
