@@ -89,7 +89,11 @@ def test_quota_with_scopes_limits_nothing() -> None:
         quotas.put({**quota, "spec": {**quota["spec"], "scopes": ["Terminating"]}})
     assert (None, None) == left(quotas)
     text = "a quota with scopes limits nothing here; nvidia.com/gpumem is not limited by it"
+    quotas.replace([{**quota, "spec": {**quota["spec"], "scopes": ["Terminating"]}}])
     assert [("default/q", text)] == told
+    quotas.replace([])
+    quotas.put({**quota, "spec": {**quota["spec"], "scopes": ["Terminating"]}})
+    assert [("default/q", text)] * 2 == told
 
     quotas.put(quota)
     assert (0, None) == left(quotas)

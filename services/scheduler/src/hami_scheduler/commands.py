@@ -187,11 +187,8 @@ def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorFr
         text, source = _read(options.device_config_file), options.device_config_file
     if text is None:
         raise CommandError("the snapshot has no device config; give --device-config-file")
-    defaults = Policies()
     settings = {**saved.settings, **_policy_settings(options)}
-    policies = Policies(
-        settings.get(NODE_POLICY_KEY) or defaults.node, settings.get(DEVICE_POLICY_KEY) or defaults.device
-    )
+    policies = Policies.named(settings.get(NODE_POLICY_KEY), settings.get(DEVICE_POLICY_KEY))
     return vendor_frames(_device_config(text, source)), policies
 
 
@@ -204,9 +201,7 @@ def _device_config(text: str, source: str) -> Any:
 
 def _policy_settings(options: argparse.Namespace) -> dict[str, str]:
     """Return the policies that flags name."""
-    defaults = Policies()
-    policies = Policies(options.node_scheduler_policy or defaults.node, options.gpu_scheduler_policy or defaults.device)
-    problems = tuple(policy_problems(policies))
+    problems = tuple(policy_problems(Policies.named(options.node_scheduler_policy, options.gpu_scheduler_policy)))
     if problems:
         raise CommandError("; ".join(problems))
     given = {NODE_POLICY_KEY: options.node_scheduler_policy, DEVICE_POLICY_KEY: options.gpu_scheduler_policy}

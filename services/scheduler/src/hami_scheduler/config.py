@@ -18,6 +18,7 @@ from hami_scheduler.selector import misspelling
 from hamicommon.config import AscendChipConfig, ConfigError, DeviceConfig, IluvatarConfig
 from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span, wait
 from hamicommon.runtime.hami_flags import accept_scheduler_flags
+from hamicommon.vendors.description import named
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.version import NEWEST, WireVersion
 
@@ -94,8 +95,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
     """
     flags = _flags()
     found = flags.parse_args(arguments)
-    defaults = Policies()
-    policies = Policies(found.node_scheduler_policy or defaults.node, found.gpu_scheduler_policy or defaults.device)
+    policies = Policies.named(found.node_scheduler_policy, found.gpu_scheduler_policy)
     problems = [*policy_problems(policies), *_flag_problems(found)]
     wire_version = NEWEST
     try:
@@ -175,8 +175,7 @@ def left_out(config: Config, devices: DeviceConfig) -> dict[str, str]:
         name: flag
         for flag, found in chips.items()
         for chip in found
-        for name in (chip.resource_count_name, chip.resource_memory_name, chip.resource_core_name)
-        if name
+        for name in named(chip.resource_count_name, chip.resource_memory_name, chip.resource_core_name)
     }
 
 

@@ -62,7 +62,7 @@ class Grant:
     amounts: Mapping[str, Amount]
     """Per device UUID: what the Pod takes from it."""
     vendors: Mapping[str, str]
-    """Per device UUID of any share, taken or given back by now: the vendor key it was granted under."""
+    """Per device UUID: the vendor key it was granted under."""
     mig: tuple[MigAllocation, ...] = ()
     """The MIG instances among the shares, as far as they are known."""
     notes: Mapping[str, Notes] = field(default_factory=dict)
@@ -113,13 +113,14 @@ def _sum_shares(container: Iterable[Any]) -> dict[str, Amount]:
     return sums
 
 
-def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], Amount]:
-    """Return what each container takes of each device, by its place in the Pod and the device's UUID."""
-    sums: dict[tuple[int, str], Amount] = {}
-    for containers in shares.values():
+def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Amount]]:
+    """Return vendor key and amount of what was granted, by a container's place in the Pod and a device's UUID."""
+    sums: dict[tuple[int, str], tuple[str, Amount]] = {}
+    for vendor, containers in shares.items():
         for place, container in enumerate(containers):
             for uuid, amount in _sum_shares(container).items():
-                sums[place, uuid] = sums.get((place, uuid), NOTHING).plus(amount)
+                _, before = sums.get((place, uuid), (vendor, NOTHING))
+                sums[place, uuid] = vendor, before.plus(amount)
     return sums
 
 
@@ -161,8 +162,7 @@ def make_grant(
     for vendor, vendor_shares in shares.items():
         for uuid, amount in amounts_over_time(kinds, vendor_shares, inits_are_done=inits_are_done).items():
             amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
-        granted = (base_uuid(share.uuid) for container in vendor_shares for share in container if share.uuid)
-        vendors.update(dict.fromkeys(granted, vendor))
+            vendors[uuid] = vendor
     uid, namespace, name = identity
     said = {vendor: words for vendor, words in (notes or {}).items() if words}
     # Without notes nothing depends on whether they are settled, and equal grants change nothing.

@@ -244,10 +244,10 @@ class ClusterCollector(Collector):
         units = self._units
         for grant in self._cluster.ledger.grants():
             devices = self._devices(grant.node) if not grant.shares.keys().isdisjoint(units) else {}
-            for (index, uuid), amount in sums_by_container(grant.shares).items():
+            for (index, uuid), (vendor, amount) in sums_by_container(grant.shares).items():
                 labels = (grant.namespace, grant.node, grant.name, str(index), uuid)
                 _add(memory, labels, amount.memory_mib * _MIB)
-                if grant.vendors[uuid] not in units:
+                if vendor not in units:
                     _add(cores, labels, amount.core_percent)
                 elif uuid in devices:
                     _add(cores, labels, _compute_percent(units, devices[uuid], amount.core_percent))

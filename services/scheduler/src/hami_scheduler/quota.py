@@ -93,6 +93,8 @@ class Quotas:
         self.version += 1
         self._hard.clear()
         self._limits.clear()
+        names = set(map(_key, quotas))
+        self._unapplied = {name: told for name, told in self._unapplied.items() if name in names}
         for quota in quotas:
             self.put(quota)
 

@@ -46,6 +46,12 @@ class Policies:
     node: str = "binpack"
     device: str = "spread"
 
+    @classmethod
+    def named(cls, node: str | None, device: str | None) -> "Policies":
+        """Return *node* and *device*, and the default of each that is empty."""
+        defaults = cls()
+        return cls(node or defaults.node, device or defaults.device)
+
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:

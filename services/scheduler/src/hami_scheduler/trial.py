@@ -146,6 +146,7 @@ def _judge(
     is_amount = request.memory_mib > 0 or request.memory_percent is None
 
     def judge(room: Room) -> tuple[Reason | None, Amounts]:
+        """Judge one device."""
         reason = refusal_of_kind(room, rules, sharing)
         if reason is None and check_first is not None:
             reason = check_first(room, attempt)
@@ -196,24 +197,28 @@ def _take(attempt: Attempt, trial: Trial) -> Sequence[Offer] | Misfit:
     numa: int | None = None
     is_within_quota = _quota_check(request, offers, trial)
     judge = _judge(attempt, frame, is_within_quota)
+
+    def offer_of(room: Room) -> Offer | Reason:
+        """Return what the device of *room* gives beside *offers*, or why it gives nothing."""
+        reason, amounts = judge(room)
+        if reason is not None:
+            return reason
+        if room.device.mode == MODE:
+            return _instance(room, amounts.memory_mib, offers, is_within_quota, frame)
+        share = Share(room.device.id, frame.share_type(room.device), amounts.memory_mib, amounts.core_percent)
+        return Offer(room, share, amounts.replicas)
+
     for room in reversed(attempt.candidates):
         device = room.device
         while True:
             if rules.is_numa_bound and numa != device.numa and refusal_of_kind(room, rules, frame.sharing) is None:
                 if choose is None:
                     refusals[Reason.NUMA] += len(offers)
-                left_behind.insert(0, offers.copy())
+                else:
+                    left_behind.insert(0, offers.copy())
                 offers.clear()
                 numa = device.numa
-            offer: Offer | Reason
-            reason, amounts = judge(room)
-            if reason is not None:
-                offer = reason
-            elif device.mode == MODE:
-                offer = _instance(room, amounts.memory_mib, offers, is_within_quota, frame)
-            else:
-                share = Share(device.id, frame.share_type(device), amounts.memory_mib, amounts.core_percent)
-                offer = Offer(room, share, amounts.replicas)
+            offer = offer_of(room)
             if isinstance(offer, Reason):
                 refusals[offer] += 1
                 break

@@ -12,6 +12,7 @@ from hami_webhook.rules import Rules
 from hamicommon.config import MetaxConfig
 from hamicommon.quantity import INT32_MAX
 from hamicommon.vendors import metax
+from hamicommon.vendors.amounts import TEXT_SHOWN
 from hamicommon.vendors.description import named
 
 CLASS_KEY = "metax-tech.com/sgpu-app-class"
@@ -66,6 +67,6 @@ def _check_memory(container: Container, name: str) -> None:
     mib = metax.memory_mib(text)
     if not 0 < mib <= INT32_MAX:
         raise AmountError(
-            f"invalid {name} value {text[:40]} in container {container.name}: means {mib} MiB; write a number of GiB"
-            f" up to {INT32_MAX // _MIB_OF_GIB}, or an amount with its unit, such as 512Mi"
+            f"invalid {name} value {text[:TEXT_SHOWN]} in container {container.name}: means {mib} MiB; write a number "
+            f"of GiB up to {INT32_MAX // _MIB_OF_GIB}, or an amount with its unit, such as 512Mi"
         )
