@@ -11,11 +11,13 @@ from typing import Any, NoReturn
 
 from device_plugin_process import A100, NODE, T4, a_pod
 
-from hami_device_plugin import cdi, files, identity, specs
-from hami_device_plugin.allocation import GrantPolicy
-from hami_device_plugin.identity import IdentityAllocator, World
-from hami_device_plugin.owner import Entry
-from hami_device_plugin.pods import read_pod
+from hami_device_plugin.adapters import cdi_files, files
+from hami_device_plugin.decide import cdi
+from hami_device_plugin.decide.allocation import GrantPolicy
+from hami_device_plugin.decide.owner import Entry
+from hami_device_plugin.decide.pods import read_pod
+from hami_device_plugin.serve import identity
+from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hamicommon.config import NvidiaConfig
 from hamicommon.vendors import nvidia
 
@@ -42,11 +44,11 @@ def prepare_until(host: Path, step: str) -> None:
 def an_allocator(host: Path) -> IdentityAllocator:
     """Return an allocator whose kubelet granted one replica to the container `main` of the Pod `p`."""
     entry = Entry("uid-p", "main", RESOURCE, frozenset({REPLICA}), (cdi.qualified(DEVICE),))
-    world = World(
+    access = KubeletAccess(
         entries=lambda: (entry,), listed=lambda: _soon(()), pod=lambda _uid: _soon(POD), library=lambda: "/lib.so"
     )
     return IdentityAllocator(
-        world,
+        access,
         node=NODE,
         resource=RESOURCE,
         vendor=nvidia.vendor(NvidiaConfig(resource_count_name=RESOURCE)),
@@ -70,7 +72,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "preparing the directory": (identity, "prepare_container"),
     "clearing the last run's region": (files, "_clear"),
     "opening the directory to everyone": (files, "make_world_writable"),
-    "writing the spec": (specs, "write_spec"),
+    "writing the spec": (cdi_files, "write_spec"),
     "synchronising the spec": (os, "fsync"),
     "renaming the spec": (Path, "replace"),
     "letting the runtime notice": (asyncio, "sleep"),

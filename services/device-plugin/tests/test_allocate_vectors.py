@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from device_plugin_apiserver import ApiServer
 
-from hami_device_plugin import lock
-from hami_device_plugin.allocation import LOCK_DIRECTORY, Grant, GrantPolicy
-from hami_device_plugin.kube import NodeKube
-from hami_device_plugin.library import host_library
-from hami_device_plugin.lock import LockAllocator
+from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.library import host_library
+from hami_device_plugin.decide.allocation import LOCK_DIRECTORY, Grant, GrantPolicy
+from hami_device_plugin.serve import lock
+from hami_device_plugin.serve.lock import LockAllocator
 from hamicommon.config import DeviceConfig, NvidiaConfig
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Kube
@@ -34,7 +34,7 @@ UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 
 def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockAllocator:
     """Return the allocator a plugin with the settings of *case* has."""
-    world = lock.World(
+    access = lock.LockAccess(
         lock=view.read_lock,
         pod=view.read_pod,
         pods=view.read_pods,
@@ -52,7 +52,7 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
         **case["flags"],
     )
     return LockAllocator(
-        world,
+        access,
         asyncio.Lock(),
         node="n1",
         vendor=nvidia.vendor(CONFIG.nvidia),

@@ -14,8 +14,8 @@ from device_plugin_crash import DEVICE, DIRECTORY, REGION, STEPS, prepare, prepa
 from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, needs_fake_driver
 
-from hami_device_plugin.cdi import KIND
-from hami_device_plugin.specs import remove_unfinished
+from hami_device_plugin.adapters.cdi_files import remove_unfinished
+from hami_device_plugin.decide.cdi import KIND
 
 
 @pytest.mark.parametrize("step", STEPS)

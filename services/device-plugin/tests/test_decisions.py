@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_device_plugin.announcement import announcement, withdrawal
-from hami_device_plugin.health import health_policy
-from hami_device_plugin.identity import confirmation, granted_shares, hint
-from hami_device_plugin.mode import choose
-from hami_device_plugin.owner import Entry, Listed, OwnerError, contradiction, owner
-from hami_device_plugin.pending import (
+from hami_device_plugin.decide.announcement import announcement, withdrawal
+from hami_device_plugin.decide.health import health_policy
+from hami_device_plugin.decide.mode import choose
+from hami_device_plugin.decide.owner import Entry, Listed, OwnerError, contradiction, owner
+from hami_device_plugin.decide.pending import (
     PendingError,
     PreferredRequest,
     chosen_by_kubelet,
@@ -23,8 +22,9 @@ from hami_device_plugin.pending import (
     recipient,
     take_next,
 )
-from hami_device_plugin.pods import PodContainer, assign, read_pod
-from hami_device_plugin.registration import Standing, reason_to_register
+from hami_device_plugin.decide.pods import PodContainer, assign, read_pod
+from hami_device_plugin.decide.registration import Standing, reason_to_register
+from hami_device_plugin.serve.identity import confirmation, granted_shares, hint
 from hamicommon.config import NvidiaConfig
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, Device, Share

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin import cdi, library, specs
-from hami_device_plugin.allocation import Container, DeviceNode, Grant, GrantPolicy, Mount, allocate
-from hami_device_plugin.checkpoint import CheckpointError, decode_checkpoint, read_checkpoint
-from hami_device_plugin.files import prepare_container, write_atomically
+from hami_device_plugin.adapters import cdi_files, library
+from hami_device_plugin.adapters.checkpoint import CheckpointError, decode_checkpoint, read_checkpoint
+from hami_device_plugin.adapters.files import prepare_container, write_atomically
+from hami_device_plugin.decide import cdi
+from hami_device_plugin.decide.allocation import Container, DeviceNode, Grant, GrantPolicy, Mount, allocate
 from hamicommon.errors import HamiError
 from hamicommon.model import Share
 
@@ -141,10 +142,10 @@ def test_device_names_are_never_the_same() -> None:
 
 def test_paths_in_specs_are_in_use(host: Path) -> None:
     """A spec nobody can read resolves no device, so it uses nothing."""
-    specs.write_spec(host / "cdi", "uid", "a-1", a_grant(a_policy()))
+    cdi_files.write_spec(host / "cdi", "uid", "a-1", a_grant(a_policy()))
     (host / "cdi/hami.io-vgpu_uid_a-2.json").write_text("{")
 
-    assert {"/lib.so", "/usr/local/vgpu/ld.so.preload"} <= specs.host_paths(host / "cdi")
+    assert {"/lib.so", "/usr/local/vgpu/ld.so.preload"} <= cdi_files.host_paths(host / "cdi")
 
 
 def test_library_is_installed_beside_others(host: Path) -> None:

@@ -4,7 +4,7 @@ What a Node offers of the devices its driver shows.
 
 import pytest
 
-from hami_device_plugin.inventory import (
+from hami_device_plugin.decide.inventory import (
     FoundDevice,
     Replica,
     SharingPolicy,

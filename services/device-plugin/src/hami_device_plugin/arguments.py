@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hami_device_plugin import __version__
-from hami_device_plugin.allocation import ENVVAR, LOCK_DIRECTORY
-from hami_device_plugin.mode import AUTO
+from hami_device_plugin.decide.allocation import ENVVAR, LOCK_DIRECTORY
+from hami_device_plugin.decide.mode import AUTO
 from hamicommon.runtime import flags
 
 DEFAULT_KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"

@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
-from hami_device_plugin.allocation import ENVVAR, VOLUME_MOUNTS
 from hami_device_plugin.arguments import DEFAULT_KUBELET_SOCKET, FLAGS, IGNORED_FLAGS, IGNORED_VARIABLES
-from hami_device_plugin.health import HealthPolicy, health_policy
-from hami_device_plugin.inventory import SharingPolicy
-from hami_device_plugin.mode import AUTO, IDENTITY, LOCK
+from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
+from hami_device_plugin.decide.health import HealthPolicy, health_policy
+from hami_device_plugin.decide.inventory import SharingPolicy
+from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
 from hamicommon.wire.device_lists import parse_bool

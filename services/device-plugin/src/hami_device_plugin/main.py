@@ -3,7 +3,7 @@ Run the device plugin: read the settings, serve health and metrics, and live one
 
 Owns the process: arguments, signals, the HTTP server, what becomes of a changed file, and how long to wait before
 beginning anew.
-Neighbours: `life` is one life, `hamicommon.runtime` the process around it.
+Neighbours: `session` is one life, `hamicommon.runtime` the process around it.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from hami_device_plugin import __version__
+from hami_device_plugin.adapters.nvml import NvmlError
 from hami_device_plugin.arguments import NAME, parse_arguments
 from hami_device_plugin.config import Config, files, load
-from hami_device_plugin.life import Life
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.nvml import NvmlError
+from hami_device_plugin.serve.session import Session
 from hamicommon.config import ConfigError
 from hamicommon.errors import HamiError
 from hamicommon.runtime import http, logs, process
@@ -42,7 +42,7 @@ class Plugin:
         self._settings = settings
         self._metrics = Metrics()
         self._metrics.registry.register(settings)
-        self._life: Life | None = None
+        self._session: Session | None = None
         self._anew = asyncio.Event()
         """Set when a new life is not to wait."""
 
@@ -75,9 +75,9 @@ class Plugin:
         while True:
             config = self._settings.config
             self._anew.clear()
-            self._life = Life(config, kube, self._metrics)
+            self._session = Session(config, kube, self._metrics)
             try:
-                cause = await self._life.run()
+                cause = await self._session.run()
                 backoff.reset()
             except NvmlError as error:
                 if config.is_init_error_fatal:
@@ -92,7 +92,7 @@ class Plugin:
         """
         Wait before the next life, or until there is a reason not to.
         """
-        self._life = None
+        self._session = None
         seconds = backoff.next_seconds()
         logger.error("Cannot serve devices", error=str(error), again_in_seconds=round(seconds, 1))
         with suppress(TimeoutError):
@@ -103,7 +103,7 @@ class Plugin:
     async def _follow_settings(self) -> None:
         """Have a changed configuration take effect: within this life where that is possible, else by another."""
         async for config in self._settings.changes():
-            if self._life is None or not self._life.adopt(config):
+            if self._session is None or not self._session.adopt(config):
                 self._begin_anew("config")
 
     def _on_hangup(self) -> None:
@@ -112,11 +112,11 @@ class Plugin:
 
     def _begin_anew(self, cause: str) -> None:
         self._anew.set()
-        if self._life is not None:
-            self._life.end(cause)
+        if self._session is not None:
+            self._session.end(cause)
 
     def _not_ready(self) -> str | None:
-        return self._life.not_ready() if self._life is not None else "the device plugin is starting"
+        return self._session.not_ready() if self._session is not None else "the device plugin is starting"
 
 
 def main() -> int:

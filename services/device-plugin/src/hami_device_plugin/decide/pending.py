@@ -11,8 +11,8 @@ https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hami_device_plugin.inventory import device_of_replica
-from hami_device_plugin.pods import Pod, PodContainer
+from hami_device_plugin.decide.inventory import device_of_replica
+from hami_device_plugin.decide.pods import Pod, PodContainer
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.wire import keys

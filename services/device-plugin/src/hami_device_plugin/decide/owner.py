@@ -9,7 +9,7 @@ Neighbours: `checkpoint` and `kubelet` bring the kubelet's two answers, `identit
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hami_device_plugin.cdi import unqualified
+from hami_device_plugin.decide.cdi import unqualified
 from hamicommon.errors import HamiError
 
 

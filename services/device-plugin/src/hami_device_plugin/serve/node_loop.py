@@ -3,7 +3,7 @@ Bring about, again and again, what should be: the Node's annotations, confirmed 
 
 Each step compares what is with what should be and writes the difference, so it does not matter what was missed while
 nobody looked, nor at which instruction an earlier process ended.
-Neighbours: `announcement` decides about the Node, `calls` confirms Pods, `life` says when.
+Neighbours: `announcement` decides about the Node, `calls` confirms Pods, `session` says when.
 """
 
 import asyncio
@@ -13,15 +13,16 @@ from pathlib import Path
 
 import structlog
 
-from hami_device_plugin import __version__, library, specs
-from hami_device_plugin.announcement import announcement, withdrawal
-from hami_device_plugin.calls import Calls
-from hami_device_plugin.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin import __version__
+from hami_device_plugin.adapters import cdi_files, library
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.config import Config
-from hami_device_plugin.kube import NodeKube
+from hami_device_plugin.decide.announcement import announcement, withdrawal
+from hami_device_plugin.decide.mode import Mode
+from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.mode import Mode
-from hami_device_plugin.pods import Pod
+from hami_device_plugin.serve.calls import Calls
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import KubeError
@@ -35,7 +36,7 @@ WITHDRAW_SECONDS = 3.0
 logger = structlog.get_logger()
 
 
-class Upkeep:
+class NodeLoop:
     """The upkeep of one life."""
 
     def __init__(
@@ -106,14 +107,14 @@ class Upkeep:
         if self._mode.is_identity and owner and await self._is_needless(*owner):
             logger.info("Releasing a lock this Node does not need", namespace=owner[0], pod=owner[1])
             await self._view.release_lock(*owner)
-        found = await asyncio.to_thread(lambda: list(specs.spec_files(self._cdi_root)))
+        found = await asyncio.to_thread(lambda: list(cdi_files.spec_files(self._cdi_root)))
         for spec in found:
             # A spec means that PreStartContainer came as far as that; the mark may be owed since.
             if spec.pod_uid in self._view.pods:
                 await self._calls.confirm(self._view.pods[spec.pod_uid])
         stale = {spec.device for spec in found if spec.pod_uid not in self._view.pods}
         if stale:
-            await asyncio.to_thread(specs.remove_specs, self._cdi_root, lambda spec: spec.device in stale)
+            await asyncio.to_thread(cdi_files.remove_specs, self._cdi_root, lambda spec: spec.device in stale)
 
     async def _is_needless(self, namespace: str, name: str) -> bool:
         """
@@ -145,5 +146,5 @@ class Upkeep:
     def _remove_libraries(self) -> list[str]:
         checkpoint = self._config.plugin_directory / FILE_NAME
         entries = read_checkpoint(checkpoint)
-        in_use = specs.host_paths(self._cdi_root).union(*(entry.host_paths for entry in entries))
+        in_use = cdi_files.host_paths(self._cdi_root).union(*(entry.host_paths for entry in entries))
         return library.remove_unused(self._vgpu, __version__, in_use)

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from google.protobuf.message import DecodeError as ProtobufError
 
-from hami_device_plugin.owner import Entry
+from hami_device_plugin.decide.owner import Entry
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 

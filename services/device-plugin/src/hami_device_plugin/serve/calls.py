@@ -3,7 +3,7 @@ Answer the kubelet's calls: by identity or under the lock, counted, and confirme
 
 Owns which of the two ways answers which call. PreStartContainer always goes by identity, because the checkpoint says of
 each container which way it was allocated, and this plugin may have been set otherwise then.
-Neighbours: `identity` and `lock` know how, `kubelet` brings the calls, `life` puts these together.
+Neighbours: `identity` and `lock` know how, `kubelet` brings the calls, `session` puts these together.
 """
 
 import asyncio
@@ -14,20 +14,22 @@ from typing import TypeVar
 
 import structlog
 
-from hami_device_plugin import __version__, identity, library, lock
-from hami_device_plugin.allocation import CONTROL_NODES, Grant, GrantPolicy
-from hami_device_plugin.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin import __version__
+from hami_device_plugin.adapters import library
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.kubelet import PodResources
 from hami_device_plugin.config import Config
-from hami_device_plugin.identity import IdentityAllocator, confirmation, hint
-from hami_device_plugin.inventory import FoundDevice
-from hami_device_plugin.kube import NodeKube
-from hami_device_plugin.kubelet import PodResources
-from hami_device_plugin.lock import LockAllocator
+from hami_device_plugin.decide.allocation import CONTROL_NODES, Grant, GrantPolicy
+from hami_device_plugin.decide.inventory import FoundDevice
+from hami_device_plugin.decide.mode import Mode
+from hami_device_plugin.decide.owner import OwnerError
+from hami_device_plugin.decide.pending import PreferredRequest
+from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.mode import Mode
-from hami_device_plugin.owner import OwnerError
-from hami_device_plugin.pending import PreferredRequest
-from hami_device_plugin.pods import Pod
+from hami_device_plugin.serve import identity, lock
+from hami_device_plugin.serve.identity import IdentityAllocator, confirmation, hint
+from hami_device_plugin.serve.lock import LockAllocator
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.vendors import Vendor, all_vendors
@@ -35,7 +37,7 @@ from hamicommon.vendors import Vendor, all_vendors
 T = TypeVar("T")
 
 CONFIRM_SECONDS = 2.0
-"""A container is not kept waiting longer for its Pod to be marked; `upkeep` does it later."""
+"""A container is not kept waiting longer for its Pod to be marked; `node_loop` does it later."""
 IMEX_CHANNEL = "/dev/nvidia-caps-imex-channels/channel{}"
 
 logger = structlog.get_logger()
@@ -84,7 +86,7 @@ class Calls:
             return library.host_library(vgpu, __version__)
 
         self._by_identity = IdentityAllocator(
-            identity.World(
+            identity.KubeletAccess(
                 entries=lambda: read_checkpoint(checkpoint),
                 listed=self._resources.listed,
                 pod=self._view.wait_pod,
@@ -98,7 +100,7 @@ class Calls:
             offered=frozenset(device.id for device in offered),
         )
         self._by_lock = LockAllocator(
-            lock.World(
+            lock.LockAccess(
                 lock=self._view.read_lock,
                 pod=self._view.read_pod,
                 pods=self._view.read_pods,

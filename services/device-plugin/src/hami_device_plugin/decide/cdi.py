@@ -5,14 +5,14 @@ Owns the kind, the device names and what a spec says. A device's name is made fo
 again, so no older contents can exist under it: a runtime that has not seen the file yet refuses the container, and the
 kubelet tries again.
 Must use vendor and class of two or more characters: a single one anywhere makes containerd 2.1 panic.
-Neighbours: `specs` keeps the files.
+Neighbours: `cdi_files` keeps the files.
 Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/SPEC.md
 """
 
 import uuid
 from typing import Any
 
-from hami_device_plugin.allocation import Grant, Mount
+from hami_device_plugin.decide.allocation import Grant, Mount
 
 KIND = "hami.io/vgpu"
 VERSION = "0.5.0"

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from hami_device_plugin.pods import Pod, read_pod
+from hami_device_plugin.decide.pods import Pod, read_pod
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector
 from hamicommon.vendors import Vendor

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import pynvml
 import structlog
 
-from hami_device_plugin.health import HealthPolicy
-from hami_device_plugin.inventory import FoundDevice
+from hami_device_plugin.decide.health import HealthPolicy
+from hami_device_plugin.decide.inventory import FoundDevice
 from hamicommon.errors import HamiError
 
 T = TypeVar("T")

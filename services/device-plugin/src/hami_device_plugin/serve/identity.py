@@ -7,7 +7,7 @@ read from its Pod and put into the CDI spec the runtime is about to read. Nothin
 calls: the kubelet's checkpoint is the record, so this process may be replaced in between.
 Must never give a container shares that are not its own; every doubt is an error, which the kubelet answers by asking
 again.
-Neighbours: `owner` and `pods` decide, `specs` and `files` write, `calls` hands in the outside world.
+Neighbours: `owner` and `pods` decide, `cdi_files` and `files` write, `calls` hands in the outside world.
 """
 
 import asyncio
@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hami_device_plugin import cdi, specs
-from hami_device_plugin.allocation import (
+from hami_device_plugin.adapters import cdi_files
+from hami_device_plugin.adapters.files import make_world_writable, prepare_container
+from hami_device_plugin.decide import cdi
+from hami_device_plugin.decide.allocation import (
     VISIBLE_DEVICES,
     Container,
     Grant,
@@ -27,10 +29,9 @@ from hami_device_plugin.allocation import (
     container_directory,
     node_environment,
 )
-from hami_device_plugin.files import make_world_writable, prepare_container
-from hami_device_plugin.owner import Entry, Listed, contradiction, named, owner
-from hami_device_plugin.pending import PreferredRequest, is_pending, preferred
-from hami_device_plugin.pods import Pod, assign
+from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
+from hami_device_plugin.decide.pending import PreferredRequest, is_pending, preferred
+from hami_device_plugin.decide.pods import Pod, assign
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.vendors import Vendor
@@ -53,7 +54,7 @@ class IdentityError(HamiError):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class KubeletAccess:
     """What identity allocation asks of the outside."""
 
     entries: Callable[[], tuple[Entry, ...]]
@@ -71,7 +72,7 @@ class IdentityAllocator:
 
     def __init__(
         self,
-        world: World,
+        access: KubeletAccess,
         *,
         node: str,
         resource: str,
@@ -81,7 +82,7 @@ class IdentityAllocator:
         offered: Set[str],
     ) -> None:
         """Serve *resource* on *node*, which offers the devices of the UUIDs *offered*; specs go to *cdi_root*."""
-        self._world = world
+        self._access = access
         self._node = node
         self._resource = resource
         self._vendor = vendor
@@ -105,12 +106,12 @@ class IdentityAllocator:
         Raises:
             HamiError: it cannot be prepared now; the message names the Pod, the container and what is missing.
         """
-        entries = await asyncio.to_thread(self._world.entries)
+        entries = await asyncio.to_thread(self._access.entries)
         found = owner(replicas, self._resource, entries)
         devices = [(container, device) for container, device in found.devices if device]
         if not devices:
             return None
-        pod, listed = await asyncio.gather(self._world.pod(found.pod_uid), self._world.listed())
+        pod, listed = await asyncio.gather(self._access.pod(found.pod_uid), self._access.listed())
         objection = contradiction(replicas, pod.namespace, pod.name, listed)
         if objection:
             raise IdentityError(objection)
@@ -153,8 +154,8 @@ class IdentityAllocator:
             region = device.removeprefix(cdi.DEVICE_PREFIX)
             directory = Path(container_directory(self._policy.hook_path, container.pod_uid, container.name))
             prepare_container(directory, f"{region}.cache")
-            grant = allocate(shares, container, self._policy, library=self._world.library(), region=region)
-            changed |= specs.write_spec(self._cdi_root, container.pod_uid, device, grant)
+            grant = allocate(shares, container, self._policy, library=self._access.library(), region=region)
+            changed |= cdi_files.write_spec(self._cdi_root, container.pod_uid, device, grant)
         return changed
 
 

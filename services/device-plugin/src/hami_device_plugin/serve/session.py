@@ -4,7 +4,7 @@ One life of the plugin: from asking the driver to the moment something outside c
 Owns the actors of that life: the server the kubelet calls, its registration, device health. Settings may change in the
 midst of it, but for those it stands on. Nothing is carried into the next life; what must last is in the API, the
 kubelet's checkpoint and the CDI directory.
-Neighbours: `main` starts lives, `calls` answers the kubelet, `upkeep` keeps the Node and the files right.
+Neighbours: `main` starts lives, `calls` answers the kubelet, `node_loop` keeps the Node and the files right.
 """
 
 import asyncio
@@ -15,12 +15,10 @@ from pathlib import Path
 
 import structlog
 
-from hami_device_plugin import __version__, library, specs
-from hami_device_plugin.calls import Calls
-from hami_device_plugin.config import Config
-from hami_device_plugin.inventory import FoundDevice, inventory, replicas, with_health
-from hami_device_plugin.kube import NodeKube
-from hami_device_plugin.kubelet import (
+from hami_device_plugin import __version__
+from hami_device_plugin.adapters import cdi_files, library
+from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.kubelet import (
     Handlers,
     KubeletError,
     PluginServer,
@@ -29,11 +27,14 @@ from hami_device_plugin.kubelet import (
     register,
     socket_identity,
 )
+from hami_device_plugin.adapters.nvml import Nvml, NvmlError, Sickness
+from hami_device_plugin.config import Config
+from hami_device_plugin.decide.inventory import FoundDevice, inventory, replicas, with_health
+from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
+from hami_device_plugin.decide.registration import Standing, reason_to_register
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
-from hami_device_plugin.nvml import Nvml, NvmlError, Sickness
-from hami_device_plugin.registration import Standing, reason_to_register
-from hami_device_plugin.upkeep import Upkeep
+from hami_device_plugin.serve.calls import Calls
+from hami_device_plugin.serve.node_loop import NodeLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import Kube
@@ -47,11 +48,11 @@ OBSTACLE_SECONDS = 30.0
 logger = structlog.get_logger()
 
 
-class LifeError(HamiError):
+class SessionError(HamiError):
     """A life cannot begin."""
 
 
-class Life:
+class Session:
     """One life; `run` lives it."""
 
     def __init__(self, config: Config, kube: Kube, metrics: Metrics) -> None:
@@ -66,9 +67,9 @@ class Life:
         self._devices: tuple[Device, ...] = ()
         self._unhealthy: frozenset[str] = frozenset()
         self._calls: Calls
-        self._upkeep: Upkeep
+        self._node_loop: NodeLoop
         self._server: PluginServer | None = None
-        """There once the kubelet can call; `_calls` and `_upkeep` are there before."""
+        """There once the kubelet can call; `_calls` and `_node_loop` are there before."""
         self._registered_at: float | None = None
         self._kubelet: int | None = None
         """Identity of the kubelet's socket when it last took the registration."""
@@ -104,7 +105,7 @@ class Life:
             self._calls.adopt(config, self._found, devices)
         except HamiError:
             return False
-        self._upkeep.adopt(config)
+        self._node_loop.adopt(config)
         self._config = config
         self._offer(devices)
         return True
@@ -124,7 +125,7 @@ class Life:
             self._found = found = await driver.devices()
             self._devices = inventory(found, self._config.sharing)
             if not self._devices:
-                raise LifeError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
+                raise SessionError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
             self._count_devices()
             await asyncio.to_thread(self._install)
             return await self._live(driver)
@@ -136,7 +137,7 @@ class Life:
             expected, bugs = group.split(HamiError)
             if expected is None or bugs is not None:
                 raise
-            raise LifeError("; ".join(str(error) for error in expected.exceptions)) from group
+            raise SessionError("; ".join(str(error) for error in expected.exceptions)) from group
 
     async def _act(self, driver: Nvml) -> str:
         async with asyncio.TaskGroup() as group:
@@ -145,8 +146,8 @@ class Life:
             self._server = await self._serve(self._calls)
             try:
                 actors += [
-                    group.create_task(self._upkeep.reconcile(lambda: self._devices)),
-                    group.create_task(self._upkeep.keep_library()),
+                    group.create_task(self._node_loop.reconcile(lambda: self._devices)),
+                    group.create_task(self._node_loop.keep_library()),
                     group.create_task(self._rescan(driver)),
                     group.create_task(self._watch_health(driver)),
                 ]
@@ -155,7 +156,7 @@ class Life:
                 cause = await self._end
             except asyncio.CancelledError:
                 await self._server.stop()
-                await self._upkeep.withdraw()
+                await self._node_loop.withdraw()
                 raise
             await self._server.stop()
             for actor in actors:
@@ -167,7 +168,7 @@ class Life:
         if self._config.library:
             library.install(Path(self._config.library), vgpu, __version__)
         library.write_preload(vgpu)
-        specs.remove_unfinished(Path(self._config.cdi_root))
+        cdi_files.remove_unfinished(Path(self._config.cdi_root))
 
     def _prepare(self, mode: Mode) -> None:
         """Make what answers the kubelet, and what keeps the Node right."""
@@ -180,7 +181,7 @@ class Life:
             metrics=self._metrics,
         )
         self._calls.adopt(self._config, self._found, self._devices)
-        self._upkeep = Upkeep(
+        self._node_loop = NodeLoop(
             self._config, vendor=self._vendor, view=self._view, calls=self._calls, mode=mode, metrics=self._metrics
         )
 

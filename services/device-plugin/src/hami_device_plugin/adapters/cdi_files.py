@@ -10,9 +10,9 @@ from pathlib import Path
 
 import orjson
 
-from hami_device_plugin.allocation import Grant
-from hami_device_plugin.cdi import KIND, spec
-from hami_device_plugin.files import remove_temporaries, write_atomically
+from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
+from hami_device_plugin.decide.allocation import Grant
+from hami_device_plugin.decide.cdi import KIND, spec
 
 _PREFIX = KIND.replace("/", "-") + "_"
 _SUFFIX = ".json"

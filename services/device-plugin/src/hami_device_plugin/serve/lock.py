@@ -17,15 +17,15 @@ from pathlib import Path
 
 import structlog
 
-from hami_device_plugin.allocation import (
+from hami_device_plugin.adapters.files import make_world_writable, recreate
+from hami_device_plugin.decide.allocation import (
     Container,
     Grant,
     GrantPolicy,
     allocate,
     container_directory,
 )
-from hami_device_plugin.files import make_world_writable, recreate
-from hami_device_plugin.pending import (
+from hami_device_plugin.decide.pending import (
     PendingError,
     PreferredRequest,
     chosen_by_kubelet,
@@ -35,7 +35,7 @@ from hami_device_plugin.pending import (
     recipient,
     take_next,
 )
-from hami_device_plugin.pods import Pod
+from hami_device_plugin.decide.pods import Pod
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.vendors import Vendor
@@ -48,7 +48,7 @@ logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class LockAccess:
     """What allocation under the lock asks of the outside; each raises `HamiError` where it cannot."""
 
     lock: Callable[[], Awaitable[str | None]]
@@ -70,7 +70,7 @@ class LockAllocator:
 
     def __init__(
         self,
-        world: World,
+        access: LockAccess,
         turn: asyncio.Lock,
         *,
         node: str,
@@ -84,7 +84,7 @@ class LockAllocator:
 
         *follows_kubelet* takes the devices of the IDs the kubelet picked, not the scheduler's.
         """
-        self._world = world
+        self._access = access
         self._node = node
         self._vendor = vendor
         self._vendor_keys = vendor_keys
@@ -104,7 +104,7 @@ class LockAllocator:
             pod = await self._pending_pod()
             try:
                 grants, left = await asyncio.to_thread(self._serve, pod, requests)
-                await self._world.annotate(pod, {self._vendor.to_allocate_key: encode_pod_devices(left)})
+                await self._access.annotate(pod, {self._vendor.to_allocate_key: encode_pod_devices(left)})
             except HamiError:
                 await self._fail(pod)
                 raise
@@ -119,15 +119,15 @@ class LockAllocator:
         return preferred(self._to_allocate(pod), requests)
 
     async def _pending_pod(self) -> Pod:
-        text = await self._world.lock()
+        text = await self._access.lock()
         if text is not None:
             try:
                 lock = decode_node_lock(text)
             except DecodeError as error:
                 raise PendingError(f"malformed lock annotation: {keys.NODE_LOCK}={text!r}: {error}") from error
             if lock.namespace is not None and lock.pod is not None:
-                return await self._world.pod(lock.namespace, lock.pod)
-        for pod in await self._world.pods():
+                return await self._access.pod(lock.namespace, lock.pod)
+        for pod in await self._access.pods():
             if is_pending(pod, self._node):
                 return pod
         raise PendingError(f"no binding pod found on node {self._node}")
@@ -152,7 +152,7 @@ class LockAllocator:
     def _grant(self, container: Container, shares: ContainerShares) -> Grant:
         recreate(Path(container_directory(self._policy.hook_path, container.pod_uid, container.name)))
         make_world_writable(Path(self._policy.lock_directory))
-        return allocate(shares, container, self._policy, library=self._world.library(), region=str(uuid.uuid4()))
+        return allocate(shares, container, self._policy, library=self._access.library(), region=str(uuid.uuid4()))
 
     def _to_allocate(self, pod: Pod) -> PodShares:
         key = self._vendor.to_allocate_key
@@ -175,8 +175,8 @@ class LockAllocator:
         Mark *pod* as failed and release the lock; both are tried whatever happens to the other.
         """
         for write in (
-            self._world.annotate(pod, {keys.BIND_PHASE: keys.BIND_PHASE_FAILED}),
-            self._world.release(pod.namespace, pod.name),
+            self._access.annotate(pod, {keys.BIND_PHASE: keys.BIND_PHASE_FAILED}),
+            self._access.release(pod.namespace, pod.name),
         ):
             try:
                 await write
@@ -190,9 +190,9 @@ class LockAllocator:
         The container has its devices whatever happens here; the scheduler's expiry frees a lock that stays.
         """
         try:
-            now = await self._world.pod(pod.namespace, pod.name)
+            now = await self._access.pod(pod.namespace, pod.name)
             if is_allocated(now.annotations.get(self._vendor.to_allocate_key, ""), self._vendor_keys):
-                await self._world.annotate(pod, {keys.BIND_PHASE: keys.BIND_PHASE_SUCCESS})
-                await self._world.release(pod.namespace, pod.name)
+                await self._access.annotate(pod, {keys.BIND_PHASE: keys.BIND_PHASE_SUCCESS})
+                await self._access.release(pod.namespace, pod.name)
         except HamiError as error:
             logger.warning("Cannot record a finished allocation", pod=str(pod), error=str(error))

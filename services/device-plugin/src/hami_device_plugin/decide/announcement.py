@@ -8,7 +8,7 @@ Neighbours: `inventory` makes the devices, `kube` writes the difference.
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from hami_device_plugin.inventory import with_doubled_vendor
+from hami_device_plugin.decide.inventory import with_doubled_vendor
 from hamicommon.model import Device
 from hamicommon.vendors import Vendor
 from hamicommon.wire import keys

@@ -8,7 +8,7 @@ new file takes the name, the old one lives on as long as somebody has it open.
 from collections.abc import Set
 from pathlib import Path
 
-from hami_device_plugin.files import remove_temporaries, write_atomically
+from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
 from hamicommon.errors import HamiError
 
 NAME = "libvgpu.so"
