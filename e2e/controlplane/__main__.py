@@ -1,14 +1,13 @@
 """
-The cluster on the command line: check, build, up, status, down.
+The cluster on the command line: check, prepare, up, status, down.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from controlplane import build, prerequisites
+from controlplane import build, debian, prerequisites
 from controlplane.cluster import ClusterError, ControlPlane
-from controlplane.debian import PackageError
 from hardware import TWO_NODES
 from processes import FolderInUseError
 
@@ -20,7 +19,7 @@ def main() -> int:
     args = _parser().parse_args()
     try:
         globals()[f"_{args.command}"](args)
-    except (ClusterError, PackageError, FolderInUseError, build.BuildError) as error:
+    except (ClusterError, debian.PackageError, FolderInUseError, build.BuildError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -31,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("check", "say why this machine cannot have a cluster, if it cannot"),
-        ("build", "build the programs, or say where they are"),
+        ("prepare", "install the packages and build the programs, or say where they are"),
         ("up", "bring up what does not run"),
         ("status", "say what runs"),
         ("down", "leave nothing"),
@@ -48,7 +47,8 @@ def _check(_: argparse.Namespace) -> None:
         raise ClusterError(reason)
 
 
-def _build(args: argparse.Namespace) -> None:
+def _prepare(args: argparse.Namespace) -> None:
+    debian.ensure(debian.CLUSTER, _say)
     print(build.binaries(args.kubernetes, _say))
 
 

@@ -7,7 +7,8 @@ Owns the call of apt-get. Must never upgrade or remove anything.
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 CLUSTER = {
     "conntrack": "conntrack",
@@ -19,22 +20,41 @@ CLUSTER = {
 }
 """What a cluster needs: a file or command of each package, by the package's name."""
 
+LOCK_SECONDS = 600.0
+"""How long to wait for another program that installs packages."""
+
+LOCK_POLL_SECONDS = 1.0
+LOCKED = "Could not get lock"
+COMPLAINTS = ("E:", "W:", "Err:", "dpkg:")
+"""How lines of apt-get begin that say why it failed."""
+
 
 class PackageError(Exception):
     """A package is missing and could not be installed; the message says what to run."""
 
 
 def ensure(packages: Mapping[str, str], step: Callable[[str], None]) -> None:
-    """Install those of *packages* (a file or command each, by name) that are missing. Raises: PackageError."""
+    """
+    Install the missing ones of *packages* (a file or command each, by name).
+
+    Several processes may do so at once. Raises: PackageError.
+    """
     lacking = missing(packages)
     if not lacking:
         return
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", *lacking]
+    update, install = ("update",), ("install", "--yes", "--no-install-recommends", *lacking)
+    as_root = f"apt-get {' '.join(install)}"
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        raise PackageError(f"missing: {', '.join(lacking)}; as root on Debian: {' '.join(command)}")
+        raise PackageError(f"missing: {', '.join(lacking)}; as root on Debian: {as_root}")
     step(f"apt-get installs {', '.join(lacking)}")
-    if not _install(command) and not (_install(["apt-get", "update"]) and _install(command)):
-        raise PackageError(f"apt-get could not install {', '.join(lacking)}; see what it says: {' '.join(command)}")
+    said: list[str] = []
+    # Package lists may be missing, or so old that the mirror no longer has the files they name.
+    for arguments in (install, update, install) if _are_listed(lacking) else (update, install):
+        said += _apt_get(arguments, step)
+        if not missing(packages):
+            return
+    reasons = [line for line in said if line.startswith(COMPLAINTS)] or said
+    raise PackageError("\n".join([f"could not install {', '.join(missing(packages))}: {as_root}", *reasons[-8:]]))
 
 
 def missing(packages: Mapping[str, str]) -> list[str]:
@@ -52,14 +72,46 @@ def _is_there(evidence: str) -> bool:
     return found is not None
 
 
-def _install(command: list[str]) -> bool:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
+def _are_listed(names: Iterable[str]) -> bool:
+    """Return whether the package lists on this machine know every one of *names*."""
+    asked = (["apt-cache", "show", name] for name in names)
+    return all(subprocess.run(command, capture_output=True, check=False).returncode == 0 for command in asked)
+
+
+def _apt_get(arguments: Iterable[str], step: Callable[[str], None]) -> list[str]:
+    """
+    Run apt-get, pass each new line it writes to *step*, and return the lines.
+
+    While another program installs packages, apt-get fails at once, and is tried again. Its own option to wait covers
+    dpkg's lock only, not those of the lists and the archives.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS
+    shown = set()
+    while True:
+        said = []
+        for line in _output(["apt-get", "--quiet", *arguments]):
+            said.append(line)
+            if line not in shown:
+                shown.add(line)
+                step(f"apt-get: {line}")
+        if time.monotonic() > deadline or not any(LOCKED in line for line in said):
+            return said
+        time.sleep(LOCK_POLL_SECONDS)
+
+
+def _output(command: Sequence[str]) -> Iterator[str]:
+    """Run *command*, and yield each line it writes, without the spaces around it."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    with subprocess.Popen(
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
-    return done.returncode == 0
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip():
+                yield line.strip()

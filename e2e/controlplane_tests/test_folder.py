@@ -1,16 +1,14 @@
 """
-What a cluster keeps on disk: its record, its identities, the packages it asks for.
+What a cluster keeps on disk: its record, its identities.
 """
 
 import base64
 from pathlib import Path
 
-import pytest
 import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from controlplane import debian
 from controlplane.pki import Authority
 from controlplane.record import Record
 from hardware import TWO_NODES, FakeNode
@@ -98,18 +96,3 @@ def test_kubeconfig_holds_all_it_needs(tmp_path: Path) -> None:
     assert pki.certificate("admin").read_bytes() == base64.b64decode(user["client-certificate-data"])
     assert pki.key("admin").read_bytes() == base64.b64decode(user["client-key-data"])
     assert 0o600 == path.stat().st_mode & 0o777
-
-
-def test_packages_that_are_there_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program is started for them."""
-    monkeypatch.setattr("subprocess.run", pytest.fail)
-
-    debian.ensure({"coreutils": "ls", "bash": "/bin/bash"}, pytest.fail)
-
-
-def test_missing_package_that_cannot_be_installed_is_an_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here for somebody who is not root."""
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-
-    with pytest.raises(debian.PackageError, match=r"missing: absent; .*apt-get install --yes .*absent"):
-        debian.ensure({"absent": "/nonexistent/program", "coreutils": "ls"}, pytest.fail)
