@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hami_scheduler.reasons import Reason
+from hami_scheduler.values.reasons import Reason
 from hamicommon.__main__ import FORMATS
 
 from . import sources

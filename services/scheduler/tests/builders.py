@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.fit import Room
-from hami_scheduler.grant import Grant, make_grant
-from hami_scheduler.inventory import NodeInventory
-from hami_scheduler.request import ContainerKind, PodRequest, Policies, read_request
-from hami_scheduler.vendor import VendorFrame
-from hami_scheduler.vendors import vendor_frames
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.fit import Room
+from hami_scheduler.values.grant import Grant, make_grant
+from hami_scheduler.values.inventory import NodeInventory
+from hami_scheduler.values.request import ContainerKind, PodRequest, Policies, read_request
+from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendors import vendor_frames
 from hamicommon.config import load_device_config
 from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
 

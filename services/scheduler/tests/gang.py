@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from hami_scheduler.errors import BindError
 from hami_scheduler.main import Service
+from hami_scheduler.serve.errors import BindError
 from hamicommon.runtime.api_errors import Conflict
 from hamicommon.wire import keys
 from hamicommon.wire.node_lock import decode_node_lock

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler import commands
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.commands import FITS, FITS_NOT, UNKNOWN
-from hami_scheduler.explainer import as_new
-from hami_scheduler.filter import filter_nodes
-from hami_scheduler.remedies import Question
-from hami_scheduler.report import Report, explain, finish, shape, simulate
-from hami_scheduler.request import Policies
-from hami_scheduler.screen import page, table
-from hami_scheduler.snapshot import Saved, SnapshotError, pods_of, pruned
+from hami_scheduler import cli
+from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
+from hami_scheduler.decide.filter import filter_nodes
+from hami_scheduler.explain.offline import Saved, SnapshotError, pods_of, pruned
+from hami_scheduler.explain.remedies import Question
+from hami_scheduler.explain.report import Report, explain, finish, shape, simulate
+from hami_scheduler.explain.terminal import page, table
+from hami_scheduler.serve.explainer import as_new
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.request import Policies
 
 from .builders import (
     NOW,
@@ -45,7 +45,7 @@ QUOTA = {
 
 def asked(cluster: Cluster, pod: Object) -> Report:
     """Return the report of *pod*."""
-    return finish(explain(Question.of(pod, cluster.vendors, Policies()), cluster.snapshot))
+    return finish(explain(Question.of(pod, cluster.vendors, Policies()), cluster.view))
 
 
 def whats(report: Report) -> list[str]:
@@ -257,14 +257,14 @@ def test_simulated_pods_take_room_from_each_other_and_from_nobody_else() -> None
     """The third does not fit beside the first two; the cluster is as it was."""
     cluster = a_cluster(a_node("n1", a_device("GPU-a")))
     cluster.quotas.put({**QUOTA, "spec": {"hard": {"limits.nvidia.com/gpumem": "99999"}}})
-    version = cluster.snapshot.version
+    version = cluster.view.version
     questions = as_new([a_pod("same", a_container(gpu=1, gpumem=8000), uid="u", node="n9")] * 3, cluster, Policies())
 
-    reports = finish(simulate(questions, cluster.snapshot))
+    reports = finish(simulate(questions, cluster.view))
 
     assert ["fits", "fits", "refused"] == [report.verdict for report in reports]
     assert "best has 384" in reports[2].summary
-    assert version == cluster.snapshot.version
+    assert version == cluster.view.version
 
 
 @effort(25)
@@ -279,7 +279,7 @@ def test_every_change_that_is_told_helps(count: int, memory_mib: int, taken: lis
 
     def fits(gpu: int, gpumem: int) -> bool:
         request = a_request(a_pod("p", a_container(gpu=gpu, gpumem=gpumem)))
-        return filter_nodes(request, ["n1"], cluster.snapshot).node is not None
+        return filter_nodes(request, ["n1"], cluster.view).node is not None
 
     report = asked(cluster, a_pod("p", a_container(gpu=count, gpumem=memory_mib)))
 
@@ -451,9 +451,9 @@ def snapshot(tmp_path: Path) -> str:
 
 def test_explain_reads_a_snapshot(snapshot: str, capsys: pytest.CaptureFixture[str]) -> None:
     """In words and as JSON; a Pod that fits nowhere is exit code 1."""
-    assert FITS_NOT == commands.main(["explain", "pod/waits", "--snapshot", snapshot])
+    assert FITS_NOT == cli.main(["explain", "pod/waits", "--snapshot", snapshot])
     assert "default/waits fits nowhere" in capsys.readouterr().out
-    assert FITS_NOT == commands.main(["explain", "waits", "--snapshot", snapshot, "-o", "json"])
+    assert FITS_NOT == cli.main(["explain", "waits", "--snapshot", snapshot, "-o", "json"])
     found = json.loads(capsys.readouterr().out)
     assert ("refused", "99999", "1/1 ResourceQuotaNotFit") == (
         found["verdict"],
@@ -472,7 +472,7 @@ def test_simulate_reads_manifests_and_a_snapshot(
         f"kind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c, resources: {{limits: {limits}}}}}]}}\n"
     )
 
-    assert FITS == commands.main(["simulate", "-f", str(manifest), "-n", "other", "--snapshot", snapshot])
+    assert FITS == cli.main(["simulate", "-f", str(manifest), "-n", "other", "--snapshot", snapshot])
     assert "other/a fits node n1" in capsys.readouterr().out
 
 
@@ -499,7 +499,7 @@ def test_command_that_cannot_answer_says_why(
     snapshot: str, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On one line, with exit code 2."""
-    assert UNKNOWN == commands.main([word.replace("{}", snapshot) for word in arguments])
+    assert UNKNOWN == cli.main([word.replace("{}", snapshot) for word in arguments])
     error = capsys.readouterr().err
     assert text in error
     assert 1 == error.count("\n")
@@ -517,13 +517,13 @@ def test_snapshot_without_a_device_config_says_where_one_may_come_from(
     config = tmp_path / "config.yaml"
     config.write_text("nvidia: {memoryFactor: x, overwriteEnv: 7}\n")
 
-    assert UNKNOWN == commands.main(both)
+    assert UNKNOWN == cli.main(both)
     assert "--device-config-file" in capsys.readouterr().err
-    assert FITS == commands.main([*both, "--device-config-file", str(VECTORS / "device-config-default.yaml")])
-    assert UNKNOWN == commands.main([*both, "--device-config-file", str(config)])
+    assert FITS == cli.main([*both, "--device-config-file", str(VECTORS / "device-config-default.yaml")])
+    assert UNKNOWN == cli.main([*both, "--device-config-file", str(config)])
     assert "overwriteEnv" in capsys.readouterr().err
     path.write_text("a: [")
-    assert UNKNOWN == commands.main(both)
+    assert UNKNOWN == cli.main(both)
     assert "neither JSON nor YAML" in capsys.readouterr().err
     path.write_text("{}")
-    assert UNKNOWN == commands.main(both)
+    assert UNKNOWN == cli.main(both)

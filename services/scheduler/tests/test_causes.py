@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.causes import told_causes
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.filter import allowances_of, try_node
-from hami_scheduler.placement import Placement
-from hami_scheduler.reasons import Misfit
-from hami_scheduler.request import PodRequest
+from hami_scheduler.decide.bulk_reasons import told_causes
+from hami_scheduler.decide.filter import allowances_of, try_node
+from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.reasons import Misfit
+from hami_scheduler.values.request import PodRequest
 from hamicommon.model import MigAllocation, MigPlacement
 from hamicommon.wire.mig import encode_mig_allocations
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler import cluster as cluster_module
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.inventory import Problem
-from hami_scheduler.reservation import RESERVATION_SECONDS
+from hami_scheduler.state import cluster as cluster_module
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.state.reservation import RESERVATION_SECONDS
+from hami_scheduler.values.inventory import Problem
 
 from .builders import (
     NOW,

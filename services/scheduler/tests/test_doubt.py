@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.errors import BindError
-from hami_scheduler.extender import Clock, Extender, Settings
-from hami_scheduler.reservation import RESERVATION_SECONDS
+from hami_scheduler.serve.errors import BindError
+from hami_scheduler.serve.extender import Clock, Extender, Settings
+from hami_scheduler.state.reservation import RESERVATION_SECONDS
 
 from .builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod, promises
 from .world import World

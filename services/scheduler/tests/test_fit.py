@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.fit import memory_asked, refusal_of_kind, refusal_of_room
-from hami_scheduler.reasons import Reason
-from hami_scheduler.rules import Rules
+from hami_scheduler.values.fit import memory_asked, refusal_of_kind, refusal_of_room
+from hami_scheduler.values.reasons import Reason
+from hami_scheduler.values.rules import Rules
 
 from .builders import a_device, a_room, asks
 

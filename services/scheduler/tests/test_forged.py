@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.grant import read_grant
-from hami_scheduler.inventory import Problem
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.grant import read_grant
+from hami_scheduler.values.inventory import Problem
 
 from .api_server import ApiServer
 from .builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod, promises, vendors

@@ -10,8 +10,8 @@ import asyncio
 
 import pytest
 
-from hami_scheduler.errors import BindError
-from hami_scheduler.reservation import RESERVATION_SECONDS
+from hami_scheduler.serve.errors import BindError
+from hami_scheduler.state.reservation import RESERVATION_SECONDS
 
 from .builders import a_pod
 from .gang import SHARE_MIB, a_device_plugin, a_member, an_api, bind, bound_in_the_end, chosen, lock_owner, promised

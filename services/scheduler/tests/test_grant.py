@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.grant import AMOUNT_LIMIT, Amount, amounts_over_time, base_uuid, inits_are_done, read_grant
-from hami_scheduler.request import ContainerKind
+from hami_scheduler.values.grant import AMOUNT_LIMIT, Amount, amounts_over_time, base_uuid, inits_are_done, read_grant
+from hami_scheduler.values.request import ContainerKind
 from hamicommon.model import Share
 from hamicommon.wire.errors import DecodeError
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.extender import Clock, Extender, Settings
-from hami_scheduler.protocol import CallError, filter_body, read_bind, read_nodes, read_preempt
+from hami_scheduler.serve.extender import Clock, Extender, Settings
+from hami_scheduler.serve.protocol import CallError, filter_body, read_bind, read_nodes, read_preempt
 
 from .builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod
 from .effort import effort

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.inventory import count_resource, read_inventory
+from hami_scheduler.values.inventory import count_resource, read_inventory
 
 from .builders import a_device, a_node, a_register, vendors
 

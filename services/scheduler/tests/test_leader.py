@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_scheduler.leader import Leadership
+from hami_scheduler.serve.leader import Leadership
 
 
 def a_lease(holder: str | None = "host-1_abc", renewed: int = 0) -> dict[str, object]:

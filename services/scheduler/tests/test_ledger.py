@@ -1,6 +1,6 @@
 """The arrays: who is where, and what stays when Nodes come and go."""
 
-from hami_scheduler.ledger import Ledger, shortfall
+from hami_scheduler.state.ledger import Ledger, shortfall
 
 from .builders import a_device, a_grant, a_mig_device, a_share, an_inventory
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from hami_scheduler.bind import plan_bind
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.filter import FilterResult, filter_nodes, foresee
-from hami_scheduler.grant import make_grant
-from hami_scheduler.ledger import shortfall
-from hami_scheduler.refusals import Refusals
-from hami_scheduler.request import PodRequest
-from hami_scheduler.reservation import Stage
+from hami_scheduler.decide.bind_plan import plan_bind
+from hami_scheduler.decide.filter import FilterResult, filter_nodes, foresee
+from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.state.ledger import shortfall
+from hami_scheduler.state.reservation import Stage
+from hami_scheduler.values.grant import make_grant
+from hami_scheduler.values.request import PodRequest
 from hamicommon.wire import keys
 
 from .builders import (
@@ -89,15 +89,15 @@ class Cycle(RuleBasedStateMachine):
                 identity = (uid, request.namespace, request.name)
                 grant = make_grant(identity, result.node, request.kinds, result.placement.shares)
                 self.cluster.reserve(grant, self.now)
-            foresee(request, self.cluster.snapshot, self.refusals)
+            foresee(request, self.cluster.view, self.refusals)
             for candidates in (NAMES, NAMES[:1], NAMES[1:]):
                 self.answer(request, candidates)
         return uid
 
     def answer(self, request: PodRequest, candidates: list[str]) -> FilterResult:
         """Return the answer of who remembers, which is the one of who does not."""
-        found = filter_nodes(request, candidates, self.cluster.snapshot, refusals=self.refusals)
-        assert filter_nodes(request, candidates, self.cluster.snapshot) == found
+        found = filter_nodes(request, candidates, self.cluster.view, refusals=self.refusals)
+        assert filter_nodes(request, candidates, self.cluster.view) == found
         return found
 
     @rule(target=bound, uid=consumes(reserved), fails=st.booleans())
@@ -255,8 +255,8 @@ def test_screening_rules_out_only_what_cannot_fit(seed: int) -> None:
         request = a_request(a_pod("ask", container, annotations=annotations), device=policy)
         names = [f"n{n}" for n in range(12)]
 
-        everywhere = filter_nodes(request, names, cluster.snapshot, explain_all=True)
-        chosen = filter_nodes(request, names, cluster.snapshot)
+        everywhere = filter_nodes(request, names, cluster.view, explain_all=True)
+        chosen = filter_nodes(request, names, cluster.view)
 
         assert everywhere.node == chosen.node
         assert (everywhere.node is None) == (set(everywhere.misfits) == set(names))
@@ -269,4 +269,4 @@ def test_mig_devices_are_not_ruled_out_by_their_number() -> None:
     cluster.ledger.put_node(an_inventory("n1", a_mig_device()))
     request = a_request(a_pod("p", a_container(gpu=2, gpumem=5000)))
 
-    assert "n1" == filter_nodes(request, ["n1"], cluster.snapshot).node
+    assert "n1" == filter_nodes(request, ["n1"], cluster.view).node

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.bind import locks_needed, plain_bind
-from hami_scheduler.binder import Binder
-from hami_scheduler.errors import BindError
-from hami_scheduler.grant import Grant, make_grant
-from hami_scheduler.locking import LockReading, NodeLocks
-from hami_scheduler.request import ContainerKind
+from hami_scheduler.decide.bind_plan import locks_needed, plain_bind
+from hami_scheduler.serve.bind_writer import Binder
+from hami_scheduler.serve.errors import BindError
+from hami_scheduler.serve.locking import LockReading, NodeLocks
+from hami_scheduler.values.grant import Grant, make_grant
+from hami_scheduler.values.request import ContainerKind
 from hamicommon.model import Share
 from hamicommon.wire import keys
 from hamicommon.wire.node_lock import Lock

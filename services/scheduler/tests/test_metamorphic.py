@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.filter import FilterResult, filter_nodes
+from hami_scheduler.decide.filter import FilterResult, filter_nodes
 
 from .builders import Object, a_cluster, a_container, a_device, a_node, a_pod, a_request
 from .effort import effort
@@ -51,7 +51,7 @@ class Setting:
         """Return the decision in a cluster of *nodes* and *pods*."""
         cluster = a_cluster(*nodes)
         cluster.replace_pods(pods, 0.0)
-        return filter_nodes(self.request, names, cluster.snapshot)
+        return filter_nodes(self.request, names, cluster.view)
 
 
 settings_drawn = st.builds(Setting, st.integers(0, 10**6), st.sampled_from(["binpack", "spread"]))

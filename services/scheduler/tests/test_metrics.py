@@ -6,10 +6,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.grant import make_grant
-from hami_scheduler.metrics import ClusterCollector, Observed
-from hami_scheduler.request import ContainerKind
+from hami_scheduler.serve.metrics import ClusterCollector, Observed
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.grant import make_grant
+from hami_scheduler.values.request import ContainerKind
 from hamicommon.model import MigAllocation, MigPlacement
 
 from .api_server import ApiServer

@@ -1,7 +1,7 @@
 """Where MIG instances go, and when a device is closed to them."""
 
-from hami_scheduler.ledger import Ledger, shortfall
-from hami_scheduler.mig import choose_instance, mig_state
+from hami_scheduler.state.ledger import Ledger, shortfall
+from hami_scheduler.values.mig import choose_instance, mig_state
 from hamicommon.model import MigAllocation, MigPlacement
 
 from .builders import a_device, a_grant, a_mig_device, a_share, an_inventory

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.errors import BindError
 from hami_scheduler.main import Service
-from hami_scheduler.reservation import RESERVATION_SECONDS
+from hami_scheduler.serve.errors import BindError
+from hami_scheduler.state.reservation import RESERVATION_SECONDS
 
 from .builders import Object, a_container, a_device, a_node, a_pod
 from .service import until

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.fit import Room
-from hami_scheduler.placement import Placement, place
-from hami_scheduler.quota import Allowance
-from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.rules import read_device_policy
+from hami_scheduler.decide.place_pod import Placement, place
+from hami_scheduler.state.quota import Allowance
+from hami_scheduler.values.fit import Room
+from hami_scheduler.values.reasons import Misfit, Reason
+from hami_scheduler.values.rules import read_device_policy
 
 from .builders import a_container, a_mig_device, a_pod, a_request, a_room
 

@@ -14,8 +14,8 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.kube_api._proto.pod_watch_pb2 import Pod, Status, Unknown, WatchEvent
-from hami_scheduler.pods import PROTOBUF, PodReader, trimmed
+from hami_scheduler.serve.kube_api._proto.pod_watch_pb2 import Pod, Status, Unknown, WatchEvent
+from hami_scheduler.serve.pods import PROTOBUF, PodReader, trimmed
 from hamicommon.runtime.api_errors import Gone, KubeError, Unreachable
 from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.watch_stream import EVENT_BYTES, Event

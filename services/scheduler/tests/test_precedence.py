@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hami_scheduler import http
-from hami_scheduler.precedence import Precedence
+from hami_scheduler.serve import http
+from hami_scheduler.serve.call_priority import Precedence
 
 from .api_server import ApiServer
 from .builders import Object, a_container, a_pod

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.filter import filter_nodes, priorities
-from hami_scheduler.preemption import must_leave
+from hami_scheduler.decide.filter import filter_nodes, priorities
+from hami_scheduler.decide.preempt import must_leave
+from hami_scheduler.state.cluster import Cluster
 
 from .builders import Object, a_cluster, a_container, a_device, a_node, a_pod, a_request
 from .service import Running, running, until
@@ -35,7 +35,7 @@ def a_busy_cluster(*residents: Object) -> Cluster:
 def leaving(cluster: Cluster, *named: str, memory_mib: int = 8000, priority: int = 10) -> Any:
     """Return who leaves n1 for a Pod of *priority* that asks *memory_mib*."""
     request = a_request(a_pod("high", a_container(gpu=1, gpumem=memory_mib)))
-    return must_leave(request, priority, "n1", named, cluster.snapshot)
+    return must_leave(request, priority, "n1", named, cluster.view)
 
 
 def test_whom_kube_scheduler_named_is_enough() -> None:
@@ -56,7 +56,7 @@ def test_node_without_room_even_then_is_of_no_use() -> None:
 
 def test_node_that_offers_nothing_is_of_no_use() -> None:
     """It is not known."""
-    assert None is must_leave(a_request(), 10, "n2", ("uid-x",), a_busy_cluster().snapshot)
+    assert None is must_leave(a_request(), 10, "n2", ("uid-x",), a_busy_cluster().view)
 
 
 def test_fewest_and_lowest_are_added() -> None:
@@ -72,7 +72,7 @@ def test_reserved_pods_are_left_alone() -> None:
     cluster = a_busy_cluster(a_resident("x", "GPU-a:9000"), a_resident("y", "GPU-b:9000"))
     request = a_request(a_pod("high", a_container(gpu=1, gpumem=8000)))
 
-    assert ("z", "uid-x") == must_leave(request, 10, "n1", ("z",), cluster.snapshot, {"uid-y"})
+    assert ("z", "uid-x") == must_leave(request, 10, "n1", ("z",), cluster.view, {"uid-y"})
 
 
 def test_quota_that_leaving_pods_held_is_free_again() -> None:
@@ -94,18 +94,18 @@ def test_priorities_follow_the_node_policy(policy: str, best: str) -> None:
         cluster.put_pod(a_pod(name, node=name, allocated=f"GPU-{name},NVIDIA,{memory_mib},0:;"))
     request = a_request(node=policy)
 
-    found = priorities(request, ["idle", "half", "full", "ghost"], cluster.snapshot)
+    found = priorities(request, ["idle", "half", "full", "ghost"], cluster.view)
 
     assert (10, 0) == (found[best], found["ghost"])
     assert 0 < found["half"] < 10
-    assert best == filter_nodes(request, ["idle", "half", "full"], cluster.snapshot).node
+    assert best == filter_nodes(request, ["idle", "half", "full"], cluster.view).node
 
 
 def test_equal_nodes_have_equal_priorities() -> None:
     """There is nothing to tell them by."""
     cluster = a_cluster(*(a_node(name, a_device(f"GPU-{name}")) for name in ("n1", "n2")))
 
-    assert {"n1": 0, "n2": 0} == priorities(a_request(), ["n1", "n2"], cluster.snapshot)
+    assert {"n1": 0, "n2": 0} == priorities(a_request(), ["n1", "n2"], cluster.view)
 
 
 async def test_kube_scheduler_asks_by_uid_or_with_whole_pods(scheduler: Running) -> None:

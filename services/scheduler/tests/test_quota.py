@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.filter import allowances_of, try_node
-from hami_scheduler.placement import Placement
-from hami_scheduler.quota import UNLIMITED, Quotas
-from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.request import Policies, read_request
+from hami_scheduler.decide.filter import allowances_of, try_node
+from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.state.quota import UNLIMITED, Quotas
+from hami_scheduler.values.reasons import Misfit, Reason
+from hami_scheduler.values.request import Policies, read_request
 
 from .builders import NOW, a_grant, a_share, vendors
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
+from hami_scheduler.serve.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
+from hami_scheduler.state.cluster import Cluster
 from hamicommon.runtime.api_metrics import ApiMetrics
 from hamicommon.runtime.device_config import DeviceConfigFile
 

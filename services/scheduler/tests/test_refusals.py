@@ -5,9 +5,9 @@ What is remembered of Nodes that refused, or were the best, never hides a better
 import numpy as np
 import pytest
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.filter import allowances_of, filter_nodes, foresee
-from hami_scheduler.refusals import Refusals
+from hami_scheduler.decide.filter import allowances_of, filter_nodes, foresee
+from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.state.cluster import Cluster
 from hamicommon.wire import keys
 
 from .builders import NOW, a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share
@@ -26,8 +26,8 @@ def a_full_cluster() -> Cluster:
 
 def chosen(cluster: Cluster, refusals: Refusals) -> str | None:
     """Return the Node that is chosen, which is the same without a memory."""
-    found = filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals).node
-    assert found == filter_nodes(REQUEST, NAMES, cluster.snapshot).node
+    found = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals).node
+    assert found == filter_nodes(REQUEST, NAMES, cluster.view).node
     return found
 
 
@@ -73,7 +73,7 @@ def test_repaired_ledger_is_looked_at_anew() -> None:
     """What was refused by wrong sums is not believed once they are right."""
     cluster, refusals = a_cluster(a_node("n00", a_device("GPU-n00", memory_mib=10000))), Refusals()
     cluster.ledger.promised[0] = (0, 9000, 0)
-    assert None is filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals).node
+    assert None is filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals).node
 
     assert 1 == cluster.recount()
 
@@ -83,9 +83,9 @@ def test_repaired_ledger_is_looked_at_anew() -> None:
 def test_the_same_nodes_refuse_for_reasons_that_are_worked_out_once() -> None:
     """kube-scheduler asks about one waiting Pod after another, and names the Nodes in any order."""
     cluster, refusals = a_full_cluster(), Refusals()
-    first = filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+    first = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
 
-    again = filter_nodes(REQUEST, NAMES[::-1], cluster.snapshot, refusals=refusals)
+    again = filter_nodes(REQUEST, NAMES[::-1], cluster.view, refusals=refusals)
 
     assert again.failed_nodes is first.failed_nodes
     assert dict.fromkeys(NAMES, "1/1 CardInsufficientMemory") == again.failed_nodes
@@ -95,22 +95,22 @@ def test_the_same_nodes_refuse_for_reasons_that_are_worked_out_once() -> None:
 def test_other_nodes_refuse_for_their_own_reasons(names: list[str]) -> None:
     """Fewer, more, and as many of which one is named twice."""
     cluster, refusals = a_full_cluster(), Refusals()
-    filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+    filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
 
-    found = filter_nodes(REQUEST, names, cluster.snapshot, refusals=refusals)
+    found = filter_nodes(REQUEST, names, cluster.view, refusals=refusals)
 
-    assert found == filter_nodes(REQUEST, names, cluster.snapshot)
+    assert found == filter_nodes(REQUEST, names, cluster.view)
     assert set(names) == set(found.failed_nodes)
 
 
 def test_a_node_that_changed_refuses_for_another_reason() -> None:
     """What was worked out before is not told again."""
     cluster, refusals = a_full_cluster(), Refusals()
-    before = filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+    before = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
 
     cluster.drop_node({"metadata": {"name": "n03"}})
 
-    after = filter_nodes(REQUEST, NAMES, cluster.snapshot, refusals=refusals)
+    after = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
     assert {**before.failed_nodes, "n03": "node unregistered"} == after.failed_nodes
 
 
@@ -118,7 +118,7 @@ def test_best_node_is_found_ahead_and_not_again() -> None:
     """Nobody looks at a Node when the question comes."""
     cluster, refusals = a_full_cluster(), Refusals()
     cluster.unreserve("on-n03")
-    foresee(REQUEST, cluster.snapshot, refusals)
+    foresee(REQUEST, cluster.view, refusals)
     known = refusals.known_for(REQUEST, allowances_of(REQUEST, cluster.quotas))
     known.hopeful[:] = False
 
@@ -135,12 +135,12 @@ def test_like_pods_one_after_another_get_what_each_would_alone(policy: str, node
     request = a_request(a_pod("p", a_container(gpu=1, gpumem=6000), annotations={keys.NODE_SCHEDULER_POLICY: policy}))
     refusals, found = Refusals(), []
     for number in range(len(nodes)):
-        result = filter_nodes(request, NAMES, cluster.snapshot, refusals=refusals)
-        assert result == filter_nodes(request, NAMES, cluster.snapshot)
+        result = filter_nodes(request, NAMES, cluster.view, refusals=refusals)
+        assert result == filter_nodes(request, NAMES, cluster.view)
         node = result.node or ""
         found.append(node)
         cluster.reserve(a_grant(f"p{number}", node, a_share(f"GPU-{node}", memory_mib=6000)), 0.0)
-        foresee(request, cluster.snapshot, refusals)
+        foresee(request, cluster.view, refusals)
 
     assert nodes == found
 
@@ -151,7 +151,7 @@ def test_node_found_ahead_is_forgotten_when_anything_changes(change: str) -> Non
     cluster, refusals = a_full_cluster(), Refusals()
     for name in ("n03", "n07"):
         cluster.unreserve(f"on-{name}")
-    foresee(REQUEST, cluster.snapshot, refusals)
+    foresee(REQUEST, cluster.view, refusals)
 
     if change == "reserved":
         cluster.reserve(a_grant("other", "n03", a_share("GPU-n03", memory_mib=8000)), 0.0)
@@ -168,10 +168,10 @@ def test_node_found_ahead_is_chosen_only_among_those_asked_about() -> None:
     cluster, refusals = a_full_cluster(), Refusals()
     for name in ("n03", "n07"):
         cluster.unreserve(f"on-{name}")
-    foresee(REQUEST, cluster.snapshot, refusals)
+    foresee(REQUEST, cluster.view, refusals)
 
-    assert "n07" == filter_nodes(REQUEST, NAMES[5:], cluster.snapshot, refusals=refusals).node
-    assert None is filter_nodes(REQUEST, NAMES[10:], cluster.snapshot, refusals=refusals).node
+    assert "n07" == filter_nodes(REQUEST, NAMES[5:], cluster.view, refusals=refusals).node
+    assert None is filter_nodes(REQUEST, NAMES[10:], cluster.view, refusals=refusals).node
 
 
 def test_node_found_ahead_for_one_policy_is_no_answer_for_the_other() -> None:
@@ -181,8 +181,8 @@ def test_node_found_ahead_for_one_policy_is_no_answer_for_the_other() -> None:
         cluster.unreserve(f"on-{name}")
     cluster.reserve(a_grant("other", "n07", a_share("GPU-n07", memory_mib=1000)), 0.0)
     spread = a_request(a_pod("p", a_container(gpu=1, gpumem=6000), annotations={keys.NODE_SCHEDULER_POLICY: "spread"}))
-    foresee(REQUEST, cluster.snapshot, refusals)
-    foresee(spread, cluster.snapshot, refusals)
+    foresee(REQUEST, cluster.view, refusals)
+    foresee(spread, cluster.view, refusals)
 
     assert "n07" == chosen(cluster, refusals)
-    assert "n03" == filter_nodes(spread, NAMES, cluster.snapshot, refusals=refusals).node
+    assert "n03" == filter_nodes(spread, NAMES, cluster.view, refusals=refusals).node

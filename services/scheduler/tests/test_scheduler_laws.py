@@ -14,12 +14,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.errors import BindError
-from hami_scheduler.extender import Clock, Extender, FilterAnswer, Settings
-from hami_scheduler.filter import filter_nodes
-from hami_scheduler.refusals import Refusals
-from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
+from hami_scheduler.decide.filter import filter_nodes
+from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.serve.errors import BindError
+from hami_scheduler.serve.extender import Clock, Extender, FilterAnswer, Settings
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.state.reservation import RESERVATION_SECONDS, Stage
 from hamicommon.wire import keys
 
 from .builders import NOW, Object, a_container, a_device, a_node, a_pod, a_request, vendors
@@ -340,7 +340,7 @@ class Life(RuleBasedStateMachine):
             pod = a_pod(
                 "probe", *(a_container(gpu=a.count, gpumem=a.memory_mib, gpucores=a.core_percent) for a in asks)
             )
-            request, snapshot = a_request(pod), self.cluster.snapshot
+            request, snapshot = a_request(pod), self.cluster.view
             result = filter_nodes(request, NAMES, snapshot, explain_all=True)
             known = self.known()
             assert self.solved(asks, "default", NAMES, known) == [n for n in NAMES if n not in result.misfits]

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hami_scheduler import filter as filter_module
-from hami_scheduler.filter import filter_nodes, try_node
-from hami_scheduler.score import device_score, node_scores, score_divisors
+from hami_scheduler.decide import filter as filter_module
+from hami_scheduler.decide.filter import filter_nodes, try_node
+from hami_scheduler.values.score import device_score, node_scores, score_divisors
 from hamicommon.model import Request, ScoringWeights
 
 from .builders import a_cluster, a_container, a_device, a_node, a_pod, a_request, a_room
@@ -58,21 +58,21 @@ def test_node_policy_chooses_the_node(policy: str, expected: str) -> None:
     cluster = a_cluster(a_node("busy", a_device("GPU-b")), a_node("idle", a_device("GPU-i")))
     cluster.put_pod(a_pod("held", node="busy", allocated="GPU-b,NVIDIA,1000,10:;"))
 
-    assert expected == filter_nodes(a_request(node=policy), ["busy", "idle"], cluster.snapshot).node
+    assert expected == filter_nodes(a_request(node=policy), ["busy", "idle"], cluster.view).node
 
 
 def test_equal_nodes_are_chosen_by_name() -> None:
     """The same question always has the same answer, whatever the order of the candidates; HAMi's is random."""
     cluster = a_cluster(*(a_node(f"n{i}", a_device(f"GPU-{i}")) for i in (3, 1, 2)))
 
-    assert "n1" == filter_nodes(a_request(), ["n3", "n2", "n1"], cluster.snapshot).node
+    assert "n1" == filter_nodes(a_request(), ["n3", "n2", "n1"], cluster.view).node
 
 
 def test_next_best_node_is_tried_when_the_best_cannot() -> None:
     """What arrays cannot see, two containers that need one device's room, only refuses that Node."""
     nodes = [a_node("a", a_device("GPU-a")), a_node("b", a_device("GPU-b1"), a_device("GPU-b2"))]
     pod = a_pod("p", a_container("x", gpu=1, gpumem=9000), a_container("y", gpu=1, gpumem=9000))
-    result = filter_nodes(a_request(pod), ["a", "b"], a_cluster(*nodes).snapshot, explain_all=True)
+    result = filter_nodes(a_request(pod), ["a", "b"], a_cluster(*nodes).view, explain_all=True)
 
     assert "b" == result.node
     assert {"a": "1/1 CardInsufficientMemory"} == result.failed_nodes
@@ -109,9 +109,7 @@ def test_nodes_that_cannot_win_are_not_tried(
     container = {"name": "app", "resources": {"limits": {resource: str(count)}}}
     cluster = a_cluster(*nodes)
 
-    result = filter_nodes(
-        a_request(a_pod("p", container), node=policy), [f"n{n:03}" for n in range(200)], cluster.snapshot
-    )
+    result = filter_nodes(a_request(a_pod("p", container), node=policy), [f"n{n:03}" for n in range(200)], cluster.view)
 
     rated = [n * 37 % 101 for n in range(200)] if resource.startswith("metax") else [0]
     assert f"n{rated.index(min(rated) if policy == 'binpack' else max(rated)):03}" == result.node

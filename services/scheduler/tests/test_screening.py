@@ -2,9 +2,9 @@
 
 import pytest
 
-from hami_scheduler.ledger import Ledger
-from hami_scheduler.rules import Rules
-from hami_scheduler.screening import acceptable_devices, accepted_kinds
+from hami_scheduler.decide.prefilter import acceptable_devices, accepted_kinds
+from hami_scheduler.state.ledger import Ledger
+from hami_scheduler.values.rules import Rules
 
 from .builders import a_device, an_inventory, asks
 

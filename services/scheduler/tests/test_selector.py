@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.selector import misspelling
+from hami_scheduler.values.selector import misspelling
 
 
 @pytest.mark.parametrize(

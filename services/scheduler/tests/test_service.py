@@ -12,9 +12,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from hami_scheduler import __version__, extender, kube
-from hami_scheduler.http import BODY_LIMIT_BYTES
-from hami_scheduler.reservation import RESERVATION_SECONDS, Stage
+from hami_scheduler import __version__
+from hami_scheduler.serve import extender, kube
+from hami_scheduler.serve.http import BODY_LIMIT_BYTES
+from hami_scheduler.state.reservation import RESERVATION_SECONDS, Stage
 
 from .api_server import ApiServer
 from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hami_scheduler import commands, main
-from hami_scheduler.commands import FITS, FITS_NOT, UNKNOWN
+from hami_scheduler import cli, main
+from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
 
 from .api_server import ApiServer
 from .builders import VECTORS, a_container, a_device, a_node, a_pod
@@ -21,7 +21,7 @@ CONFIG = (VECTORS / "device-config-default.yaml").read_text()
 
 async def asked(*arguments: str) -> int:
     """Run a command beside the scheduler."""
-    return await asyncio.to_thread(commands.main, arguments)
+    return await asyncio.to_thread(cli.main, arguments)
 
 
 # Questions

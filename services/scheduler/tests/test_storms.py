@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hami_scheduler.errors import BindError
+from hami_scheduler.serve.errors import BindError
 from hamicommon.wire import keys
 
 from .builders import a_device, a_node

@@ -6,16 +6,24 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler import events
-from hami_scheduler.bind import node_label, plain_bind, plan_bind
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.events import REPEAT_SECONDS, EventBook
-from hami_scheduler.explanation import EVENT_LIMIT_BYTES, choice, describe, node_sentence, refusal, short_by, summary
-from hami_scheduler.filter import UNREGISTERED, FilterResult, allowances_of, filter_nodes
-from hami_scheduler.grant import Grant
-from hami_scheduler.phrases import Lexicon
-from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.refusals import Refusals
+from hami_scheduler.decide.bind_plan import node_label, plain_bind, plan_bind
+from hami_scheduler.decide.filter import UNREGISTERED, FilterResult, allowances_of, filter_nodes
+from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.explain.phrases import Lexicon
+from hami_scheduler.explain.wording import (
+    EVENT_LIMIT_BYTES,
+    choice,
+    describe,
+    node_sentence,
+    refusal,
+    short_by,
+    summary,
+)
+from hami_scheduler.serve import events
+from hami_scheduler.serve.events import REPEAT_SECONDS, EventBook
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.grant import Grant
+from hami_scheduler.values.reasons import Misfit, Reason
 from hamicommon.model import Device
 
 from .builders import (
@@ -47,7 +55,7 @@ def test_codes_are_sorted_as_text() -> None:
 
 def refused(cluster: Cluster, pod: Object, *names: str) -> str:
     """Return why *pod* fits none of the Nodes *names* of *cluster*."""
-    request, snapshot = a_request(pod), cluster.snapshot
+    request, snapshot = a_request(pod), cluster.view
     result = filter_nodes(request, names, snapshot)
     assert None is result.node
     return refusal(request, result.misfits, snapshot.ledger, allowances_of(request, snapshot.quotas))
@@ -236,7 +244,7 @@ def test_choice_names_containers_devices_and_amounts() -> None:
     """One sentence a person understands; containers without devices are left out."""
     cluster = a_cluster(a_node("n1", a_device()))
     request = a_request(a_pod("p", a_container("web"), a_container("train", gpu=1, gpumem=3000, gpucores=25)))
-    result = filter_nodes(request, ["n1"], cluster.snapshot)
+    result = filter_nodes(request, ["n1"], cluster.view)
 
     expected = "default/p fits node n1 (binpack, score 0.00): train gets GPU-a (3000 MiB, 25 % compute)"
     assert expected == choice(request, result)

@@ -1,6 +1,6 @@
 """Which devices are taken when more are acceptable than asked."""
 
-from hami_scheduler.topology import choose_by_topology
+from hami_scheduler.values.topology import choose_by_topology
 
 from .builders import a_share
 

@@ -25,16 +25,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hami_scheduler.bind import plan_bind, promise
-from hami_scheduler.causes import told_causes
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.extender import Clock, Extender, FilterAnswer, Settings
-from hami_scheduler.filter import allowances_of, filter_nodes, rating, try_node
-from hami_scheduler.inventory import count_resource
-from hami_scheduler.placement import Placement
-from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.request import ContainerRequest, PodRequest, Policies, read_containers, read_request
-from hami_scheduler.screening import possible_nodes
+from hami_scheduler.decide.bind_plan import plan_bind, promise
+from hami_scheduler.decide.bulk_reasons import told_causes
+from hami_scheduler.decide.filter import allowances_of, filter_nodes, rating, try_node
+from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.prefilter import possible_nodes
+from hami_scheduler.serve.extender import Clock, Extender, FilterAnswer, Settings
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.inventory import count_resource
+from hami_scheduler.values.reasons import Misfit, Reason
+from hami_scheduler.values.request import ContainerRequest, PodRequest, Policies, read_containers, read_request
 from hamicommon.quantity import INT32_MAX
 from hamicommon.wire import keys
 from hamicommon.wire.pod_devices import decode_pod_devices
@@ -163,7 +163,7 @@ class Tried:
         """Try every Node of *case*."""
         self.cluster = cluster_of(case)
         self.request = request_of(case, self.cluster)
-        snapshot = self.cluster.snapshot
+        snapshot = self.cluster.view
         allowances = allowances_of(self.request, snapshot.quotas)
         self.found = {name: try_node(self.request, name, snapshot.ledger, allowances) for name in case["out"]["nodes"]}
 
@@ -264,7 +264,7 @@ def test_node_scores_agree_to_four_decimals(case: Case) -> None:
 @pytest.mark.parametrize("case", by_name(DECIDED))
 def test_node_chosen_early_is_the_one_that_trying_all_would_find(case: Case) -> None:
     """The walk ends before Nodes that cannot win, whatever their vendors would say of them."""
-    request, snapshot = tried(case).request, tried(case).cluster.snapshot
+    request, snapshot = tried(case).request, tried(case).cluster.view
     ledger, sign = snapshot.ledger, -1 if request.node_policy == "spread" else 1
     scores = ledger.node_scores()
     rated = {
@@ -301,7 +301,7 @@ def test_chosen_node_is_one_of_the_best(case: Case) -> None:
 def test_containers_that_exceed_a_quota_together_are_refused(case: Case) -> None:
     """HAMi counts the first app containers as if they ran alone; we count them together."""
     cluster = cluster_of(case)
-    result = filter_nodes(request_of(case, cluster), case["node_names"], cluster.snapshot)
+    result = filter_nodes(request_of(case, cluster), case["node_names"], cluster.view)
 
     assert case["out"]["best"]
     assert result.node is None
@@ -406,7 +406,7 @@ def test_hostile_objects_cost_only_themselves(case: Case) -> None:
     """Nothing raises, a Node beside a broken one stays usable, and no amount is negative or wrapped."""
     cluster = cluster_of(case)
     answer = answer_of(case)
-    healthy = filter_nodes(request_of(case, cluster), ["n2"], cluster.snapshot)
+    healthy = filter_nodes(request_of(case, cluster), ["n2"], cluster.view)
 
     assert "" == answer.error
     for name in ("n1", "n2"):
@@ -414,7 +414,7 @@ def test_hostile_objects_cost_only_themselves(case: Case) -> None:
             assert min(amounts) >= 0
     if case["out"].get("nodes", {}).get("n2", {}).get("fit") and "4294967297" not in json.dumps(case["pod"]):
         assert "n2" == healthy.node, "HAMi reads a count of 4294967297 as 1; every other Pod that fits there still does"
-    for result in (healthy, filter_nodes(request_of(case, cluster), ["n1", "n2"], cluster.snapshot)):
+    for result in (healthy, filter_nodes(request_of(case, cluster), ["n1", "n2"], cluster.view)):
         shares = [s for v in (result.placement.shares if result.placement else {}).values() for c in v for s in c]
         assert all(share.memory_mib > 0 and 0 <= share.core_percent <= 100 and share.uuid for share in shares)
 

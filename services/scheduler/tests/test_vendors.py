@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from hami_scheduler.bind import plan_bind, promise
-from hami_scheduler.explainer import as_new
-from hami_scheduler.explanation import describe
-from hami_scheduler.filter import filter_nodes, try_node
-from hami_scheduler.fit import Attempt, Offer, Room, Tenant
-from hami_scheduler.grant import read_grant
-from hami_scheduler.inventory import read_inventory
-from hami_scheduler.ledger import Ledger, shortfall
-from hami_scheduler.metrics import ClusterCollector, Observed
-from hami_scheduler.reasons import Misfit, Reason
-from hami_scheduler.report import finish, simulate
-from hami_scheduler.request import Policies, read_request
-from hami_scheduler.rules import Rules, read_device_policy
-from hami_scheduler.vendor import NodeView, VendorFrame
-from hami_scheduler.vendors.capacity import DEVICES_PER_NODE
-from hami_scheduler.vendors.grouping import largest_groups_first
+from hami_scheduler.decide.bind_plan import plan_bind, promise
+from hami_scheduler.decide.filter import filter_nodes, try_node
+from hami_scheduler.explain.report import finish, simulate
+from hami_scheduler.explain.wording import describe
+from hami_scheduler.serve.explainer import as_new
+from hami_scheduler.serve.metrics import ClusterCollector, Observed
+from hami_scheduler.state.ledger import Ledger, shortfall
+from hami_scheduler.values.fit import Attempt, Offer, Room, Tenant
+from hami_scheduler.values.grant import read_grant
+from hami_scheduler.values.inventory import read_inventory
+from hami_scheduler.values.reasons import Misfit, Reason
+from hami_scheduler.values.request import Policies, read_request
+from hami_scheduler.values.rules import Rules, read_device_policy
+from hami_scheduler.values.vendor import NodeView, VendorFrame
+from hami_scheduler.values.vendors.capacity import DEVICES_PER_NODE
+from hami_scheduler.values.vendors.grouping import largest_groups_first
 from hamicommon.config import load_device_config
 from hamicommon.model import Device, Request, Share
 from hamicommon.vendors import all_vendors
@@ -302,7 +302,7 @@ def test_policy_of_a_simulated_pod_counts_for_those_after_it() -> None:
     cluster = a_cluster(one_sgpu())
     pods = [asking_for_sgpu("a", "burst-share"), asking_for_sgpu("b", "best-effort")]
 
-    first, second = finish(simulate(as_new(pods, cluster, Policies()), cluster.snapshot))
+    first, second = finish(simulate(as_new(pods, cluster, Policies()), cluster.view))
 
     assert ("fits", "refused") == (first.verdict, second.verdict)
     assert ["1/1 CardQosPolicyMismatch"] == [node.code for node in second.nodes]
@@ -431,7 +431,7 @@ def test_device_of_a_type_that_names_another_vendor_is_nobodys() -> None:
     found = filter_nodes(
         read_request(pod_of("p", {"hygon.com/dcunum": "1"}), vendors(), Policies()),
         ["n1"],
-        a_cluster(node).snapshot,
+        a_cluster(node).view,
     )
 
     assert {"n1": "NodeInsufficientDevice"} == found.failed_nodes

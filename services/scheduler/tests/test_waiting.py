@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler import waiting
-from hami_scheduler.cluster import Cluster
-from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
-from hami_scheduler.extender import Clock, Extender, Settings
-from hami_scheduler.refusals import Refusals
+from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.serve import wakeups
+from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.serve.extender import Clock, Extender, Settings
+from hami_scheduler.state.cluster import Cluster
 
 from .builders import NOW, a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share
 
@@ -181,14 +181,14 @@ async def test_more_waiting_pods_than_one_look_takes_are_all_found_in_turn() -> 
 
 def test_waiting_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that never run do not fill the memory, and one that was forgotten is nobody's business."""
-    monkeypatch.setattr(waiting, "_PODS_REMEMBERED", 1)
+    monkeypatch.setattr(wakeups, "_PODS_REMEMBERED", 1)
     cluster = a_cluster(a_node("n1", a_device()))
-    pods = waiting.Waiting()
+    pods = wakeups.Waiting()
     for uid in ("first", "second"):
-        pods.refused(replace(a_request(a_pod(uid, a_container(gpu=1))), uid=uid), ["n1"], cluster.snapshot)
+        pods.refused(replace(a_request(a_pod(uid, a_container(gpu=1))), uid=uid), ["n1"], cluster.view)
     pods.look_again("first")
     pods.look_again("second")
 
-    found = pods.overlooked(cluster.snapshot, Refusals())
+    found = pods.overlooked(cluster.view, Refusals())
     assert found is not None
     assert "second" == found.uid

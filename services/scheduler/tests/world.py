@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hami_scheduler.bind import BindPlan
-from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
+from hami_scheduler.decide.bind_plan import BindPlan
+from hami_scheduler.serve.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 
 from .builders import Object
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from hami_scheduler import __version__
-from hami_scheduler.request import Policies
-from hami_scheduler.rules import device_policy_fault, node_policy_fault
-from hami_scheduler.selector import misspelling
+from hami_scheduler.values.request import Policies
+from hami_scheduler.values.rules import device_policy_fault, node_policy_fault
+from hami_scheduler.values.selector import misspelling
 from hamicommon.config import AscendChipConfig, ConfigError, DeviceConfig, IluvatarConfig
 from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span, wait
 from hamicommon.runtime.hami_flags import accept_scheduler_flags

@@ -20,20 +20,20 @@ import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from hami_scheduler import __version__, commands
-from hami_scheduler import kube as api
-from hami_scheduler.cluster import Cluster
+from hami_scheduler import __version__, cli
 from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, left_out, read_config
-from hami_scheduler.explainer import Explainer
-from hami_scheduler.extender import Clock, Extender, Settings
-from hami_scheduler.http import BODY_LIMIT_BYTES, add_explanations, add_routes
-from hami_scheduler.inventory import Problem
-from hami_scheduler.leader import Leadership
-from hami_scheduler.locking import NodeLocks
-from hami_scheduler.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
-from hami_scheduler.snapshot import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
-from hami_scheduler.vendor import VendorFrame
-from hami_scheduler.vendors import vendor_frames
+from hami_scheduler.explain.offline import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
+from hami_scheduler.serve import kube as api
+from hami_scheduler.serve.explainer import Explainer
+from hami_scheduler.serve.extender import Clock, Extender, Settings
+from hami_scheduler.serve.http import BODY_LIMIT_BYTES, add_explanations, add_routes
+from hami_scheduler.serve.leader import Leadership
+from hami_scheduler.serve.locking import NodeLocks
+from hami_scheduler.serve.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.inventory import Problem
+from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendors import vendor_frames
 from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime import logs, process
 from hamicommon.runtime.api_metrics import ApiMetrics
@@ -59,8 +59,8 @@ Object = dict[str, Any]
 
 def main() -> int:
     """Run `hami-scheduler`, or what people ask of it, and return the exit code."""
-    if sys.argv[1:2] and sys.argv[1] in commands.COMMANDS:
-        return commands.main(sys.argv[1:])
+    if sys.argv[1:2] and sys.argv[1] in cli.COMMANDS:
+        return cli.main(sys.argv[1:])
     try:
         config = read_config(sys.argv[1:], os.environ, socket.gethostname())
     except ConfigError as error:

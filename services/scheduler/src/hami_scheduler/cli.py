@@ -1,0 +1,306 @@
+"""
+`hami-scheduler explain`, `simulate` and `snapshot`: what people ask, of a live scheduler or of a saved snapshot.
+
+Owns these command lines, files and exit codes: 0 when the Pods have or would get a Node, 1 when one would not, 2 when
+that could not be found out, which one line on stderr explains. Must never change anything in the cluster.
+Neighbours: `http` answers for a live scheduler, `report` answers here for a snapshot, `terminal` lays out.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import yaml
+
+from hami_scheduler import __version__
+from hami_scheduler.config import EXPLAIN_ADDRESS, NAME, policy_problems
+from hami_scheduler.explain.offline import (
+    DEVICE_CONFIG_KEY,
+    DEVICE_POLICY_KEY,
+    NODE_POLICY_KEY,
+    Saved,
+    SnapshotError,
+    listed,
+    pods_of,
+    pruned,
+)
+from hami_scheduler.explain.remedies import Question
+from hami_scheduler.explain.report import explain, finish, shape, simulate
+from hami_scheduler.explain.terminal import page
+from hami_scheduler.serve.explainer import as_new
+from hami_scheduler.serve.kube import objects
+from hami_scheduler.values.request import Policies
+from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendors import vendor_frames
+from hamicommon.config import ConfigError, load_device_config
+from hamicommon.errors import HamiError
+from hamicommon.runtime.kube import Kube
+from hamicommon.wire.errors import DecodeError
+
+COMMANDS = ("explain", "simulate", "snapshot")
+_PAPER_COLUMNS = 120
+"""The width of what no terminal shows."""
+_ANSWER_SECONDS = 60.0
+
+FITS, FITS_NOT, UNKNOWN = 0, 1, 2
+
+Object = dict[str, Any]
+
+
+class CommandError(HamiError):
+    """A command could not be carried out; the message says what is wrong and what would be right."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry one command out and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        found: int = options.command(options)
+        sys.stdout.flush()
+    except HamiError as error:
+        sys.stderr.write(f"{NAME} {options.name}: {error}\n")
+        return UNKNOWN
+    except BrokenPipeError:
+        # Whoever read our output has what they wanted; the interpreter must not fail to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNKNOWN
+    except KeyboardInterrupt:
+        return 130
+    return found
+
+
+def _explain(options: argparse.Namespace) -> int:
+    """Answer `explain`."""
+    name = options.pod.rpartition("/")[2]
+    if options.pod not in {name, f"pod/{name}", f"pods/{name}"} or not name:
+        raise CommandError(f"{options.pod!r} is no Pod's name; the namespace is given with -n")
+    if options.snapshot:
+        saved = _saved(options.snapshot)
+        pod = saved.pod(options.namespace, name)
+        if pod is None:
+            raise CommandError(f"there is no Pod {options.namespace}/{name} in {', '.join(options.snapshot)}")
+        vendors, policies = _settings(saved, options)
+        try:
+            question = Question.of(pod, vendors, policies)
+        except DecodeError as error:
+            raise CommandError(f"Pod {options.namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
+        report = shape(finish(explain(question, saved.cluster(vendors, _local_now()).view)))
+    else:
+        report = _ask(options.server, f"/explain/{quote(options.namespace)}/{quote(name)}")
+    _show([report], options)
+    return FITS_NOT if report["verdict"] == "refused" else FITS
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    """Answer `simulate`."""
+    pods = [_with_namespace(pod, options.namespace) for source in options.file for pod in pods_of(*_documents(source))]
+    if not pods:
+        raise CommandError(f"{', '.join(options.file)}: no Pod, and nothing that makes one")
+    if options.snapshot:
+        saved = _saved(options.snapshot)
+        vendors, policies = _settings(saved, options)
+        cluster = saved.cluster(vendors, _local_now())
+        try:
+            questions = as_new(pods, cluster, policies)
+        except DecodeError as error:
+            raise CommandError(f"hami.io/device-scoring-weights: {error}") from error
+        reports = shape(finish(simulate(questions, cluster.view)))
+    else:
+        reports = _ask(options.server, "/simulate", orjson.dumps(pods))
+    _show(reports, options)
+    return FITS_NOT if any(report["verdict"] == "refused" for report in reports) else FITS
+
+
+def _snapshot(options: argparse.Namespace) -> int:
+    """Answer `snapshot`."""
+    settings: dict[str, str]
+    if options.device_config_file:
+        settings = {DEVICE_CONFIG_KEY: _read(options.device_config_file), **_policy_settings(options)}
+    else:
+        settings = {**_ask(options.server, "/settings"), **_policy_settings(options)}
+    vendors = vendor_frames(_device_config(settings[DEVICE_CONFIG_KEY], "the device config"))
+    resources = frozenset(name for frame in vendors for name in frame.vendor.resource_names)
+    found = asyncio.run(_objects(options.kubeconfig))
+    sys.stdout.buffer.write(orjson.dumps(listed((pruned(item, resources) for item in found), settings)) + b"\n")
+    return FITS
+
+
+async def _objects(kubeconfig: str) -> list[Object]:
+    async with await Kube.connect(kubeconfig or None, f"{NAME}-snapshot/{__version__}") as kube:
+        return await objects(kube)
+
+
+# What is asked
+
+
+def _ask(server: str, path: str, body: bytes | None = None) -> Any:
+    """Return what the live scheduler at *server* answers."""
+    request = urllib.request.Request(server.rstrip("/") + path, data=body, headers={"Accept": "application/json"})
+    # The scheduler is on this host, so no proxy is between us.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+            return orjson.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace").strip()
+        raise CommandError(text if error.code < 500 or text else f"{server}: HTTP {error.code}") from error
+    except orjson.JSONDecodeError as error:
+        raise CommandError(f"{server} is no {NAME}: its answer is not JSON") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise CommandError(
+            f"no scheduler answers at {server}: {reason}; run this where it runs "
+            f"(kubectl exec -n NAMESPACE deploy/hami-scheduler -c scheduler -- {NAME} ...), or give --snapshot"
+        ) from error
+
+
+def _saved(files: Sequence[str]) -> Saved:
+    """Return what *files*, snapshots or lists of kubectl's, hold."""
+    saved = Saved()
+    for source in files:
+        documents, name = _documents(source)
+        for document in documents:
+            saved.add(document, name)
+    if not saved.nodes:
+        raise SnapshotError(
+            f"{', '.join(files)}: no Node in it; `{NAME} snapshot` writes what is needed, and so does "
+            "`kubectl get nodes,pods,resourcequotas -A -o json`"
+        )
+    return saved
+
+
+def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorFrame, ...], Policies]:
+    """Return the vendors and policies in force: those of the flags, else those that were saved."""
+    text, source = saved.settings.get(DEVICE_CONFIG_KEY), "the snapshot's device config"
+    if options.device_config_file:
+        text, source = _read(options.device_config_file), options.device_config_file
+    if text is None:
+        raise CommandError("the snapshot has no device config; give --device-config-file")
+    settings = {**saved.settings, **_policy_settings(options)}
+    policies = Policies.named(settings.get(NODE_POLICY_KEY), settings.get(DEVICE_POLICY_KEY))
+    return vendor_frames(_device_config(text, source)), policies
+
+
+def _device_config(text: str, source: str) -> Any:
+    try:
+        return load_device_config(text)
+    except ConfigError as error:
+        raise CommandError(f"{source}: {'; '.join(error.problems)}") from error
+
+
+def _policy_settings(options: argparse.Namespace) -> dict[str, str]:
+    """Return the policies that flags name."""
+    problems = tuple(policy_problems(Policies.named(options.node_scheduler_policy, options.gpu_scheduler_policy)))
+    if problems:
+        raise CommandError("; ".join(problems))
+    given = {NODE_POLICY_KEY: options.node_scheduler_policy, DEVICE_POLICY_KEY: options.gpu_scheduler_policy}
+    return {key: text for key, text in given.items() if text}
+
+
+def _documents(source: str) -> tuple[list[Any], str]:
+    """Return the documents of a JSON or YAML file, and what to call it."""
+    text, name = _read(source), "standard input" if source == "-" else source
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return [orjson.loads(text)], name
+    try:
+        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))), name
+    except yaml.YAMLError as error:
+        raise CommandError(f"{name}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
+
+
+def _read(source: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{source}: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise CommandError(f"{source}: {error.strerror or error}") from error
+
+
+def _with_namespace(pod: Object, namespace: str) -> Object:
+    metadata = pod.get("metadata") or {}
+    return {**pod, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
+
+
+# What is shown
+
+
+def _show(reports: Sequence[Object], options: argparse.Namespace) -> None:
+    if options.output == "json":
+        found: Any = reports[0] if options.name == "explain" else list(reports)
+        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+        return
+    is_terminal = sys.stdout.isatty()
+    columns = shutil.get_terminal_size((_PAPER_COLUMNS, 24)).columns if is_terminal else _PAPER_COLUMNS
+    is_coloured = is_terminal and not os.environ.get("NO_COLOR")
+    pages = [page(report, columns=columns, is_coloured=is_coloured, is_whole=options.all) for report in reports]
+    sys.stdout.buffer.write("\n".join(pages).encode())
+
+
+def _local_now() -> datetime:
+    return datetime.now().astimezone()
+
+
+# Command lines
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=NAME, description="Ask a scheduler what it decides and why.")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name")
+
+    command = commands.add_parser("explain", help="why a Pod is where it is, or nowhere, and what would change that")
+    command.add_argument("pod", metavar="POD", help="its name")
+    command.set_defaults(command=_explain)
+    _add_questions(command)
+
+    command = commands.add_parser("simulate", help="which Node and devices Pods would get that do not exist yet")
+    command.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        required=True,
+        help="manifest of Pods, or of what makes them; -: standard input",
+    )
+    command.set_defaults(command=_simulate)
+    _add_questions(command)
+
+    command = commands.add_parser("snapshot", help="print what decisions rest on, to explain and simulate elsewhere")
+    command.add_argument("--kubeconfig", default="", help="of the cluster; empty: as the service finds it")
+    command.set_defaults(command=_snapshot)
+    _add_settings(command)
+    return parser
+
+
+def _add_questions(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("-n", "--namespace", default="default", help="of the Pod (default: %(default)s)")
+    add("-o", "--output", choices=("text", "json"), default="text", help="what to print (default: %(default)s)")
+    add("--all", action="store_true", help="a row for every Node, however many there are")
+    add(
+        "--snapshot",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="decide on this instead of asking a live scheduler; a snapshot, or a list of kubectl's; may be repeated",
+    )
+    _add_settings(command)
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("--server", default=f"http://{EXPLAIN_ADDRESS}", help="the live scheduler (default: %(default)s)")
+    add("--device-config-file", default="", metavar="FILE", help="instead of the scheduler's, or the snapshot's")
+    add("--node-scheduler-policy", default="", metavar="POLICY", help="instead of the snapshot's")
+    add("--gpu-scheduler-policy", default="", metavar="POLICY", help="instead of the snapshot's")

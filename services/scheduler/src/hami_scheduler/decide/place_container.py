@@ -1,0 +1,280 @@
+"""
+Try one container on the devices of one Node: which it would get, or why it gets none.
+
+Owns the walk over devices, the same for every vendor, and what the containers tried so far take. Neighbours: `fit`
+judges one device, `score` orders them, `vendor` says what is a vendor's own, `place_pod` walks the containers.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/score.go
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hami_scheduler.state.quota import UNLIMITED, Allowance
+from hami_scheduler.values.fit import (
+    Amounts,
+    Attempt,
+    Offer,
+    Room,
+    Tenant,
+    belongs,
+    memory_asked,
+    refusal_of_kind,
+    refusal_of_room,
+)
+from hami_scheduler.values.grant import NOTHING, amounts_over_time
+from hami_scheduler.values.inventory import PairScores
+from hami_scheduler.values.mig import MODE, choose_instance
+from hami_scheduler.values.reasons import Misfit, Reason
+from hami_scheduler.values.request import ContainerKind, ContainerRequest, PodRequest
+from hami_scheduler.values.rules import Rules
+from hami_scheduler.values.score import device_order, device_score
+from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.model import MigAllocation, PodShares, Request, Share
+
+_NOTHING_YET: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Trial:
+    """A Pod being tried on one Node."""
+
+    request: PodRequest
+    pair_scores: PairScores
+    allowances: Mapping[str, Allowance]
+    taken: list[dict[str, tuple[Share, ...]]] = field(default_factory=list)
+    """Per container tried so far: what it takes, per vendor key."""
+    mig: list[MigAllocation] = field(default_factory=list)
+
+    def shares(self) -> dict[str, PodShares]:
+        """Return what the containers tried so far take, per vendor key."""
+        return {vendor: tuple(container.get(vendor, ()) for container in self.taken) for vendor in self.request.rules}
+
+    def matters(self, container: ContainerRequest) -> bool:
+        """
+        Return whether which devices *container* gets can decide whether a later one gets any.
+
+        An init container has given its own back by then, but a quota counts each device at its worst moment.
+        """
+        is_limited = any(allowance != UNLIMITED for allowance in self.allowances.values())
+        return container.kind is not ContainerKind.INIT or is_limited
+
+    def attempt(self, request: Request, rooms: Sequence[Room]) -> Attempt:
+        """Return the attempt of the current container to get *request* of those of *rooms* that may be had."""
+        rules = self.request.rules[request.vendor]
+        candidates = [room for room in rooms if belongs(room.device, request.vendor, rules)]
+        return Attempt(request, rules, candidates, self._earlier(request.vendor), self.pair_scores)
+
+    def _earlier(self, vendor: str) -> frozenset[str]:
+        """Return the devices that the containers before the current one took, app containers and others apart."""
+        if len(self.taken) == 1:
+            return _NOTHING_YET
+        *before, current = self.request.kinds[: len(self.taken)]
+        is_app = current is ContainerKind.APP
+        return frozenset(
+            share.uuid
+            for kind, container in zip(before, self.taken, strict=False)
+            if (kind is ContainerKind.APP) is is_app
+            for share in container.get(vendor, ())
+        )
+
+
+def place_container(container: ContainerRequest, rooms: list[Room], trial: Trial) -> Misfit | None:
+    """Give *container* its devices of *rooms*, which end up sorted, or return why it cannot have them."""
+    trial.taken.append({})
+    hopeless = [misfit for request in container.requests if (misfit := _hopeless(request, rooms, trial))]
+    if hopeless:
+        return Misfit.of_all(hopeless)
+    policy, weights = trial.request.device_policy, trial.request.weights
+    scores = {room.device.id: device_score(room, container.requests, weights) for room in rooms}
+    misfits = []
+    for request in container.requests:
+        order = device_order(rooms, [scores[room.device.id] for room in rooms], policy)
+        rooms[:] = [rooms[position] for position in order]
+        attempt = trial.attempt(request, rooms)
+        chosen = _take(attempt, trial)
+        if isinstance(chosen, Misfit):
+            misfits.append(chosen)
+        else:
+            _grant(chosen, attempt, trial)
+    return Misfit.of_all(misfits) if misfits else None
+
+
+def _hopeless(request: Request, rooms: Sequence[Room], trial: Trial) -> Misfit | None:
+    """
+    Return why *request* fits in no order of devices, None where the order may matter.
+
+    Most Nodes that say no say it here, without a device being scored or sorted.
+    """
+    frame, attempt = trial.request.vendors[request.vendor], trial.attempt(request, rooms)
+    candidates, rules = attempt.candidates, attempt.rules
+    if request.count > len(candidates) and not _may_partition(candidates, rules):
+        return Misfit.of_node(Reason.NODE_DEVICES)
+    closed = frame.sharing.gate(attempt) if frame.sharing.gate else None
+    if closed is not None:
+        return Misfit(((closed, 1),), len(candidates))
+    is_limited = trial.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
+    if is_limited or rules.is_numa_bound or any(room.device.mode == MODE for room in candidates):
+        return None
+    if frame.sharing.refuses_itself(attempt):
+        return None
+    judge = _judge(attempt, frame, _no_limit)
+    refusals: Counter[Reason] = Counter()
+    for room in candidates:
+        refusals[judge(room)[0] or Reason.COUNT] += 1
+        if refusals[Reason.COUNT] == request.count:
+            return None
+    return Misfit.of_devices(refusals, len(candidates))
+
+
+def _no_limit(_uuid: str, _memory_mib: int, _core_percent: int) -> bool:
+    return True
+
+
+def _may_partition(candidates: Sequence[Room], rules: Rules) -> bool:
+    """Return whether fewer devices than asked may do, because one of them is cut into instances."""
+    return (rules.modes is None or MODE in rules.modes) and any(room.device.mode == MODE for room in candidates)
+
+
+def _judge(
+    attempt: Attempt, frame: VendorFrame, is_within_quota: Callable[[str, int, int], bool]
+) -> Callable[[Room], tuple[Reason | None, Amounts]]:
+    """Return what says of a device why it cannot take one more share, None where it can, and what the share takes."""
+    sharing, rules, request = frame.sharing, attempt.rules, attempt.request
+    check_first, check_last, amounts_of = sharing.check_first, sharing.check_last, sharing.amounts
+    asked = Amounts(request.memory_mib, request.held_core_percent)
+    is_amount = request.memory_mib > 0 or request.memory_percent is None
+
+    def judge(room: Room) -> tuple[Reason | None, Amounts]:
+        """Judge one device."""
+        reason = refusal_of_kind(room, rules, sharing)
+        if reason is None and check_first is not None:
+            reason = check_first(room, attempt)
+        if reason is not None:
+            return reason, asked
+        if amounts_of is not None:
+            taken = amounts_of(room, attempt)
+        elif is_amount:
+            taken = asked
+        else:
+            taken = Amounts(memory_asked(request, room.device), asked.core_percent)
+        reason = refusal_of_room(room, taken.memory_mib, taken.core_percent, rules, is_within_quota, sharing)
+        if reason is None and check_last is not None:
+            reason = check_last(room, attempt)
+        return reason, taken
+
+    return judge
+
+
+def _grant(chosen: Sequence[Offer], attempt: Attempt, trial: Trial) -> None:
+    """Count what the current container of *trial* takes."""
+    for index, offer in enumerate(chosen):
+        share, instance, room = offer.share, offer.instance, offer.room
+        room.take(share.memory_mib, share.core_percent, offer.replicas)
+        if attempt.rules.notes:
+            asking = Tenant(attempt.rules.notes, share.core_percent, is_settled=False, is_asking=True)
+            room.tenants = (*room.tenants, asking)
+        if instance is not None:
+            room.occupied.append(instance.placement)
+            container = len(trial.taken) - 1
+            trial.mig.append(MigAllocation(container, index, share.uuid, instance.profile.name, instance.placement))
+    trial.taken[-1][attempt.request.vendor] = tuple(offer.share for offer in chosen)
+
+
+def _take(attempt: Attempt, trial: Trial) -> Sequence[Offer] | Misfit:
+    """
+    Return one share of each of the first acceptable devices, tried from the end, or of those the vendor chooses.
+
+    Of several NUMA nodes with enough devices to choose from the last one tried is taken, which is the only one that
+    HAMi looks at.
+    """
+    request, rules = attempt.request, attempt.rules
+    frame = trial.request.vendors[request.vendor]
+    choose = frame.sharing.choose(attempt) if frame.sharing.choose else None
+    refusals: Counter[Reason] = Counter()
+    offers: list[Offer] = []
+    left_behind: list[list[Offer]] = []
+    numa: int | None = None
+    is_within_quota = _quota_check(request, offers, trial)
+    judge = _judge(attempt, frame, is_within_quota)
+
+    def offer_of(room: Room) -> Offer | Reason:
+        """Return what the device of *room* gives beside *offers*, or why it gives nothing."""
+        reason, amounts = judge(room)
+        if reason is not None:
+            return reason
+        if room.device.mode == MODE:
+            return _instance(room, amounts.memory_mib, offers, is_within_quota, frame)
+        share = Share(room.device.id, frame.share_type(room.device), amounts.memory_mib, amounts.core_percent)
+        return Offer(room, share, amounts.replicas)
+
+    for room in reversed(attempt.candidates):
+        device = room.device
+        while True:
+            if rules.is_numa_bound and numa != device.numa and refusal_of_kind(room, rules, frame.sharing) is None:
+                if choose is None:
+                    refusals[Reason.NUMA] += len(offers)
+                else:
+                    left_behind.insert(0, offers.copy())
+                offers.clear()
+                numa = device.numa
+            offer = offer_of(room)
+            if isinstance(offer, Reason):
+                refusals[offer] += 1
+                break
+            offers.append(offer)
+            if len(offers) == request.count and choose is None:
+                return offers
+            if device.mode != MODE:
+                break
+    for acceptable in (offers, *left_behind):
+        chosen = choose(attempt, acceptable, refusals) if choose else None
+        if chosen is not None:
+            return chosen
+    refusals[Reason.COUNT] += len(offers)
+    return Misfit.of_devices(refusals, len(attempt.candidates))
+
+
+def _instance(
+    room: Room,
+    memory_mib: int,
+    offers: Sequence[Offer],
+    is_within_quota: Callable[[str, int, int], bool],
+    frame: VendorFrame,
+) -> Offer | Reason:
+    """
+    Return the MIG instance to make on the device of *room* beside *offers*, which the container has already.
+
+    It counts as what its profile is, whatever was asked.
+    """
+    device = room.device
+    queued = [o.instance.placement for o in offers if o.instance is not None and o.uuid == device.id]
+    instance = choose_instance(device, memory_mib, [*room.occupied, *queued])
+    if instance is None:
+        return Reason.MIG
+    profile = instance.profile
+    if not is_within_quota(device.id, profile.memory_mib, profile.core_percent):
+        return Reason.QUOTA
+    share = Share(device.id, frame.share_type(device), profile.memory_mib, profile.core_percent)
+    return Offer(room, share, instance=instance)
+
+
+def _quota_check(request: Request, offers: list[Offer], trial: Trial) -> Callable[[str, int, int], bool]:
+    """
+    Return the test whether the Pod stays within its namespace's quota with one more share of *request*.
+
+    The Pod counts as it will once it runs: every container so far, at its worst moment.
+    """
+    allowance = trial.allowances.get(request.vendor, UNLIMITED)
+    if allowance == UNLIMITED:
+        return _no_limit
+
+    def is_within_quota(uuid: str, memory_mib: int, core_percent: int) -> bool:
+        here = (*(other.share for other in offers), Share(uuid, request.vendor, memory_mib, core_percent))
+        before = tuple(container.get(request.vendor, ()) for container in trial.taken[:-1])
+        total = NOTHING
+        for amount in amounts_over_time(trial.request.kinds, (*before, here)).values():
+            total = total.plus(amount)
+        return allowance.allows(total.memory_mib, total.core_percent)
+
+    return is_within_quota

@@ -1,0 +1,183 @@
+"""
+A cluster as it was: the objects a decision rests on, saved in one file, and the same knowledge made of them again.
+
+Owns which objects and which parts of them are kept; whatever else is in the file, as in a list of kubectl's, is left
+alone. Must never keep what a container is given, its environment above all. Neighbours: `cli` reads and writes
+the file, `cluster` takes the objects.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.errors import HamiError
+
+DEVICE_CONFIG_KEY = "device-config.yaml"
+"""In a ConfigMap, as in the chart's."""
+SETTINGS_NAME = "hami-scheduler-settings"
+"""The ConfigMap of ours in a snapshot."""
+NODE_POLICY_KEY = "node-scheduler-policy"
+DEVICE_POLICY_KEY = "gpu-scheduler-policy"
+
+Object = dict[str, Any]
+
+
+class SnapshotError(HamiError):
+    """A file is no snapshot; the message says what was found and what would be right."""
+
+
+@dataclass(slots=True)
+class Saved:
+    """The objects of a snapshot, by kind, and the settings that were in force."""
+
+    nodes: list[Object] = field(default_factory=list)
+    pods: list[Object] = field(default_factory=list)
+    quotas: list[Object] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    """Data of the ConfigMap that has a device config; empty where none was saved."""
+
+    def pod(self, namespace: str, name: str) -> Object | None:
+        """Return one Pod, None where there is none."""
+        wanted = (namespace, name)
+        found = (pod for pod in self.pods if (_text(pod, "namespace") or "default", _text(pod, "name")) == wanted)
+        return next(found, None)
+
+    def add(self, document: Any, source: str) -> None:
+        """
+        Take a Kubernetes object, or a list of them; *source* is where it came from.
+
+        Raises:
+            SnapshotError: it is neither.
+        """
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if not kind or not isinstance(kind, str):
+            raise SnapshotError(f"{source}: holds no Kubernetes object: it must have a kind, such as List or Node")
+        if kind.endswith("List") and isinstance(document.get("items"), list):
+            of = {"kind": kind.removesuffix("List")}
+            for number, item in enumerate(document["items"]):
+                self.add({**of, **item} if isinstance(item, dict) else item, f"{source}, item {number}")
+            return
+        self._add_object(document, source)
+
+    def _add_object(self, found: Object, source: str) -> None:
+        if not isinstance(found.get("metadata"), dict) or not _text(found, "name"):
+            raise SnapshotError(f"{source}: {found['kind']} without metadata.name")
+        if found["kind"] == "ConfigMap":
+            data = found.get("data") or {}
+            if DEVICE_CONFIG_KEY in data and (not self.settings or _text(found, "name") == SETTINGS_NAME):
+                self.settings = data
+            return
+        kept = {"Node": self.nodes, "Pod": self.pods, "ResourceQuota": self.quotas}.get(found["kind"])
+        if kept is not None:
+            kept.append(found)
+
+    def cluster(self, vendors: tuple[VendorFrame, ...], now: datetime) -> Cluster:
+        """Return what a scheduler that sees these objects knows; *now* is when, for handshakes of old plugins."""
+        cluster = Cluster(vendors, lambda _kind, _name, _problem: None)
+        cluster.replace_nodes(self.nodes, now)
+        cluster.replace_pods(self.pods, 0.0)
+        cluster.quotas.replace(self.quotas)
+        return cluster
+
+
+def pruned(found: Object, resources: frozenset[str]) -> Object:
+    """
+    Return the parts of a Node, Pod or ResourceQuota that a decision reads, of *resources* amounts only those.
+
+    What is left is safe to show: no environment, no command, no image, no volume.
+    """
+    metadata = found.get("metadata") or {}
+    kept: Object = {
+        "kind": found["kind"],
+        "apiVersion": "v1",
+        "metadata": {
+            key: metadata[key]
+            for key in ("name", "namespace", "uid", "labels", "annotations", "deletionTimestamp")
+            if metadata.get(key)
+        },
+    }
+    if "annotations" in kept["metadata"]:
+        kept["metadata"]["annotations"] = _without_secrets(kept["metadata"]["annotations"])
+    spec, status = found.get("spec") or {}, found.get("status") or {}
+    if found["kind"] == "ResourceQuota":
+        kept["spec"] = {key: spec[key] for key in ("hard", "scopes", "scopeSelector") if spec.get(key)}
+    elif found["kind"] == "Node":
+        kept["status"] = {part: _only(status.get(part) or {}, resources) for part in ("capacity", "allocatable")}
+    else:
+        kept["spec"] = {
+            key: [_container(container, resources) for container in spec[key]]
+            for key in ("initContainers", "containers")
+            if spec.get(key)
+        }
+        kept["spec"] |= {key: spec[key] for key in ("nodeName", "schedulingGroup", "priority") if spec.get(key)}
+        kept["status"] = {"phase": status.get("phase")}
+        if status.get("initContainerStatuses"):
+            kept["status"]["initContainerStatuses"] = status["initContainerStatuses"]
+    return kept
+
+
+def listed(items: Iterable[Object], settings: Mapping[str, str]) -> Object:
+    """Return the snapshot of *items*, a v1 List, with *settings* in a ConfigMap of its own."""
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SETTINGS_NAME}, "data": dict(settings)}
+    return {"apiVersion": "v1", "kind": "List", "items": [config_map, *items]}
+
+
+def pods_of(documents: Sequence[Any], source: str) -> list[Object]:
+    """
+    Return the Pods that *documents* of a manifest would make, one for each object; those of a controller once.
+
+    Raises:
+        SnapshotError: a document is no object, or none of them makes a Pod.
+    """
+    found: list[Object] = []
+    for number, document in enumerate(documents, 1):
+        where = source if len(documents) == 1 else f"{source}, document {number}"
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise SnapshotError(f"{where}: is no Kubernetes object: it must have a kind, such as Pod")
+        if isinstance(document.get("items"), list):
+            found.extend(pods_of(document["items"], where))
+        else:
+            found.extend(_pod_of(document, where))
+    return found
+
+
+def _pod_of(document: Object, where: str) -> list[Object]:
+    """Return the Pod that *document* is or makes; nothing where it makes none."""
+    if document["kind"] == "Pod":
+        spec = document.get("spec")
+        if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
+            raise SnapshotError(f"{where}: Pod without spec.containers")
+        return [document]
+    spec = document.get("spec") or {}
+    spec = (spec.get("jobTemplate") or {}).get("spec") or spec
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(template, dict):
+        return []
+    metadata = {**(document.get("metadata") or {}), **(template.get("metadata") or {})}
+    metadata["name"] = _text(document, "name")
+    return _pod_of({"kind": "Pod", "metadata": metadata, "spec": template.get("spec")}, where)
+
+
+def _container(container: Object, resources: frozenset[str]) -> Object:
+    kept = {key: container[key] for key in ("name", "restartPolicy") if container.get(key)}
+    amounts = container.get("resources") or {}
+    parts = {part: _only(amounts.get(part) or {}, resources) for part in ("limits", "requests")}
+    return {**kept, "resources": {part: found for part, found in parts.items() if found}}
+
+
+def _only(amounts: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: amounts[name] for name in amounts if name in names}
+
+
+def _without_secrets(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return *annotations* without the copies of whole objects that kubectl keeps in one."""
+    return {key: text for key, text in annotations.items() if key != "kubectl.kubernetes.io/last-applied-configuration"}
+
+
+def _text(found: Mapping[str, Any], key: str) -> str:
+    return str((found.get("metadata") or {}).get(key) or "")

@@ -1,0 +1,329 @@
+"""
+What would have to change for a refused Pod to fit: each change alone, the smallest that does.
+
+Owns the search, which only ever asks "and now?" of the same decision that refused: it changes the Pod's own amounts
+and annotations, the quota, a device's cordon, or which Pods are still there. So it holds for every vendor, in the
+Pod's own units. Pure, and in small steps, because there are many questions to ask. Neighbours: `report` tells what
+is found.
+"""
+
+import copy
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hami_scheduler.decide.filter import allowances_of, try_node
+from hami_scheduler.decide.place_pod import Placement, place
+from hami_scheduler.decide.preempt import fewest_to_leave
+from hami_scheduler.decide.prefilter import possible_nodes
+from hami_scheduler.state.ledger import Ledger
+from hami_scheduler.state.quota import Allowance
+from hami_scheduler.state.view import ClusterView
+from hami_scheduler.values.grant import Grant, amounts_over_time
+from hami_scheduler.values.request import PodRequest, Policies, read_request
+from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.quantity import whole
+from hamicommon.wire.errors import DecodeError
+
+_NODES_TRIED = 64
+"""Nodes that are tried exactly for one question, and Nodes whose Pods are thought away."""
+_PODS_NAMED = 5
+
+Object = Mapping[str, Any]
+Answer = Generator[None, None, str | None]
+"""Pauses, and at last the Node that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change after which the Pod fits."""
+
+    kind: str
+    """`amount`, `annotation`, `quota`, `cordon` or `pods`."""
+    what: str
+    """In words, to follow "it fits": `with nvidia.com/gpumem 2048 instead of 3000 in container main`."""
+    node: str
+    """Where it would fit then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A Pod as its object says, and what it asks."""
+
+    pod: Object
+    request: PodRequest
+    vendors: tuple[VendorFrame, ...]
+    policies: Policies
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Resources of vendors that are not placed, each with the flag that would."""
+
+    @classmethod
+    def of(
+        cls,
+        pod: Object,
+        vendors: tuple[VendorFrame, ...],
+        policies: Policies,
+        left_out: Mapping[str, str] | None = None,
+    ) -> "Question":
+        """
+        Return the question of *pod*.
+
+        Raises:
+            DecodeError: its device-scoring weights cannot be read.
+        """
+        return cls(pod, read_request(pod, vendors, policies), vendors, policies, left_out or {})
+
+    @property
+    def bound_to(self) -> str:
+        """The Pod's Node, empty while it has none."""
+        return str((self.pod.get("spec") or {}).get("nodeName") or "")
+
+    def changed(self, pod: Object) -> "Question | None":
+        """Return the question of *pod*, None where it asks nothing, or nothing that can be read."""
+        try:
+            found = Question.of(pod, self.vendors, self.policies)
+        except DecodeError:
+            return None
+        return found if found.request.asks_for_devices else None
+
+
+def changes(question: Question, view: ClusterView, names: Sequence[str]) -> Generator[None, None, tuple[Change, ...]]:
+    """Return what would let the Pod fit on one of the Nodes *names*; the Pod's own amounts come first."""
+    found: list[Change] = []
+    for search in (_amounts_lowered, _annotations_dropped, _quota_raised, _uncordoned, _pods_ended):
+        yield
+        found.extend((yield from search(question, view, names)))
+    return tuple(found)
+
+
+Search = Generator[None, None, list[Change]]
+
+
+def _amounts_lowered(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
+    """Find for each amount of each container the largest smaller one that fits, where none does for two together."""
+    found: list[Change] = []
+    counts = {frame.count_resource for frame in question.vendors}
+    for position in range(len(question.request.containers)):
+        has_part = False
+        for resource in _resources(question, position):
+            best = yield from _largest_that_fits(question, view, names, position, resource)
+            if best is not None:
+                has_part = has_part or resource not in counts
+                found.append(Change("amount", _lowered(question, position, {resource: best[0]}), best[1]))
+        if not has_part:
+            found += yield from _both_lowered(question, view, names, position)
+    return found
+
+
+def _both_lowered(question: Question, view: ClusterView, names: Sequence[str], position: int) -> Search:
+    """Find a part of a device that fits where a whole one does not: memory first, then the compute beside it."""
+    asked = {each.vendor for each in question.request.containers[position].requests}
+    amounts = amounts_in(container_at(question.pod, position))
+    for frame in question.vendors:
+        memory, cores = frame.vendor.memory_resource_name, frame.vendor.core_resource_name
+        if frame.key not in asked or not memory or cores not in amounts:
+            continue
+        part = question.changed(_with_amount(question.pod, position, cores, 1))
+        largest = (yield from _largest_that_fits(part, view, names, position, memory)) if part else None
+        if part is None or largest is None:
+            continue
+        least = question.changed(_with_amount(question.pod, position, memory, largest[0]))
+        most = (yield from _largest_that_fits(least, view, names, position, cores)) if least else None
+        lowered = {memory: largest[0], cores: most[0] if most else 1}
+        return [Change("amount", _lowered(question, position, lowered), most[1] if most else largest[1])]
+    return []
+
+
+def _lowered(question: Question, position: int, amounts: Mapping[str, int]) -> str:
+    """Return in words that the container at *position* asks *amounts* instead of what it asks."""
+    before = amounts_in(container_at(question.pod, position))
+    parts = [
+        f"{name} {amount} instead of {before[name]}"
+        if name in before
+        else f"{name} {amount} instead of a whole device's"
+        for name, amount in amounts.items()
+    ]
+    return f"with {' and '.join(parts)} in container {question.request.containers[position].name}"
+
+
+def _resources(question: Question, position: int) -> Iterator[str]:
+    """Yield the resources of the vendors that the container at *position* asks, memory even where it is not named."""
+    asked = {each.vendor for each in question.request.containers[position].requests}
+    amounts = amounts_in(container_at(question.pod, position))
+    for frame in question.vendors:
+        if frame.key in asked:
+            named = [name for name in frame.vendor.resource_names if name in amounts]
+            memory = frame.vendor.memory_resource_name
+            is_whole = memory and len(named) == len(
+                set(named) & {frame.count_resource, frame.vendor.core_resource_name}
+            )
+            yield from [*named, memory] if is_whole else named
+
+
+def _largest_that_fits(
+    question: Question, view: ClusterView, names: Sequence[str], position: int, resource: str
+) -> Generator[None, None, tuple[int, str] | None]:
+    """Return the largest amount below what is asked that fits, and where; whatever fits is taken to fit if smaller."""
+    asked = amounts_in(container_at(question.pod, position)).get(resource)
+    limit = whole(asked) if asked is not None else _most_memory(view.ledger)
+    best: tuple[int, str] | None = None
+    low, high = 1, (limit or 0) - 1
+    while low <= high:
+        amount = low if best is None else (low + high + 1) // 2
+        yield
+        changed = question.changed(_with_amount(question.pod, position, resource, amount))
+        node = (yield from _first_fit(changed.request, view, names)) if changed else None
+        if node is not None:
+            best, low = (amount, node), amount + 1
+        elif best is None:
+            return None
+        else:
+            high = amount - 1
+    return best
+
+
+def _annotations_dropped(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
+    """Find the annotations without which the Pod would fit."""
+    found = []
+    metadata = question.pod.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    for key, text in sorted(annotations.items()):
+        rest = {other: value for other, value in annotations.items() if other != key}
+        changed = question.changed({**question.pod, "metadata": {**metadata, "annotations": rest}})
+        if changed is None or changed.request == question.request:
+            continue
+        yield
+        node = yield from _first_fit(changed.request, view, names)
+        if node is not None:
+            found.append(Change("annotation", f"without annotation {key}: {text}", node))
+    return found
+
+
+def _quota_raised(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
+    """Find by how much the namespace's quotas would have to grow, where nothing else is in the way."""
+    request = question.request
+    allowances = allowances_of(request, view.quotas)
+    if not any(allowance != Allowance() for allowance in allowances.values()):
+        return []
+    node = yield from _first_fit(request, view, names, {})
+    placed = try_node(request, node, view.ledger, {}) if node else None
+    if node is None or not isinstance(placed, Placement):
+        return []
+    missing = []
+    for frame in question.vendors:
+        allowance = allowances.get(frame.key)
+        if allowance is not None:
+            memory, cores = _peak(request, placed, frame.key)
+            names_and_gaps = (
+                (frame.vendor.memory_resource_name, memory - (allowance.memory_mib or 0), allowance.memory_mib, "MiB"),
+                (frame.vendor.core_resource_name, cores - (allowance.core_percent or 0), allowance.core_percent, "%"),
+            )
+            missing += [
+                f"{gap} {unit} of {name}" for name, gap, left, unit in names_and_gaps if left is not None and gap > 0
+            ]
+    what = f"with {' and '.join(missing)} more in the quota of namespace {request.namespace}"
+    return [Change("quota", what, node)] if missing else []
+
+
+def _peak(request: PodRequest, placed: Placement, vendor: str) -> tuple[int, int]:
+    """Return the MiB and the percent that *placed* takes of *vendor* at its worst moment."""
+    amounts = amounts_over_time(request.kinds, placed.shares.get(vendor, ()))
+    return sum(a.memory_mib for a in amounts.values()), sum(a.core_percent for a in amounts.values())
+
+
+def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
+    """Find a Node that would do if its cordons were lifted."""
+    allowances = allowances_of(question.request, view.quotas)
+    for name in names:
+        entry = view.ledger.node(name)
+        if entry is None or not entry.inventory.cordoned:
+            continue
+        yield
+        rooms = view.ledger.rooms(name)
+        for room in rooms:
+            room.is_cordoned = False
+        placed = place(question.request, rooms, allowances, entry.inventory.pair_scores)
+        if isinstance(placed, Placement):
+            used = {share.uuid for vendor in placed.shares.values() for shares in vendor for share in shares}
+            devices = ", ".join(sorted(used & entry.inventory.cordoned))
+            return [Change("cordon", f"with {devices} on node {name} uncordoned", name)]
+    return []
+
+
+def _pods_ended(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
+    """Find the Node where the fewest Pods would have to end."""
+    ledger, request = view.ledger, question.request
+    allowances = allowances_of(request, view.quotas)
+    on_node = {name: grants for name in names if (grants := ledger.grants_on(name))}
+    best: tuple[str, list[Grant]] | None = None
+    for name in sorted(on_node, key=lambda name: (len(on_node[name]), name))[:_NODES_TRIED]:
+        yield
+        entry = ledger.node(name)
+        if entry is None:
+            continue
+        ended = fewest_to_leave(request, entry.inventory, allowances, on_node[name])
+        if ended and (best is None or len(ended) < len(best[1])):
+            best = (name, ended)
+    if best is None:
+        return []
+    pods = sorted(f"{grant.namespace}/{grant.name}" for grant in best[1])
+    listed = ", ".join(pods[:_PODS_NAMED]) + (f" and {len(pods) - _PODS_NAMED} more" if len(pods) > _PODS_NAMED else "")
+    return [Change("pods", f"when {listed} end{'s' if len(pods) == 1 else ''}", best[0])]
+
+
+def _first_fit(
+    request: PodRequest,
+    view: ClusterView,
+    names: Sequence[str],
+    allowances: Mapping[str, Allowance] | None = None,
+) -> Answer:
+    """Return the first Node of *names* that takes *request*; without *allowances* the namespace's quotas count."""
+    ledger = view.ledger
+    if allowances is None:
+        allowances = allowances_of(request, view.quotas)
+    possible = possible_nodes(ledger, request)
+    tried = 0
+    for name in names:
+        entry = ledger.node(name)
+        if entry is None or entry.index >= len(possible) or not possible[entry.index]:
+            continue
+        if isinstance(try_node(request, name, ledger, allowances), Placement):
+            return name
+        tried += 1
+        if tried == _NODES_TRIED:
+            break
+        yield
+    return None
+
+
+def _most_memory(ledger: Ledger) -> int:
+    """Return the memory of the largest device, MiB: no resource counts in smaller units."""
+    rows = ledger.capacity[: ledger.row_count, 1]
+    return int(np.max(rows, initial=0)) + 1
+
+
+def container_at(pod: Object, position: int) -> Object:
+    """Return a container by its place, init containers first."""
+    spec = pod.get("spec") or {}
+    containers: Sequence[Object] = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return containers[position]
+
+
+def amounts_in(container: Object) -> dict[str, Any]:
+    """Return what a container asks, limits before requests."""
+    resources = container.get("resources") or {}
+    return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def _with_amount(pod: Object, position: int, resource: str, amount: int) -> Object:
+    """Return a copy of *pod* whose container at *position* asks *amount* of *resource*."""
+    changed: dict[str, Any] = copy.deepcopy(dict(pod))
+    resources: dict[str, Any] = dict(container_at(changed, position).get("resources") or {})
+    for part in ("limits", "requests"):
+        if part == "limits" or resource in (resources.get(part) or {}):
+            resources[part] = {**(resources.get(part) or {}), resource: str(amount)}
+    container: Any = container_at(changed, position)
+    container["resources"] = resources
+    return changed

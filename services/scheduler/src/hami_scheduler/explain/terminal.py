@@ -1,0 +1,133 @@
+"""
+A report as a person reads it: aligned, no wider than the terminal, and no longer than a page however many Nodes.
+
+Owns layout only, from the JSON shape of a `Report` to text; colours are the caller's to allow. Neighbours: `report`
+owns the contents, `cli` prints.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_ROWS = 20
+"""Nodes listed one by one; of more, equal answers share a row."""
+_CELL_COLUMNS = 44
+"""Widest cell of any column but the last, which wraps."""
+_LEAST_COLUMNS = 24
+"""What the last column gets however narrow the terminal is."""
+_BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
+_VERDICTS = {"bound": _GREEN, "reserved": _GREEN, "fits": _GREEN, "refused": _RED}
+_SHARES = re.compile(r"\d+/\d+ ")
+
+Shape = Mapping[str, Any]
+Rows = Sequence[Sequence[str]]
+Paint = Callable[[str, str], str]
+
+
+def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = False) -> str:
+    """Return the JSON shape *report* as text *columns* wide; with *is_whole* every Node has its row."""
+    paint = _paint if is_coloured else _leave
+    colour = _BOLD + _VERDICTS.get(report["verdict"], "")
+    head = [paint(line, colour) for line in _wrapped(_headline(report), columns)]
+    if report["verdict"] == "refused":
+        head += _wrapped(report["summary"], columns)
+    blocks = ["\n".join(head)]
+    tables = (
+        (("CONTAINER", "ASKS"), [(asked["container"], asked["text"]) for asked in report["asks"]]),
+        (("CONTAINER", "DEVICE", "MEMORY", "COMPUTE", "MODEL"), [_given(given) for given in report["gets"]]),
+        _nodes(report["nodes"], is_whole=is_whole),
+        (("IT WOULD FIT ON", "IF CHANGED"), [(change["node"], change["what"]) for change in report["changes"]]),
+    )
+    blocks += [table(heads, rows, columns=columns, paint=paint) for heads, rows in tables if rows]
+    if report["verdict"] == "refused" and not report["changes"]:
+        blocks.append("No single change was found after which it would fit.")
+    blocks += ["\n".join(_wrapped(f"note: {note}", columns)) for note in report["notes"]]
+    return "\n\n".join(blocks) + "\n"
+
+
+def table(heads: Sequence[str], rows: Rows, *, columns: int, paint: Paint | None = None) -> str:
+    """
+    Return *rows* under *heads*, every column as wide as its widest cell; the last one wraps.
+
+    >>> print(table(("NODE", "WHY"), [("a", "too small"), ("node-b", "full")], columns=80))
+    NODE    WHY
+    a       too small
+    node-b  full
+    """
+    paint = paint or _leave
+    cells = [[_cut(cell) for cell in row[:-1]] for row in rows]
+    widths = [max(len(row[place]) for row in [list(heads), *cells]) for place in range(len(heads) - 1)]
+    last = max(_LEAST_COLUMNS, columns - sum(widths) - 2 * len(widths))
+    lines = [paint(_line([*heads], widths), _DIM)]
+    for row, text in zip(cells, (row[-1] for row in rows), strict=True):
+        first, *rest = textwrap.wrap(text, last, break_long_words=False, break_on_hyphens=False) or [""]
+        lines.append(_line([*row, first], widths))
+        lines += [_line([*("" for _ in row), more], widths) for more in rest]
+    return "\n".join(lines)
+
+
+def _headline(report: Shape) -> str:
+    if report["verdict"] == "refused":
+        return f"{report['pod']} fits nowhere ({report['policy']})"
+    if report["verdict"] == "fits":
+        return f"{report['pod']} fits node {report['node']} ({report['policy']})"
+    return str(report["summary"])
+
+
+def _given(given: Shape) -> tuple[str, ...]:
+    compute = f"{given['corePercent']} %" if given["corePercent"] else "-"
+    index = f"#{given['index']}" if given["index"] is not None else "gone"
+    model = " ".join(part for part in (index, given["model"], given["migProfile"]) if part)
+    return given["container"], given["device"], f"{given['memoryMib']} MiB", compute, model
+
+
+def _nodes(nodes: Sequence[Shape], *, is_whole: bool) -> tuple[Sequence[str], Rows]:
+    if not any(node["fits"] for node in nodes):
+        heads, rows = _node_rows(nodes, is_whole=is_whole)
+        return [head for head in heads if head != "SCORE"], [(*row[:-2], row[-1]) for row in rows]
+    return _node_rows(nodes, is_whole=is_whole)
+
+
+def _node_rows(nodes: Sequence[Shape], *, is_whole: bool) -> tuple[Sequence[str], Rows]:
+    """Return a row for each Node, or one for all with the same answer; the score is the last column but one."""
+    if is_whole or len(nodes) <= _ROWS:
+        return ("NODE", "SCORE", "ANSWER"), [(node["name"], _score(node), node["why"]) for node in nodes]
+    groups: dict[str, list[Shape]] = {}
+    for node in nodes:
+        key = node["why"] if node["fits"] else _SHARES.sub("", node["code"])
+        groups.setdefault(key, []).append(node)
+    rows = [
+        (str(len(group)), group[0]["name"], _score(group[0]), group[0]["why"])
+        for group in sorted(groups.values(), key=lambda group: (not group[0]["fits"], -len(group)))
+    ]
+    return ("NODES", "SUCH AS", "SCORE", "ANSWER THERE"), rows
+
+
+def _score(node: Shape) -> str:
+    return "-" if node["score"] is None else f"{node['score']:.2f}"
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    return textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
+    return "  ".join((*padded, cells[-1])).rstrip()
+
+
+def _cut(cell: str) -> str:
+    """Return *cell*, its middle left out where it is too long: both ends of a name tell it from its neighbours."""
+    if len(cell) <= _CELL_COLUMNS:
+        return cell
+    half = (_CELL_COLUMNS - 1) // 2
+    return f"{cell[:half]}…{cell[-half:]}"
+
+
+def _paint(text: str, colour: str) -> str:
+    return f"{colour}{text}{_PLAIN}" if colour else text
+
+
+def _leave(text: str, _colour: str) -> str:
+    return text

@@ -1,0 +1,108 @@
+"""
+Answer people about the cluster as the running scheduler knows it.
+
+Owns the pauses: a report is computed in small steps and everything else goes first, so that asking for one costs
+kube-scheduler nothing it could notice. Reads one Pod at most and changes nothing. Neighbours: `report` is what is
+computed, `http` brings the questions.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hami_scheduler.explain.remedies import Question
+from hami_scheduler.explain.report import Report, explain, simulate
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.state.view import ClusterView
+from hami_scheduler.values.request import Policies
+
+_NODES_NAMED = 5
+
+Object = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Explainer:
+    """What a live scheduler can be asked by people."""
+
+    cluster: Callable[[], Cluster]
+    read_pod: Callable[[str, str], Awaitable[dict[str, Any] | None]]
+    asked_about: Callable[[str], Sequence[str] | None]
+    """The Nodes kube-scheduler asked about last for a Pod that was refused, by its UID."""
+    policies: Policies
+    blocked: Callable[[], str | None]
+    """Why this scheduler decides nothing now, None where it does."""
+    left_out: Callable[[], Mapping[str, str]] = dict
+    """The resources of vendors that are not placed, each with the flag that would."""
+
+    async def explain(self, namespace: str, name: str) -> Report | None:
+        """
+        Return the report of a Pod, None where there is none.
+
+        Raises:
+            ApiRefusedError, ApiUnknownError: the Pod could not be read.
+            DecodeError: its device-scoring weights cannot be read.
+        """
+        pod = await self.read_pod(namespace, name)
+        if pod is None:
+            return None
+        cluster = self.cluster()
+        question = Question.of(pod, cluster.vendors, self.policies, self.left_out())
+        return await _paused(explain(question, cluster.view, notes=self._notes(question, cluster.view)))
+
+    async def simulate(self, pods: Sequence[Object]) -> tuple[Report, ...]:
+        """
+        Return the report of each of *pods* as if they were created now, one after the other.
+
+        Raises:
+            DecodeError: device-scoring weights of one cannot be read.
+        """
+        cluster = self.cluster()
+        questions = as_new(pods, cluster, self.policies, self.left_out())
+        return await _paused(simulate(questions, cluster.view))
+
+    def _notes(self, question: Question, view: ClusterView) -> tuple[str, ...]:
+        """Return what a decision on devices alone does not show."""
+        found = []
+        reason = self.blocked()
+        if reason:
+            found.append(f"this scheduler decides nothing now: {reason}")
+        asked = self.asked_about(question.request.uid)
+        if asked is not None and not question.bound_to:
+            known = set(asked)
+            left_out = sorted(
+                entry.inventory.name for entry in view.ledger.nodes() if entry.inventory.name not in known
+            )
+            if left_out:
+                more = f" and {len(left_out) - _NODES_NAMED} more" if len(left_out) > _NODES_NAMED else ""
+                found.append(
+                    f"kube-scheduler last asked about {len(known)} nodes; its own filters (taints, selectors, CPU, "
+                    f"memory) left out {', '.join(left_out[:_NODES_NAMED])}{more}"
+                )
+        return tuple(found)
+
+
+def as_new(
+    pods: Sequence[Object], cluster: Cluster, policies: Policies, left_out: Mapping[str, str] | None = None
+) -> list[Question]:
+    """Return the questions of *pods* as if none of them existed yet."""
+    found = []
+    for number, pod in enumerate(pods):
+        metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
+        metadata.setdefault("name", metadata.get("generateName") or "unnamed")
+        spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
+        found.append(Question.of({**pod, "metadata": metadata, "spec": spec}, cluster.vendors, policies, left_out))
+    return found
+
+
+async def _paused(steps: Generator[None, None, T]) -> T:
+    """Return what *steps* come to, letting everything else go first at each pause."""
+    try:
+        while True:
+            next(steps)
+            await asyncio.sleep(0)
+    except StopIteration as end:
+        found: T = end.value
+        return found

@@ -1,0 +1,165 @@
+"""
+What a namespace may hold, where a ResourceQuota limits a vendor's memory or cores.
+
+Owns the reading of ResourceQuota objects and the sums of what namespaces hold. kube-apiserver cannot enforce these
+limits: a percentage, or a default, becomes an amount only here. Neighbours: `ledger` reports every change of a grant,
+`placement` asks before each share.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hami_scheduler.values.grant import Grant
+from hami_scheduler.values.inventory import Problem
+from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.resource_quota import hard_limits, strictest, unapplied_limits
+from hamicommon.vendors import limit_readers
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a namespace may still take of one vendor; None where nothing limits it."""
+
+    memory_mib: int | None = None
+    core_percent: int | None = None
+
+    def allows(self, memory_mib: int, core_percent: int) -> bool:
+        """Return whether a Pod that holds this much in all stays within the limits."""
+        return (self.memory_mib is None or memory_mib <= self.memory_mib) and (
+            self.core_percent is None or core_percent <= self.core_percent
+        )
+
+
+UNLIMITED = Allowance()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """One limit and what is held under it, for metrics; memory in MiB."""
+
+    namespace: str
+    resource: str
+    used: int
+    limit: int | None
+
+
+@dataclass(slots=True)
+class Quotas:
+    """
+    The limits of every namespace and what its Pods hold.
+
+    Where several ResourceQuotas limit one resource the smallest counts, as for every resource Kubernetes itself limits.
+    """
+
+    vendors: tuple[VendorFrame, ...]
+    report: Callable[[str, Problem], None] = lambda _name, _problem: None
+    """Told of each quota, as NAMESPACE/NAME, that limits less than it says."""
+    version: int = 0
+    """Changes whenever a limit may have changed."""
+    _hard: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    """Per (namespace, quota name): resource to limit, of memory in MiB."""
+    _unapplied: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    """Per (namespace, quota name) of quotas with scopes: what they would limit."""
+    _limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Per namespace: resource to the limit that counts."""
+    _memory: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Per (namespace, vendor key): MiB held."""
+    _cores: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def put(self, quota: Mapping[str, Any]) -> None:
+        """Take the limits of *quota*, a v1 ResourceQuota, instead of what it said before."""
+        readers = limit_readers(frame.vendor for frame in self.vendors)
+        namespace, name = _key(quota)
+        self._hard[namespace, name] = hard_limits(quota, readers)
+        self._settle(namespace)
+        unapplied, before = unapplied_limits(quota, readers), self._unapplied.get((namespace, name), {})
+        self._unapplied[namespace, name] = unapplied
+        if unapplied.keys() - before.keys():
+            reason = f"a quota with scopes limits nothing here; {', '.join(unapplied)} is not limited by it"
+            self.report(f"{namespace}/{name}", Problem("scopes", reason))
+
+    def drop(self, quota: Mapping[str, Any]) -> None:
+        """Forget *quota*."""
+        namespace, name = _key(quota)
+        self._hard.pop((namespace, name), None)
+        self._unapplied.pop((namespace, name), None)
+        self._settle(namespace)
+
+    def replace(self, quotas: list[dict[str, Any]]) -> None:
+        """Take *quotas* as all there are."""
+        self.version += 1
+        self._hard.clear()
+        self._limits.clear()
+        names = set(map(_key, quotas))
+        self._unapplied = {name: told for name, told in self._unapplied.items() if name in names}
+        for quota in quotas:
+            self.put(quota)
+
+    def hold(self, grant: Grant, sign: int) -> None:
+        """Count *grant* as held (*sign* 1) or no longer held (-1)."""
+        for uuid, amount in grant.amounts.items():
+            key = (grant.namespace, grant.vendors[uuid])
+            self._memory[key] += sign * amount.memory_mib
+            self._cores[key] += sign * amount.core_percent
+
+    def allowance(self, namespace: str, vendor: VendorFrame) -> Allowance:
+        """Return what *namespace* may still take of *vendor*."""
+        limits = self._limits.get(namespace)
+        if not limits:
+            return UNLIMITED
+        memory, cores = limits.get(vendor.vendor.memory_resource_name), limits.get(vendor.vendor.core_resource_name)
+        if not vendor.sharing.counts_cores:
+            cores = None  # what is held of them is no percentage
+        key = (namespace, vendor.key)
+        return Allowance(
+            None if memory is None else memory - self._memory[key],
+            None if cores is None else cores - self._cores[key],
+        )
+
+    def recount(self, grants: Iterable[Grant]) -> int:
+        """Compute every sum from *grants* anew, keep the result, and return how many sums were wrong."""
+        fresh = Quotas(self.vendors)
+        for grant in grants:
+            fresh.hold(grant, 1)
+        drift = _differences(self._memory, fresh._memory) + _differences(self._cores, fresh._cores)
+        self._memory, self._cores = fresh._memory, fresh._cores
+        return drift
+
+    def uses(self) -> list[QuotaUse]:
+        """Return every limit and every use, sorted by namespace and resource."""
+        found = []
+        held = {key for key, amount in (self._memory + self._cores).items() if amount}
+        namespaces = {namespace for namespace, _ in held} | set(self._limits)
+        for namespace in sorted(namespaces):
+            limits = self._limits.get(namespace, {})
+            for frame in self.vendors:
+                for resource, sums in zip(_limited(frame), (self._memory, self._cores), strict=True):
+                    used, limit = sums[namespace, frame.key], limits.get(resource)
+                    if used or limit is not None:
+                        found.append(QuotaUse(namespace, resource, used, limit))
+        return found
+
+    def _settle(self, namespace: str) -> None:
+        self.version += 1
+        limits = strictest(hard for (owner, _), hard in self._hard.items() if owner == namespace)
+        if limits:
+            self._limits[namespace] = limits
+        else:
+            self._limits.pop(namespace, None)
+
+
+def _limited(frame: VendorFrame) -> tuple[str, str]:
+    """Return the resources of a vendor that a quota may limit: memory, then cores."""
+    return frame.vendor.memory_resource_name, frame.vendor.core_resource_name
+
+
+def _key(quota: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = quota.get("metadata") or {}
+    return metadata.get("namespace") or "default", metadata.get("name") or ""
+
+
+def _differences(one: Counter[tuple[str, str]], other: Counter[tuple[str, str]]) -> int:
+    return sum(1 for key in one.keys() | other.keys() if one[key] != other[key])

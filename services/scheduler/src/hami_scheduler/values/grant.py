@@ -1,0 +1,285 @@
+"""
+What one Pod holds: its shares, and what they take from each device.
+
+Owns Kubernetes' own formula for containers that do not all run at once (KEP-753): sidecars add to everything after
+them, an ordinary init container runs alone beside the sidecars before it, app containers add up; the Pod takes the
+largest of these moments. Neighbours: `ledger` adds grants up, `reservation` keeps those that are not bound yet.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hami_scheduler.values.request import ContainerKind, ContainerRequest, read_containers
+from hami_scheduler.values.rules import Notes
+from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.model import MigAllocation, PodShares
+from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.mig import decode_mig_allocations, split_mig_suffix
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+
+AMOUNT_LIMIT = 2**31 - 1
+"""No peer can write more than this; a larger amount is read as this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What is taken from one device."""
+
+    replicas: int = 0
+    memory_mib: int = 0
+    core_percent: int = 0
+
+    def plus(self, other: "Amount") -> "Amount":
+        """Return both amounts together."""
+        return Amount(
+            self.replicas + other.replicas, self.memory_mib + other.memory_mib, self.core_percent + other.core_percent
+        )
+
+    def peak(self, other: "Amount") -> "Amount":
+        """Return the larger of both, quantity by quantity."""
+        return Amount(
+            max(self.replicas, other.replicas),
+            max(self.memory_mib, other.memory_mib),
+            max(self.core_percent, other.core_percent),
+        )
+
+
+NOTHING = Amount()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one Pod holds on one Node."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    shares: Mapping[str, PodShares]
+    """Per vendor key: one entry per container, in Pod order."""
+    amounts: Mapping[str, Amount]
+    """Per device UUID: what the Pod takes from it."""
+    vendors: Mapping[str, str]
+    """Per device UUID: the vendor key it was granted under."""
+    mig: tuple[MigAllocation, ...] = ()
+    """The MIG instances among the shares, as far as they are known."""
+    notes: Mapping[str, Notes] = field(default_factory=dict)
+    """Per vendor key: what the Pod says to that vendor alone; vendors it says nothing to are left out."""
+    is_settled: bool = True
+    """Whether the device plugin has set up what the Pod says in its notes."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What the Pod's bind writes beside the shares; empty once it is bound."""
+    priority: int = 0
+    """The bound Pod's; who may be evicted for whom."""
+    unasked: tuple[str, ...] = ()
+    """Vendor keys of a bound Pod's shares for which no container of it asks; they count all the same."""
+
+
+def amounts_over_time(
+    kinds: Sequence[ContainerKind], shares: PodShares, *, inits_are_done: bool = False
+) -> dict[str, Amount]:
+    """
+    Return what containers of *kinds* with *shares* take from each device at the worst moment.
+
+    Entries of *shares* beyond *kinds* count as app containers. With *inits_are_done* ordinary init containers count
+    nothing.
+    """
+    sidecars: dict[str, Amount] = {}
+    peaks: dict[str, Amount] = {}
+    apps: dict[str, Amount] = {}
+    for position, container in enumerate(shares):
+        kind = kinds[position] if position < len(kinds) else ContainerKind.APP
+        if kind is ContainerKind.INIT and inits_are_done:
+            continue
+        for uuid, amount in _sum_shares(container).items():
+            running = sidecars.get(uuid, NOTHING).plus(amount)
+            if kind is ContainerKind.APP:
+                apps[uuid] = apps.get(uuid, NOTHING).plus(amount)
+            elif kind is ContainerKind.SIDECAR:
+                sidecars[uuid] = running
+            peaks[uuid] = peaks.get(uuid, NOTHING).peak(running if kind is not ContainerKind.APP else NOTHING)
+    return {uuid: peak.peak(sidecars.get(uuid, NOTHING).plus(apps.get(uuid, NOTHING))) for uuid, peak in peaks.items()}
+
+
+def _sum_shares(container: Iterable[Any]) -> dict[str, Amount]:
+    sums: dict[str, Amount] = {}
+    for share in container:
+        if share.uuid:
+            amount = Amount(1, _bounded(share.memory_mib), _bounded(share.core_percent))
+            uuid = base_uuid(share.uuid)
+            sums[uuid] = sums.get(uuid, NOTHING).plus(amount)
+    return sums
+
+
+def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Amount]]:
+    """Return vendor key and amount of what was granted, by a container's place in the Pod and a device's UUID."""
+    sums: dict[tuple[int, str], tuple[str, Amount]] = {}
+    for vendor, containers in shares.items():
+        for place, container in enumerate(containers):
+            for uuid, amount in _sum_shares(container).items():
+                _, before = sums.get((place, uuid), (vendor, NOTHING))
+                sums[place, uuid] = vendor, before.plus(amount)
+    return sums
+
+
+def base_uuid(uuid: str) -> str:
+    """
+    Return the device of a share's UUID, which HAMi 2.5 to 2.9 wrote with a MIG slot behind it.
+
+    >>> base_uuid("GPU-a[1-3]")
+    'GPU-a'
+    """
+    if "[" not in uuid:
+        return uuid
+    try:
+        return split_mig_suffix(uuid)[0]
+    except DecodeError:
+        return uuid
+
+
+def _bounded(amount: int) -> int:
+    return min(max(amount, 0), AMOUNT_LIMIT)
+
+
+def make_grant(
+    identity: tuple[str, str, str],
+    node: str,
+    kinds: Sequence[ContainerKind],
+    shares: Mapping[str, PodShares],
+    *,
+    mig: tuple[MigAllocation, ...] = (),
+    inits_are_done: bool = False,
+    notes: Mapping[str, Notes] | None = None,
+    is_settled: bool = True,
+    annotations: Mapping[str, str] | None = None,
+    priority: int = 0,
+) -> Grant:
+    """Return the grant of the Pod *identity* (uid, namespace, name) with *shares* per vendor on *node*."""
+    amounts: dict[str, Amount] = {}
+    vendors: dict[str, str] = {}
+    for vendor, vendor_shares in shares.items():
+        for uuid, amount in amounts_over_time(kinds, vendor_shares, inits_are_done=inits_are_done).items():
+            amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
+            vendors[uuid] = vendor
+    uid, namespace, name = identity
+    said = {vendor: words for vendor, words in (notes or {}).items() if words}
+    # Without notes nothing depends on whether they are settled, and equal grants change nothing.
+    settled = is_settled or not said
+    return Grant(uid, namespace, name, node, shares, amounts, vendors, mig, said, settled, annotations or {}, priority)
+
+
+def read_shares(
+    pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...], containers: Sequence[ContainerRequest]
+) -> dict[str, PodShares]:
+    """
+    Return the shares the annotations of *pod* say it was granted, per vendor key, one entry per container.
+
+    Raises: DecodeError: when any vendor's annotation cannot be read. HAMi then knows nothing of the whole Pod, and so
+    do we.
+    """
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    found: dict[str, PodShares] = {}
+    for frame in vendors:
+        text = annotations.get(frame.vendor.allocated_key)
+        if text is None:
+            continue
+        try:
+            shares = decode_pod_devices(text)
+        except DecodeError as error:
+            raise DecodeError(f"{frame.vendor.allocated_key}, {error.place}", error.reason) from error
+        found[frame.key] = shares_by_container(shares, len(containers), _requesting(frame.key, containers, shares))
+    return found
+
+
+def _requesting(vendor: str, containers: Sequence[ContainerRequest], shares: PodShares) -> list[bool] | None:
+    """Return which containers ask *vendor* for devices, None where that cannot tell whose *shares* are whose."""
+    asks = [any(request.vendor == vendor for request in container.requests) for container in containers]
+    return asks if sum(map(bool, shares)) <= sum(asks) else None
+
+
+def places(mig: Iterable[MigAllocation]) -> list[tuple[str, str, int, int]]:
+    """Return where instances are, whatever identity they got since: device, profile, start, size."""
+    return sorted((one.gpu_uuid, one.profile, one.placement.start, one.placement.size) for one in mig)
+
+
+def inits_are_done(pod: Mapping[str, Any]) -> bool:
+    """Return whether *pod* has ordinary init containers and every one of them has ended well."""
+    spec = pod.get("spec") or {}
+    names = {c.get("name") for c in spec.get("initContainers") or () if c.get("restartPolicy") != "Always"}
+    ended = {
+        status.get("name")
+        for status in (pod.get("status") or {}).get("initContainerStatuses") or ()
+        if ((status.get("state") or {}).get("terminated") or {}).get("exitCode") == 0
+    }
+    return bool(names) and names <= ended
+
+
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Return whether *pod* has ended for good, so that it holds nothing although its object is still there."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def keys_read(vendors: Iterable[VendorFrame]) -> frozenset[str]:
+    """Return the annotations that the grant of a bound Pod depends on, beside what never changes of its spec."""
+    found = {key for frame in vendors for key in (frame.vendor.allocated_key, *frame.pod_keys)}
+    return frozenset({*found, keys.MIG_ALLOCATIONS, keys.BIND_PHASE})
+
+
+def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Grant | None:
+    """
+    Return what *pod* holds, None where it holds nothing: not bound, ended, or never granted a device.
+
+    Allocation annotations of a Pod without `spec.nodeName` are nobody's promise and count nothing, whoever wrote them.
+
+    Raises:
+        DecodeError: when the Pod is bound and its annotations cannot be read.
+    """
+    node = (pod.get("spec") or {}).get("nodeName")
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    if not node or is_over(pod) or not any(frame.vendor.allocated_key in annotations for frame in vendors):
+        return None
+    containers = read_containers(pod, vendors)
+    shares = read_shares(pod, vendors, containers)
+    if not any(share.uuid for per_pod in shares.values() for per_container in per_pod for share in per_container):
+        return None
+    metadata = pod["metadata"]
+    identity = (metadata.get("uid") or "", metadata.get("namespace") or "default", metadata.get("name") or "")
+    kinds = tuple(container.kind for container in containers)
+    grant = make_grant(
+        identity,
+        node,
+        kinds,
+        shares,
+        mig=read_mig(pod),
+        inits_are_done=inits_are_done(pod),
+        notes={frame.key: frame.read_notes(annotations) for frame in vendors if frame.pod_keys and frame.key in shares},
+        is_settled=annotations.get(keys.BIND_PHASE) != keys.BIND_PHASE_ALLOCATING,
+        priority=(pod.get("spec") or {}).get("priority") or 0,
+    )
+    unasked = _unasked(containers, shares)
+    return replace(grant, unasked=unasked) if unasked else grant
+
+
+def _unasked(containers: Sequence[ContainerRequest], shares: Mapping[str, PodShares]) -> tuple[str, ...]:
+    """Return the vendors of *shares* that name a device and that none of *containers* asks."""
+    asked = {request.vendor for container in containers for request in container.requests}
+    return tuple(
+        vendor
+        for vendor, of_pod in shares.items()
+        if vendor not in asked and any(share.uuid for of_container in of_pod for share in of_container)
+    )
+
+
+def read_mig(pod: Mapping[str, Any]) -> tuple[MigAllocation, ...]:
+    """
+    Return the MIG instances *pod* was granted, none where its annotation says nothing or cannot be read.
+
+    Shares without their instance close the device to others, so an unreadable annotation needs no error of its own.
+    """
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    try:
+        return decode_mig_allocations(annotations.get(keys.MIG_ALLOCATIONS, ""))
+    except DecodeError:
+        return ()

@@ -1,0 +1,155 @@
+"""
+What one Node offers: its devices and what its annotations say about them.
+
+Owns the reading of a v1 Node object into a `NodeInventory`. A part that cannot be read is named as a problem and
+costs only itself: the other vendors, and the other devices, stay. Neighbours: `hamicommon.wire.node_devices` decodes,
+`ledger` counts against what is read here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.model import Device
+from hamicommon.quantity import whole
+from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.node_devices import decode_node_devices
+from hamicommon.wire.pair_scores import decode_pair_scores
+
+PairScores = Mapping[str, Mapping[str, int]]
+"""Device UUID to device UUID to the rating of their link."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInventory:
+    """The devices one Node offers."""
+
+    name: str
+    devices: tuple[Device, ...] = ()
+    """In registered order, vendor by vendor; `vendor` is always set."""
+    cordoned: frozenset[str] = frozenset()
+    """UUIDs closed to new Pods by the operator."""
+    pair_scores: PairScores = field(default_factory=dict)
+    needs_lock: bool = True
+    """The Node's device plugin finds the Pod of an allocation by the node lock."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Annotations that a vendor's rating of the Node reads."""
+
+    def devices_of(self, vendor: str) -> tuple[Device, ...]:
+        """Return the devices of one vendor, in registered order."""
+        return tuple(device for device in self.devices if device.vendor == vendor)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One part of an object that could not be used, and why."""
+
+    key: str
+    """The annotation."""
+    reason: str
+
+
+def what_is_read(node: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the parts of *node* that its inventory depends on; most events of a Node change none of them."""
+    metadata = node.get("metadata") or {}
+    return metadata.get("annotations"), metadata.get("labels"), (node.get("status") or {}).get("capacity")
+
+
+def read_inventory(
+    node: Mapping[str, Any], vendors: tuple[VendorFrame, ...], previous: NodeInventory | None = None
+) -> tuple[NodeInventory, tuple[Problem, ...]]:
+    """
+    Return what *node*, a v1 Node object, offers, and what of it cannot be used.
+
+    A vendor whose register annotation cannot be decoded keeps the devices of *previous*: a writer's slip must not end
+    what runs there.
+    """
+    metadata = node.get("metadata") or {}
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    name = metadata.get("name") or ""
+    devices: dict[str, Device] = {}
+    problems: list[Problem] = []
+    scores: dict[str, Mapping[str, int]] = {}
+    for frame in vendors:
+        key = frame.vendor.register_key or frame.count_resource
+        try:
+            listed = frame.offers(node) if frame.offers else registered(node, key)
+        except DecodeError as error:
+            problems.append(Problem(key, str(error)))
+            listed = previous.devices_of(frame.key) if previous else ()
+        for device in listed:
+            flaw = _flaw(device, devices)
+            if flaw:
+                problems.append(Problem(key, flaw))
+            else:
+                # What a mode means is the vendor's own affair.
+                mode = device.mode if frame.mode_key or frame.offers else ""
+                devices[device.id] = replace(device, vendor=frame.key, mode=mode)
+        if listed and frame.pair_scores_key:
+            scores.update(_read_pair_scores(annotations, frame, problems))
+    inventory = NodeInventory(
+        name=name,
+        devices=tuple(devices.values()),
+        cordoned=frozenset(uuid.strip() for uuid in annotations.get(keys.NODE_CORDON, "").split(",") if uuid.strip()),
+        pair_scores=scores,
+        needs_lock=annotations.get(keys.NODE_ALLOCATION) != keys.NODE_ALLOCATION_IDENTITY,
+        notes={key: annotations[key] for frame in vendors for key in frame.node_keys if key in annotations},
+    )
+    return inventory, tuple(problems)
+
+
+def registered(node: Mapping[str, Any], key: str) -> tuple[Device, ...]:
+    """
+    Return what annotation *key* of *node* lists, nothing where there is none.
+
+    Raises DecodeError: it cannot be read.
+    """
+    text = node_annotation(node, key)
+    return () if text is None else decode_node_devices(text)
+
+
+def node_annotation(node: Mapping[str, Any], key: str) -> str | None:
+    """Return the annotation *key* of *node*, None where there is none."""
+    found: str | None = ((node.get("metadata") or {}).get("annotations") or {}).get(key)
+    return found
+
+
+def node_capacity(node: Mapping[str, Any], resource: str) -> int:
+    """Return how much of *resource* the kubelet of *node* says there is, 0 where it says none."""
+    amounts = (node.get("status") or {}).get("capacity") or {}
+    return max(0, whole(amounts.get(resource, "0")) or 0) if resource else 0
+
+
+def _flaw(device: Device, known: Mapping[str, Device]) -> str:
+    """Return what makes *device* unusable, empty where nothing does."""
+    if not device.id:
+        return f"device {device.index} has an empty id, which no Pod could be told"
+    if any(separator in device.id for separator in ",:;"):
+        return f"device {device.id!r} has a separator of the Pod annotations in its id"
+    if device.id in known:
+        return f"device {device.id} is listed twice; the first entry counts"
+    for amount in ("count", "memory_mib", "core_percent"):
+        if getattr(device, amount) < 0:
+            return f"device {device.id} has {amount} {getattr(device, amount)}, which must be 0 or more"
+    return ""
+
+
+def _read_pair_scores(
+    annotations: Mapping[str, str], frame: VendorFrame, problems: list[Problem]
+) -> Mapping[str, Mapping[str, int]]:
+    text = annotations.get(frame.pair_scores_key)
+    if not text:
+        return {}
+    try:
+        return decode_pair_scores(text)
+    except DecodeError as error:
+        problems.append(Problem(frame.pair_scores_key, str(error)))
+        return {}
+
+
+def count_resource(node: Mapping[str, Any], frame: VendorFrame) -> int:
+    """Return how many replicas of the vendor *frame* the kubelet of *node* offers; 0 where it offers none."""
+    amounts = (node.get("status") or {}).get("allocatable") or {}
+    return max(0, whole(amounts.get(frame.count_resource, "0")) or 0)

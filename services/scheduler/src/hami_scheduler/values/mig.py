@@ -1,0 +1,73 @@
+"""
+Where a MIG instance goes on its device, and what of a device is taken by instances.
+
+Owns the choice of profile and placement, and the rule that a device whose instances are not all known takes no more.
+Knows nothing of usage in MiB; a device in MIG mode shares by placement. Neighbours: `place_pod` asks for a choice,
+`ledger` for what is taken.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/mig_allocations.go
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hami_scheduler.values.fit import MigChoice
+from hami_scheduler.values.grant import Grant, base_uuid
+from hamicommon.model import Device, MigPlacement
+
+MODE = "mig"
+_FROM_THE_TOP = ("1g.", "3g.")
+"""Profiles placed at the highest free start, so that the larger ones keep the low half, where only they fit."""
+
+
+@dataclass(slots=True)
+class MigState:
+    """What the Pods of one Node hold of its devices in MIG mode, per device UUID."""
+
+    occupied: dict[str, list[MigPlacement]] = field(default_factory=dict)
+    unsound: set[str] = field(default_factory=set)
+    """Devices in use in a way the annotations do not tell; nothing more may be placed there."""
+
+
+def choose_instance(device: Device, memory_mib: int, occupied: Sequence[MigPlacement]) -> MigChoice | None:
+    """Return the smallest instance of *device* with at least *memory_mib* that has a free place, None without one."""
+    for profile in sorted(device.mig_profiles, key=lambda found: (found.memory_mib, found.slice_count)):
+        if profile.memory_mib < memory_mib:
+            continue
+        is_from_top = profile.name.startswith(_FROM_THE_TOP)
+        for placement in sorted(profile.placements, key=lambda place: place.start, reverse=is_from_top):
+            if not any(_overlap(placement, other) for other in occupied):
+                return MigChoice(profile, placement)
+    return None
+
+
+def mig_state(devices: Iterable[Device], grants: Iterable[Grant]) -> MigState:
+    """Return what *grants*, all on one Node, hold of its *devices* in MIG mode."""
+    modes: Mapping[str, str] = {device.id: device.mode for device in devices}
+    state = MigState()
+    for grant in grants:
+        promised = Counter(allocation.gpu_uuid for allocation in grant.mig)
+        for allocation in grant.mig:
+            state.occupied.setdefault(allocation.gpu_uuid, []).append(allocation.placement)
+            if modes.get(allocation.gpu_uuid) not in {MODE, None}:
+                state.unsound.add(allocation.gpu_uuid)
+        held = Counter(
+            base_uuid(share.uuid) for vendor in grant.shares.values() for container in vendor for share in container
+        )
+        state.unsound.update(uuid for uuid, count in held.items() if modes.get(uuid) == MODE and count > promised[uuid])
+    return state
+
+
+def blocked_instances(grant: Grant, devices: Iterable[Device], others: Iterable[Grant]) -> set[str]:
+    """Return those of the *devices* of one Node where *others* on it leave no place for the instances of *grant*."""
+    state = mig_state(devices, others)
+    return {
+        own.gpu_uuid
+        for own in grant.mig
+        if own.gpu_uuid in state.unsound
+        or any(_overlap(own.placement, other) for other in state.occupied.get(own.gpu_uuid, ()))
+    }
+
+
+def _overlap(one: MigPlacement, other: MigPlacement) -> bool:
+    return one.start < other.start + other.size and other.start < one.start + one.size

@@ -1,0 +1,168 @@
+"""
+Why something is not possible: the codes peers read, and the texts built from them.
+
+Owns the `Reason` enum, the `FailedNodes` text, and what the reasons of many Nodes have in common. The text is HAMi's,
+`n/m Code`: how many devices are refused for what, which changes as devices fill and empty. It must never hold an
+amount, which changes with every grant: kube-scheduler writes the text into the Pod's status and asks again whenever it
+differs. Amounts go to `wording`. Neighbours: `fit` and `place_pod` raise reasons, `filter` hands the text out.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+
+class Reason(StrEnum):
+    """
+    One reason a device, or a whole Node, cannot take a share.
+
+    Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/common/common.go
+    """
+
+    UNHEALTHY = "CardNotHealth"
+    CORDONED = "CardCordoned"
+    TYPE = "CardTypeMismatch"
+    NUMA = "NumaNotFit"
+    UUID = "CardUuidMismatch"
+    REPLICAS = "CardTimeSlicingExhausted"
+    EXCLUSIVE = "ExclusiveDeviceAllocateConflict"
+    QUOTA = "ResourceQuotaNotFit"
+    MEMORY = "CardInsufficientMemory"
+    CORE = "CardInsufficientCore"
+    ZERO_CORE = "CardComputeUnitsExhausted"
+    MIG = "CardMigTopologyInfeasible"
+    COUNT = "AllocatedCardsInsufficientRequest"
+    """Some devices are acceptable, fewer than asked."""
+    MODE = "ModeNotFit"
+    """The device, or its Node, cannot be shared in the way the Pod asks."""
+    SICK = "CardUnhealthy"
+    """MetaX's own word for a device that is not healthy."""
+    QOS = "CardQosPolicyMismatch"
+    APP_CLASS = "CardAppClassMismatch"
+    OTHER_DEVICE = "CardNotFoundCustomFilterRule"
+    """An earlier container of the Pod has another device, and the vendor wants one for all."""
+    NODE_DEVICES = "NodeInsufficientDevice"
+    """The Node has fewer devices of the vendor than asked, used or not."""
+    NODE_UNREGISTERED = "node unregistered"
+    """The Node offers no device at all, or is not known."""
+
+
+_PROGRESS = (
+    Reason.NODE_UNREGISTERED,
+    Reason.NODE_DEVICES,
+    Reason.UNHEALTHY,
+    Reason.SICK,
+    Reason.CORDONED,
+    Reason.TYPE,
+    Reason.MODE,
+    Reason.UUID,
+    Reason.OTHER_DEVICE,
+    Reason.APP_CLASS,
+    Reason.QOS,
+    Reason.REPLICAS,
+    Reason.EXCLUSIVE,
+    Reason.QUOTA,
+    Reason.MEMORY,
+    Reason.CORE,
+    Reason.ZERO_CORE,
+    Reason.MIG,
+    Reason.COUNT,
+    Reason.NUMA,
+)
+"""Every reason, those that rule a device out altogether first, those that come close to fitting last."""
+_RANKS = {reason: rank for rank, reason in enumerate(_PROGRESS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why one Node cannot take a Pod: how many of its devices are refused for which reason."""
+
+    counts: tuple[tuple[Reason, int], ...]
+    """Devices refused per reason; one entry with 0 where the Node as a whole is refused."""
+    device_count: int = 0
+    """Devices of the vendor asked for."""
+    parts: tuple["Misfit", ...] = ()
+    """The refusals of each vendor, where a container asks several and more than one refuses."""
+    reasons: tuple[Reason, ...] = field(init=False, compare=False)
+    """The distinct reasons, sorted."""
+    cause: Reason = field(init=False, compare=False)
+    """The reason that comes closest to fitting: what a person would have to change."""
+    text: str = field(init=False, compare=False)
+    """
+    The `FailedNodes` value: `n/m Code` joined by `, `, sorted as text.
+
+    >>> Misfit(((Reason.MEMORY, 3), (Reason.COUNT, 1)), 4).text
+    '1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory'
+    >>> Misfit.of_node(Reason.NODE_DEVICES).text
+    'NodeInsufficientDevice'
+    """
+
+    def __post_init__(self) -> None:
+        """Word the misfit once; the same one is told for many Nodes, many times."""
+        reasons = tuple(sorted(reason for reason, _ in self.counts))
+        if self.parts:
+            texts = sorted({part.text for part in self.parts})
+        elif self.device_count:
+            texts = sorted(f"{n}/{self.device_count} {code}" for code, n in self.counts)
+        else:
+            texts = list(reasons)
+        object.__setattr__(self, "reasons", reasons)
+        object.__setattr__(self, "cause", max(reasons, key=_RANKS.__getitem__, default=Reason.NODE_DEVICES))
+        object.__setattr__(self, "text", ", ".join(texts))
+
+    @classmethod
+    def of_node(cls, reason: Reason) -> "Misfit":
+        """Return the refusal of a whole Node."""
+        return cls(((reason, 0),))
+
+    @classmethod
+    def of_all(cls, misfits: Sequence["Misfit"]) -> "Misfit":
+        """
+        Return the refusal by several vendors at once; at least one.
+
+        >>> Misfit.of_all([Misfit(((Reason.MEMORY, 2),), 2), Misfit.of_node(Reason.NODE_DEVICES)]).text
+        '2/2 CardInsufficientMemory, NodeInsufficientDevice'
+        """
+        if len(misfits) == 1:
+            return misfits[0]
+        counts: Counter[Reason] = Counter()
+        for misfit in misfits:
+            counts.update(dict(misfit.counts))
+        return cls(tuple(counts.items()), sum(misfit.device_count for misfit in misfits), tuple(misfits))
+
+    @classmethod
+    def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":
+        """Return the refusal of a Node by its devices; reasons that hit no device are left out."""
+        return _same(tuple(sorted((reason, count) for reason, count in counts.items() if count)), device_count)
+
+
+@lru_cache(maxsize=1024)
+def _same(counts: tuple[tuple[Reason, int], ...], device_count: int) -> Misfit:
+    """Return the one Misfit of *counts*; most Nodes of a cluster refuse in one of a few ways."""
+    return Misfit(counts, device_count)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why some Nodes cannot take a Pod; what follows from it is worked out once, however often it is asked for."""
+
+    misfits: Mapping[str, Misfit] = field(default_factory=dict)
+    """Per Node name."""
+
+    @cached_property
+    def failed_nodes(self) -> dict[str, str]:
+        """The `FailedNodes` of the answer."""
+        return {name: misfit.text for name, misfit in self.misfits.items()}
+
+    @cached_property
+    def kind(self) -> str:
+        """A text that is equal for refusals of the same kind, whatever the numbers."""
+        return ",".join(sorted({reason for misfit in self.misfits.values() for reason in misfit.reasons}))
+
+    @cached_property
+    def leading_cause(self) -> Reason:
+        """The cause that `explanation.summary` names first; without a single Node, that there is none."""
+        counts = Counter(misfit.cause for misfit in self.misfits.values())
+        return min(counts, key=lambda cause: (-counts[cause], cause), default=Reason.NODE_UNREGISTERED)

@@ -1,0 +1,98 @@
+"""
+Rank what fits: devices within a Node, and Nodes.
+
+Owns the arithmetic, in 32-bit floats and in HAMi's order of operations, because a tie there must be a tie here. A score
+never decides whether something fits. Neighbours: `rules` names the policy, `place_pod` and `filter` walk in this order.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/policy/gpu_policy.go, node_policy.go
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami_scheduler.values.fit import Room
+from hami_scheduler.values.rules import DevicePolicy
+from hamicommon.model import Request, ScoringWeights
+
+Int64s = NDArray[np.int64]
+Float32s = NDArray[np.float32]
+
+_SCALE = np.float32(10)
+
+
+def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeights) -> float:
+    """
+    Return how full the device of *room* is, 0 (idle) to 30 (full) with the default weights.
+
+    A request counts towards the score only where the device registered under its vendor's key instead of a model name.
+    """
+    device = room.device
+    if device.count <= 0 or device.core_percent <= 0 or device.memory_mib <= 0:
+        return 0.0
+    replicas, cores, memory_mib = room.replicas, room.core_percent, room.memory_mib
+    for request in requests:
+        if request.vendor == device.type:
+            replicas += 1
+            cores += request.core_percent
+            memory_mib += (
+                request.memory_mib
+                if request.memory_percent in {None, 0}
+                else device.memory_mib * (request.memory_percent or 0) // 100
+            )
+    totals = (device.count, device.core_percent, device.memory_mib)
+    return _fullness((weights.slot, weights.core, weights.memory), (replicas, cores, memory_mib), totals)
+
+
+@lru_cache(maxsize=4096)
+def _fullness(weights: tuple[float, ...], promised: tuple[int, ...], totals: tuple[int, ...]) -> float:
+    """Return the weighted sum of *promised* of *totals*; the devices of a cluster show the same few over and over."""
+    replica, core, memory = (
+        np.float32(weight) * (np.float32(amount) / np.float32(total))
+        for weight, amount, total in zip(weights, promised, totals, strict=True)
+    )
+    return float(_SCALE * (replica + core + memory))
+
+
+def device_order(rooms: Sequence[Room], scores: Sequence[float], policy: DevicePolicy) -> list[int]:
+    """
+    Return the positions of *rooms* in the order HAMi sorts them; the last is tried first.
+
+    Sorting is stable: equal devices keep the order they came in.
+    """
+
+    def key(position: int) -> tuple[float, ...]:
+        """Return what a position is sorted by."""
+        room, score = rooms[position], scores[position]
+        numa = room.device.numa
+        if policy.order == "chain":
+            words = ("numa", *policy.chain) if policy.is_numa_bound else policy.chain
+            values = {"binpack": score, "spread": -score, "numa": float(numa)}
+            return (*(values[word] for word in words), float(room.device.index))
+        if policy.is_numa_bound:
+            return (-numa, score) if policy.order == "binpack" else (numa, -score)
+        if policy.order == "binpack":
+            return (score, numa)
+        if policy.order == "mutex":
+            return (-room.replicas, numa)
+        return (-score, numa)
+
+    return sorted(range(len(rooms)), key=key)
+
+
+def node_scores(promised: Int64s, divisors: Float32s) -> Float32s:
+    """
+    Return how full each Node is before the Pod, 0 (idle) to 30 (full).
+
+    *promised* has one row a Node with the sums over all its devices: replicas, MiB, core percent; *divisors* as
+    `score_divisors` makes them of what these devices offer.
+    """
+    ratios = promised.astype(np.float32) / divisors
+    scores: Float32s = _SCALE * ((ratios[:, 0] + ratios[:, 2]) + ratios[:, 1])
+    return scores
+
+
+def score_divisors(totals: Int64s) -> Float32s:
+    """Return *totals*, infinite for a Node that offers nothing of something: its score is 0."""
+    return np.where((totals > 0).all(axis=1, keepdims=True), totals, np.inf).astype(np.float32)

@@ -1,0 +1,45 @@
+"""
+AMD: compute is counted in units of the device, memory is all of it where none is named.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/amd/device.go
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hami_scheduler.values.fit import Amounts, Attempt, Room, Sharing, memory_asked
+from hami_scheduler.values.inventory import node_capacity, registered
+from hami_scheduler.values.reasons import Reason
+from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.config import AmdConfig, DeviceConfig
+from hamicommon.model import Device
+from hamicommon.vendors import amd
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield AMD under the names of *config*."""
+    yield VendorFrame(
+        amd.vendor(config.amd),
+        partial(amd.parse_request, config=config.amd),
+        sharing=Sharing(amounts=_amounts, counts_cores=False, check_last=_refusal_of_units),
+        offers=partial(_offers, config=config.amd),
+        names_model=True,
+        core_units=lambda amount: amount,
+    )
+
+
+def _offers(node: Mapping[str, Any], config: AmdConfig) -> Sequence[Device]:
+    """Return what is registered, where the kubelet knows of it: nobody else takes the list of a dead plugin away."""
+    is_alive = not config.resource_count_name or node_capacity(node, config.resource_count_name) > 0
+    return registered(node, amd.vendor(config).register_key) if is_alive else ()
+
+
+def _amounts(room: Room, attempt: Attempt) -> Amounts:
+    units = room.device.core_percent * attempt.request.core_percent // 100
+    return Amounts(memory_asked(attempt.request, room.device), max(1, units))
+
+
+def _refusal_of_units(room: Room, attempt: Attempt) -> Reason | None:
+    left = room.device.core_percent - room.core_percent
+    return Reason.CORE if left < _amounts(room, attempt).core_percent else None

@@ -1,0 +1,130 @@
+"""
+Ascend: templates, devices that stand together in a network, modules of two on the 910C, and shares without templates.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/device.go
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from hami_scheduler.values.fit import WHOLE_CORE_PERCENT, Attempt, Chooser, Offer, Sharing
+from hami_scheduler.values.inventory import node_annotation, registered
+from hami_scheduler.values.reasons import Misfit, Reason
+from hami_scheduler.values.rules import Notes, note
+from hami_scheduler.values.vendor import Allotment, NodeView, VendorFrame
+from hami_scheduler.values.vendors.grouping import largest_groups_first
+from hamicommon.config import AscendChipConfig, DeviceConfig
+from hamicommon.model import Device
+from hamicommon.vendors import ascend
+from hamicommon.wire.json_writer import compact
+
+_SHARED = "hami-core"
+"""What a Pod asks for, and a Node's devices are, where shares need no template."""
+_MODULE = 2
+"""Devices of one 910C module."""
+_NETWORK_WEIGHT = 10
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield every chip of *config*."""
+    for chip in config.ascend.chips:
+        vendor = ascend.vendor(chip)
+        is_networked = chip.common_word.startswith("Ascend910")
+        yield VendorFrame(
+            vendor,
+            partial(ascend.parse_request, chip=chip),
+            sharing=Sharing(gate=_gate, choose=partial(_chooser, word=chip.common_word)),
+            offers=partial(_offers, key=vendor.register_key, is_shared=config.ascend.hami_vnpu_core),
+            pod_keys=(ascend.MODE_KEY,),
+            core_capacity=_core_capacity,
+            annotate=partial(_annotate, chip=chip),
+            rate=_rate if is_networked else None,
+            rate_at_best=lambda prospect: 0 if prospect.is_spread else len(prospect.counts) * _NETWORK_WEIGHT,
+        )
+
+
+def _offers(node: Mapping[str, Any], key: str, *, is_shared: bool) -> Sequence[Device]:
+    """Return the devices, with a mode that says whether they can be shared without templates."""
+    says = node_annotation(node, ascend.SHARED_NODE_KEY)
+    mode = _SHARED if (is_shared if says is None else says == "true") else ""
+    return tuple(replace(device, mode=mode) for device in registered(node, key))
+
+
+def _core_capacity(notes: Notes) -> int:
+    return WHOLE_CORE_PERCENT if note(notes, ascend.MODE_KEY) == _SHARED else 0
+
+
+def _gate(attempt: Attempt) -> Reason | None:
+    is_shared = attempt.rules.note(ascend.MODE_KEY) == _SHARED
+    is_supported = all(room.device.mode == _SHARED for room in attempt.candidates)
+    return Reason.MODE if is_shared and not is_supported else None
+
+
+def _chooser(attempt: Attempt, *, word: str) -> Chooser | None:
+    if attempt.request.count == 1:
+        return None
+    if word == "Ascend910C":
+        return _whole_modules
+    is_networked = word.startswith("Ascend910")
+    return _nearest if is_networked and all("NetworkID" in room.device.custom for room in attempt.candidates) else None
+
+
+def _nearest(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]) -> Sequence[Offer] | None:
+    return largest_groups_first(offers, attempt.request.count, lambda offer: _network(offer.room.device))
+
+
+def _network(device: Device) -> int | None:
+    """Return the network a device is in, None where it says none that is a number."""
+    found = device.custom.get("NetworkID")
+    return int(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def _whole_modules(
+    attempt: Attempt, offers: Sequence[Offer], refusals: Mapping[Reason, int]
+) -> Sequence[Offer] | Misfit:
+    """Return the devices of modules that are free as a whole, in the order they are offered."""
+    count = attempt.request.count
+    modules: defaultdict[int, list[Offer]] = defaultdict(list)
+    for offer in offers:
+        modules[offer.room.device.index // _MODULE].append(offer)
+    whole = [module for module in modules.values() if len(module) == _MODULE][: -(-count // _MODULE)]
+    chosen = [offer for module in whole for offer in module]
+    if len(chosen) == count:
+        return chosen
+    return Misfit((*refusals.items(), (Reason.COUNT, len(chosen))), count)
+
+
+def _rate(view: NodeView) -> float:
+    """Return, summed over containers, how large a part of its devices are in one network."""
+    rating = 0.0
+    for container in view.shares:
+        devices = [view.devices[share.uuid] for share in container]
+        if any("NetworkID" not in device.custom for device in devices):
+            return 0
+        named = Counter(network for network in map(_network, devices) if network is not None)
+        if named:
+            rating += max(named.values()) / named.total()
+    return rating * _NETWORK_WEIGHT
+
+
+def _annotate(allotment: Allotment, chip: AscendChipConfig) -> dict[str, str]:
+    is_shared = note(allotment.notes, ascend.MODE_KEY) == _SHARED
+    granted = []
+    for _, _, shares in allotment.containers:
+        for share in shares:
+            parts: dict[str, Any] = {"UUID": share.uuid}
+            template = "" if is_shared else ascend.template_for(chip, share.memory_mib)
+            if template:
+                parts["temp"] = template
+            if share.memory_mib:
+                parts["memory"] = share.memory_mib
+            if share.core_percent:
+                parts["core"] = share.core_percent
+            granted.append(parts)
+    return {
+        f"huawei.com/{chip.common_word}": compact(granted),
+        "predicate-time": str(allotment.unix_nanoseconds // 10**9),
+    }

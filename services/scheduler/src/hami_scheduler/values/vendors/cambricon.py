@@ -1,0 +1,46 @@
+"""
+Cambricon MLU: devices are parts of the Node's compute; the first one of the Pod is written as a profile.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/cambricon/device.go
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hami_scheduler.values.inventory import node_capacity
+from hami_scheduler.values.vendor import Allotment, VendorFrame
+from hami_scheduler.values.vendors.capacity import counted_devices
+from hamicommon.config import CambriconConfig, DeviceConfig
+from hamicommon.model import Device
+from hamicommon.vendors import cambricon
+
+_REPLICAS = 100
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield Cambricon under the names of *config*."""
+    yield VendorFrame(
+        cambricon.vendor(config.cambricon),
+        partial(cambricon.parse_request, config=config.cambricon),
+        offers=partial(_offers, config=config.cambricon),
+        annotate=_annotate,
+    )
+
+
+def _offers(node: Mapping[str, Any], config: CambriconConfig) -> Sequence[Device]:
+    """Return one device per 100 units of the Node's compute, each with its part of the memory."""
+    cores = node_capacity(node, config.resource_core_name)
+    memory = node_capacity(node, config.resource_memory_name)
+    memory_mib = memory * cambricon.UNIT_MIB * 100 // cores if cores else 0
+    device = Device("", count=_REPLICAS, memory_mib=memory_mib, core_percent=100, type=cambricon.KEY)
+    return counted_devices(node, -(-cores // 100), "cambricon-mlu", device)
+
+
+def _annotate(allotment: Allotment) -> dict[str, str]:
+    first = next(iter(allotment.granted))[2][0]
+    index = allotment.devices[first.uuid].index
+    return {
+        "CAMBRICON_DSMLU_ASSIGNED": "false",
+        "CAMBRICON_DSMLU_PROFILE": f"{index}_{first.core_percent}_{first.memory_mib // cambricon.UNIT_MIB}",
+    }

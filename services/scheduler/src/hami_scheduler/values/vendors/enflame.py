@@ -1,0 +1,86 @@
+"""
+Enflame: whole devices are counted; shared ones are cut by profile, the smallest that does.
+
+Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hami_scheduler.values.fit import Amounts, Attempt, Room, Sharing
+from hami_scheduler.values.inventory import node_annotation, node_capacity
+from hami_scheduler.values.reasons import Reason
+from hami_scheduler.values.vendor import Allotment, VendorFrame
+from hami_scheduler.values.vendors.capacity import counted_devices
+from hamicommon.config import DeviceConfig, EnflameConfig
+from hamicommon.model import Device, Request
+from hamicommon.vendors import enflame
+from hamicommon.wire.json_writer import compact
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield Enflame's whole devices and its shared ones under the names of *config*."""
+    yield VendorFrame(
+        enflame.gcu_vendor(config.enflame),
+        partial(enflame.parse_gcu_request, config=config.enflame),
+        sharing=Sharing(is_exclusive=True, counts_replicas=False),
+        offers=partial(_whole_devices, config=config.enflame),
+    )
+    yield VendorFrame(
+        enflame.drs_vendor(config.enflame),
+        partial(enflame.parse_drs_request, config=config.enflame),
+        sharing=Sharing(amounts=_amounts, gate=_gate),
+        offers=_shared_devices,
+        annotate=_annotate,
+        memory_in_mib=enflame.memory_mib,
+    )
+
+
+def _whole_devices(node: Mapping[str, Any], config: EnflameConfig) -> Sequence[Device]:
+    device = Device("", count=1, memory_mib=enflame.GCU_MEMORY, core_percent=100, type=enflame.GCU_KEY)
+    return counted_devices(node, node_capacity(node, config.resource_gcu_name), enflame.GCU_KEY, device)
+
+
+def _shared_devices(node: Mapping[str, Any]) -> Sequence[Device]:
+    text = node_annotation(node, enflame.DRS_REGISTER_KEY)
+    name = (node.get("metadata") or {}).get("name") or ""
+    return () if text is None else enflame.decode_drs_devices(text, name)
+
+
+def _profile(request: Request, device: Device) -> enflame.Profile | None:
+    return enflame.profile_for(request, device.custom[enflame.PROFILES])
+
+
+def _gate(attempt: Attempt) -> Reason | None:
+    return None if all(_profile(attempt.request, room.device) for room in attempt.candidates) else Reason.MODE
+
+
+def _amounts(room: Room, attempt: Attempt) -> Amounts:
+    profile = _profile(attempt.request, room.device)
+    return Amounts(profile.memory_mib, profile.core_percent, profile.size) if profile else Amounts(0, 0)
+
+
+def _annotate(allotment: Allotment) -> dict[str, str]:
+    """Return the profile of each container, and the device and the profile of the first one."""
+    assigned: dict[str, Any] = {}
+    first: dict[str, str] = {}
+    for name, request, shares in allotment.granted:
+        device = allotment.devices[shares[0].uuid]
+        profile = _profile(request, device)
+        if profile is None:
+            continue
+        identity = {"profileID": profile.id} if profile.id else {}
+        assigned[name] = {"allocated": False, "request": profile.size, **identity, "profileName": profile.name}
+        first = first or {
+            "enflame.com/gcu-assigned-index": str(device.index),
+            "enflame.com/gcu-assigned-id": str(device.index),
+            "enflame.com/gcu-assigned-minor": device.custom[enflame.MINOR],
+            "enflame.com/gcu-request-size": str(profile.size),
+        }
+    return {
+        "enflame.com/gcu-assigned": "false",
+        "enflame.com/gcu-assigned-time": str(allotment.unix_nanoseconds),
+        **first,
+        "assigned-containers": compact(dict(sorted(assigned.items()))),
+    }

@@ -1,0 +1,160 @@
+"""
+Kunlun: eight devices in two wings of four, linked within a wing and each to one of the other; whole ones and shared.
+
+Devices are taken so that wings stay whole. Where a device stands is its place in the order of the policy, as in HAMi;
+links are those of its index.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/kunlun/topo.go
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+from hami_scheduler.values.fit import Amounts, Attempt, Chooser, Offer, Room, Sharing
+from hami_scheduler.values.inventory import node_capacity
+from hami_scheduler.values.reasons import Misfit, Reason
+from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFrame
+from hami_scheduler.values.vendors.capacity import counted_devices
+from hamicommon.config import DeviceConfig, KunlunConfig
+from hamicommon.model import Device
+from hamicommon.vendors import kunlun
+
+_WING = 4
+_REPLICAS = 100
+_BRIDGES = ((0, 4), (1, 5), (2, 6), (3, 7))
+"""Devices of different wings that are linked."""
+_SQUARES = ((0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7), (0, 3, 4, 7), (1, 2, 5, 6))
+"""Four devices over both wings that are linked to each other, best first."""
+_LINKS = frozenset((*_BRIDGES, *combinations(range(_WING), 2), *combinations(range(_WING, 2 * _WING), 2)))
+_ODD_ORDER = (1, 3, 2, 4)
+"""How many free devices of a wing one alone is best taken from."""
+_WHATEVER_IS_FREE = frozenset((Reason.UNHEALTHY, Reason.CORDONED, Reason.TYPE, Reason.UUID))
+"""Reasons that are told of each device; all else is told once, as a place that is not free."""
+_RATINGS = {-1: 3000, 0: 2000, 1: 1000, 2: 0}
+"""By how much more broken the wings become."""
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield Kunlun's whole devices and its shared ones under the names of *config*."""
+    yield VendorFrame(
+        kunlun.vendor(config.kunlun),
+        partial(kunlun.parse_request, config=config.kunlun),
+        sharing=Sharing(amounts=_whole, is_exclusive=True, choose=_chooser),
+        offers=partial(_offers, config=config.kunlun),
+        annotate=_annotate,
+        rate=_rate,
+        rate_at_best=_rate_at_best,
+    )
+    yield VendorFrame(
+        kunlun.xpu_vendor(config.kunlun),
+        partial(kunlun.parse_xpu_request, config=config.kunlun),
+        sharing=Sharing(counts_cores=False, counts_replicas=False, check_last=_refusal_of_other_sizes, choose=_chooser),
+    )
+
+
+def _offers(node: Mapping[str, Any], config: KunlunConfig) -> Sequence[Device]:
+    count = node_capacity(node, config.resource_count_name)
+    device = Device("", count=_REPLICAS, memory_mib=kunlun.DEVICE_MIB, core_percent=100, type=kunlun.KEY)
+    found = counted_devices(node, count, "kunlun", device)
+    return tuple(replace(device, numa=int(device.index >= count // 2)) for device in found)
+
+
+def _whole(room: Room, _attempt: Attempt) -> Amounts:
+    return Amounts(room.device.memory_mib, room.device.core_percent)
+
+
+def _refusal_of_other_sizes(room: Room, attempt: Attempt) -> Reason | None:
+    """Return the refusal of a device that is cut into parts of another size."""
+    is_other = room.replicas > 0 and room.memory_mib // room.replicas != attempt.request.memory_mib
+    return Reason.MODE if is_other else None
+
+
+def _chooser(_attempt: Attempt) -> Chooser | None:
+    return _by_wings
+
+
+def _by_wings(attempt: Attempt, offers: Sequence[Offer], refusals: Mapping[Reason, int]) -> Sequence[Offer] | Misfit:
+    """Return the offers that leave the wings least broken."""
+    offered = {offer.uuid: offer for offer in offers}
+    places = [offered.get(room.device.id) for room in attempt.candidates]
+    chosen = _choose(places, attempt.request.count)
+    if chosen:
+        return chosen
+    counts = {reason: count for reason, count in refusals.items() if count and reason in _WHATEVER_IS_FREE}
+    if sum(counts.values()) < len(places):
+        counts[Reason.NUMA] = 1
+    return Misfit(tuple(counts.items()), len(places))
+
+
+def _choose(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:
+    """Return *count* of the offers at *places*, empty where they are not free as they should be."""
+    wings = [[offer for offer in places[:_WING] if offer], [offer for offer in places[_WING:] if offer]]
+    if count == 2 * _WING:
+        return [*wings[0], *wings[1]] if sum(map(len, wings)) == count else []
+    if count not in {1, 2, 4}:
+        return []
+    sizes = _ODD_ORDER if count == 1 else range(count, _WING + 1)
+    for size in sizes:
+        for wing in wings:
+            if len(wing) == size:
+                return wing[:count]
+    return _choose_across(places, count)
+
+
+def _choose_across(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:
+    """Return *count* offers over both wings that are linked."""
+    free = {offer.room.device.index: offer for offer in places if offer}
+    if count == 2:
+        pairs = [pair for index in free for pair in _BRIDGES if index in pair and free.keys() >= set(pair)]
+        return [free[index] for index in pairs[0]] if pairs else []
+    squares = [square for square in _SQUARES if free.keys() >= set(square)] if count == 4 else []
+    if not squares or len(free) not in {4, 5, 6}:
+        return []
+    chosen = squares[0]
+    if len(free) == 6:
+        leaving_links = [square for square in squares if tuple(sorted(free.keys() - set(square))) in _LINKS]
+        chosen = leaving_links[0] if leaving_links else squares[-1]
+    return [free[index] for index in chosen]
+
+
+def _rate(view: NodeView) -> float:
+    """Return the rating by how much more broken the wings are with the Pod than without."""
+    before = {room.device.index for room in view.rooms if room.replicas}
+    chosen = {view.devices[share.uuid].index for container in view.shares for share in container}
+    if any(room.device.vendor != kunlun.KEY for room in view.rooms):
+        return 0
+    return _RATINGS.get(_brokenness(chosen) - _brokenness(before), 1000)
+
+
+def _rate_at_best(prospect: Prospect) -> float:
+    """Return the rating by the best that so many devices can do to the wings, wherever they are."""
+    if any(device.vendor != kunlun.KEY for device in prospect.devices):
+        return 0
+    before = _brokenness(prospect.used)
+    # Containers that do not run at once may have the same devices.
+    counts = range(max(prospect.counts), sum(prospect.counts) + 1)
+    after = {_brokenness_of(left, count - left) for count in counts for left in range(count + 1)}
+    ratings = [_RATINGS.get(found - before, 1000) for found in after]
+    return min(ratings) if prospect.is_spread else max(ratings)
+
+
+def _brokenness(indexes: Iterable[int]) -> int:
+    """Return how badly the wings are used by *indexes*; a lone device is worst, a full wing best."""
+    left, right = 0, 0
+    for index in indexes:
+        left, right = (left + 1, right) if index < _WING else (left, right + 1)
+    return _brokenness_of(left, right)
+
+
+def _brokenness_of(left: int, right: int) -> int:
+    """Return how badly the wings are used by *left* devices of one and *right* of the other."""
+    if not left and not right:
+        return 1
+    return sum({4: 0, 1: 2}.get(count, 1) for count in (left, right))
+
+
+def _annotate(allotment: Allotment) -> dict[str, str]:
+    _, _, shares = allotment.granted[-1]
+    return {"BAIDU_COM_DEVICE_IDX": ",".join(str(allotment.devices[share.uuid].index) for share in shares)}

@@ -1,0 +1,58 @@
+"""
+MetaX, whole devices: counted, one device for all containers of a Pod, Nodes rated by the plugin's own figures.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/device.go
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hami_scheduler.values.fit import Sharing
+from hami_scheduler.values.inventory import node_capacity
+from hami_scheduler.values.vendor import NodeView, VendorFrame
+from hami_scheduler.values.vendors.capacity import counted_devices
+from hami_scheduler.values.vendors.mthreads import same_device
+from hamicommon.config import DeviceConfig, MetaxConfig
+from hamicommon.model import Device
+from hamicommon.vendors import metax
+from hamicommon.wire.errors import DecodeError
+
+_MEMORY_MIB = 65536
+"""Of every model, whatever it has: nobody tells, and nobody shares it."""
+_BEST = 2000
+"""What a figure is taken from."""
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield MetaX's whole devices under the names of *config*."""
+    yield VendorFrame(
+        metax.gpu_vendor(config.metax),
+        partial(metax.parse_gpu_request, config=config.metax),
+        sharing=Sharing(check_last=same_device),
+        offers=partial(_offers, config=config.metax),
+        node_keys=(metax.LOSSES_KEY, metax.SCORES_KEY),
+        rate=_rate,
+        rate_at_best=lambda prospect: _rate_count(sum(prospect.counts), prospect.notes, is_spread=prospect.is_spread),
+    )
+
+
+def _offers(node: Mapping[str, Any], config: MetaxConfig) -> Sequence[Device]:
+    device = Device("", count=1, memory_mib=_MEMORY_MIB, core_percent=100, type=metax.GPU_KEY)
+    return counted_devices(node, node_capacity(node, config.resource_count_name), "metax", device)
+
+
+def _rate(view: NodeView) -> float:
+    return _rate_count(sum(map(len, view.shares)), view.notes, is_spread=view.is_spread)
+
+
+def _rate_count(count: int, notes: Mapping[str, str], *, is_spread: bool) -> float:
+    """Return the rating by what would be lost (binpack) or won (spread) in links between *count* devices."""
+    text = notes.get(metax.SCORES_KEY if is_spread else metax.LOSSES_KEY)
+    if text is None:
+        return 0
+    try:
+        figures = metax.decode_figures(text)
+    except DecodeError:
+        return _BEST
+    return _BEST - figures.get(count, 0)

@@ -1,0 +1,225 @@
+"""
+MetaX, shared devices: Pods of one class and one QoS policy share a device; links and classes rate devices and Nodes.
+
+A device's QoS policy is that of the Pods its plugin is still setting it up for, else what the Node reports.
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/sdevice.go
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+from hami_scheduler.values.fit import (
+    WHOLE_CORE_PERCENT,
+    Amounts,
+    Attempt,
+    Chooser,
+    Offer,
+    Room,
+    Sharing,
+    memory_asked,
+    refusal_of_cores,
+)
+from hami_scheduler.values.inventory import node_annotation
+from hami_scheduler.values.reasons import Reason
+from hami_scheduler.values.rules import Rules, note
+from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFrame
+from hamicommon.config import DeviceConfig
+from hamicommon.model import Device
+from hamicommon.vendors import metax
+from hamicommon.wire.device_lists import parse_bool
+from hamicommon.wire.json_writer import compact
+
+_ONLINE, _OFFLINE = "online", "offline"
+_LINK = 10
+"""What two devices of one zone are worth to each other."""
+_OUTWEIGHS = 10000
+"""How much more the rating counts than how full a Node is."""
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield MetaX's shared devices under the names of *config*."""
+    yield VendorFrame(
+        metax.sgpu_vendor(config.metax),
+        partial(metax.parse_sgpu_request, config=config.metax),
+        sharing=Sharing(
+            amounts=_amounts,
+            counts_cores=False,
+            unhealthy=Reason.SICK,
+            check_first=_refusal_by_tenants,
+            check_last=_refusal_of_cores,
+            choose=_chooser,
+        ),
+        offers=_offers,
+        pod_keys=(metax.QOS_KEY, metax.CLASS_KEY, metax.TOPOLOGY_KEY),
+        annotate=_annotate,
+        rate=partial(_rate, is_topology_aware=config.metax.sgpu_topology_aware),
+        rate_at_best=partial(_rate_at_best, is_topology_aware=config.metax.sgpu_topology_aware),
+    )
+
+
+def _offers(node: Mapping[str, Any]) -> Sequence[Device]:
+    text = node_annotation(node, metax.SGPU_REGISTER_KEY)
+    return () if text is None else metax.decode_sgpu_devices(text)
+
+
+def _is_online(attempt: Attempt) -> bool:
+    return attempt.rules.note(metax.CLASS_KEY) == _ONLINE
+
+
+def _amounts(room: Room, attempt: Attempt) -> Amounts:
+    """Return what a share takes: online Pods are promised no compute, for they take what they need."""
+    cores = 0 if _is_online(attempt) else attempt.request.held_core_percent
+    return Amounts(memory_asked(attempt.request, room.device), cores)
+
+
+def _refusal_by_tenants(room: Room, attempt: Attempt) -> Reason | None:
+    """Return why the Pods on a device and the one that asks cannot share it."""
+    if room.replicas == 0:
+        return None
+    if not _accepts_class(room, attempt.rules.note(metax.CLASS_KEY)):
+        return Reason.APP_CLASS
+    is_bound_by_qos = not _is_online(attempt) and attempt.request.core_percent != WHOLE_CORE_PERCENT
+    if is_bound_by_qos and _qos(room) not in {"", attempt.rules.note(metax.QOS_KEY)}:
+        return Reason.QOS
+    return None
+
+
+def _accepts_class(room: Room, wanted: str) -> bool:
+    """Return whether Pods with a class and Pods without keep apart, and no offline Pod joins an online one."""
+    online, offline = _classes(room)
+    if bool(online or offline) is not (wanted in {_ONLINE, _OFFLINE}):
+        return False
+    return not (online and wanted == _OFFLINE)
+
+
+def _classes(room: Room) -> tuple[int, int]:
+    """Return how many other Pods on a device are online, and how many offline."""
+    classes = [note(tenant.notes, metax.CLASS_KEY) for tenant in room.tenants if not tenant.is_asking]
+    return classes.count(_ONLINE), classes.count(_OFFLINE)
+
+
+def _qos(room: Room) -> str:
+    """Return the QoS policy of a device in use, empty where any will do."""
+    coming = [t for t in room.tenants if not t.is_settled and note(t.notes, metax.CLASS_KEY) != _ONLINE]
+    if not coming:
+        return str(room.device.custom.get(metax.DEVICE_QOS, ""))
+    last = coming[-1]
+    return "" if last.core_percent == WHOLE_CORE_PERCENT else note(last.notes, metax.QOS_KEY)
+
+
+def _refusal_of_cores(room: Room, attempt: Attempt) -> Reason | None:
+    return None if _is_online(attempt) else refusal_of_cores(room, attempt.request.held_core_percent, attempt.rules)
+
+
+def _chooser(attempt: Attempt) -> Chooser | None:
+    if attempt.rules.note(metax.CLASS_KEY):
+        return _least_disturbed if _is_online(attempt) else None
+    return _best_zones if attempt.request.core_percent == WHOLE_CORE_PERCENT else None
+
+
+def _least_disturbed(
+    attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]
+) -> Sequence[Offer] | None:
+    """Return the offers where an online Pod disturbs least: few online Pods, and no offline one that would stop."""
+
+    def key(offer: Offer) -> tuple[bool, int, int]:
+        online, offline = _classes(offer.room)
+        return (not online and offline > 0, online, offline)
+
+    count = attempt.request.count
+    if len(offers) < count:
+        return None
+    return list(offers) if len(offers) == count else sorted(offers, key=key)[:count]
+
+
+def _best_zones(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]) -> Sequence[Offer] | None:
+    """
+    Return offers of the smallest zone of links that has enough, else of several, smallest first.
+
+    Of equal zones the one offered first wins.
+    """
+    count = attempt.request.count
+    if len(offers) <= count:
+        return list(offers) if len(offers) == count else None
+    zones: defaultdict[int, list[Offer]] = defaultdict(list)
+    for offer in offers:
+        zones[max(0, _zone(offer.room.device))].append(offer)
+    unlinked = zones.pop(0, [])
+    by_size = sorted(zones.values(), key=len)
+    for zone in by_size:
+        if len(zone) >= count:
+            return zone[:count]
+    return [*(offer for zone in by_size for offer in zone), *unlinked][:count]
+
+
+def _zone(device: Device) -> int:
+    return int(device.custom.get(metax.DEVICE_ZONE, 0))
+
+
+def _rate(view: NodeView, *, is_topology_aware: bool) -> float:
+    """Return the rating of the devices chosen, which is the same under every policy, and outweighs it."""
+    weight = -_OUTWEIGHS if view.is_spread else _OUTWEIGHS
+    if view.rules.note(metax.CLASS_KEY) == _ONLINE:
+        return weight * _rate_online(view)
+    return weight * _rate_links(view) if _counts_links(view.rules, is_topology_aware=is_topology_aware) else 0
+
+
+def _rate_at_best(prospect: Prospect, *, is_topology_aware: bool) -> float:
+    """Return the rating of devices that all are of one zone, which leave no link behind; 0 where links do not count."""
+    if not _counts_links(prospect.rules, is_topology_aware=is_topology_aware):
+        return 0
+    weight = -_OUTWEIGHS if prospect.is_spread else _OUTWEIGHS
+    return weight * 10 * _LINK * math.comb(sum(prospect.counts), 2)
+
+
+def _counts_links(rules: Rules, *, is_topology_aware: bool) -> bool:
+    """Return whether links decide for a Pod with *rules*: never where it is online, else as it says or by default."""
+    text = rules.note(metax.TOPOLOGY_KEY)
+    asked = parse_bool(text) if text else None
+    return rules.note(metax.CLASS_KEY) != _ONLINE and bool(is_topology_aware if asked is None else asked)
+
+
+def _rate_online(view: NodeView) -> int:
+    chosen = {share.uuid for container in view.shares for share in container}
+    rating = 0
+    for room in view.rooms:
+        if room.device.id in chosen:
+            online, offline = _classes(room)
+            rating -= 100 * offline if offline and not online else 20 * online + 2 * offline
+    return rating
+
+
+def _rate_links(view: NodeView) -> int:
+    """Return what the links among whole devices are worth, less those that nobody can use any more."""
+    whole = [s.uuid for container in view.shares for s in container if s.core_percent == WHOLE_CORE_PERCENT]
+    if not whole:
+        return 0
+    free = [room.device.id for room in view.rooms if room.replicas == 0]
+    rest = [uuid for uuid in free if uuid not in whole]
+    zones = {uuid: _zone(device) for uuid, device in view.devices.items()}
+    chosen = _links(whole, zones)
+    return 10 * chosen - (_links(free, zones) - chosen - _links(rest, zones))
+
+
+def _links(uuids: Sequence[str], zones: Mapping[str, int]) -> int:
+    return sum(_LINK for a, b in combinations(uuids, 2) if a != b and zones[a] and zones[a] == zones[b])
+
+
+def _annotate(allotment: Allotment) -> dict[str, str]:
+    granted = [
+        [
+            {"uuid": share.uuid}
+            | ({"compute": share.core_percent} if share.core_percent else {})
+            | ({"vRam": share.memory_mib} if share.memory_mib else {})
+            for share in shares
+        ]
+        for _, _, shares in allotment.containers
+    ]
+    return {
+        "metax-tech.com/gpu-devices-allocated": compact(granted),
+        "metax-tech.com/predicate-time": str(allotment.unix_nanoseconds),
+    }

@@ -1,0 +1,73 @@
+"""
+Vastai: devices are counted; where they are dies of cards, the dies of few cards are taken together.
+
+Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/vastai/device.go
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from hami_scheduler.values.fit import Attempt, Chooser, Offer, Room
+from hami_scheduler.values.reasons import Reason
+from hami_scheduler.values.vendor import NodeView, VendorFrame
+from hami_scheduler.values.vendors.biren import COUNTED, offer_whole
+from hami_scheduler.values.vendors.grouping import largest_groups_first
+from hamicommon.config import DeviceConfig
+from hamicommon.model import Device
+from hamicommon.vendors import vastai
+
+
+def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
+    """Yield Vastai under the names of *config*."""
+    vendor = vastai.vendor(config.vastai)
+    yield VendorFrame(
+        vendor,
+        partial(vastai.parse_request, config=config.vastai),
+        sharing=replace(COUNTED, check_last=_refusal_of_card, choose=_chooser),
+        offers=partial(offer_whole, key=vendor.register_key),
+        rate=_rate,
+        rate_at_best=lambda prospect: 0 if prospect.is_spread else len(prospect.counts),
+    )
+
+
+def _card(device: Device) -> str | None:
+    """Return the card of a die, None where it names none."""
+    found = device.custom.get("AIC")
+    return found if isinstance(found, str) else None
+
+
+def _is_die(device: Device) -> bool:
+    return bool(device.custom.get("DeviceStrategy") == "die")
+
+
+def _refusal_of_card(room: Room, attempt: Attempt) -> Reason | None:
+    """Return the refusal, under the mutex policy, of an idle die on a card that somebody uses."""
+    if not attempt.rules.is_mutex or not _is_die(attempt.candidates[0].device) or _card(room.device) is None:
+        return None
+    used = {_card(other.device) for other in attempt.candidates if other.replicas}
+    return Reason.EXCLUSIVE if _card(room.device) in used else None
+
+
+def _chooser(attempt: Attempt) -> Chooser | None:
+    is_die = not attempt.candidates or _is_die(attempt.candidates[0].device)
+    return _fewest_cards if is_die and attempt.request.count > 1 else None
+
+
+def _fewest_cards(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]) -> Sequence[Offer] | None:
+    return largest_groups_first(offers, attempt.request.count, lambda offer: _card(offer.room.device))
+
+
+def _rate(view: NodeView) -> float:
+    """Return, summed over containers, how large a part of its dies are on one card; 0 where they are not dies."""
+    rating = 0.0
+    for container in view.shares:
+        devices = [view.devices[share.uuid] for share in container]
+        cards = [_card(device) for device in devices]
+        if any(not _is_die(device) or "AIC" not in device.custom for device in devices):
+            return 0
+        named = Counter(card for card in cards if card is not None)
+        if named:
+            rating += max(named.values()) / named.total()
+    return rating
