@@ -19,12 +19,12 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from conftest import Process, region_bytes
-from hami_monitor.collector import MonitorCollector
+from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.nvml import Nvml
 from hami_monitor.config import Config
-from hami_monitor.families import HostDevice
-from hami_monitor.kube import Pods
-from hami_monitor.main import Monitor
-from hami_monitor.nvml import Nvml
+from hami_monitor.decide.observation import HostDevice
+from hami_monitor.metrics.collector import MonitorCollector
+from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime import http, logs
 from hamicommon.runtime.kube import Kube
 from hamicommon.wire.region import decode_region

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from hami_monitor.atomic_store import VALUE_MAX, VALUE_MIN, store_int32
+from hami_monitor.adapters.atomic_store import VALUE_MAX, VALUE_MIN, store_int32
 
 PAGE = mmap.PAGESIZE
 

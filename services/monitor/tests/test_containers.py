@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_monitor.containers import (
+from hami_monitor.decide.containers import (
     ContainerDirectory,
     ContainerKey,
     PodCache,

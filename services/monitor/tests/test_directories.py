@@ -2,8 +2,8 @@
 
 import os
 
-from hami_monitor.containers import FILE_NAMES_MAX, ContainerKey, Refusal, choose_region_file
-from hami_monitor.directories import Directories
+from hami_monitor.adapters.directories import Directories
+from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerKey, Refusal, choose_region_file
 
 
 def test_folder_that_does_not_exist_yet_is_empty(hook_path) -> None:

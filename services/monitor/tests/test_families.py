@@ -2,10 +2,11 @@
 
 import pytest
 
-from hami_monitor.containers import ContainerKey
-from hami_monitor.families import HostDevice, Observation, families
-from hami_monitor.pods import MonitoredPod
-from hami_monitor.usage import ContainerUsage, DeviceUsage
+from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.observation import HostDevice, Observation
+from hami_monitor.decide.pods import MonitoredPod
+from hami_monitor.decide.usage import ContainerUsage, DeviceUsage
+from hami_monitor.metrics.families import families
 from hamicommon.model import MigAllocation, MigPlacement, Share
 
 MIB = 1 << 20

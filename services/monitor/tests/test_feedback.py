@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_monitor.feedback import RECENT_MAX, FeedbackState, FeedbackWrite, plan_writes
+from hami_monitor.decide.feedback import RECENT_MAX, FeedbackState, FeedbackWrite, plan_writes
 
 GPU_A, GPU_B = b"GPU-a", b"GPU-b"
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.nvml import Nvml
 from hami_monitor.config import Config
-from hami_monitor.kube import Pods
-from hami_monitor.main import STALLED_SECONDS, Monitor
-from hami_monitor.nvml import Nvml
+from hami_monitor.serve.monitor import STALLED_SECONDS, Monitor
 from hamicommon.runtime.kube import Kube
 
 

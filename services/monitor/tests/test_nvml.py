@@ -8,12 +8,12 @@ from threading import Event
 
 import pytest
 
-from hami_monitor.families import HostDevice
-from hami_monitor.nvml import DriverError, Nvml
+from hami_monitor.adapters.nvml import DriverError, Nvml
+from hami_monitor.decide.observation import HostDevice
 
 ASK = """
 import asyncio
-from hami_monitor.nvml import DriverError, Nvml
+from hami_monitor.adapters.nvml import DriverError, Nvml
 
 async def ask():
     nvml = Nvml()

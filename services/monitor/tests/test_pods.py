@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_monitor.pods import monitored_pod, pod_uid
+from hami_monitor.decide.pods import monitored_pod, pod_uid
 from hamicommon.model import MigAllocation, MigPlacement, Share
 
 NODE = "n1"

@@ -5,9 +5,9 @@ The README says what the program says of itself.
 import re
 from pathlib import Path
 
-from hami_monitor.collector import MonitorCollector
-from hami_monitor.families import Observation
-from hami_monitor.status import MonitorStatus
+from hami_monitor.decide.observation import Observation
+from hami_monitor.metrics.collector import MonitorCollector
+from hami_monitor.metrics.status import MonitorStatus
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 

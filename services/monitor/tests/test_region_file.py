@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami_monitor.containers import Refusal
-from hami_monitor.feedback import RECENT_MAX, FeedbackState, FeedbackWrite
-from hami_monitor.region_file import RegionFile, RegionRefusedError
-from hami_monitor.usage import ContainerUsage, DeviceUsage, container_usage, feedback_state
+from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
+from hami_monitor.decide.containers import Refusal
+from hami_monitor.decide.feedback import RECENT_MAX, FeedbackState, FeedbackWrite
+from hami_monitor.decide.usage import ContainerUsage, DeviceUsage, container_usage, feedback_state
 from hamicommon.wire.region import (
     LAYOUT_V0,
     LAYOUT_V1_1,

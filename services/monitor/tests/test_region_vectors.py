@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hami_monitor.containers import Refusal
-from hami_monitor.feedback import FeedbackWrite
-from hami_monitor.region_file import RegionFile, RegionRefusedError
-from hami_monitor.usage import container_usage, feedback_state
+from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
+from hami_monitor.decide.containers import Refusal
+from hami_monitor.decide.feedback import FeedbackWrite
+from hami_monitor.decide.usage import container_usage, feedback_state
 
 VECTORS = Path(__file__).parents[3] / "libs/hamicommon/vectors/region"
 CASES = {case["case"]: case for case in json.loads((VECTORS / "cases.json").read_text())}

@@ -5,10 +5,10 @@ import os
 import pytest
 from structlog.testing import capture_logs
 
-from hami_monitor.containers import ContainerKey, Refusal
-from hami_monitor.directories import Directories
-from hami_monitor.feedback import FeedbackWrite
-from hami_monitor.regions import Regions
+from hami_monitor.adapters.directories import Directories
+from hami_monitor.adapters.regions import Regions
+from hami_monitor.decide.containers import ContainerKey, Refusal
+from hami_monitor.decide.feedback import FeedbackWrite
 
 GOOD, BAD = ContainerKey("p1", "good"), ContainerKey("p2", "bad")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_monitor.usage import RegionReading, container_usage, total
+from hami_monitor.decide.usage import RegionReading, container_usage, total
 from hamicommon.wire.region import LAYOUT_V1_2, decode_region
 
 UNSIGNED_MAX = 2**64 - 1

@@ -17,10 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from hami_monitor.atomic_store import store_int32
-from hami_monitor.containers import Refusal
-from hami_monitor.feedback import FeedbackWrite
-from hami_monitor.usage import RegionReading
+from hami_monitor.adapters.atomic_store import store_int32
+from hami_monitor.decide.containers import Refusal
+from hami_monitor.decide.feedback import FeedbackWrite
+from hami_monitor.decide.usage import RegionReading
 from hamicommon.errors import HamiError
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.region import (

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import structlog
 
-from hami_monitor.containers import ContainerDirectory, ContainerKey, Refusal, choose_region_file
-from hami_monitor.feedback import FeedbackWrite
-from hami_monitor.region_file import RegionFile, RegionRefusedError
-from hami_monitor.usage import RegionReading
+from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
+from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, Refusal, choose_region_file
+from hami_monitor.decide.feedback import FeedbackWrite
+from hami_monitor.decide.usage import RegionReading
 
 logger = structlog.get_logger()
 

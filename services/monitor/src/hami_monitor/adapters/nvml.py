@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from hami_monitor.families import HostDevice
+from hami_monitor.decide.observation import HostDevice
 from hamicommon.errors import HamiError
 
 READ_SECONDS = 10.0

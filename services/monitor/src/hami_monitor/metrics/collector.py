@@ -11,8 +11,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from hami_monitor import __version__
-from hami_monitor.families import Observation, families
-from hami_monitor.status import MonitorStatus, status_families
+from hami_monitor.decide.observation import Observation
+from hami_monitor.metrics.families import families
+from hami_monitor.metrics.status import MonitorStatus, status_families
 from hamicommon.runtime.build import build_family
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from hami_monitor.containers import Refusal
+from hami_monitor.decide.containers import Refusal
 
 
 @dataclass(frozen=True, slots=True)

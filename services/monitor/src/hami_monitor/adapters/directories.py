@@ -10,7 +10,7 @@ import shutil
 from itertools import islice
 from pathlib import Path
 
-from hami_monitor.containers import FILE_NAMES_MAX, ContainerDirectory, parse_directory_name
+from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerDirectory, parse_directory_name
 
 
 class Directories:

@@ -10,8 +10,8 @@ from typing import Any
 
 import structlog
 
-from hami_monitor.containers import PodCache
-from hami_monitor.pods import MonitoredPod, monitored_pod, pod_uid
+from hami_monitor.decide.containers import PodCache
+from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
 from hamicommon.runtime.kube import Kube, Reflector
 
 PODS_PATH = "/api/v1/pods"

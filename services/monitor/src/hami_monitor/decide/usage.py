@@ -9,7 +9,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/metric
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hami_monitor.feedback import FeedbackState
+from hami_monitor.decide.feedback import FeedbackState
 from hamicommon.wire.region import DeviceMemory, DeviceUtilization, Region, Slot
 
 UUID_LENGTH_MAX = 40

@@ -1,0 +1,100 @@
+"""
+Decide what one scrape shows: the host's devices, and of each container its devices with what they are used for.
+
+Owns which containers are shown, and what a container that has not touched its devices yet is shown with.
+Neighbours: `usage` and `pods` give the values, `hami_monitor.metrics.families` names them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.pods import MonitoredPod
+from hami_monitor.decide.usage import ContainerUsage, DeviceUsage
+
+MIB = 1 << 20
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """One physical device, as the driver reports it. None stands for what the driver cannot tell."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_used_bytes: int | None
+    utilization_percent: int | None
+    memory_utilization_percent: int | None
+    """Share of time in which the memory controller was busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything one scrape shows."""
+
+    node_name: str
+    now_seconds: float
+    pods: tuple[MonitoredPod, ...] = ()
+    usages: Mapping[ContainerKey, ContainerUsage] = field(default_factory=dict)
+    refused: frozenset[ContainerKey] = frozenset()
+    """Containers whose region cannot be read: nothing is said of what they use."""
+    host_devices: tuple[HostDevice, ...] = ()
+    device_order: Mapping[str, int] = field(default_factory=dict)
+    """Index of each UUID on the host, as the driver last said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDevice:
+    """One device of one container that is in the metrics."""
+
+    labels: Labels
+    """Values of SHARE, which are those of LEGACY_SHARE too."""
+    device: DeviceUsage
+    idle_seconds: float | None
+    """Since the container's last launch; None before the first."""
+
+
+def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
+    """Yield the devices of each container of each Pod: as used where a region names them, else as granted."""
+    for pod in observation.pods:
+        for container in pod.containers:
+            key = ContainerKey(pod.uid, container)
+            if container not in pod.shown or key in observation.refused:
+                continue
+            usage = observation.usages.get(key)
+            if usage is None or not usage.devices:
+                usage = _granted(pod, container, observation.device_order)
+            last = usage.last_kernel_seconds
+            idle_seconds = None if last is None else max(0.0, observation.now_seconds - last)
+            for device in usage.devices:
+                labels = (pod.namespace, pod.name, container, str(device.index), device.uuid)
+                yield ShownDevice(labels, device, idle_seconds)
+
+
+def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
+    """Yield the share labels of each MIG instance that exists, and its own: UUID, profile, both instance ids."""
+    for pod in observation.pods:
+        for container, mig in pod.mig_allocations:
+            if container in pod.shown and mig.mig_uuid is not None:
+                share = (pod.namespace, pod.name, container, str(mig.device_index), mig.gpu_uuid)
+                yield share, (mig.mig_uuid, mig.profile, str(mig.gpu_instance_id), str(mig.compute_instance_id))
+
+
+def _granted(pod: MonitoredPod, container: str, order: Mapping[str, int]) -> ContainerUsage:
+    """
+    Return the usage of a container that has not touched its devices yet: nothing, of what it was granted.
+
+    The container will number its devices as the driver does, so *order* (host index by UUID) sorts them. The UUID of
+    a MIG instance is not in the grant: its series begin with its region.
+    """
+    if any(name == container for name, _ in pod.mig_allocations):
+        return ContainerUsage(devices=())
+    shares = sorted(pod.shares.get(container, ()), key=lambda share: order.get(share.uuid, 0))
+    return ContainerUsage(
+        devices=tuple(
+            DeviceUsage(index, share.uuid, memory_limit_bytes=share.memory_mib * MIB, memory_used_bytes=0)
+            for index, share in enumerate(shares)
+        )
+    )
