@@ -123,6 +123,7 @@ def _has_other_scheduler(pod: Pod, policy: Policy) -> bool:
 
 def _mutate(pod: Pod, policy: Policy) -> Admission | None:
     """Change what vendors and scheduling need changed; return why the Pod may not be created."""
+    pod.has_our_scheduler = policy.scheduler_name in {"", pod.scheduler_name}
     try:
         asking = [_mutate_container(container, pod, policy) for container in pod.all_containers()]
     except AmountError as error:

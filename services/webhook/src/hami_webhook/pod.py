@@ -113,6 +113,8 @@ class Pod:
     init_containers: tuple[Container, ...]
     containers: tuple[Container, ...]
     _original: Object
+    has_our_scheduler: bool = False
+    """Whether it already has the scheduler that admission gives, as every Pod that was admitted before."""
     removed_annotations: tuple[str, ...] = ()
     """Keys of what it brought in `metadata.annotations` and must not keep, in its order."""
     _spec_changes: dict[str, Any] = field(default_factory=dict)

@@ -39,7 +39,9 @@ def _complete(container: Container, pod: Pod, chip: AscendChipConfig) -> bool:
     """Round the count to modules and the memory to a template; the limit and the request say the result."""
     if chip.resource_count_name not in container.limits:
         return False
-    count = _whole_modules(container, chip) if chip.super_pod else whole(container, chip.resource_count_name) or 0
+    count = whole(container, chip.resource_count_name) or 0
+    if chip.super_pod:
+        _fill_modules(container, chip, count)
     is_soft = pod.annotations.get(MODE_KEY) == "hami-core"
     core = chip.resource_core_name
     if not is_soft and whole(container, core):
@@ -49,7 +51,8 @@ def _complete(container: Container, pod: Pod, chip: AscendChipConfig) -> bool:
         )
     memory = chip.resource_memory_name
     units = _memory_units(container, chip, is_soft)
-    if count > (_MODULE if chip.super_pod else 1) and units != _whole_device_units(chip):
+    is_part = not is_soft and units != _whole_device_units(chip)
+    if count > 1 and is_part and not _is_filled_module(container, pod, chip, units):
         raise AmountError(
             f"vNPU not supported for multiple devices: container {container.name} asks for {count} and a part of the"
             f" memory of each; write {memory}: {_whole_device_units(chip)}, or {chip.resource_count_name}: 1"
@@ -59,18 +62,26 @@ def _complete(container: Container, pod: Pod, chip: AscendChipConfig) -> bool:
     return True
 
 
-def _whole_modules(container: Container, chip: AscendChipConfig) -> int:
-    """Return how many NPUs the container asks for; it is given a module where it asks for one NPU."""
-    count = whole(container, chip.resource_count_name) or 0
+def _fill_modules(container: Container, chip: AscendChipConfig, count: int) -> None:
+    """Give a container that asks for one NPU a module; refuse a part of a module beside whole ones."""
     if count == 1:
         container.set_limit(chip.resource_count_name, _MODULE)
-        return _MODULE
-    if count % _MODULE:
+    elif count % _MODULE:
         raise AmountError(
             f"{chip.common_word} device request must be 1 or 2*n, got {count}: in container {container.name} write"
             f" {chip.resource_count_name}: {count + 1}"
         )
-    return count
+
+
+def _is_filled_module(container: Container, pod: Pod, chip: AscendChipConfig, units: int) -> bool:
+    """
+    Return whether admission wrote this module and this template, in place of one NPU and a part of its memory.
+
+    HAMi refuses its own result when it is asked again. Here a Pod that was admitted is admitted again: it has the
+    scheduler that admission gives, one module, and exactly a template's memory.
+    """
+    count, memory = whole(container, chip.resource_count_name), whole(container, chip.resource_memory_name)
+    return chip.super_pod and pod.has_our_scheduler and (count, memory) == (_MODULE, units)
 
 
 def _memory_units(container: Container, chip: AscendChipConfig, is_soft: bool) -> int:
