@@ -20,8 +20,20 @@ class AmountError(HamiError):
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """How HAMi's refusal of an amount begins; empty where HAMi admits the amount."""
+
+    fraction: str = ""
+    """For an amount that is not an integer."""
+    less: str = ""
+    """For an integer below the least."""
+    more: str = ""
+    """For an integer above the most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
-    """The whole numbers that one resource can be."""
+    """The integers that one resource can be."""
 
     name: str
     most: int = INT32_MAX
@@ -29,8 +41,7 @@ class Bound:
     least: int = 0
     unit_mib: int = 0
     """What 1 stands for, of a resource that is memory."""
-    says: str = ""
-    """What HAMi says to other numbers."""
+    words: Words = Words()
 
     @classmethod
     def memory(cls, name: str, unit_mib: int = 1) -> "Bound":
@@ -47,13 +58,19 @@ class Bound:
         value = _amount(container, self.name)
         if value is None or (isinstance(value, int) and self.least <= value <= self.most):
             return
-        if self.says:
-            refusal = f"{self.says}: container {container.name} asks for {_shown(container, self.name)}, write"
+        words = self._words(value)
+        if words:
+            refusal = f"{words}: container {container.name} asks for {_shown(container, self.name)}, write"
         else:
             refusal = f"invalid {_place(container, self.name)}: must be"
         text = amount(container.resources, self.name)
         advice = unit_advice(text, self.unit_mib, self.most) if self.unit_mib else ""
         raise AmountError(f"{refusal} an integer between {self.least} and {self.most}{advice}")
+
+    def _words(self, refused: int | Fraction | str) -> str:
+        if not isinstance(refused, int):
+            return self.words.fraction
+        return self.words.less if refused < self.least else self.words.more
 
 
 def bounds_of(vendor: Vendor) -> tuple[Bound, ...]:

@@ -6,7 +6,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/amd/device.
 
 from functools import partial
 
-from hami_webhook.amounts import Bound
+from hami_webhook.amounts import Bound, Words
 from hami_webhook.pod import Container, Pod
 from hami_webhook.rules import Rules
 from hamicommon.config import AmdConfig
@@ -22,7 +22,7 @@ def rules(config: AmdConfig) -> Rules:
         amd.vendor(config),
         asks=named(count),
         bounds=(Bound(count), Bound.memory(config.resource_memory_name)),
-        complete=partial(_complete, config=config, cores=Bound(core, 100, least=1, says=says)),
+        complete=partial(_complete, config=config, cores=Bound(core, 100, least=1, words=Words(says, says, says))),
     )
 
 

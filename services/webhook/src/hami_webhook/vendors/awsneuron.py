@@ -6,7 +6,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/d
 
 from functools import partial
 
-from hami_webhook.amounts import AmountError, Bound, whole
+from hami_webhook.amounts import AmountError, Bound, Words, whole
 from hami_webhook.pod import Container, Pod
 from hami_webhook.rules import Rules
 from hamicommon.config import AwsNeuronConfig
@@ -25,10 +25,19 @@ def rules(config: AwsNeuronConfig) -> Rules:
         asks=named(count, core),
         complete=partial(
             _complete,
-            count=Bound(count, least=1, says=f"{count} must be greater than 0"),
-            core=Bound(core, INT32_MAX * CORES, least=1, says=f"{core} must be greater than 0"),
+            count=_bound(count, INT32_MAX),
+            core=_bound(core, INT32_MAX * CORES),
         ),
     )
+
+
+def _bound(name: str, most: int) -> Bound:
+    words = Words(
+        fraction=f"{name} must be an integer",
+        less=f"{name} must be greater than 0",
+        more=f"{name} must not exceed {most}",
+    )
+    return Bound(name, most, least=1, words=words)
 
 
 def _complete(container: Container, _pod: Pod, count: Bound, core: Bound) -> bool:

@@ -6,7 +6,7 @@ Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame (Mu
 
 from functools import partial
 
-from hami_webhook.amounts import Bound, whole
+from hami_webhook.amounts import Bound, Words, whole
 from hami_webhook.pod import Container, Pod
 from hami_webhook.rules import Rules
 from hamicommon.config import EnflameConfig
@@ -18,9 +18,11 @@ def drs_rules(config: EnflameConfig) -> Rules:
     """Return the rules of devices cut by profile."""
     count = config.resource_drs_name or config.legacy_resource_vgcu_name
     counts = (_positive(count),)
+    core = config.resource_core_name
+    says = f"{core} must be in range (0,100]"
     amounts = (
         _positive(config.resource_memory_name),
-        Bound(config.resource_core_name, 100, least=1, says=f"{config.resource_core_name} must be in range (0,100]"),
+        Bound(core, 100, least=1, words=Words(says, says, says)),
     )
     return Rules(
         enflame.drs_vendor(config),
@@ -30,7 +32,8 @@ def drs_rules(config: EnflameConfig) -> Rules:
 
 
 def _positive(name: str) -> Bound:
-    return Bound(name, least=1, says=f"{name} must be greater than 0")
+    says = f"{name} must be greater than 0"
+    return Bound(name, least=1, words=Words(fraction=says, less=says))
 
 
 def _complete(container: Container, _pod: Pod, choices: tuple[tuple[Bound, ...], ...]) -> bool:

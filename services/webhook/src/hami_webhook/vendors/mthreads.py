@@ -6,7 +6,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/mthreads/de
 
 from functools import partial
 
-from hami_webhook.amounts import AmountError, Bound, whole
+from hami_webhook.amounts import AmountError, Bound, Words, whole
 from hami_webhook.pod import Container, Pod
 from hami_webhook.rules import Rules
 from hamicommon.config import MthreadsConfig
@@ -25,7 +25,7 @@ def rules(config: MthreadsConfig) -> Rules:
     return Rules(
         mthreads.vendor(config),
         asks=named(count),
-        bounds=(Bound(count, least=1, says=f"{count} must be greater than 0"),),
+        bounds=(Bound(count, least=1, words=Words(less=f"{count} must be greater than 0")),),
         complete=partial(_complete, config=config),
     )
 
