@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hami_scheduler.state.cluster import Cluster
-from hami_scheduler.values.fit import Room
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.grant import Grant, make_grant
 from hami_scheduler.values.inventory import NodeInventory
 from hami_scheduler.values.request import ContainerKind, PodRequest, Policies, read_request
@@ -48,9 +48,9 @@ def a_mig_device(uuid: str = "GPU-m", **fields: Any) -> Device:
     return a_device(uuid, **{**defaults, **fields})
 
 
-def a_room(uuid: str = "GPU-a", *, promised: tuple[int, int, int] = (0, 0, 0), **fields: Any) -> Room:
+def a_use(uuid: str = "GPU-a", *, promised: tuple[int, int, int] = (0, 0, 0), **fields: Any) -> DeviceUse:
     """Return a device with *promised* (replicas, MiB, percent) of it."""
-    return Room(a_device(uuid, **fields), False, *promised)
+    return DeviceUse(a_device(uuid, **fields), False, *promised)
 
 
 def an_inventory(name: str = "n1", *devices: Device, **fields: Any) -> NodeInventory:
@@ -163,5 +163,7 @@ def promises(cluster: Cluster, node: str) -> dict[str, list[int]]:
     """Return per device of *node* with promises: replicas, MiB, percent."""
     if cluster.ledger.node(node) is None:
         return {}
-    found = {room.device.id: [room.replicas, room.memory_mib, room.core_percent] for room in cluster.ledger.rooms(node)}
+    found = {
+        use.device.id: [use.replicas, use.memory_mib, use.core_percent] for use in cluster.ledger.device_uses(node)
+    }
     return {uuid: amounts for uuid, amounts in found.items() if any(amounts)}

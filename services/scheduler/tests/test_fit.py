@@ -4,81 +4,81 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.values.fit import memory_asked, refusal_of_kind, refusal_of_room
+from hami_scheduler.values.fit import memory_asked, refusal_of_kind, refusal_of_share
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.rules import Rules
 
-from .builders import a_device, a_room, asks
+from .builders import a_device, a_use, asks
 
 ANYTHING = Rules()
 
 
-def refusal(room: object, memory_mib: int = 1000, core_percent: int = 0, rules: Rules = ANYTHING) -> Reason | None:
-    """Return why *room* cannot take a share that no quota limits."""
-    return refusal_of_room(room, memory_mib, core_percent, rules, lambda _uuid, _memory, _cores: True)  # type: ignore[arg-type]
+def refusal(use: object, memory_mib: int = 1000, core_percent: int = 0, rules: Rules = ANYTHING) -> Reason | None:
+    """Return why *use* cannot take a share that no quota limits."""
+    return refusal_of_share(use, memory_mib, core_percent, rules, lambda _uuid, _memory, _cores: True)  # type: ignore[arg-type]
 
 
 def test_share_one_mib_too_large_is_a_memory_misfit() -> None:
     """The boundary belongs to the device: exactly full fits, one MiB more does not."""
-    room = a_room(memory_mib=16384, promised=(1, 12000, 0))
+    use = a_use(memory_mib=16384, promised=(1, 12000, 0))
 
-    assert None is refusal(room, 4384)
-    assert Reason.MEMORY is refusal(room, 4385)
+    assert None is refusal(use, 4384)
+    assert Reason.MEMORY is refusal(use, 4385)
 
 
 def test_device_without_memory_takes_nothing() -> None:
     """A device that registered 0 MiB is not granted, not even 0 % of it."""
-    assert Reason.MEMORY is refusal(a_room(memory_mib=0), 0)
+    assert Reason.MEMORY is refusal(a_use(memory_mib=0), 0)
 
 
 def test_share_one_percent_too_large_is_a_core_misfit() -> None:
     """Compute is counted like memory."""
-    room = a_room(promised=(1, 0, 70))
+    use = a_use(promised=(1, 0, 70))
 
-    assert None is refusal(room, core_percent=30)
-    assert Reason.CORE is refusal(room, core_percent=31)
+    assert None is refusal(use, core_percent=30)
+    assert Reason.CORE is refusal(use, core_percent=31)
 
 
 def test_whole_device_is_given_only_while_nobody_uses_it() -> None:
     """100 % means alone, also where the others were promised no compute."""
-    assert None is refusal(a_room(), core_percent=100)
-    assert Reason.EXCLUSIVE is refusal(a_room(promised=(1, 0, 0)), core_percent=100)
+    assert None is refusal(a_use(), core_percent=100)
+    assert Reason.EXCLUSIVE is refusal(a_use(promised=(1, 0, 0)), core_percent=100)
 
 
 def test_whole_device_of_a_scaled_card_is_an_amount() -> None:
     """Where the plugin offers 200 %, a share of 100 % is half of it and needs no solitude."""
-    assert None is refusal(a_room(core_percent=200, promised=(1, 0, 0)), core_percent=100)
+    assert None is refusal(a_use(core_percent=200, promised=(1, 0, 0)), core_percent=100)
 
 
 def test_share_without_compute_needs_compute_left() -> None:
     """A share of 0 % runs in what is left over, so there must be something."""
-    assert Reason.ZERO_CORE is refusal(a_room(promised=(1, 0, 100)), core_percent=0)
-    assert None is refusal(a_room(promised=(1, 0, 99)), core_percent=0)
-    assert None is refusal(a_room(core_percent=0), core_percent=0)
+    assert Reason.ZERO_CORE is refusal(a_use(promised=(1, 0, 100)), core_percent=0)
+    assert None is refusal(a_use(promised=(1, 0, 99)), core_percent=0)
+    assert None is refusal(a_use(core_percent=0), core_percent=0)
 
 
 def test_last_replica_is_given_and_no_more() -> None:
     """The number of containers on a device is limited by its replicas."""
-    assert None is refusal(a_room(count=2, promised=(1, 0, 0)))
-    assert Reason.REPLICAS is refusal(a_room(count=2, promised=(2, 0, 0)))
+    assert None is refusal(a_use(count=2, promised=(1, 0, 0)))
+    assert Reason.REPLICAS is refusal(a_use(count=2, promised=(2, 0, 0)))
 
 
 def test_mutex_wants_an_unused_device() -> None:
     """Under the mutex policy a used device is a conflict, whatever room it has."""
-    assert Reason.EXCLUSIVE is refusal(a_room(promised=(1, 0, 0)), rules=Rules(is_mutex=True))
-    assert None is refusal(a_room(), rules=Rules(is_mutex=True))
+    assert Reason.EXCLUSIVE is refusal(a_use(promised=(1, 0, 0)), rules=Rules(is_mutex=True))
+    assert None is refusal(a_use(), rules=Rules(is_mutex=True))
 
 
 def test_uuid_lists_are_asked_before_anything_that_changes() -> None:
     """A device that is not listed is told so even when it is full."""
-    assert Reason.UUID is refusal(a_room(promised=(10, 16384, 100)), rules=Rules(use_uuids="GPU-b"))
-    assert Reason.UUID is refusal(a_room(), rules=Rules(nouse_uuids="GPU-a"))
+    assert Reason.UUID is refusal(a_use(promised=(10, 16384, 100)), rules=Rules(use_uuids="GPU-b"))
+    assert Reason.UUID is refusal(a_use(), rules=Rules(nouse_uuids="GPU-a"))
 
 
 def test_quota_is_asked_before_memory() -> None:
     """HAMi tells the quota first, so that a Pod above its quota is not sent looking for larger devices."""
-    reason = refusal_of_room(
-        a_room(), 99999, 0, ANYTHING, lambda uuid, memory, cores: (uuid, memory, cores) == ("", 0, 0)
+    reason = refusal_of_share(
+        a_use(), 99999, 0, ANYTHING, lambda uuid, memory, cores: (uuid, memory, cores) == ("", 0, 0)
     )
 
     assert Reason.QUOTA is reason
@@ -101,10 +101,10 @@ def test_kind_of_device_is_judged_before_its_room(
     fields: dict[str, Any], is_cordoned: bool, is_sound: bool, rules: Rules, expected: Reason | None
 ) -> None:
     """Health, cordon, model and mode, in this order."""
-    room = a_room(**fields)
-    room.is_cordoned, room.is_sound = is_cordoned, is_sound
+    use = a_use(**fields)
+    use.is_cordoned, use.is_sound = is_cordoned, is_sound
 
-    assert expected is refusal_of_kind(room, rules)
+    assert expected is refusal_of_kind(use, rules)
 
 
 @pytest.mark.parametrize(

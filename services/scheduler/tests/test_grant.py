@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.values.grant import AMOUNT_LIMIT, Amount, amounts_over_time, base_uuid, inits_are_done, read_grant
+from hami_scheduler.values.device_use import Taken
+from hami_scheduler.values.grant import AMOUNT_LIMIT, amounts_over_time, base_uuid, inits_are_done, read_grant
 from hami_scheduler.values.request import ContainerKind
 from hamicommon.model import Share
 from hamicommon.wire.errors import DecodeError
@@ -17,7 +18,7 @@ from .effort import effort
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 
 
-def held(kinds: tuple[ContainerKind, ...], *memory_mib: int, **options: Any) -> Amount:
+def held(kinds: tuple[ContainerKind, ...], *memory_mib: int, **options: Any) -> Taken:
     """Return what containers of *kinds* with these amounts of one device hold of it."""
     shares = tuple((a_share(memory_mib=amount, core_percent=amount // 100),) for amount in memory_mib)
     return amounts_over_time(kinds, shares, **options)["GPU-a"]
@@ -26,17 +27,17 @@ def held(kinds: tuple[ContainerKind, ...], *memory_mib: int, **options: Any) -> 
 @pytest.mark.parametrize(
     ("kinds", "memory_mib", "expected"),
     [
-        pytest.param((APP, APP), (1000, 2000), Amount(2, 3000, 30), id="app containers add up"),
-        pytest.param((INIT, INIT, APP), (5000, 3000, 1000), Amount(1, 5000, 50), id="init containers take turns"),
-        pytest.param((INIT, APP, APP), (1000, 2000, 2000), Amount(2, 4000, 40), id="the larger phase counts"),
-        pytest.param((SIDECAR, APP), (1000, 2000), Amount(2, 3000, 30), id="a sidecar stays beside the app"),
-        pytest.param((SIDECAR, INIT, APP), (1000, 4000, 2000), Amount(2, 5000, 50), id="and beside later inits"),
-        pytest.param((INIT, SIDECAR, APP), (4000, 1000, 2000), Amount(2, 4000, 40), id="but not beside earlier ones"),
-        pytest.param((SIDECAR, SIDECAR), (1000, 2000), Amount(2, 3000, 30), id="sidecars add up"),
+        pytest.param((APP, APP), (1000, 2000), Taken(2, 3000, 30), id="app containers add up"),
+        pytest.param((INIT, INIT, APP), (5000, 3000, 1000), Taken(1, 5000, 50), id="init containers take turns"),
+        pytest.param((INIT, APP, APP), (1000, 2000, 2000), Taken(2, 4000, 40), id="the larger phase counts"),
+        pytest.param((SIDECAR, APP), (1000, 2000), Taken(2, 3000, 30), id="a sidecar stays beside the app"),
+        pytest.param((SIDECAR, INIT, APP), (1000, 4000, 2000), Taken(2, 5000, 50), id="and beside later inits"),
+        pytest.param((INIT, SIDECAR, APP), (4000, 1000, 2000), Taken(2, 4000, 40), id="but not beside earlier ones"),
+        pytest.param((SIDECAR, SIDECAR), (1000, 2000), Taken(2, 3000, 30), id="sidecars add up"),
     ],
 )
 def test_pod_holds_the_most_its_containers_need_at_one_time(
-    kinds: tuple[ContainerKind, ...], memory_mib: tuple[int, ...], expected: Amount
+    kinds: tuple[ContainerKind, ...], memory_mib: tuple[int, ...], expected: Taken
 ) -> None:
     """Each container counts while it runs, and the worst moment counts for the Pod (KEP-753)."""
     assert expected == held(kinds, *memory_mib)
@@ -44,19 +45,19 @@ def test_pod_holds_the_most_its_containers_need_at_one_time(
 
 def test_finished_init_containers_hold_nothing() -> None:
     """Once they are done only sidecars and app containers count."""
-    assert Amount(2, 3000, 30) == held((INIT, SIDECAR, APP), 9000, 1000, 2000, inits_are_done=True)
+    assert Taken(2, 3000, 30) == held((INIT, SIDECAR, APP), 9000, 1000, 2000, inits_are_done=True)
 
 
 def test_entries_beyond_the_containers_count_as_app_containers() -> None:
     """A value with too many entries is counted in full: too much is safe, too little is not."""
-    assert Amount(2, 3000, 30) == held((APP,), 1000, 2000)
+    assert Taken(2, 3000, 30) == held((APP,), 1000, 2000)
 
 
 def test_negative_amounts_count_nothing_and_huge_ones_saturate() -> None:
     """A tenant who writes -1000 MiB into an annotation gains no room by it."""
     shares = ((Share("GPU-a", "NVIDIA", -1000, -5), Share("GPU-a", "NVIDIA", 2**40, 0)),)
 
-    assert {"GPU-a": Amount(2, AMOUNT_LIMIT, 0)} == amounts_over_time((APP,), shares)
+    assert {"GPU-a": Taken(2, AMOUNT_LIMIT, 0)} == amounts_over_time((APP,), shares)
 
 
 def test_mig_slots_of_old_versions_count_for_their_device() -> None:
@@ -125,7 +126,7 @@ def test_shares_of_more_containers_than_ask_are_counted_all() -> None:
     grant = read_grant(pod, vendors())
 
     assert grant is not None
-    assert {"GPU-a": Amount(2, 3, 0)} == grant.amounts
+    assert {"GPU-a": Taken(2, 3, 0)} == grant.amounts
 
 
 def test_init_containers_are_done_when_every_ordinary_one_has_ended_well() -> None:

@@ -95,8 +95,8 @@ def test_mig_instances_of_pods_take_their_place() -> None:
     ledger.put_node(an_inventory("n1", a_mig_device("GPU-m"), a_mig_device("GPU-u")))
     ledger.put(a_grant("u1", "n1", a_share("GPU-u")))
 
-    rooms = {room.device.id: room for room in ledger.rooms("n1")}
-    assert (True, False) == (rooms["GPU-m"].is_sound, rooms["GPU-u"].is_sound)
+    uses = {use.device.id: use for use in ledger.device_uses("n1")}
+    assert (True, False) == (uses["GPU-m"].is_sound, uses["GPU-u"].is_sound)
 
 
 def test_same_grant_again_changes_nothing() -> None:

@@ -6,19 +6,19 @@ import pytest
 
 from hami_scheduler.decide.place_pod import Placement, place
 from hami_scheduler.state.quota import Allowance
-from hami_scheduler.values.fit import Room
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.rules import read_device_policy
 
-from .builders import a_container, a_mig_device, a_pod, a_request, a_room
+from .builders import a_container, a_mig_device, a_pod, a_request, a_use
 
 Object = dict[str, Any]
 
 
-def placed(pod: Object, *rooms: Room, allowance: Allowance | None = None, **policies: str) -> Placement | Misfit:
-    """Return where *pod* goes on a Node of *rooms*."""
+def placed(pod: Object, *uses: DeviceUse, allowance: Allowance | None = None, **policies: str) -> Placement | Misfit:
+    """Return where *pod* goes on a Node of *uses*."""
     request = a_request(pod, **policies)
-    return place(request, rooms, {"NVIDIA": allowance} if allowance else {})
+    return place(request, uses, {"NVIDIA": allowance} if allowance else {})
 
 
 def uuids(found: Placement | Misfit) -> list[list[str]]:
@@ -37,32 +37,32 @@ def test_app_containers_see_what_their_siblings_take() -> None:
     """Two containers of 10 GiB do not share a device of 16."""
     pod = a_pod("p", a_container("a", gpu=1, gpumem=10240), a_container("b", gpu=1, gpumem=10240))
 
-    assert [["GPU-b"], ["GPU-a"]] == uuids(placed(pod, a_room("GPU-a"), a_room("GPU-b")))
-    assert "1/1 CardInsufficientMemory" == text(placed(pod, a_room("GPU-a")))
+    assert [["GPU-b"], ["GPU-a"]] == uuids(placed(pod, a_use("GPU-a"), a_use("GPU-b")))
+    assert "1/1 CardInsufficientMemory" == text(placed(pod, a_use("GPU-a")))
 
 
 def test_container_makes_room_for_a_later_one() -> None:
     """The first would spread to the idle device, which is the only one that is large enough for the second."""
     pod = a_pod("p", a_container("a", gpu=1, gpumem=1000), a_container("b", gpu=1, gpumem=16384))
-    rooms = [a_room("GPU-idle"), a_room("GPU-used", promised=(1, 12000, 0))]
+    uses = [a_use("GPU-idle"), a_use("GPU-used", promised=(1, 12000, 0))]
 
-    assert [["GPU-used"], ["GPU-idle"]] == uuids(placed(pod, *rooms, device="spread"))
+    assert [["GPU-used"], ["GPU-idle"]] == uuids(placed(pod, *uses, device="spread"))
 
 
 def test_pod_keeps_to_its_policy_where_nobody_has_to_make_room() -> None:
     """The second container fits beside the first."""
     pod = a_pod("p", a_container("a", gpu=1, gpumem=1000), a_container("b", gpu=1, gpumem=4000))
-    rooms = [a_room("GPU-idle"), a_room("GPU-used", promised=(1, 12000, 0))]
+    uses = [a_use("GPU-idle"), a_use("GPU-used", promised=(1, 12000, 0))]
 
-    assert [["GPU-idle"], ["GPU-idle"]] == uuids(placed(pod, *rooms, device="spread"))
+    assert [["GPU-idle"], ["GPU-idle"]] == uuids(placed(pod, *uses, device="spread"))
 
 
 def test_pod_whose_containers_cannot_share_is_refused_as_hami_refuses_it() -> None:
     """The reason is the one met first, with each container where it likes to be best."""
     pod = a_pod("p", a_container("a", gpu=1, gpumem=9000), a_container("b", gpu=1, gpumem=9000))
-    rooms = [a_room("GPU-idle"), a_room("GPU-used", promised=(1, 8000, 0))]
+    uses = [a_use("GPU-idle"), a_use("GPU-used", promised=(1, 8000, 0))]
 
-    assert "2/2 CardInsufficientMemory" == text(placed(pod, *rooms))
+    assert "2/2 CardInsufficientMemory" == text(placed(pod, *uses))
 
 
 def test_init_container_goes_where_a_quota_counts_it_once() -> None:
@@ -71,8 +71,8 @@ def test_init_container_goes_where_a_quota_counts_it_once() -> None:
     pod = a_pod("p", a_container("a", gpu=1, gpumem=4000, gpucores=50), inits=inits)
 
     def with_limit(memory_mib: int | None) -> Placement | Misfit:
-        rooms = [a_room("GPU-a", promised=(1, 0, 60)), a_room("GPU-b", promised=(1, 12000, 0))]
-        return placed(pod, *rooms, allowance=Allowance(memory_mib))
+        uses = [a_use("GPU-a", promised=(1, 0, 60)), a_use("GPU-b", promised=(1, 12000, 0))]
+        return placed(pod, *uses, allowance=Allowance(memory_mib))
 
     assert [["GPU-a"], ["GPU-b"]] == uuids(with_limit(None))
     assert [["GPU-b"], ["GPU-b"]] == uuids(with_limit(4000))
@@ -83,7 +83,7 @@ def test_init_container_may_take_what_the_app_takes_later() -> None:
     """They never run at the same time."""
     pod = a_pod("p", a_container("a", gpu=1, gpumem=16000), inits=[a_container("i", gpu=1, gpumem=16000)])
 
-    assert [["GPU-a"], ["GPU-a"]] == uuids(placed(pod, a_room("GPU-a")))
+    assert [["GPU-a"], ["GPU-a"]] == uuids(placed(pod, a_use("GPU-a")))
 
 
 @pytest.mark.parametrize("later", ["init", "app"])
@@ -93,7 +93,7 @@ def test_sidecar_keeps_its_share_beside_what_comes_later(later: str) -> None:
     inits = [sidecar, other] if later == "init" else [sidecar]
     pod = a_pod("p", a_container("a") if later == "init" else other, inits=inits)
 
-    assert "1/1 CardInsufficientMemory" == text(placed(pod, a_room("GPU-a")))
+    assert "1/1 CardInsufficientMemory" == text(placed(pod, a_use("GPU-a")))
 
 
 def test_sidecar_does_not_keep_room_from_earlier_init_containers() -> None:
@@ -101,24 +101,24 @@ def test_sidecar_does_not_keep_room_from_earlier_init_containers() -> None:
     inits = [a_container("i", gpu=1, gpumem=16000), a_container("s", sidecar=True, gpu=1, gpumem=8000)]
     pod = a_pod("p", a_container("a", gpu=1, gpumem=8000), inits=inits)
 
-    assert [["GPU-a"], ["GPU-a"], ["GPU-a"]] == uuids(placed(pod, a_room("GPU-a")))
+    assert [["GPU-a"], ["GPU-a"], ["GPU-a"]] == uuids(placed(pod, a_use("GPU-a")))
 
 
 def test_devices_of_one_container_are_distinct() -> None:
     """Two devices asked are two devices given."""
     pod = a_pod("p", a_container(gpu=2, gpumem=1000))
 
-    assert [["GPU-b", "GPU-a"]] == uuids(placed(pod, a_room("GPU-a"), a_room("GPU-b")))
-    assert "NodeInsufficientDevice" == text(placed(pod, a_room("GPU-a")))
+    assert [["GPU-b", "GPU-a"]] == uuids(placed(pod, a_use("GPU-a"), a_use("GPU-b")))
+    assert "NodeInsufficientDevice" == text(placed(pod, a_use("GPU-a")))
 
 
 def test_too_few_acceptable_devices_are_counted_beside_the_reasons() -> None:
     """The text says how many would do and what ails the rest."""
     pod = a_pod("p", a_container(gpu=3, gpumem=8000))
-    rooms = [a_room("GPU-a"), a_room("GPU-b", promised=(1, 9000, 0)), a_room("GPU-c", healthy=False)]
+    uses = [a_use("GPU-a"), a_use("GPU-b", promised=(1, 9000, 0)), a_use("GPU-c", healthy=False)]
 
     assert "1/3 AllocatedCardsInsufficientRequest, 1/3 CardInsufficientMemory, 1/3 CardNotHealth" == text(
-        placed(pod, *rooms)
+        placed(pod, *uses)
     )
 
 
@@ -126,8 +126,8 @@ def test_numa_bound_devices_come_from_one_numa_node() -> None:
     """What was collected on another NUMA node is put back and told."""
     annotations = {"nvidia.com/numa-bind": "true"}
     pod = a_pod("p", a_container(gpu=2, gpumem=1000), annotations=annotations)
-    split = [a_room("GPU-a", numa=0), a_room("GPU-b", numa=1)]
-    pair = [a_room("GPU-a", numa=0), a_room("GPU-b", numa=1), a_room("GPU-c", numa=0)]
+    split = [a_use("GPU-a", numa=0), a_use("GPU-b", numa=1)]
+    pair = [a_use("GPU-a", numa=0), a_use("GPU-b", numa=1), a_use("GPU-c", numa=0)]
 
     assert "1/2 AllocatedCardsInsufficientRequest, 1/2 NumaNotFit" == text(placed(pod, *split))
     assert {"GPU-a", "GPU-c"} == set(uuids(placed(pod, *pair))[0])
@@ -137,14 +137,12 @@ def test_numa_bound_topology_takes_the_numa_node_that_has_enough() -> None:
     """HAMi chooses on the NUMA node it tries last, and refuses where that has too few; the text is its own."""
     annotations = {"nvidia.com/numa-bind": "1", "hami.io/gpu-scheduler-policy": "topology-aware"}
     pod = a_pod("p", a_container(gpu=2, gpumem=1000), annotations=annotations)
-    rooms = [a_room("GPU-a", numa=0), a_room("GPU-b", numa=0), a_room("GPU-c", numa=1)]
+    uses = [a_use("GPU-a", numa=0), a_use("GPU-b", numa=0), a_use("GPU-c", numa=1)]
 
-    assert {"GPU-a", "GPU-b"} == set(uuids(placed(pod, *rooms))[0])
-    assert {"GPU-a", "GPU-b"} == set(uuids(placed(pod, *rooms, device="binpack"))[0])
-    assert {"GPU-y", "GPU-z"} == set(
-        uuids(placed(pod, a_room("GPU-x"), *(a_room(f"GPU-{n}", numa=1) for n in "yz")))[0]
-    )
-    assert "1/2 AllocatedCardsInsufficientRequest" == text(placed(pod, *rooms[1:]))
+    assert {"GPU-a", "GPU-b"} == set(uuids(placed(pod, *uses))[0])
+    assert {"GPU-a", "GPU-b"} == set(uuids(placed(pod, *uses, device="binpack"))[0])
+    assert {"GPU-y", "GPU-z"} == set(uuids(placed(pod, a_use("GPU-x"), *(a_use(f"GPU-{n}", numa=1) for n in "yz")))[0])
+    assert "1/2 AllocatedCardsInsufficientRequest" == text(placed(pod, *uses[1:]))
 
 
 @pytest.mark.parametrize(
@@ -161,17 +159,17 @@ def test_numa_bound_topology_takes_the_numa_node_that_has_enough() -> None:
 )
 def test_policy_chooses_the_device(policy: str, expected: str) -> None:
     """The device tried first is the one the policy likes best."""
-    rooms = [a_room("GPU-full", promised=(5, 8000, 50)), a_room("GPU-idle", numa=1)]
+    uses = [a_use("GPU-full", promised=(5, 8000, 50)), a_use("GPU-idle", numa=1)]
 
-    assert [[expected]] == uuids(placed(a_pod(), *rooms, device=policy))
+    assert [[expected]] == uuids(placed(a_pod(), *uses, device=policy))
 
 
 def test_pod_annotation_replaces_the_policy_of_the_flag() -> None:
     """The whole policy is the Pod's then."""
     pod = a_pod(annotations={"hami.io/gpu-scheduler-policy": "binpack"})
-    rooms = [a_room("GPU-full", promised=(5, 8000, 50)), a_room("GPU-idle")]
+    uses = [a_use("GPU-full", promised=(5, 8000, 50)), a_use("GPU-idle")]
 
-    assert [["GPU-full"]] == uuids(placed(pod, *rooms, device="spread"))
+    assert [["GPU-full"]] == uuids(placed(pod, *uses, device="spread"))
 
 
 def test_words_after_the_known_ones_change_nothing() -> None:
@@ -190,25 +188,25 @@ def test_quota_counts_the_pod_as_it_will_run() -> None:
         inits=[a_container("i", gpu=1, gpumem=3000)],
     )
 
-    assert isinstance(placed(pod, a_room("GPU-a"), allowance=Allowance(4000, None)), Placement)
-    assert "1/1 ResourceQuotaNotFit" == text(placed(pod, a_room("GPU-a"), allowance=Allowance(3999, None)))
+    assert isinstance(placed(pod, a_use("GPU-a"), allowance=Allowance(4000, None)), Placement)
+    assert "1/1 ResourceQuotaNotFit" == text(placed(pod, a_use("GPU-a"), allowance=Allowance(3999, None)))
 
 
 def test_quota_of_cores_counts_like_memory() -> None:
     """Either limit refuses."""
     pod = a_pod("p", a_container(gpu=2, gpucores=30, gpumem=1))
-    rooms = [a_room("GPU-a"), a_room("GPU-b")]
+    uses = [a_use("GPU-a"), a_use("GPU-b")]
 
-    assert isinstance(placed(pod, *rooms, allowance=Allowance(None, 60)), Placement)
+    assert isinstance(placed(pod, *uses, allowance=Allowance(None, 60)), Placement)
     assert "1/2 AllocatedCardsInsufficientRequest, 1/2 ResourceQuotaNotFit" == text(
-        placed(pod, *rooms, allowance=Allowance(None, 59))
+        placed(pod, *uses, allowance=Allowance(None, 59))
     )
 
 
 def test_mig_device_serves_one_container_several_times() -> None:
     """Two instances of one device do where two devices are asked, and each is what its profile is."""
     pod = a_pod("p", a_container("web"), a_container(gpu=2, gpumem=5000))
-    found = placed(pod, Room(a_mig_device()))
+    found = placed(pod, DeviceUse(a_mig_device()))
 
     assert isinstance(found, Placement)
     assert [(9856, 28), (9856, 28)] == [(s.memory_mib, s.core_percent) for s in found.shares["NVIDIA"][1]]
@@ -223,7 +221,7 @@ def test_mig_instances_go_where_they_leave_most_room() -> None:
         a_container("b", gpu=1, gpumem=9856),
         a_container("c", gpu=2, gpumem=4864),
     )
-    found = placed(pod, Room(a_mig_device()))
+    found = placed(pod, DeviceUse(a_mig_device()))
 
     assert isinstance(found, Placement)
     assert [("3g.20gb", 4), ("2g.10gb", 0), ("1g.5gb", 3), ("1g.5gb", 2)] == [
@@ -236,9 +234,9 @@ def test_mig_instance_larger_than_asked_counts_against_the_quota_as_what_it_is()
     pod = a_pod("p", a_container(gpu=1, gpumem=5000))
     enough = Allowance(memory_mib=9856, core_percent=28)
 
-    assert [["GPU-m"]] == uuids(placed(pod, Room(a_mig_device()), allowance=enough))
+    assert [["GPU-m"]] == uuids(placed(pod, DeviceUse(a_mig_device()), allowance=enough))
     for allowance in (Allowance(memory_mib=9855), Allowance(core_percent=27)):
-        assert "1/1 ResourceQuotaNotFit" == text(placed(pod, Room(a_mig_device()), allowance=allowance))
+        assert "1/1 ResourceQuotaNotFit" == text(placed(pod, DeviceUse(a_mig_device()), allowance=allowance))
 
 
 def test_full_mig_device_is_a_topology_misfit() -> None:
@@ -246,7 +244,7 @@ def test_full_mig_device_is_a_topology_misfit() -> None:
     pod = a_pod("p", a_container(gpu=2, gpumem=30000))
 
     assert "1/1 AllocatedCardsInsufficientRequest, 1/1 CardMigTopologyInfeasible" == text(
-        placed(pod, Room(a_mig_device()))
+        placed(pod, DeviceUse(a_mig_device()))
     )
 
 
@@ -254,11 +252,11 @@ def test_pod_that_excludes_mig_needs_as_many_devices_as_it_asks() -> None:
     """The mode annotation decides before the count."""
     pod = a_pod("p", a_container(gpu=2), annotations={"nvidia.com/vgpu-mode": "hami-core"})
 
-    assert "NodeInsufficientDevice" == text(placed(pod, Room(a_mig_device())))
+    assert "NodeInsufficientDevice" == text(placed(pod, DeviceUse(a_mig_device())))
 
 
 def test_reason_of_another_vendors_node_is_missing_devices() -> None:
     """A Node without any device of the vendor lacks devices."""
-    room = a_room("DCU-a", vendor="DCU")
+    use = a_use("DCU-a", vendor="DCU")
 
-    assert Misfit.of_node(Reason.NODE_DEVICES) == placed(a_pod(), room)
+    assert Misfit.of_node(Reason.NODE_DEVICES) == placed(a_pod(), use)

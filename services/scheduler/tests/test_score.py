@@ -11,14 +11,14 @@ from hami_scheduler.decide.filter import filter_nodes, try_node
 from hami_scheduler.values.score import device_score, node_scores, score_divisors
 from hamicommon.model import Request, ScoringWeights
 
-from .builders import a_cluster, a_container, a_device, a_node, a_pod, a_request, a_room
+from .builders import a_cluster, a_container, a_device, a_node, a_pod, a_request, a_use
 
 ROOM = {"count": 10, "core_percent": 4, "memory_mib": 8192, "promised": (2, 2048, 1)}
 
 
 def test_score_of_a_device_is_how_full_it_is() -> None:
     """2 of 10 replicas, 1 of 4 cores and 2048 of 8192 MiB are 7 points."""
-    assert 7.0 == device_score(a_room(**ROOM), (), ScoringWeights())  # type: ignore[arg-type]
+    assert 7.0 == device_score(a_use(**ROOM), (), ScoringWeights())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ def test_score_of_a_device_is_how_full_it_is() -> None:
 )
 def test_request_counts_where_the_device_is_registered_by_vendor(asked: Request, expected: float) -> None:
     """A device whose model is the vendor's key is scored with what is asked; one with a model name is not."""
-    assert expected == device_score(a_room(type="NVIDIA", **ROOM), (asked,), ScoringWeights())  # type: ignore[arg-type]
-    assert 7.0 == device_score(a_room(**ROOM), (asked,), ScoringWeights())  # type: ignore[arg-type]
+    assert expected == device_score(a_use(type="NVIDIA", **ROOM), (asked,), ScoringWeights())  # type: ignore[arg-type]
+    assert 7.0 == device_score(a_use(**ROOM), (asked,), ScoringWeights())  # type: ignore[arg-type]
 
 
 def test_weights_scale_their_part() -> None:
     """Memory alone decides where the others weigh nothing."""
-    assert 5.0 == device_score(a_room(**ROOM), (), ScoringWeights(slot=0, core=0, memory=2))  # type: ignore[arg-type]
+    assert 5.0 == device_score(a_use(**ROOM), (), ScoringWeights(slot=0, core=0, memory=2))  # type: ignore[arg-type]
 
 
 def test_device_that_offers_nothing_of_a_kind_scores_nothing() -> None:
     """A total of 0 makes the whole score 0."""
-    assert 0.0 == device_score(a_room(core_percent=0, promised=(1, 1000, 0)), (), ScoringWeights())
+    assert 0.0 == device_score(a_use(core_percent=0, promised=(1, 1000, 0)), (), ScoringWeights())
 
 
 def test_score_of_a_node_is_how_full_its_devices_are_together() -> None:

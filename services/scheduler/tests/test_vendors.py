@@ -17,7 +17,8 @@ from hami_scheduler.explain.wording import describe
 from hami_scheduler.serve.explainer import as_new
 from hami_scheduler.serve.metrics import ClusterCollector, Observed
 from hami_scheduler.state.ledger import Ledger, shortfall
-from hami_scheduler.values.fit import Attempt, Offer, Room, Tenant
+from hami_scheduler.values.device_use import DeviceUse, Tenant
+from hami_scheduler.values.fit import Attempt, Offer
 from hami_scheduler.values.grant import read_grant
 from hami_scheduler.values.inventory import read_inventory
 from hami_scheduler.values.reasons import Misfit, Reason
@@ -42,15 +43,15 @@ NEURON = FRAMES["AWSNeuron"]
 INDEXES = st.sets(st.integers(0, 15), min_size=1)
 
 
-def a_room(index: int, vendor: str = "X", *, used: bool = False, **fields: Any) -> Room:
+def a_use(index: int, vendor: str = "X", *, used: bool = False, **fields: Any) -> DeviceUse:
     """Return the device of *index*, called by its number."""
     defaults = {"count": 10, "memory_mib": 1000, "core_percent": 100, "type": vendor, "vendor": vendor}
-    return Room(Device(**{"id": str(index), "index": index, **defaults, **fields}), replicas=int(used))
+    return DeviceUse(Device(**{"id": str(index), "index": index, **defaults, **fields}), replicas=int(used))
 
 
-def an_attempt(frame: VendorFrame, count: int, rooms: list[Room], core_percent: int = 0, **rules: Any) -> Attempt:
-    """Return a container's request for *count* devices of *rooms*."""
-    return Attempt(Request(frame.key, count, 0, 100, core_percent), Rules(**rules), rooms)
+def an_attempt(frame: VendorFrame, count: int, uses: list[DeviceUse], core_percent: int = 0, **rules: Any) -> Attempt:
+    """Return a container's request for *count* devices of *uses*."""
+    return Attempt(Request(frame.key, count, 0, 100, core_percent), Rules(**rules), uses)
 
 
 def choose(frame: VendorFrame, attempt: Attempt) -> list[int] | Misfit | None:
@@ -58,14 +59,12 @@ def choose(frame: VendorFrame, attempt: Attempt) -> list[int] | Misfit | None:
     assert frame.sharing.choose is not None
     chooser = frame.sharing.choose(attempt)
     offers = [
-        Offer(room, Share(room.device.id, frame.key, 0, 0))
-        for room in reversed(attempt.candidates)
-        if not room.replicas
+        Offer(use, Share(use.device.id, frame.key, 0, 0)) for use in reversed(attempt.candidates) if not use.replicas
     ]
     if chooser is None:
-        return [offer.room.device.index for offer in offers[: attempt.request.count]]
+        return [offer.use.device.index for offer in offers[: attempt.request.count]]
     found = chooser(attempt, offers, {})
-    return found if found is None or isinstance(found, Misfit) else [offer.room.device.index for offer in found]
+    return found if found is None or isinstance(found, Misfit) else [offer.use.device.index for offer in found]
 
 
 def node_of(vendor: str, name: str = "n1", **capacity: int) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def bound_to(pod: dict[str, Any], ledger: Ledger, node: str = "n1") -> dict[str,
 @given(INDEXES, st.integers(2, 16))
 def test_modules_are_taken_whole_or_not_at_all(free: set[int], count: int) -> None:
     """A 910C has two devices; a Pod gets both of a module, and is refused exactly where too few modules are free."""
-    found = choose(MODULES, an_attempt(MODULES, count, [a_room(index) for index in sorted(free)]))
+    found = choose(MODULES, an_attempt(MODULES, count, [a_use(index) for index in sorted(free)]))
     whole = {index for index in free if index ^ 1 in free}
 
     if len(whole) >= count and count % 2 == 0:
@@ -150,10 +149,10 @@ def test_share_without_template_needs_a_node_that_can() -> None:
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=8), st.integers(1, 8))
 def test_devices_are_of_as_few_groups_as_possible(groups: list[str | None], count: int) -> None:
     """Brute force finds no set of as many devices in fewer groups."""
-    rooms = [a_room(index, custom={"group": group}) for index, group in enumerate(groups)]
-    offers = [Offer(room, Share(room.device.id, "X", 0, 0)) for room in rooms]
+    uses = [a_use(index, custom={"group": group}) for index, group in enumerate(groups)]
+    offers = [Offer(use, Share(use.device.id, "X", 0, 0)) for use in uses]
 
-    found = largest_groups_first(offers, count, lambda offer: offer.room.device.custom["group"])
+    found = largest_groups_first(offers, count, lambda offer: offer.use.device.custom["group"])
 
     if found is None:
         assert count > len(groups) or (count < len(groups) and count > sum(group is not None for group in groups))
@@ -162,15 +161,15 @@ def test_devices_are_of_as_few_groups_as_possible(groups: list[str | None], coun
     if count < len(groups):
         named = [group for group in groups if group is not None]
         fewest = min(len(set(chosen)) for chosen in combinations(named, count))
-        assert fewest == len({offer.room.device.custom["group"] for offer in found})
+        assert fewest == len({offer.use.device.custom["group"] for offer in found})
 
 
 # MetaX
 
 
-def a_linked(index: int, zone: int, *, used: bool = False) -> Room:
+def a_linked(index: int, zone: int, *, used: bool = False) -> DeviceUse:
     """Return a MetaX device in *zone*."""
-    return a_room(index, SGPU.key, used=used, custom={"linkZone": zone, "qosPolicy": ""})
+    return a_use(index, SGPU.key, used=used, custom={"linkZone": zone, "qosPolicy": ""})
 
 
 ZONES = st.lists(st.integers(0, 3), min_size=1, max_size=8)
@@ -181,8 +180,8 @@ ZONES = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 @given(ZONES, st.integers(1, 8))
 def test_whole_devices_come_from_the_smallest_zone_that_has_enough(zones: list[int], count: int) -> None:
     """What is large stays whole for who needs it; devices without links are the last resort."""
-    rooms = [a_linked(index, zone) for index, zone in enumerate(zones)]
-    found = choose(SGPU, an_attempt(SGPU, count, rooms, core_percent=100))
+    uses = [a_linked(index, zone) for index, zone in enumerate(zones)]
+    found = choose(SGPU, an_attempt(SGPU, count, uses, core_percent=100))
     sizes = {zone: zones.count(zone) for zone in zones if zone}
     enough = [size for size in sizes.values() if size >= count]
 
@@ -207,16 +206,16 @@ def test_whole_devices_come_from_the_smallest_zone_that_has_enough(zones: list[i
 def test_rating_of_links_counts_those_had_and_those_cut(zones: list[int], data: st.DataObject) -> None:
     """Ten per pair of one zone that the Pod gets, ten times over, less those between its devices and the free rest."""
     chosen = data.draw(st.sets(st.sampled_from(range(len(zones))), min_size=1))
-    rooms = [a_linked(index, zone) for index, zone in enumerate(zones)]
+    uses = [a_linked(index, zone) for index, zone in enumerate(zones)]
     shares = (tuple(Share(str(index), SGPU.key, 0, 100) for index in sorted(chosen)),)
-    devices = {room.device.id: room.device for room in rooms}
+    devices = {use.device.id: use.device for use in uses}
     rules = Rules(notes=(("metax-tech.com/sgpu-topology-aware", "true"),))
     pairs = [(a, b) for a, b in combinations(range(len(zones)), 2) if zones[a] and zones[a] == zones[b]]
     had = sum(a in chosen and b in chosen for a, b in pairs)
     cut = sum((a in chosen) != (b in chosen) for a, b in pairs)
 
     for is_spread, weight in ((False, 10000), (True, -10000)):
-        view = NodeView(shares, rooms, devices, {}, rules, is_spread=is_spread)
+        view = NodeView(shares, uses, devices, {}, rules, is_spread=is_spread)
         assert SGPU.rate is not None
         assert weight * (100 * had - 10 * cut) == SGPU.rate(view)
 
@@ -236,12 +235,12 @@ def test_rating_of_links_counts_those_had_and_those_cut(zones: list[int], data: 
 )
 def test_pods_of_different_classes_keep_apart(tenants: list[str], wanted: str, expected: Reason | None) -> None:
     """Classed Pods and others never mix, and nobody joins an online Pod only to be stopped by it."""
-    room = a_linked(0, 0, used=bool(tenants))
-    room.tenants = tuple(Tenant((("metax-tech.com/sgpu-app-class", found),), 10) for found in tenants)
+    use = a_linked(0, 0, used=bool(tenants))
+    use.tenants = tuple(Tenant((("metax-tech.com/sgpu-app-class", found),), 10) for found in tenants)
     notes = (("metax-tech.com/sgpu-app-class", wanted),) if wanted else ()
 
     assert SGPU.sharing.check_first is not None
-    assert expected is SGPU.sharing.check_first(room, an_attempt(SGPU, 1, [room], 10, notes=notes))
+    assert expected is SGPU.sharing.check_first(use, an_attempt(SGPU, 1, [use], 10, notes=notes))
 
 
 @pytest.mark.parametrize(
@@ -258,13 +257,13 @@ def test_policy_of_a_device_is_that_of_the_pods_it_is_being_set_up_for(
     reported: str, coming: str | None, expected: Reason | None
 ) -> None:
     """The Node reports what was; a Pod whose share the plugin has not set up yet says what will be."""
-    room = a_room(0, SGPU.key, used=True, custom={"linkZone": 0, "qosPolicy": reported})
+    use = a_use(0, SGPU.key, used=True, custom={"linkZone": 0, "qosPolicy": reported})
     if coming is not None:
-        room.tenants = (Tenant((("metax-tech.com/sgpu-qos-policy", coming),), 10, is_settled=False),)
-    attempt = an_attempt(SGPU, 1, [room], 10, notes=(("metax-tech.com/sgpu-qos-policy", "best-effort"),))
+        use.tenants = (Tenant((("metax-tech.com/sgpu-qos-policy", coming),), 10, is_settled=False),)
+    attempt = an_attempt(SGPU, 1, [use], 10, notes=(("metax-tech.com/sgpu-qos-policy", "best-effort"),))
 
     assert SGPU.sharing.check_first is not None
-    assert expected is SGPU.sharing.check_first(room, attempt)
+    assert expected is SGPU.sharing.check_first(use, attempt)
 
 
 def one_sgpu() -> dict[str, Any]:
@@ -316,8 +315,8 @@ def test_policy_of_a_simulated_pod_counts_for_those_after_it() -> None:
 @given(st.sets(st.integers(0, 7)), st.sampled_from([1, 2, 3, 4, 8]))
 def test_wings_give_free_devices_that_are_linked(used: set[int], count: int) -> None:
     """As many as asked, none of them in use, and of two or four every one linked to another."""
-    rooms = [a_room(index, KUNLUN.key, used=index in used) for index in range(8)]
-    found = choose(KUNLUN, an_attempt(KUNLUN, count, rooms))
+    uses = [a_use(index, KUNLUN.key, used=index in used) for index in range(8)]
+    found = choose(KUNLUN, an_attempt(KUNLUN, count, uses))
 
     if isinstance(found, Misfit):
         assert "1/8 NumaNotFit" == found.text
@@ -333,13 +332,13 @@ def test_wings_give_free_devices_that_are_linked(used: set[int], count: int) -> 
 def test_part_of_another_size_does_not_share_a_device() -> None:
     """All parts of a device are equal."""
     frame = FRAMES["XPU"]
-    room = a_room(0, frame.key, memory_mib=98304)
-    room.replicas, room.memory_mib = 2, 49152
+    use = a_use(0, frame.key, memory_mib=98304)
+    use.replicas, use.memory_mib = 2, 49152
 
     assert frame.sharing.check_last is not None
     for memory_mib, expected in ((24576, None), (49152, Reason.MODE)):
-        attempt = Attempt(Request(frame.key, 1, memory_mib, None, 25), Rules(), [room])
-        assert expected is frame.sharing.check_last(room, attempt)
+        attempt = Attempt(Request(frame.key, 1, memory_mib, None, 25), Rules(), [use])
+        assert expected is frame.sharing.check_last(use, attempt)
 
 
 # AWS
@@ -350,20 +349,20 @@ def test_part_of_another_size_does_not_share_a_device() -> None:
 @given(st.integers(0, 3), st.integers(0, 2))
 def test_cores_are_free_ones_and_the_lowest(used: int, asked: int) -> None:
     """A core has one owner; a request for devices takes all cores of each."""
-    room = a_room(0, NEURON.key, count=2, core_percent=0b11)
-    room.core_percent = used
-    attempt = Attempt(Request(NEURON.key, 1, 0, None, asked), Rules(), [room])
+    use = a_use(0, NEURON.key, count=2, core_percent=0b11)
+    use.core_percent = used
+    attempt = Attempt(Request(NEURON.key, 1, 0, None, asked), Rules(), [use])
     assert NEURON.sharing.amounts is not None
     assert NEURON.sharing.check_last is not None
     wanted = asked or 2
 
-    taken = NEURON.sharing.amounts(room, attempt).core_percent
+    taken = NEURON.sharing.amounts(use, attempt).core_percent
 
     assert 0 == taken & used
     if used.bit_count() + wanted > 2:
-        assert Reason.CORE is NEURON.sharing.check_last(room, attempt)
+        assert Reason.CORE is NEURON.sharing.check_last(use, attempt)
     else:
-        assert None is NEURON.sharing.check_last(room, attempt)
+        assert None is NEURON.sharing.check_last(use, attempt)
         assert wanted == taken.bit_count()
 
 
@@ -381,9 +380,9 @@ def test_runs_start_anywhere_on_a_ring_and_at_groups_elsewhere(
     kind: str, used: set[int], count: int, expected: list[int] | None
 ) -> None:
     """A group that is not whole is no group."""
-    rooms = [a_room(i, NEURON.key, used=i in used, custom={"instance_type": kind}) for i in range(16)]
+    uses = [a_use(i, NEURON.key, used=i in used, custom={"instance_type": kind}) for i in range(16)]
 
-    found = choose(NEURON, an_attempt(NEURON, count, rooms))
+    found = choose(NEURON, an_attempt(NEURON, count, uses))
 
     assert (expected or "1/16 NumaNotFit") == (found.text if isinstance(found, Misfit) else found)
 

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 from hami_scheduler import __version__
 from hami_scheduler.values.request import Policies
-from hami_scheduler.values.rules import device_policy_fault, node_policy_fault
+from hami_scheduler.values.rules import device_policy_problem, node_policy_problem
 from hami_scheduler.values.selector import misspelling
 from hamicommon.config import AscendChipConfig, ConfigError, DeviceConfig, IluvatarConfig
 from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span, wait
@@ -159,8 +159,8 @@ def _flag_problems(found: Namespace) -> Iterator[str]:
 def policy_problems(policies: Policies) -> Iterator[str]:
     """Yield what is wrong with *policies*, with the flag of each; HAMi would take the opposite without a word."""
     faults = {
-        "--node-scheduler-policy": node_policy_fault(policies.node),
-        "--gpu-scheduler-policy": device_policy_fault(policies.device),
+        "--node-scheduler-policy": node_policy_problem(policies.node),
+        "--gpu-scheduler-policy": device_policy_problem(policies.device),
     }
     yield from (f"{flag}: {fault}" for flag, fault in faults.items() if fault)
 

@@ -223,13 +223,13 @@ def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger)
     entry = ledger.node(name)
     if not rating_frames or entry is None:
         return 0.0
-    rooms = ledger.rooms(name)
-    devices = {room.device.id: room.device for room in rooms}
+    uses = ledger.device_uses(name)
+    devices = {use.device.id: use.device for use in uses}
     total = 0.0
     for frame in rating_frames:
         view = NodeView(
             placement.shares[frame.key],
-            rooms,
+            uses,
             devices,
             entry.inventory.notes,
             request.rules[frame.key],
@@ -267,7 +267,7 @@ def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping
     entry = ledger.node(name)
     if entry is None:
         return UNREGISTERED
-    return place(request, ledger.rooms(name), allowances, entry.inventory.pair_scores)
+    return place(request, ledger.device_uses(name), allowances, entry.inventory.pair_scores)
 
 
 def allowances_of(request: PodRequest, quotas: Quotas) -> dict[str, Allowance]:

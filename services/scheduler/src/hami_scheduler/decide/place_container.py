@@ -11,18 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hami_scheduler.state.quota import UNLIMITED, Allowance
-from hami_scheduler.values.fit import (
-    Amounts,
-    Attempt,
-    Offer,
-    Room,
-    Tenant,
-    belongs,
-    memory_asked,
-    refusal_of_kind,
-    refusal_of_room,
-)
-from hami_scheduler.values.grant import NOTHING, amounts_over_time
+from hami_scheduler.values.device_use import NOTHING, DeviceUse, Taken, Tenant
+from hami_scheduler.values.fit import Attempt, Offer, belongs, memory_asked, refusal_of_kind, refusal_of_share
+from hami_scheduler.values.grant import amounts_over_time
 from hami_scheduler.values.inventory import PairScores
 from hami_scheduler.values.mig import MODE, choose_instance
 from hami_scheduler.values.reasons import Misfit, Reason
@@ -59,10 +50,10 @@ class Trial:
         is_limited = any(allowance != UNLIMITED for allowance in self.allowances.values())
         return container.kind is not ContainerKind.INIT or is_limited
 
-    def attempt(self, request: Request, rooms: Sequence[Room]) -> Attempt:
-        """Return the attempt of the current container to get *request* of those of *rooms* that may be had."""
+    def attempt(self, request: Request, uses: Sequence[DeviceUse]) -> Attempt:
+        """Return the attempt of the current container to get *request* of those of *uses* that may be had."""
         rules = self.request.rules[request.vendor]
-        candidates = [room for room in rooms if belongs(room.device, request.vendor, rules)]
+        candidates = [use for use in uses if belongs(use.device, request.vendor, rules)]
         return Attempt(request, rules, candidates, self._earlier(request.vendor), self.pair_scores)
 
     def _earlier(self, vendor: str) -> frozenset[str]:
@@ -79,19 +70,19 @@ class Trial:
         )
 
 
-def place_container(container: ContainerRequest, rooms: list[Room], trial: Trial) -> Misfit | None:
-    """Give *container* its devices of *rooms*, which end up sorted, or return why it cannot have them."""
+def place_container(container: ContainerRequest, uses: list[DeviceUse], trial: Trial) -> Misfit | None:
+    """Give *container* its devices of *uses*, which end up sorted, or return why it cannot have them."""
     trial.taken.append({})
-    hopeless = [misfit for request in container.requests if (misfit := _hopeless(request, rooms, trial))]
+    hopeless = [misfit for request in container.requests if (misfit := _hopeless(request, uses, trial))]
     if hopeless:
         return Misfit.of_all(hopeless)
     policy, weights = trial.request.device_policy, trial.request.weights
-    scores = {room.device.id: device_score(room, container.requests, weights) for room in rooms}
+    scores = {use.device.id: device_score(use, container.requests, weights) for use in uses}
     misfits = []
     for request in container.requests:
-        order = device_order(rooms, [scores[room.device.id] for room in rooms], policy)
-        rooms[:] = [rooms[position] for position in order]
-        attempt = trial.attempt(request, rooms)
+        order = device_order(uses, [scores[use.device.id] for use in uses], policy)
+        uses[:] = [uses[position] for position in order]
+        attempt = trial.attempt(request, uses)
         chosen = _take(attempt, trial)
         if isinstance(chosen, Misfit):
             misfits.append(chosen)
@@ -100,13 +91,13 @@ def place_container(container: ContainerRequest, rooms: list[Room], trial: Trial
     return Misfit.of_all(misfits) if misfits else None
 
 
-def _hopeless(request: Request, rooms: Sequence[Room], trial: Trial) -> Misfit | None:
+def _hopeless(request: Request, uses: Sequence[DeviceUse], trial: Trial) -> Misfit | None:
     """
     Return why *request* fits in no order of devices, None where the order may matter.
 
     Most Nodes that say no say it here, without a device being scored or sorted.
     """
-    frame, attempt = trial.request.vendors[request.vendor], trial.attempt(request, rooms)
+    frame, attempt = trial.request.vendors[request.vendor], trial.attempt(request, uses)
     candidates, rules = attempt.candidates, attempt.rules
     if request.count > len(candidates) and not _may_partition(candidates, rules):
         return Misfit.of_node(Reason.NODE_DEVICES)
@@ -114,14 +105,14 @@ def _hopeless(request: Request, rooms: Sequence[Room], trial: Trial) -> Misfit |
     if closed is not None:
         return Misfit(((closed, 1),), len(candidates))
     is_limited = trial.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
-    if is_limited or rules.is_numa_bound or any(room.device.mode == MODE for room in candidates):
+    if is_limited or rules.is_numa_bound or any(use.device.mode == MODE for use in candidates):
         return None
     if frame.sharing.refuses_itself(attempt):
         return None
     judge = _judge(attempt, frame, _no_limit)
     refusals: Counter[Reason] = Counter()
-    for room in candidates:
-        refusals[judge(room)[0] or Reason.COUNT] += 1
+    for use in candidates:
+        refusals[judge(use)[0] or Reason.COUNT] += 1
         if refusals[Reason.COUNT] == request.count:
             return None
     return Misfit.of_devices(refusals, len(candidates))
@@ -131,36 +122,36 @@ def _no_limit(_uuid: str, _memory_mib: int, _core_percent: int) -> bool:
     return True
 
 
-def _may_partition(candidates: Sequence[Room], rules: Rules) -> bool:
+def _may_partition(candidates: Sequence[DeviceUse], rules: Rules) -> bool:
     """Return whether fewer devices than asked may do, because one of them is cut into instances."""
-    return (rules.modes is None or MODE in rules.modes) and any(room.device.mode == MODE for room in candidates)
+    return (rules.modes is None or MODE in rules.modes) and any(use.device.mode == MODE for use in candidates)
 
 
 def _judge(
     attempt: Attempt, frame: VendorFrame, is_within_quota: Callable[[str, int, int], bool]
-) -> Callable[[Room], tuple[Reason | None, Amounts]]:
+) -> Callable[[DeviceUse], tuple[Reason | None, Taken]]:
     """Return what says of a device why it cannot take one more share, None where it can, and what the share takes."""
     sharing, rules, request = frame.sharing, attempt.rules, attempt.request
     check_first, check_last, amounts_of = sharing.check_first, sharing.check_last, sharing.amounts
-    asked = Amounts(request.memory_mib, request.held_core_percent)
+    asked = Taken(1, request.memory_mib, request.held_core_percent)
     is_amount = request.memory_mib > 0 or request.memory_percent is None
 
-    def judge(room: Room) -> tuple[Reason | None, Amounts]:
+    def judge(use: DeviceUse) -> tuple[Reason | None, Taken]:
         """Judge one device."""
-        reason = refusal_of_kind(room, rules, sharing)
+        reason = refusal_of_kind(use, rules, sharing)
         if reason is None and check_first is not None:
-            reason = check_first(room, attempt)
+            reason = check_first(use, attempt)
         if reason is not None:
             return reason, asked
         if amounts_of is not None:
-            taken = amounts_of(room, attempt)
+            taken = amounts_of(use, attempt)
         elif is_amount:
             taken = asked
         else:
-            taken = Amounts(memory_asked(request, room.device), asked.core_percent)
-        reason = refusal_of_room(room, taken.memory_mib, taken.core_percent, rules, is_within_quota, sharing)
+            taken = Taken(1, memory_asked(request, use.device), asked.core_percent)
+        reason = refusal_of_share(use, taken.memory_mib, taken.core_percent, rules, is_within_quota, sharing)
         if reason is None and check_last is not None:
-            reason = check_last(room, attempt)
+            reason = check_last(use, attempt)
         return reason, taken
 
     return judge
@@ -169,13 +160,13 @@ def _judge(
 def _grant(chosen: Sequence[Offer], attempt: Attempt, trial: Trial) -> None:
     """Count what the current container of *trial* takes."""
     for index, offer in enumerate(chosen):
-        share, instance, room = offer.share, offer.instance, offer.room
-        room.take(share.memory_mib, share.core_percent, offer.replicas)
+        share, instance, use = offer.share, offer.instance, offer.use
+        use.take(share.memory_mib, share.core_percent, offer.replicas)
         if attempt.rules.notes:
             asking = Tenant(attempt.rules.notes, share.core_percent, is_settled=False, is_asking=True)
-            room.tenants = (*room.tenants, asking)
+            use.tenants = (*use.tenants, asking)
         if instance is not None:
-            room.occupied.append(instance.placement)
+            use.occupied.append(instance.placement)
             container = len(trial.taken) - 1
             trial.mig.append(MigAllocation(container, index, share.uuid, instance.profile.name, instance.placement))
     trial.taken[-1][attempt.request.vendor] = tuple(offer.share for offer in chosen)
@@ -198,27 +189,27 @@ def _take(attempt: Attempt, trial: Trial) -> Sequence[Offer] | Misfit:
     is_within_quota = _quota_check(request, offers, trial)
     judge = _judge(attempt, frame, is_within_quota)
 
-    def offer_of(room: Room) -> Offer | Reason:
-        """Return what the device of *room* gives beside *offers*, or why it gives nothing."""
-        reason, amounts = judge(room)
+    def offer_of(use: DeviceUse) -> Offer | Reason:
+        """Return what the device of *use* gives beside *offers*, or why it gives nothing."""
+        reason, amounts = judge(use)
         if reason is not None:
             return reason
-        if room.device.mode == MODE:
-            return _instance(room, amounts.memory_mib, offers, is_within_quota, frame)
-        share = Share(room.device.id, frame.share_type(room.device), amounts.memory_mib, amounts.core_percent)
-        return Offer(room, share, amounts.replicas)
+        if use.device.mode == MODE:
+            return _instance(use, amounts.memory_mib, offers, is_within_quota, frame)
+        share = Share(use.device.id, frame.share_type(use.device), amounts.memory_mib, amounts.core_percent)
+        return Offer(use, share, amounts.replicas)
 
-    for room in reversed(attempt.candidates):
-        device = room.device
+    for use in reversed(attempt.candidates):
+        device = use.device
         while True:
-            if rules.is_numa_bound and numa != device.numa and refusal_of_kind(room, rules, frame.sharing) is None:
+            if rules.is_numa_bound and numa != device.numa and refusal_of_kind(use, rules, frame.sharing) is None:
                 if choose is None:
                     refusals[Reason.NUMA] += len(offers)
                 else:
                     left_behind.insert(0, offers.copy())
                 offers.clear()
                 numa = device.numa
-            offer = offer_of(room)
+            offer = offer_of(use)
             if isinstance(offer, Reason):
                 refusals[offer] += 1
                 break
@@ -236,27 +227,27 @@ def _take(attempt: Attempt, trial: Trial) -> Sequence[Offer] | Misfit:
 
 
 def _instance(
-    room: Room,
+    use: DeviceUse,
     memory_mib: int,
     offers: Sequence[Offer],
     is_within_quota: Callable[[str, int, int], bool],
     frame: VendorFrame,
 ) -> Offer | Reason:
     """
-    Return the MIG instance to make on the device of *room* beside *offers*, which the container has already.
+    Return the MIG instance to make on the device of *use* beside *offers*, which the container has already.
 
     It counts as what its profile is, whatever was asked.
     """
-    device = room.device
+    device = use.device
     queued = [o.instance.placement for o in offers if o.instance is not None and o.uuid == device.id]
-    instance = choose_instance(device, memory_mib, [*room.occupied, *queued])
+    instance = choose_instance(device, memory_mib, [*use.occupied, *queued])
     if instance is None:
         return Reason.MIG
     profile = instance.profile
     if not is_within_quota(device.id, profile.memory_mib, profile.core_percent):
         return Reason.QUOTA
     share = Share(device.id, frame.share_type(device), profile.memory_mib, profile.core_percent)
-    return Offer(room, share, instance=instance)
+    return Offer(use, share, instance=instance)
 
 
 def _quota_check(request: Request, offers: list[Offer], trial: Trial) -> Callable[[str, int, int], bool]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from hami_scheduler.decide.place_container import Trial, place_container
 from hami_scheduler.state.quota import UNLIMITED, Allowance
-from hami_scheduler.values.fit import Room, belongs, memory_asked
+from hami_scheduler.values.device_use import DeviceUse
+from hami_scheduler.values.fit import belongs, memory_asked
 from hami_scheduler.values.inventory import PairScores
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import ContainerKind, PodRequest
@@ -34,20 +35,20 @@ class Placement:
 
 def place(
     request: PodRequest,
-    rooms: Sequence[Room],
+    uses: Sequence[DeviceUse],
     allowances: Mapping[str, Allowance],
     pair_scores: PairScores | None = None,
 ) -> Placement | Misfit:
     """
-    Return what every container of *request* would get of *rooms*, or why it cannot get it.
+    Return what every container of *request* would get of *uses*, or why it cannot get it.
 
-    *rooms* are the devices of one Node in registered order; they are changed on the way. *allowances* are what the
+    *uses* are the devices of one Node in registered order; they are changed on the way. *allowances* are what the
     Pod's namespace may take per vendor key.
     """
     trial = Trial(request, pair_scores or {}, allowances)
     asking = [container for container in request.containers if container.requests]
-    untouched = _copies(rooms) if any(map(trial.matters, asking[:-1])) else []
-    running = list(rooms)
+    untouched = _copies(uses) if any(map(trial.matters, asking[:-1])) else []
+    running = list(uses)
     for container in request.containers:
         is_alone = container.kind is ContainerKind.INIT
         where = _copies(running) if is_alone else running
@@ -62,47 +63,47 @@ def _placement(trial: Trial) -> Placement:
     return Placement(trial.shares(), tuple(trial.mig))
 
 
-def _copies(rooms: Sequence[Room]) -> list[Room]:
-    return [room.copy() for room in rooms]
+def _copies(uses: Sequence[DeviceUse]) -> list[DeviceUse]:
+    return [use.copy() for use in uses]
 
 
-def _rearranged(failed: Trial, rooms: Sequence[Room]) -> Trial | None:
+def _rearranged(failed: Trial, uses: Sequence[DeviceUse]) -> Trial | None:
     """
-    Return a trial in which all containers get devices of *rooms*, None where there is none, or none was found.
+    Return a trial in which all containers get devices of *uses*, None where there is none, or none was found.
 
     In *failed* each got what it prefers, until one got nothing. HAMi stops there.
     """
     position = len(failed.taken) - 1
-    if not any(any(taken.values()) for taken in failed.taken[:position]) or not _have_enough(rooms, failed):
+    if not any(any(taken.values()) for taken in failed.taken[:position]) or not _have_enough(uses, failed):
         return None
     alone = replace(failed, taken=[{} for _ in range(position)], mig=[])
-    if place_container(failed.request.containers[position], _copies(rooms), alone) is not None:
+    if place_container(failed.request.containers[position], _copies(uses), alone) is not None:
         return None
     trial = replace(failed, taken=[], mig=[])
-    return trial if _search(trial, rooms, iter(range(_TRIES))) else None
+    return trial if _search(trial, uses, iter(range(_TRIES))) else None
 
 
-def _have_enough(rooms: Sequence[Room], trial: Trial) -> bool:
-    """Return whether *rooms* together, and quotas, have memory for the last container tried and those beside it."""
+def _have_enough(uses: Sequence[DeviceUse], trial: Trial) -> bool:
+    """Return whether *uses* together, and quotas, have memory for the last container tried and those beside it."""
     *before, last = trial.request.containers[: len(trial.taken)]
     beside = [container for container in before if container.kind is not ContainerKind.INIT]
     asked = [request for container in (*beside, last) for request in container.requests]
     for vendor, rules in trial.request.rules.items():
         sharing, allowance = trial.request.vendors[vendor].sharing, trial.allowances.get(vendor, UNLIMITED)
-        usable = [room for room in rooms if belongs(room.device, vendor, rules) and room.device.healthy]
+        usable = [use for use in uses if belongs(use.device, vendor, rules) and use.device.healthy]
         if not usable or not sharing.is_plain or not sharing.counts_memory:
             continue
         of_vendor = [request for request in asked if request.vendor == vendor]
-        least_mib = sum(r.count * min(memory_asked(r, room.device) for room in usable) for r in of_vendor)
-        free_mib = sum(max(0, room.device.memory_mib - room.memory_mib) for room in usable)
+        least_mib = sum(r.count * min(memory_asked(r, use.device) for use in usable) for r in of_vendor)
+        free_mib = sum(max(0, use.device.memory_mib - use.memory_mib) for use in usable)
         if least_mib > free_mib or not allowance.allows(least_mib, 0):
             return False
     return True
 
 
-def _search(trial: Trial, rooms: Sequence[Room], tries: Iterator[int]) -> bool:
+def _search(trial: Trial, uses: Sequence[DeviceUse], tries: Iterator[int]) -> bool:
     """
-    Give the containers of *trial* that were not tried yet devices of *rooms*, and return whether all have theirs.
+    Give the containers of *trial* that were not tried yet devices of *uses*, and return whether all have theirs.
 
     Each gets what it prefers, then does without one device of these, and so on, until those after it have theirs, or
     *tries* are over.
@@ -113,17 +114,17 @@ def _search(trial: Trial, rooms: Sequence[Room], tries: Iterator[int]) -> bool:
     container = trial.request.containers[position]
     choices: list[frozenset[str]] = [frozenset()]
     while choices and next(tries, None) is not None:
-        barred = choices.pop(0)
-        where = _copies(rooms)
-        for room in where:
-            room.is_barred = room.device.id in barred
+        withheld = choices.pop(0)
+        where = _copies(uses)
+        for use in where:
+            use.is_withheld = use.device.id in withheld
         if place_container(container, where, trial) is None:
-            for room in where:
-                room.is_barred = False
-            if _search(trial, rooms if container.kind is ContainerKind.INIT else where, tries):
+            for use in where:
+                use.is_withheld = False
+            if _search(trial, uses if container.kind is ContainerKind.INIT else where, tries):
                 return True
             taken = {share.uuid for shares in trial.taken[position].values() for share in shares}
-            fewer = [barred | {uuid} for uuid in sorted(taken)] if trial.matters(container) else []
+            fewer = [withheld | {uuid} for uuid in sorted(taken)] if trial.matters(container) else []
             choices += [choice for choice in fewer if choice not in choices]
         del trial.taken[position:], trial.mig[instances:]
     return False

@@ -96,8 +96,8 @@ class _Trial:
     def fits(self) -> bool:
         """Return whether the Pod gets its devices when all that are gone are gone."""
         allowances = {vendor: self._widened(vendor, allowance) for vendor, allowance in self.allowances.items()}
-        rooms = self.ledger.rooms(self.inventory.name)
-        return isinstance(place(self.request, rooms, allowances, self.inventory.pair_scores), Placement)
+        uses = self.ledger.device_uses(self.inventory.name)
+        return isinstance(place(self.request, uses, allowances, self.inventory.pair_scores), Placement)
 
     def keep(self, grant: Grant) -> bool:
         """Return whether the Pod of *grant* can stay; if so it does."""

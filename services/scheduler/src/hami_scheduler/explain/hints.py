@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hami_scheduler.explain.remedies import Question, amounts_in, container_at
-from hami_scheduler.values.rules import device_policy_fault, node_policy_fault
+from hami_scheduler.values.rules import device_policy_problem, node_policy_problem
 from hami_scheduler.values.vendor import VendorFrame
 from hamicommon.quantity import INT32_MAX, whole
 from hamicommon.vendors.amounts import TEXT_SHOWN, unit_advice
@@ -22,10 +22,10 @@ def policy_hints(question: Question) -> Iterator[str]:
     """Yield each policy annotation that is none, and what is used in its place, which is what HAMi uses."""
     annotations = (question.pod.get("metadata") or {}).get("annotations") or {}
     node, device = annotations.get(keys.NODE_SCHEDULER_POLICY), annotations.get(keys.GPU_SCHEDULER_POLICY)
-    fault = None if node is None else node_policy_fault(node)
+    fault = None if node is None else node_policy_problem(node)
     if fault:
         yield f"{keys.NODE_SCHEDULER_POLICY}: {fault}; the annotation counts as binpack"
-    fault = None if device is None else device_policy_fault(device)
+    fault = None if device is None else device_policy_problem(device)
     if fault:
         words = ", ".join(question.request.device_policy.words)
         yield f"{keys.GPU_SCHEDULER_POLICY}: {fault}; the annotation counts as {words}"

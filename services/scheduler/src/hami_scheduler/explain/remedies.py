@@ -241,10 +241,10 @@ def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> 
         if entry is None or not entry.inventory.cordoned:
             continue
         yield
-        rooms = view.ledger.rooms(name)
-        for room in rooms:
-            room.is_cordoned = False
-        placed = place(question.request, rooms, allowances, entry.inventory.pair_scores)
+        uses = view.ledger.device_uses(name)
+        for use in uses:
+            use.is_cordoned = False
+        placed = place(question.request, uses, allowances, entry.inventory.pair_scores)
         if isinstance(placed, Placement):
             used = {share.uuid for vendor in placed.shares.values() for shares in vendor for share in shares}
             devices = ", ".join(sorted(used & entry.inventory.cordoned))

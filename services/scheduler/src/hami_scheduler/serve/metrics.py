@@ -20,9 +20,9 @@ from prometheus_client.registry import Collector
 from hami_scheduler import __version__
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.ledger import Int64s, Ledger
-from hami_scheduler.values.fit import Room
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.grant import sums_by_container
-from hami_scheduler.values.reasons import Reason
+from hami_scheduler.values.reasons import PUBLIC_REASONS, Reason
 from hamicommon.model import Device
 from hamicommon.runtime.build import build_family
 
@@ -91,7 +91,7 @@ class Refused:
             ["reason"],
             registry=registry,
         )
-        for reason in Reason:
+        for reason in PUBLIC_REASONS:
             self._filters.labels(reason.value)
 
     def count(self, reason: Reason) -> None:
@@ -193,11 +193,11 @@ class ClusterCollector(Collector):
                 percents[own] = 100 * parts(amounts[own]) / np.maximum(parts(wholes[own]), 1)
         return percents
 
-    def _rooms(self) -> Iterator[tuple[str, Room]]:
+    def _device_uses(self) -> Iterator[tuple[str, DeviceUse]]:
         ledger = self._cluster.ledger
         for entry in ledger.nodes():
-            for room in ledger.rooms(entry.inventory.name):
-                yield entry.inventory.name, room
+            for use in ledger.device_uses(entry.inventory.name):
+                yield entry.inventory.name, use
 
     def _devices(self, node: str) -> Mapping[str, Device]:
         """Return the devices of *node* by UUID, none where it is not known."""
@@ -219,19 +219,19 @@ class ClusterCollector(Collector):
         )
         ratio = _gauge("hami_node_gpu_memory_allocated_ratio", "Memory granted, 1 is all of it.", _DEVICE)
         units = self._units
-        for node, room in self._rooms():
-            device = room.device
+        for node, use in self._device_uses():
+            device = use.device
             labels = _labels(node, device)
             total_cores = str(device.core_percent)
-            used_bytes = float(room.memory_mib * _MIB)
+            used_bytes = float(use.memory_mib * _MIB)
             _add(memory_limit, labels, device.memory_mib * _MIB)
             _add(core_limit, labels, _compute_percent(units, device, device.core_percent))
             _add(memory, (*labels[:3], total_cores, device.type), used_bytes)
-            _add(shared, labels, room.replicas)
-            _add(cores, labels, _compute_percent(units, device, room.core_percent))
+            _add(shared, labels, use.replicas)
+            _add(cores, labels, _compute_percent(units, device, use.core_percent))
             _add(overview, (*labels[:3], total_cores, str(device.memory_mib), device.type), used_bytes)
             if device.memory_mib > 0:
-                _add(ratio, labels, room.memory_mib / device.memory_mib)
+                _add(ratio, labels, use.memory_mib / device.memory_mib)
         families = (memory_limit, core_limit, memory, shared, cores, overview, ratio)
         yield from families
         if self._has_legacy_names:

@@ -14,8 +14,9 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.values.fit import WHOLE_CORE_PERCENT, Room, Tenant
-from hami_scheduler.values.grant import NOTHING, Amount, Grant
+from hami_scheduler.values.device_use import NOTHING, DeviceUse, Taken, Tenant
+from hami_scheduler.values.fit import WHOLE_CORE_PERCENT
+from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import NodeInventory
 from hami_scheduler.values.mig import MODE, blocked_instances, mig_state
 from hami_scheduler.values.score import Float32s, node_scores, score_divisors
@@ -169,26 +170,26 @@ class Ledger:
         """Return what the Pods on Node *name* hold, in no order."""
         return tuple(self._grants_of_node.get(name, {}).values())
 
-    def rooms(self, name: str) -> list[Room]:
+    def device_uses(self, name: str) -> list[DeviceUse]:
         """Return the devices of Node *name* with what is promised of each, in registered order."""
         entry = self._nodes[name]
         inventory = entry.inventory
         promised = self.promised[entry.start : entry.start + len(inventory.devices)].tolist()
-        rooms = [
-            Room(device, device.id in inventory.cordoned, *amounts)
+        uses = [
+            DeviceUse(device, device.id in inventory.cordoned, *amounts)
             for device, amounts in zip(inventory.devices, promised, strict=True)
         ]
         here = self._grants_of_node.get(name, {})
-        if any(room.device.mode == MODE for room in rooms) or not self._with_instances.isdisjoint(here):
-            _add_mig(rooms, here.values())
-        _add_tenants(rooms, here.values())
-        return rooms
+        if any(use.device.mode == MODE for use in uses) or not self._with_instances.isdisjoint(here):
+            _add_mig(uses, here.values())
+        _add_tenants(uses, here.values())
+        return uses
 
-    def promise(self, node: str, uuid: str) -> Amount:
+    def promise(self, node: str, uuid: str) -> Taken:
         """Return what is promised of one device; nothing where it is unknown."""
         entry = self._nodes.get(node)
         row = entry.rows.get(uuid) if entry else None
-        return NOTHING if row is None else Amount(*self.promised[row].tolist())
+        return NOTHING if row is None else Taken(*self.promised[row].tolist())
 
     # What changes it
 
@@ -368,22 +369,22 @@ class Ledger:
         self.row_count, self._dead_rows = row, 0
 
 
-def _add_mig(rooms: Iterable[Room], grants: Iterable[Grant]) -> None:
-    """Add to *rooms* what the MIG instances of *grants*, all on one Node, take of them."""
-    state = mig_state((room.device for room in rooms), grants)
-    for room in rooms:
-        room.occupied = state.occupied.get(room.device.id, [])
-        room.is_sound = room.device.id not in state.unsound
+def _add_mig(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
+    """Add to *uses* what the MIG instances of *grants*, all on one Node, take of them."""
+    state = mig_state((use.device for use in uses), grants)
+    for use in uses:
+        use.occupied = state.occupied.get(use.device.id, [])
+        use.is_sound = use.device.id not in state.unsound
 
 
-def _add_tenants(rooms: Iterable[Room], grants: Iterable[Grant]) -> None:
-    """Add to *rooms* the Pods of *grants*, all on one Node, that say something to their vendor."""
+def _add_tenants(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
+    """Add to *uses* the Pods of *grants*, all on one Node, that say something to their vendor."""
     speaking = [grant for grant in grants if grant.notes]
     if not speaking:
         return
-    for room in rooms:
-        uuid, vendor = room.device.id, room.device.vendor
-        room.tenants = tuple(
+    for use in uses:
+        uuid, vendor = use.device.id, use.device.vendor
+        use.tenants = tuple(
             Tenant(grant.notes[vendor], grant.amounts[uuid].core_percent, grant.is_settled)
             for grant in speaking
             if uuid in grant.amounts and vendor in grant.notes

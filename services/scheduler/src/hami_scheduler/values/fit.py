@@ -10,62 +10,13 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hami_scheduler.values.device_use import DeviceUse, Taken
 from hami_scheduler.values.reasons import Misfit, Reason
-from hami_scheduler.values.rules import Notes, Rules
+from hami_scheduler.values.rules import Rules
 from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
 
 WHOLE_CORE_PERCENT = 100
 """The compute of one device; a share of this much wants it alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """A Pod on a device, where its vendor lets what other Pods say decide about the next."""
-
-    notes: Notes
-    core_percent: int
-    is_settled: bool = True
-    """Whether the device plugin has set the device up for it, so that the Node tells what came of it."""
-    is_asking: bool = False
-    """Whether it is the very Pod that is being tried, with an earlier container."""
-
-
-@dataclass(slots=True)
-class Room:
-    """One device and what is promised of it; changed freely while a placement is tried."""
-
-    device: Device
-    is_cordoned: bool = False
-    replicas: int = 0
-    memory_mib: int = 0
-    core_percent: int = 0
-    occupied: list[MigPlacement] = field(default_factory=list)
-    """Places taken by MIG instances."""
-    is_sound: bool = True
-    """Whether all that is placed here is known."""
-    tenants: tuple[Tenant, ...] = ()
-    """The Pods on it that say something, in no order."""
-    is_barred: bool = False
-    """Whether the container that is being tried does without it, for the sake of one that comes later."""
-
-    def copy(self) -> "Room":
-        """Return a Room to try something on."""
-        return Room(
-            self.device,
-            self.is_cordoned,
-            self.replicas,
-            self.memory_mib,
-            self.core_percent,
-            list(self.occupied),
-            self.is_sound,
-            self.tenants,
-        )
-
-    def take(self, memory_mib: int, core_percent: int, replicas: int = 1) -> None:
-        """Promise one more share."""
-        self.replicas += replicas
-        self.memory_mib += memory_mib
-        self.core_percent += core_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +31,7 @@ class MigChoice:
 class Offer:
     """A share that one device can give."""
 
-    room: Room
+    use: DeviceUse
     share: Share
     replicas: int = 1
     instance: MigChoice | None = None
@@ -97,23 +48,14 @@ class Attempt:
 
     request: Request
     rules: Rules
-    candidates: Sequence[Room]
+    candidates: Sequence[DeviceUse]
     """The vendor's devices in the order of the policy; the last is tried first."""
     earlier: frozenset[str] = frozenset()
     """UUIDs that the containers before it took, app containers and those before them apart."""
     pair_scores: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """What a share takes of a device."""
-
-    memory_mib: int
-    core_percent: int
-    replicas: int = 1
-
-
-Check = Callable[[Room, Attempt], Reason | None]
+Check = Callable[[DeviceUse, Attempt], Reason | None]
 """Why a device cannot take the share of an attempt, None where it can."""
 Chooser = Callable[[Attempt, Sequence[Offer], Mapping[Reason, int]], Sequence[Offer] | Misfit | None]
 """
@@ -138,7 +80,7 @@ class Sharing:
     container gets the first devices that have room.
     """
 
-    amounts: Callable[[Room, Attempt], Amounts] | None = None
+    amounts: Callable[[DeviceUse, Attempt], Taken] | None = None
     """What a share takes; None where it is what was asked."""
     counts_memory: bool = True
     """Whether memory is checked as an amount."""
@@ -188,19 +130,21 @@ def memory_asked(request: Request, device: Device) -> int:
     return device.memory_mib * request.memory_percent // 100
 
 
-def refusal_of_kind(room: Room, rules: Rules, sharing: Sharing = ORDINARY) -> Reason | None:
+def refusal_of_kind(use: DeviceUse, rules: Rules, sharing: Sharing = ORDINARY) -> Reason | None:
     """Return why a device is out of the question whatever is promised of it, None where it is not."""
-    if not room.device.healthy or not room.is_sound:
+    if not use.device.healthy or not use.is_sound:
         return sharing.unhealthy
-    if room.is_cordoned or room.is_barred:
+    if use.is_cordoned:
         return Reason.CORDONED
-    if not rules.accepts_type(room.device):
+    if use.is_withheld:
+        return Reason.WITHHELD
+    if not rules.accepts_type(use.device):
         return Reason.TYPE
     return None
 
 
-def refusal_of_room(
-    room: Room,
+def refusal_of_share(
+    use: DeviceUse,
     memory_mib: int,
     core_percent: int,
     rules: Rules,
@@ -212,27 +156,27 @@ def refusal_of_room(
 
     *is_within_quota* answers for (UUID, MiB, percent) whether the Pod's namespace may have that.
     """
-    device = room.device
+    device = use.device
     if not rules.accepts_uuid(device.id):
         return Reason.UUID
-    if sharing.counts_replicas and room.replicas >= device.count:
+    if sharing.counts_replicas and use.replicas >= device.count:
         return Reason.REPLICAS
-    if (rules.is_mutex or sharing.is_exclusive) and room.replicas > 0:
+    if (rules.is_mutex or sharing.is_exclusive) and use.replicas > 0:
         return Reason.EXCLUSIVE
     if not is_within_quota(device.id, memory_mib, core_percent):
         return Reason.QUOTA
-    if sharing.counts_memory and (device.memory_mib <= 0 or device.memory_mib - room.memory_mib < memory_mib):
+    if sharing.counts_memory and (device.memory_mib <= 0 or device.memory_mib - use.memory_mib < memory_mib):
         return Reason.MEMORY
-    return refusal_of_cores(room, core_percent, rules) if sharing.counts_cores else None
+    return refusal_of_cores(use, core_percent, rules) if sharing.counts_cores else None
 
 
-def refusal_of_cores(room: Room, core_percent: int, rules: Rules) -> Reason | None:
+def refusal_of_cores(use: DeviceUse, core_percent: int, rules: Rules) -> Reason | None:
     """Return why a device has too little compute for one more share of *core_percent*, None where it has enough."""
-    capacity = rules.core_capacity or room.device.core_percent
-    if capacity - room.core_percent < core_percent:
+    capacity = rules.core_capacity or use.device.core_percent
+    if capacity - use.core_percent < core_percent:
         return Reason.CORE
-    if core_percent == WHOLE_CORE_PERCENT == capacity and room.replicas > 0:
+    if core_percent == WHOLE_CORE_PERCENT == capacity and use.replicas > 0:
         return Reason.EXCLUSIVE
-    if core_percent == 0 and room.core_percent == capacity != 0:
+    if core_percent == 0 and use.core_percent == capacity != 0:
         return Reason.ZERO_CORE
     return None

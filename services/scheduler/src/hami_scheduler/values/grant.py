@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hami_scheduler.values.device_use import NOTHING, Taken
 from hami_scheduler.values.request import ContainerKind, ContainerRequest, read_containers
 from hami_scheduler.values.rules import Notes
 from hami_scheduler.values.vendor import VendorFrame
@@ -24,32 +25,6 @@ AMOUNT_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
-    """What is taken from one device."""
-
-    replicas: int = 0
-    memory_mib: int = 0
-    core_percent: int = 0
-
-    def plus(self, other: "Amount") -> "Amount":
-        """Return both amounts together."""
-        return Amount(
-            self.replicas + other.replicas, self.memory_mib + other.memory_mib, self.core_percent + other.core_percent
-        )
-
-    def peak(self, other: "Amount") -> "Amount":
-        """Return the larger of both, quantity by quantity."""
-        return Amount(
-            max(self.replicas, other.replicas),
-            max(self.memory_mib, other.memory_mib),
-            max(self.core_percent, other.core_percent),
-        )
-
-
-NOTHING = Amount()
-
-
-@dataclass(frozen=True, slots=True)
 class Grant:
     """What one Pod holds on one Node."""
 
@@ -59,7 +34,7 @@ class Grant:
     node: str
     shares: Mapping[str, PodShares]
     """Per vendor key: one entry per container, in Pod order."""
-    amounts: Mapping[str, Amount]
+    amounts: Mapping[str, Taken]
     """Per device UUID: what the Pod takes from it."""
     vendors: Mapping[str, str]
     """Per device UUID: the vendor key it was granted under."""
@@ -79,16 +54,16 @@ class Grant:
 
 def amounts_over_time(
     kinds: Sequence[ContainerKind], shares: PodShares, *, inits_are_done: bool = False
-) -> dict[str, Amount]:
+) -> dict[str, Taken]:
     """
     Return what containers of *kinds* with *shares* take from each device at the worst moment.
 
     Entries of *shares* beyond *kinds* count as app containers. With *inits_are_done* ordinary init containers count
     nothing.
     """
-    sidecars: dict[str, Amount] = {}
-    peaks: dict[str, Amount] = {}
-    apps: dict[str, Amount] = {}
+    sidecars: dict[str, Taken] = {}
+    peaks: dict[str, Taken] = {}
+    apps: dict[str, Taken] = {}
     for position, container in enumerate(shares):
         kind = kinds[position] if position < len(kinds) else ContainerKind.APP
         if kind is ContainerKind.INIT and inits_are_done:
@@ -103,19 +78,19 @@ def amounts_over_time(
     return {uuid: peak.peak(sidecars.get(uuid, NOTHING).plus(apps.get(uuid, NOTHING))) for uuid, peak in peaks.items()}
 
 
-def _sum_shares(container: Iterable[Any]) -> dict[str, Amount]:
-    sums: dict[str, Amount] = {}
+def _sum_shares(container: Iterable[Any]) -> dict[str, Taken]:
+    sums: dict[str, Taken] = {}
     for share in container:
         if share.uuid:
-            amount = Amount(1, _bounded(share.memory_mib), _bounded(share.core_percent))
+            amount = Taken(1, _bounded(share.memory_mib), _bounded(share.core_percent))
             uuid = base_uuid(share.uuid)
             sums[uuid] = sums.get(uuid, NOTHING).plus(amount)
     return sums
 
 
-def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Amount]]:
+def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Taken]]:
     """Return vendor key and amount of what was granted, by a container's place in the Pod and a device's UUID."""
-    sums: dict[tuple[int, str], tuple[str, Amount]] = {}
+    sums: dict[tuple[int, str], tuple[str, Taken]] = {}
     for vendor, containers in shares.items():
         for place, container in enumerate(containers):
             for uuid, amount in _sum_shares(container).items():
@@ -157,7 +132,7 @@ def make_grant(
     priority: int = 0,
 ) -> Grant:
     """Return the grant of the Pod *identity* (uid, namespace, name) with *shares* per vendor on *node*."""
-    amounts: dict[str, Amount] = {}
+    amounts: dict[str, Taken] = {}
     vendors: dict[str, str] = {}
     for vendor, vendor_shares in shares.items():
         for uuid, amount in amounts_over_time(kinds, vendor_shares, inits_are_done=inits_are_done).items():

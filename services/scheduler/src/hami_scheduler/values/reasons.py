@@ -47,9 +47,11 @@ class Reason(StrEnum):
     """The Node has fewer devices of the vendor than asked, used or not."""
     NODE_UNREGISTERED = "node unregistered"
     """The Node offers no device at all, or is not known."""
+    WITHHELD = "CardWithheld"
+    """Not HAMi's: a search keeps the device for a later container of the Pod. No answer has this reason."""
 
 
-_PROGRESS = (
+PUBLIC_REASONS = (
     Reason.NODE_UNREGISTERED,
     Reason.NODE_DEVICES,
     Reason.UNHEALTHY,
@@ -71,8 +73,8 @@ _PROGRESS = (
     Reason.COUNT,
     Reason.NUMA,
 )
-"""Every reason, those that rule a device out altogether first, those that come close to fitting last."""
-_RANKS = {reason: rank for rank, reason in enumerate(_PROGRESS)}
+"""Every reason an answer can have, from those that rule a device out to those that come close to fitting."""
+_RANKS = {reason: rank for rank, reason in enumerate((Reason.WITHHELD, *PUBLIC_REASONS))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,23 +74,23 @@ def read_device_policy(text: str, *, is_numa_bound: bool = False) -> DevicePolic
     return DevicePolicy(order, (), is_mutex, is_topology_aware, is_numa_bound)
 
 
-def node_policy_fault(text: str) -> str | None:
+def node_policy_problem(text: str) -> str | None:
     """
     Return what is wrong with *text* as a Node policy, None where it is one.
 
-    >>> node_policy_fault("Spread")
+    >>> node_policy_problem("Spread")
     "'Spread' is no Node policy; write binpack or spread"
     """
     return None if text in NODE_POLICIES else f"{text!r} is no Node policy; write {' or '.join(NODE_POLICIES)}"
 
 
-def device_policy_fault(text: str) -> str | None:
+def device_policy_problem(text: str) -> str | None:
     """
     Return what is wrong with *text* as a device policy, None where each word of it is one.
 
     Blanks and nothing are allowed between commas only.
 
-    >>> device_policy_fault("mutex, numa,"), device_policy_fault("binpack,nmua")
+    >>> device_policy_problem("mutex, numa,"), device_policy_problem("binpack,nmua")
     (None, "'nmua' is no device policy; write binpack, spread, topology-aware, mutex, numa or a comma list of them")
     """
     words = [word for part in text.split(",") if (word := part.strip(GO_BLANKS))] if "," in text else [text]

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.values.fit import Room
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.rules import DevicePolicy
 from hamicommon.model import Request, ScoringWeights
 
@@ -22,16 +22,16 @@ Float32s = NDArray[np.float32]
 _SCALE = np.float32(10)
 
 
-def device_score(room: Room, requests: Sequence[Request], weights: ScoringWeights) -> float:
+def device_score(use: DeviceUse, requests: Sequence[Request], weights: ScoringWeights) -> float:
     """
-    Return how full the device of *room* is, 0 (idle) to 30 (full) with the default weights.
+    Return how full the device of *use* is, 0 (idle) to 30 (full) with the default weights.
 
     A request counts towards the score only where the device registered under its vendor's key instead of a model name.
     """
-    device = room.device
+    device = use.device
     if device.count <= 0 or device.core_percent <= 0 or device.memory_mib <= 0:
         return 0.0
-    replicas, cores, memory_mib = room.replicas, room.core_percent, room.memory_mib
+    replicas, cores, memory_mib = use.replicas, use.core_percent, use.memory_mib
     for request in requests:
         if request.vendor == device.type:
             replicas += 1
@@ -55,30 +55,30 @@ def _fullness(weights: tuple[float, ...], promised: tuple[int, ...], totals: tup
     return float(_SCALE * (replica + core + memory))
 
 
-def device_order(rooms: Sequence[Room], scores: Sequence[float], policy: DevicePolicy) -> list[int]:
+def device_order(uses: Sequence[DeviceUse], scores: Sequence[float], policy: DevicePolicy) -> list[int]:
     """
-    Return the positions of *rooms* in the order HAMi sorts them; the last is tried first.
+    Return the positions of *uses* in the order HAMi sorts them; the last is tried first.
 
     Sorting is stable: equal devices keep the order they came in.
     """
 
     def key(position: int) -> tuple[float, ...]:
         """Return what a position is sorted by."""
-        room, score = rooms[position], scores[position]
-        numa = room.device.numa
+        use, score = uses[position], scores[position]
+        numa = use.device.numa
         if policy.order == "chain":
             words = ("numa", *policy.chain) if policy.is_numa_bound else policy.chain
             values = {"binpack": score, "spread": -score, "numa": float(numa)}
-            return (*(values[word] for word in words), float(room.device.index))
+            return (*(values[word] for word in words), float(use.device.index))
         if policy.is_numa_bound:
             return (-numa, score) if policy.order == "binpack" else (numa, -score)
         if policy.order == "binpack":
             return (score, numa)
         if policy.order == "mutex":
-            return (-room.replicas, numa)
+            return (-use.replicas, numa)
         return (-score, numa)
 
-    return sorted(range(len(rooms)), key=key)
+    return sorted(range(len(uses)), key=key)
 
 
 def node_scores(promised: Int64s, divisors: Float32s) -> Float32s:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from hami_scheduler.values.fit import ORDINARY, Room, Sharing
+from hami_scheduler.values.device_use import DeviceUse
+from hami_scheduler.values.fit import ORDINARY, Sharing
 from hami_scheduler.values.rules import DevicePolicy, Notes, Rules
 from hamicommon.model import ContainerShares, Device, PodShares, Request
 from hamicommon.vendors import RequestParser, Vendor
@@ -41,7 +42,7 @@ class NodeView:
 
     shares: PodShares
     """What each container would get of this vendor."""
-    rooms: Sequence[Room]
+    uses: Sequence[DeviceUse]
     """The Node's devices before the Pod, of every vendor."""
     devices: Mapping[str, Device]
     """The same by UUID."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hami_scheduler.values.fit import Amounts, Attempt, Room, Sharing, memory_asked
+from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.fit import Attempt, Sharing, memory_asked
 from hami_scheduler.values.inventory import node_capacity, registered
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import VendorFrame
@@ -35,11 +36,11 @@ def _offers(node: Mapping[str, Any], config: AmdConfig) -> Sequence[Device]:
     return registered(node, amd.vendor(config).register_key) if is_alive else ()
 
 
-def _amounts(room: Room, attempt: Attempt) -> Amounts:
-    units = room.device.core_percent * attempt.request.core_percent // 100
-    return Amounts(memory_asked(attempt.request, room.device), max(1, units))
+def _amounts(use: DeviceUse, attempt: Attempt) -> Taken:
+    units = use.device.core_percent * attempt.request.core_percent // 100
+    return Taken(1, memory_asked(attempt.request, use.device), max(1, units))
 
 
-def _refusal_of_units(room: Room, attempt: Attempt) -> Reason | None:
-    left = room.device.core_percent - room.core_percent
-    return Reason.CORE if left < _amounts(room, attempt).core_percent else None
+def _refusal_of_units(use: DeviceUse, attempt: Attempt) -> Reason | None:
+    left = use.device.core_percent - use.core_percent
+    return Reason.CORE if left < _amounts(use, attempt).core_percent else None

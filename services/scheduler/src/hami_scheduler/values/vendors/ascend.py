@@ -59,7 +59,7 @@ def _core_capacity(notes: Notes) -> int:
 
 def _gate(attempt: Attempt) -> Reason | None:
     is_shared = attempt.rules.note(ascend.MODE_KEY) == _SHARED
-    is_supported = all(room.device.mode == _SHARED for room in attempt.candidates)
+    is_supported = all(use.device.mode == _SHARED for use in attempt.candidates)
     return Reason.MODE if is_shared and not is_supported else None
 
 
@@ -69,11 +69,11 @@ def _chooser(attempt: Attempt, *, word: str) -> Chooser | None:
     if word == "Ascend910C":
         return _whole_modules
     is_networked = word.startswith("Ascend910")
-    return _nearest if is_networked and all("NetworkID" in room.device.custom for room in attempt.candidates) else None
+    return _nearest if is_networked and all("NetworkID" in use.device.custom for use in attempt.candidates) else None
 
 
 def _nearest(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]) -> Sequence[Offer] | None:
-    return largest_groups_first(offers, attempt.request.count, lambda offer: _network(offer.room.device))
+    return largest_groups_first(offers, attempt.request.count, lambda offer: _network(offer.use.device))
 
 
 def _network(device: Device) -> int | None:
@@ -89,7 +89,7 @@ def _whole_modules(
     count = attempt.request.count
     modules: defaultdict[int, list[Offer]] = defaultdict(list)
     for offer in offers:
-        modules[offer.room.device.index // _MODULE].append(offer)
+        modules[offer.use.device.index // _MODULE].append(offer)
     whole = [module for module in modules.values() if len(module) == _MODULE][: -(-count // _MODULE)]
     chosen = [offer for module in whole for offer in module]
     if len(chosen) == count:

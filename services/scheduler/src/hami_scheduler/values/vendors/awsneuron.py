@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hami_scheduler.values.fit import Amounts, Attempt, Chooser, Offer, Room, Sharing
+from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.fit import Attempt, Chooser, Offer, Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
@@ -54,17 +55,17 @@ def _offers(node: Mapping[str, Any], config: AwsNeuronConfig) -> Sequence[Device
     return counted_devices(node, count, awsneuron.KEY, device)
 
 
-def _amounts(room: Room, attempt: Attempt) -> Amounts:
+def _amounts(use: DeviceUse, attempt: Attempt) -> Taken:
     """Return the free cores with the lowest numbers, as many as asked of each device."""
-    everything = room.device.core_percent
+    everything = use.device.core_percent
     asked = attempt.request.core_percent or everything.bit_count()
-    free = [1 << core for core in range(everything.bit_length()) if not room.core_percent >> core & 1]
-    return Amounts(0, sum(free[:asked]))
+    free = [1 << core for core in range(everything.bit_length()) if not use.core_percent >> core & 1]
+    return Taken(1, 0, sum(free[:asked]))
 
 
-def _refusal_of_cores(room: Room, attempt: Attempt) -> Reason | None:
-    asked = attempt.request.core_percent or room.device.core_percent.bit_count()
-    return Reason.CORE if _amounts(room, attempt).core_percent.bit_count() < asked else None
+def _refusal_of_cores(use: DeviceUse, attempt: Attempt) -> Reason | None:
+    asked = attempt.request.core_percent or use.device.core_percent.bit_count()
+    return Reason.CORE if _amounts(use, attempt).core_percent.bit_count() < asked else None
 
 
 def _chooser(attempt: Attempt) -> Chooser | None:
@@ -76,7 +77,7 @@ def _run_of_idle(
 ) -> Sequence[Offer] | Misfit:
     """Return the first run of idle devices: anywhere on Inferentia, at the start of a group elsewhere."""
     count = attempt.request.count
-    idle = {offer.room.device.index: offer for offer in offers if offer.room.replicas == 0}
+    idle = {offer.use.device.index: offer for offer in offers if offer.use.replicas == 0}
     is_ring = "inf" in str(attempt.candidates[0].device.custom.get("instance_type", "")).lower()
     step = 1 if is_ring else count
     if is_ring or count in _GROUPS:

@@ -9,14 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hami_scheduler.values.fit import Amounts, Sharing
+from hami_scheduler.values.device_use import Taken
+from hami_scheduler.values.fit import Sharing
 from hami_scheduler.values.inventory import registered
 from hami_scheduler.values.vendor import VendorFrame
 from hamicommon.config import DeviceConfig
 from hamicommon.model import Device
 from hamicommon.vendors import biren
 
-COUNTED = Sharing(amounts=lambda _room, _attempt: Amounts(0, 0), counts_memory=False, counts_cores=False)
+COUNTED = Sharing(amounts=lambda _use, _attempt: Taken(1), counts_memory=False, counts_cores=False)
 """A share takes a replica and nothing else."""
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hami_scheduler.values.fit import Amounts, Attempt, Room, Sharing
+from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.fit import Attempt, Sharing
 from hami_scheduler.values.inventory import node_annotation, node_capacity
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
@@ -53,12 +54,12 @@ def _profile(request: Request, device: Device) -> enflame.Profile | None:
 
 
 def _gate(attempt: Attempt) -> Reason | None:
-    return None if all(_profile(attempt.request, room.device) for room in attempt.candidates) else Reason.MODE
+    return None if all(_profile(attempt.request, use.device) for use in attempt.candidates) else Reason.MODE
 
 
-def _amounts(room: Room, attempt: Attempt) -> Amounts:
-    profile = _profile(attempt.request, room.device)
-    return Amounts(profile.memory_mib, profile.core_percent, profile.size) if profile else Amounts(0, 0)
+def _amounts(use: DeviceUse, attempt: Attempt) -> Taken:
+    profile = _profile(attempt.request, use.device)
+    return Taken(profile.size, profile.memory_mib, profile.core_percent) if profile else Taken(1)
 
 
 def _annotate(allotment: Allotment) -> dict[str, str]:

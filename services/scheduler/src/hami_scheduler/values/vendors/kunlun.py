@@ -12,7 +12,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from hami_scheduler.values.fit import Amounts, Attempt, Chooser, Offer, Room, Sharing
+from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.fit import Attempt, Chooser, Offer, Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFrame
@@ -61,13 +62,13 @@ def _offers(node: Mapping[str, Any], config: KunlunConfig) -> Sequence[Device]:
     return tuple(replace(device, numa=int(device.index >= count // 2)) for device in found)
 
 
-def _whole(room: Room, _attempt: Attempt) -> Amounts:
-    return Amounts(room.device.memory_mib, room.device.core_percent)
+def _whole(use: DeviceUse, _attempt: Attempt) -> Taken:
+    return Taken(1, use.device.memory_mib, use.device.core_percent)
 
 
-def _refusal_of_other_sizes(room: Room, attempt: Attempt) -> Reason | None:
+def _refusal_of_other_sizes(use: DeviceUse, attempt: Attempt) -> Reason | None:
     """Return the refusal of a device that is cut into parts of another size."""
-    is_other = room.replicas > 0 and room.memory_mib // room.replicas != attempt.request.memory_mib
+    is_other = use.replicas > 0 and use.memory_mib // use.replicas != attempt.request.memory_mib
     return Reason.MODE if is_other else None
 
 
@@ -78,7 +79,7 @@ def _chooser(_attempt: Attempt) -> Chooser | None:
 def _by_wings(attempt: Attempt, offers: Sequence[Offer], refusals: Mapping[Reason, int]) -> Sequence[Offer] | Misfit:
     """Return the offers that leave the wings least broken."""
     offered = {offer.uuid: offer for offer in offers}
-    places = [offered.get(room.device.id) for room in attempt.candidates]
+    places = [offered.get(use.device.id) for use in attempt.candidates]
     chosen = _choose(places, attempt.request.count)
     if chosen:
         return chosen
@@ -105,7 +106,7 @@ def _choose(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:
 
 def _choose_across(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:
     """Return *count* offers over both wings that are linked."""
-    free = {offer.room.device.index: offer for offer in places if offer}
+    free = {offer.use.device.index: offer for offer in places if offer}
     if count == 2:
         pairs = [pair for index in free for pair in _BRIDGES if index in pair and free.keys() >= set(pair)]
         return [free[index] for index in pairs[0]] if pairs else []
@@ -121,9 +122,9 @@ def _choose_across(places: Sequence[Offer | None], count: int) -> Sequence[Offer
 
 def _rate(view: NodeView) -> float:
     """Return the rating by how much more broken the wings are with the Pod than without."""
-    before = {room.device.index for room in view.rooms if room.replicas}
+    before = {use.device.index for use in view.uses if use.replicas}
     chosen = {view.devices[share.uuid].index for container in view.shares for share in container}
-    if any(room.device.vendor != kunlun.KEY for room in view.rooms):
+    if any(use.device.vendor != kunlun.KEY for use in view.uses):
         return 0
     return _RATINGS.get(_brokenness(chosen) - _brokenness(before), 1000)
 

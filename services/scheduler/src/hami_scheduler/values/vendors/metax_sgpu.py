@@ -12,13 +12,12 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
+from hami_scheduler.values.device_use import DeviceUse, Taken
 from hami_scheduler.values.fit import (
     WHOLE_CORE_PERCENT,
-    Amounts,
     Attempt,
     Chooser,
     Offer,
-    Room,
     Sharing,
     memory_asked,
     refusal_of_cores,
@@ -70,49 +69,49 @@ def _is_online(attempt: Attempt) -> bool:
     return attempt.rules.note(metax.CLASS_KEY) == _ONLINE
 
 
-def _amounts(room: Room, attempt: Attempt) -> Amounts:
+def _amounts(use: DeviceUse, attempt: Attempt) -> Taken:
     """Return what a share takes: online Pods are promised no compute, for they take what they need."""
     cores = 0 if _is_online(attempt) else attempt.request.held_core_percent
-    return Amounts(memory_asked(attempt.request, room.device), cores)
+    return Taken(1, memory_asked(attempt.request, use.device), cores)
 
 
-def _refusal_by_tenants(room: Room, attempt: Attempt) -> Reason | None:
+def _refusal_by_tenants(use: DeviceUse, attempt: Attempt) -> Reason | None:
     """Return why the Pods on a device and the one that asks cannot share it."""
-    if room.replicas == 0:
+    if use.replicas == 0:
         return None
-    if not _accepts_class(room, attempt.rules.note(metax.CLASS_KEY)):
+    if not _accepts_class(use, attempt.rules.note(metax.CLASS_KEY)):
         return Reason.APP_CLASS
     is_bound_by_qos = not _is_online(attempt) and attempt.request.core_percent != WHOLE_CORE_PERCENT
-    if is_bound_by_qos and _qos(room) not in {"", attempt.rules.note(metax.QOS_KEY)}:
+    if is_bound_by_qos and _qos(use) not in {"", attempt.rules.note(metax.QOS_KEY)}:
         return Reason.QOS
     return None
 
 
-def _accepts_class(room: Room, wanted: str) -> bool:
+def _accepts_class(use: DeviceUse, wanted: str) -> bool:
     """Return whether Pods with a class and Pods without keep apart, and no offline Pod joins an online one."""
-    online, offline = _classes(room)
+    online, offline = _classes(use)
     if bool(online or offline) is not (wanted in {_ONLINE, _OFFLINE}):
         return False
     return not (online and wanted == _OFFLINE)
 
 
-def _classes(room: Room) -> tuple[int, int]:
+def _classes(use: DeviceUse) -> tuple[int, int]:
     """Return how many other Pods on a device are online, and how many offline."""
-    classes = [note(tenant.notes, metax.CLASS_KEY) for tenant in room.tenants if not tenant.is_asking]
+    classes = [note(tenant.notes, metax.CLASS_KEY) for tenant in use.tenants if not tenant.is_asking]
     return classes.count(_ONLINE), classes.count(_OFFLINE)
 
 
-def _qos(room: Room) -> str:
+def _qos(use: DeviceUse) -> str:
     """Return the QoS policy of a device in use, empty where any will do."""
-    coming = [t for t in room.tenants if not t.is_settled and note(t.notes, metax.CLASS_KEY) != _ONLINE]
+    coming = [t for t in use.tenants if not t.is_settled and note(t.notes, metax.CLASS_KEY) != _ONLINE]
     if not coming:
-        return str(room.device.custom.get(metax.DEVICE_QOS, ""))
+        return str(use.device.custom.get(metax.DEVICE_QOS, ""))
     last = coming[-1]
     return "" if last.core_percent == WHOLE_CORE_PERCENT else note(last.notes, metax.QOS_KEY)
 
 
-def _refusal_of_cores(room: Room, attempt: Attempt) -> Reason | None:
-    return None if _is_online(attempt) else refusal_of_cores(room, attempt.request.held_core_percent, attempt.rules)
+def _refusal_of_cores(use: DeviceUse, attempt: Attempt) -> Reason | None:
+    return None if _is_online(attempt) else refusal_of_cores(use, attempt.request.held_core_percent, attempt.rules)
 
 
 def _chooser(attempt: Attempt) -> Chooser | None:
@@ -127,7 +126,7 @@ def _least_disturbed(
     """Return the offers where an online Pod disturbs least: few online Pods, and no offline one that would stop."""
 
     def key(offer: Offer) -> tuple[bool, int, int]:
-        online, offline = _classes(offer.room)
+        online, offline = _classes(offer.use)
         return (not online and offline > 0, online, offline)
 
     count = attempt.request.count
@@ -147,7 +146,7 @@ def _best_zones(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Re
         return list(offers) if len(offers) == count else None
     zones: defaultdict[int, list[Offer]] = defaultdict(list)
     for offer in offers:
-        zones[max(0, _zone(offer.room.device))].append(offer)
+        zones[max(0, _zone(offer.use.device))].append(offer)
     unlinked = zones.pop(0, [])
     by_size = sorted(zones.values(), key=len)
     for zone in by_size:
@@ -186,9 +185,9 @@ def _counts_links(rules: Rules, *, is_topology_aware: bool) -> bool:
 def _rate_online(view: NodeView) -> int:
     chosen = {share.uuid for container in view.shares for share in container}
     rating = 0
-    for room in view.rooms:
-        if room.device.id in chosen:
-            online, offline = _classes(room)
+    for use in view.uses:
+        if use.device.id in chosen:
+            online, offline = _classes(use)
             rating -= 100 * offline if offline and not online else 20 * online + 2 * offline
     return rating
 
@@ -198,7 +197,7 @@ def _rate_links(view: NodeView) -> int:
     whole = [s.uuid for container in view.shares for s in container if s.core_percent == WHOLE_CORE_PERCENT]
     if not whole:
         return 0
-    free = [room.device.id for room in view.rooms if room.replicas == 0]
+    free = [use.device.id for use in view.uses if use.replicas == 0]
     rest = [uuid for uuid in free if uuid not in whole]
     zones = {uuid: _zone(device) for uuid, device in view.devices.items()}
     chosen = _links(whole, zones)

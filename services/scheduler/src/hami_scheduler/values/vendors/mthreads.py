@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hami_scheduler.values.fit import Attempt, Room, Sharing
+from hami_scheduler.values.device_use import DeviceUse
+from hami_scheduler.values.fit import Attempt, Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
@@ -32,9 +33,9 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
     )
 
 
-def same_device(room: Room, attempt: Attempt) -> Reason | None:
+def same_device(use: DeviceUse, attempt: Attempt) -> Reason | None:
     """Return the refusal of a device that an earlier container of the Pod does not have."""
-    return Reason.OTHER_DEVICE if attempt.earlier - {room.device.id} else None
+    return Reason.OTHER_DEVICE if attempt.earlier - {use.device.id} else None
 
 
 def _offers(node: Mapping[str, Any], config: MthreadsConfig) -> Sequence[Device]:

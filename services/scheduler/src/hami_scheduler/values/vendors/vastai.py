@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from hami_scheduler.values.fit import Attempt, Chooser, Offer, Room
+from hami_scheduler.values.device_use import DeviceUse
+from hami_scheduler.values.fit import Attempt, Chooser, Offer
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import NodeView, VendorFrame
 from hami_scheduler.values.vendors.biren import COUNTED, offer_whole
@@ -42,12 +43,12 @@ def _is_die(device: Device) -> bool:
     return bool(device.custom.get("DeviceStrategy") == "die")
 
 
-def _refusal_of_card(room: Room, attempt: Attempt) -> Reason | None:
+def _refusal_of_card(use: DeviceUse, attempt: Attempt) -> Reason | None:
     """Return the refusal, under the mutex policy, of an idle die on a card that somebody uses."""
-    if not attempt.rules.is_mutex or not _is_die(attempt.candidates[0].device) or _card(room.device) is None:
+    if not attempt.rules.is_mutex or not _is_die(attempt.candidates[0].device) or _card(use.device) is None:
         return None
     used = {_card(other.device) for other in attempt.candidates if other.replicas}
-    return Reason.EXCLUSIVE if _card(room.device) in used else None
+    return Reason.EXCLUSIVE if _card(use.device) in used else None
 
 
 def _chooser(attempt: Attempt) -> Chooser | None:
@@ -56,7 +57,7 @@ def _chooser(attempt: Attempt) -> Chooser | None:
 
 
 def _fewest_cards(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]) -> Sequence[Offer] | None:
-    return largest_groups_first(offers, attempt.request.count, lambda offer: _card(offer.room.device))
+    return largest_groups_first(offers, attempt.request.count, lambda offer: _card(offer.use.device))
 
 
 def _rate(view: NodeView) -> float:

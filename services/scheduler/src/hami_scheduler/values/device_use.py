@@ -1,0 +1,87 @@
+"""
+One device with what is promised of it, and what a share takes.
+
+Owns no rule: `fit` decides whether a device can take one more share. Neighbours: `state.ledger` builds these for one
+Node, `grant` adds up what a Pod takes.
+"""
+
+from dataclasses import dataclass, field
+
+from hami_scheduler.values.rules import Notes
+from hamicommon.model import Device, MigPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What shares take of one device."""
+
+    replicas: int = 0
+    memory_mib: int = 0
+    core_percent: int = 0
+
+    def plus(self, other: "Taken") -> "Taken":
+        """Return the sum."""
+        return Taken(
+            self.replicas + other.replicas, self.memory_mib + other.memory_mib, self.core_percent + other.core_percent
+        )
+
+    def peak(self, other: "Taken") -> "Taken":
+        """Return the larger of each quantity."""
+        return Taken(
+            max(self.replicas, other.replicas),
+            max(self.memory_mib, other.memory_mib),
+            max(self.core_percent, other.core_percent),
+        )
+
+
+NOTHING = Taken()
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A Pod on a device, where its vendor lets what other Pods say decide about the next."""
+
+    notes: Notes
+    core_percent: int
+    is_settled: bool = True
+    """Whether the device plugin has set the device up for it, so that the Node tells what came of it."""
+    is_asking: bool = False
+    """Whether it is the very Pod that is being tried, with an earlier container."""
+
+
+@dataclass(slots=True)
+class DeviceUse:
+    """One device and what is promised of it; a placement changes its own copy while it is tried."""
+
+    device: Device
+    is_cordoned: bool = False
+    replicas: int = 0
+    memory_mib: int = 0
+    core_percent: int = 0
+    occupied: list[MigPlacement] = field(default_factory=list)
+    """Places taken by MIG instances."""
+    is_sound: bool = True
+    """Whether all that is placed here is known."""
+    tenants: tuple[Tenant, ...] = ()
+    """The Pods on it that say something, in no order."""
+    is_withheld: bool = False
+    """Whether the container being tried may not have it, because a later container needs it."""
+
+    def copy(self) -> "DeviceUse":
+        """Return a copy to try a placement on."""
+        return DeviceUse(
+            self.device,
+            self.is_cordoned,
+            self.replicas,
+            self.memory_mib,
+            self.core_percent,
+            list(self.occupied),
+            self.is_sound,
+            self.tenants,
+        )
+
+    def take(self, memory_mib: int, core_percent: int, replicas: int = 1) -> None:
+        """Promise one more share."""
+        self.replicas += replicas
+        self.memory_mib += memory_mib
+        self.core_percent += core_percent
