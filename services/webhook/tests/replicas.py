@@ -15,8 +15,8 @@ from typing import Any
 
 import aiohttp
 
-from hami_webhook import renewal
-from hami_webhook.renewal import Material
+from hami_webhook.certificates import renewal
+from hami_webhook.certificates.renewal import Material
 from minicluster.client import ApiError, Client, Object
 from processes import Process, Supervisor
 

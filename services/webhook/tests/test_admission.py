@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami_webhook.admission import Admission, Outcome, Policy, admit
-from hami_webhook.quota import Amount, Holdings, NamespaceQuota
+from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
+from hami_webhook.decide.quota import Amount, Holdings, NamespaceQuota
 from hamicommon.config import DeviceConfig
 from hamicommon.quantity import INT32_MAX, parse_quantity
 from hamicommon.vendors import Vendor, all_vendors, request_parsers

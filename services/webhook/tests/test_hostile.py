@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami_webhook.admission import Policy, admit
-from hami_webhook.review import VALUES_MAX, ReviewError, answer, read_review
+from hami_webhook.decide.admission import Policy, admit
+from hami_webhook.decide.review import VALUES_MAX, ReviewError, answer, read_review
 
 from .test_service import Service, a_service
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_webhook.patch import diff
+from hami_webhook.decide.patch import diff
 
 from .json_patch import applied
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami_webhook.admission import Policy
-from hami_webhook.quota import Amount, Holdings, NamespaceQuota, peak
+from hami_webhook.decide.admission import Policy
+from hami_webhook.decide.quota import Amount, Holdings, NamespaceQuota, peak
 from hamicommon.config import DeviceConfig
 from hamicommon.wire.errors import DecodeError
 

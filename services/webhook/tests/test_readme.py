@@ -7,7 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from hami_webhook import http, kube, upkeep
+from hami_webhook.adapters import http, kube
+from hami_webhook.certificates.certificate_loop import CertificateMetrics
 from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.tls import Certificate
 
@@ -24,7 +25,7 @@ def test_metrics_are_those_that_are_scraped(device_config_file: str) -> None:
     registry = CollectorRegistry()
     registry.register(DeviceConfigFile(device_config_file))
     http.Metrics(registry)
-    upkeep.Metrics(registry, Certificate())
+    CertificateMetrics(registry, Certificate())
     kube.unasked_gauge(registry)
     kube.unapplied_gauge(registry)
     families = list(registry.collect())

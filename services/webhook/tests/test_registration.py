@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hami_webhook.registration import unasked
+from hami_webhook.decide.registration import unasked
 
 NAMES = frozenset({"nvidia.com/gpu", "nvidia.com/gpumem", "hygon.com/dcunum"})
 

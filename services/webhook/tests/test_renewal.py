@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_webhook import certificates
-from hami_webhook.certificates import Bundle, CertificateError, Names, Pair, new_authority, new_certificate
-from hami_webhook.renewal import (
+from hami_webhook.certificates import pki
+from hami_webhook.certificates.pki import Bundle, CertificateError, Names, Pair, new_authority, new_certificate
+from hami_webhook.certificates.renewal import (
     AUTHORITIES_MAX,
     OVERLAP,
     Material,
@@ -51,7 +51,7 @@ def stays(found: Material, now: datetime, published: Bundle | None = None) -> bo
     return renew(found, NOTHING, found.bundle if published is None else published, NAMES, now) is None
 
 
-def served(material: Material) -> certificates.Certificate:
+def served(material: Material) -> pki.Certificate:
     """Return the certificate of *material*."""
     assert material.serving is not None
     return material.serving.certificate
@@ -69,7 +69,7 @@ def test_an_empty_secret_gets_an_authority_and_a_certificate_of_it() -> None:
 
     assert "there is no authority with its key" == result.reason
     assert (signer(result.material).certificate,) == result.material.bundle
-    assert set(NAMES) == set(certificates.names_of(served(result.material)))
+    assert set(NAMES) == set(pki.names_of(served(result.material)))
     assert stays(result.material, NOW)
 
 
@@ -226,7 +226,7 @@ def test_a_key_of_another_kind_is_named() -> None:
     """Ed25519 is no key of a server that Go's API server would talk to under every policy."""
     key = subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519"], capture_output=True, check=True).stdout
     with pytest.raises(CertificateError, match="must be an EC or RSA key, not Ed25519PrivateKey"):
-        certificates.read_key(key)
+        pki.read_key(key)
 
 
 def test_missing_names_are_added_to_those_the_certificate_has() -> None:
@@ -235,9 +235,9 @@ def test_missing_names_are_added_to_those_the_certificate_has() -> None:
     result = renewed(before, NOW)
 
     assert result.reason.startswith("the certificate is not valid for hami-webhook.hami.svc: ")
-    assert {*NAMES, "old.hami.svc"} == set(certificates.names_of(served(result.material)))
+    assert {*NAMES, "old.hami.svc"} == set(pki.names_of(served(result.material)))
     assert stays(result.material, NOW)
-    assert set(NAMES) == set(certificates.names_of(served(renewed(result.material, NOW + 61 * DAY).material)))
+    assert set(NAMES) == set(pki.names_of(served(renewed(result.material, NOW + 61 * DAY).material)))
 
 
 def test_a_server_is_not_an_authority() -> None:
@@ -275,9 +275,9 @@ def test_a_certificate_without_a_name_or_an_authority_is_refused() -> None:
     """An authority's own certificate names no server, and an empty bundle vouches for nobody."""
     authority = new_authority(NOW)
 
-    assert () == certificates.names_of(authority.certificate)
-    assert "it names no server" == certificates.objection((authority.certificate,), authority.certificate, (), NOW)
-    assert "no authority vouches for it" == certificates.objection((), served(a_material()), NAMES, NOW)
+    assert () == pki.names_of(authority.certificate)
+    assert "it names no server" == pki.objection((authority.certificate,), authority.certificate, (), NOW)
+    assert "no authority vouches for it" == pki.objection((), served(a_material()), NAMES, NOW)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, the other implementation")
@@ -286,7 +286,7 @@ def test_openssl_accepts_what_is_signed(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     authority = new_authority(now)
     files = {"bundle": (new_authority(now).certificate, authority.certificate)}
-    (tmp_path / "bundle").write_bytes(certificates.bundle_pem(files["bundle"]))
+    (tmp_path / "bundle").write_bytes(pki.bundle_pem(files["bundle"]))
     (tmp_path / "server").write_bytes(new_certificate(authority, NAMES, now).certificate_pem)
     for option in ("-verify_hostname=hami-webhook.hami.svc", "-verify_ip=10.0.0.1", "-verify_ip=::1"):
         subprocess.run(
@@ -335,7 +335,7 @@ def test_through_losses_restarts_and_years_no_replica_serves_what_is_not_trusted
 
 
 class _World:
-    """A Secret, a bundle, and what two replicas hold; a round does to them what `upkeep` does."""
+    """A Secret, a bundle, and what two replicas hold; a round does to them what `certificate_loop` does."""
 
     def __init__(self) -> None:
         self.now = NOW

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_webhook.admission import Admission, Outcome
-from hami_webhook.review import Review, ReviewError, answer, read_review
+from hami_webhook.decide.admission import Admission, Outcome
+from hami_webhook.decide.review import Review, ReviewError, answer, read_review
 
 
 def a_body(**request: Any) -> bytes:

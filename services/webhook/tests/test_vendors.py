@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hami_webhook.admission import Admission, Outcome, Policy, admit
-from hami_webhook.quota import Holdings
+from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
+from hami_webhook.decide.quota import Holdings
 from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.quantity import parse_quantity
 

@@ -10,18 +10,16 @@ import sys
 from contextlib import AsyncExitStack
 
 import structlog
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from hami_webhook import __version__
-from hami_webhook.admission import Admission, Outcome, Policy, admit
+from hami_webhook.adapters.http import webhook_application
+from hami_webhook.adapters.kube import RegistrationWatch, unapplied_gauge, unasked_gauge
+from hami_webhook.certificates.certificate_loop import CertificateLoop, CertificateMetrics
 from hami_webhook.config import NAME, Config, read_config
-from hami_webhook.http import webhook_application
-from hami_webhook.kube import HoldingsWatch, RegistrationWatch, unapplied_gauge, unasked_gauge
-from hami_webhook.quota import Holdings
-from hami_webhook.review import Review
-from hami_webhook.upkeep import Metrics as CertificateMetrics
-from hami_webhook.upkeep import Upkeep
-from hamicommon.config import ConfigError, DeviceConfig
+from hami_webhook.decide.admission import Policy
+from hami_webhook.serve.admissions import Admissions, follow_device_config
+from hamicommon.config import ConfigError
 from hamicommon.runtime import http, logs, process
 from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.kube import Kube, KubeConfigError
@@ -58,8 +56,8 @@ async def run(config: Config) -> None:
     registry.register(devices)
     async with AsyncExitStack() as stack:
         kube = await _connect(config, stack)
-        certificate, upkeep = _tls(config, kube, registry)
-        ready = upkeep.unready if upkeep else None
+        certificate, certificate_loop = _tls(config, kube, registry)
+        ready = certificate_loop.unready if certificate_loop else None
         app = webhook_application(admissions.decide, registry, ready)
         server = await http.serve(app, config.http_bind, certificate, flag="--http_bind")
         stack.push_async_callback(server.close)
@@ -71,57 +69,10 @@ async def run(config: Config) -> None:
             stack.push_async_callback(server.close)
             logger.info("Serving metrics", address=config.metrics_bind_address, port=server.port)
         registration = _registration(config, admissions.policy, kube, registry)
-        await _keep_up(devices, admissions, kube, upkeep, registration)
-
-
-class Admissions:
-    """Decides by the device config in force, and by what is held under quotas."""
-
-    def __init__(self, config: Config, devices: DeviceConfig, unapplied: Gauge) -> None:
-        """Decide by *devices* and the flags in *config*; *unapplied* counts the quotas that limit nothing."""
-        self._config = config
-        self._unapplied = unapplied
-        self.take(devices)
-
-    def take(self, devices: DeviceConfig) -> None:
-        """Decide by *devices* from now on; what is held has to be told anew."""
-        config = self._config
-        enabled = devices.enabled(has_ascend=config.enable_ascend, has_iluvatar=config.enable_iluvatar)
-        self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
-        self.holdings = Holdings(self.policy.vendors)
-
-    def watch(self, kube: Kube) -> HoldingsWatch:
-        """Return what tells of quotas and of what is held under them, until a device config is taken."""
-        return HoldingsWatch(kube, self.holdings, self._unapplied)
-
-    def decide(self, review: Review) -> Admission:
-        """Return what becomes of what *review* is about; only the creation of Pods is for us."""
-        if not review.is_pod_creation:
-            return Admission(Outcome.NOT_ASKING)
-        return admit(review.object, self.policy, review.namespace, self.holdings.of(review.namespace))
-
-
-async def _keep_up(
-    devices: DeviceConfigFile,
-    admissions: Admissions,
-    kube: Kube | None,
-    upkeep: Upkeep | None,
-    registration: RegistrationWatch | None,
-) -> None:
-    """Keep the certificate, and all else in step with the device config, *admissions* with quotas, too."""
-    async with asyncio.TaskGroup() as group:
-        if upkeep is not None:
-            group.create_task(upkeep.run())
-        if registration is not None:
-            group.create_task(registration.run())
-        watch = _watch(group, kube, admissions)
-        async for changed in devices.changes():
-            admissions.take(changed)
-            if registration is not None:
-                registration.manage(admissions.policy.resource_names)
-            if watch is not None:
-                watch.cancel()
-            watch = _watch(group, kube, admissions)
+        async with asyncio.TaskGroup() as group:
+            if certificate_loop is not None:
+                group.create_task(certificate_loop.run())
+            group.create_task(follow_device_config(devices, admissions, kube, registration))
 
 
 def _registration(
@@ -131,11 +82,6 @@ def _registration(
     if kube is None or not config.webhook_configuration:
         return None
     return RegistrationWatch(kube, config.webhook_configuration, policy.resource_names, unasked_gauge(registry))
-
-
-def _watch(group: asyncio.TaskGroup, kube: Kube | None, admissions: Admissions) -> asyncio.Task[None] | None:
-    """Have *admissions* told of quotas and of what is held under them."""
-    return None if kube is None else group.create_task(admissions.watch(kube).run())
 
 
 async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
@@ -150,7 +96,9 @@ async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
     return await stack.enter_async_context(kube)
 
 
-def _tls(config: Config, kube: Kube | None, registry: CollectorRegistry) -> tuple[Certificate | None, Upkeep | None]:
+def _tls(
+    config: Config, kube: Kube | None, registry: CollectorRegistry
+) -> tuple[Certificate | None, CertificateLoop | None]:
     """Return what is shown in handshakes, None for plain HTTP, and what keeps it where it is our own."""
     if config.cert_file:
         given = FileCertificate(config.cert_file, config.key_file)
@@ -159,7 +107,7 @@ def _tls(config: Config, kube: Kube | None, registry: CollectorRegistry) -> tupl
     if kube is None or not config.tls_secret:
         return None, None
     own = Certificate()
-    upkeep = Upkeep(
+    certificate_loop = CertificateLoop(
         kube,
         own,
         CertificateMetrics(registry, own),
@@ -167,4 +115,4 @@ def _tls(config: Config, kube: Kube | None, registry: CollectorRegistry) -> tupl
         configuration=config.webhook_configuration,
         names=config.tls_names,
     )
-    return own, upkeep
+    return own, certificate_loop

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hami_webhook import quota
-from hami_webhook.amounts import AmountError
-from hami_webhook.patch import Operation, diff
-from hami_webhook.pod import Container, Pod, PodError, read_pod
-from hami_webhook.rules import Rules
-from hami_webhook.vendors import all_rules
+from hami_webhook.decide import quota
+from hami_webhook.decide.amounts import AmountError
+from hami_webhook.decide.patch import Operation, diff
+from hami_webhook.decide.pod import Container, Pod, PodError, read_pod
+from hami_webhook.decide.rules import Rules
+from hami_webhook.decide.vendors import all_rules
 from hamicommon.config import DeviceConfig
 from hamicommon.vendors import RequestParser, Vendor, request_parsers
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hami_webhook import certificates, renewal
-from hami_webhook.renewal import Material
+from hami_webhook.certificates import pki, renewal
+from hami_webhook.certificates.renewal import Material
 
 from .replicas import CONFIGURATION, NAMES, SECRET, Cluster, Replica, a_port, calling, until
 
@@ -46,10 +46,10 @@ async def test_two_replicas_that_start_at_once_serve_of_one_authority(cluster: C
 
     found = await cluster.secret()
     assert 1 == len(found.bundle)
-    assert [certificates.bundle_pem(found.bundle)] * 2 == await cluster.bundles()
+    assert [pki.bundle_pem(found.bundle)] * 2 == await cluster.bundles()
     assert found.serving is not None
     for replica in (first, second):
-        assert found.serving.certificate_pem == await replica.shown(certificates.bundle_pem(found.bundle))
+        assert found.serving.certificate_pem == await replica.shown(pki.bundle_pem(found.bundle))
     assert await cluster.admitted("p")
     assert 1 == first.count("Certificate renewed") + second.count("Certificate renewed")
 
@@ -102,9 +102,7 @@ async def test_an_emptied_bundle_is_filled_again(cluster: Cluster) -> None:
     [
         pytest.param({}, id="emptied"),
         pytest.param(dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"), "Z2FyYmFnZQ=="), id="garbled"),
-        pytest.param(
-            renewal.secret_data(Material((), a := certificates.new_authority(datetime.now(UTC)), a)), id="others"
-        ),
+        pytest.param(renewal.secret_data(Material((), a := pki.new_authority(datetime.now(UTC)), a)), id="others"),
     ],
 )
 async def test_a_lost_secret_costs_no_call_while_a_replica_runs(cluster: Cluster, data: dict[str, str]) -> None:
@@ -171,7 +169,7 @@ async def test_a_certificate_that_nears_its_end_is_renewed_without_a_failing_cal
     await two_replicas(cluster)
     before = await cluster.secret()
     assert before.authority is not None
-    old = certificates.new_certificate(before.authority, NAMES, now - timedelta(days=61))
+    old = pki.new_certificate(before.authority, NAMES, now - timedelta(days=61))
     async with calling(cluster) as failures:
         await cluster.write(renewal.secret_data(Material(before.bundle, before.authority, old)))
 
@@ -191,8 +189,8 @@ async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failin
     """First the new one is published, later it signs, last the old one goes; here the hours pass between the writes."""
     first, second = await two_replicas(cluster)
     now = datetime.now(UTC)
-    old = certificates.new_authority(now - timedelta(days=2500))
-    served = certificates.new_certificate(old, NAMES, now - timedelta(days=1))
+    old = pki.new_authority(now - timedelta(days=2500))
+    served = pki.new_certificate(old, NAMES, now - timedelta(days=1))
 
     async def holds(probe: Callable[[Material], bool]) -> Material:
         async def is_so() -> bool:
@@ -204,7 +202,7 @@ async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failin
     async def is_shown_by_both() -> bool:
         found = await cluster.secret()
         assert found.serving is not None
-        shown = [await replica.shown(certificates.bundle_pem(found.bundle)) for replica in (first, second)]
+        shown = [await replica.shown(pki.bundle_pem(found.bundle)) for replica in (first, second)]
         return [found.serving.certificate_pem] * 2 == shown
 
     await cluster.write(renewal.secret_data(Material((old.certificate,), old, served)))
@@ -213,7 +211,7 @@ async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failin
     await until(is_shown_by_both)
     async with calling(cluster) as failures:
         # Two hours later: the new authority has been published long enough.
-        aged = certificates.new_authority(now - timedelta(hours=2))
+        aged = pki.new_authority(now - timedelta(hours=2))
         await cluster.write(renewal.secret_data(Material((aged.certificate, old.certificate), aged, served)))
         switched = await holds(
             lambda found: found.serving is not None and found.serving.certificate != served.certificate
@@ -221,7 +219,7 @@ async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failin
         assert (aged.certificate, old.certificate) == switched.bundle
         await until(is_shown_by_both)
         # Two more hours later: nothing of the old authority is served any more.
-        late = certificates.new_certificate(aged, NAMES, now - timedelta(hours=2))
+        late = pki.new_certificate(aged, NAMES, now - timedelta(hours=2))
         await cluster.write(renewal.secret_data(Material(switched.bundle, aged, late)))
         assert (aged.certificate,) == (await holds(lambda found: len(found.bundle) == 1)).bundle
         await until(is_shown_by_both)
@@ -241,7 +239,7 @@ async def test_replicas_with_different_names_agree_on_one_certificate(cluster: C
     async def names() -> set[str]:
         found = await cluster.secret()
         assert found.serving is not None
-        return set(certificates.names_of(found.serving.certificate))
+        return set(pki.names_of(found.serving.certificate))
 
     async def is_agreed() -> bool:
         return {"127.0.0.1", "old.hami.svc", "new.hami.svc"} == await names()
@@ -300,7 +298,7 @@ async def test_a_replica_that_may_not_publish_serves_nothing_and_says_so(cluster
     await replica.event("Certificate not kept, trying again")
 
     assert message in (await replica.get("/readyz"))[1]
-    assert None is await replica.shown(certificates.bundle_pem((await cluster.secret()).bundle))
+    assert None is await replica.shown(pki.bundle_pem((await cluster.secret()).bundle))
 
 
 async def test_a_watch_that_is_lost_is_asked_for_again(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from hami_webhook.admission import Admission
+from hami_webhook.decide.admission import Admission
 from hamicommon.errors import HamiError
 
 API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")

@@ -8,7 +8,7 @@ Neighbours: each vendor says its bounds; what depends on a second amount is the 
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hami_webhook.pod import Container
+from hami_webhook.decide.pod import Container
 from hamicommon.errors import HamiError
 from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
 from hamicommon.vendors.amounts import TEXT_SHOWN, unit_advice

@@ -8,8 +8,8 @@ Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (MutateAdmi
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hami_webhook.amounts import Bound
-from hami_webhook.pod import Container, Pod
+from hami_webhook.decide.amounts import Bound
+from hami_webhook.decide.pod import Container, Pod
 from hamicommon.vendors import Vendor
 
 Variable = tuple[str, str]

@@ -6,9 +6,9 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/iluvatar/de
 
 from functools import partial
 
-from hami_webhook.amounts import bounds_of, whole
-from hami_webhook.pod import Container, Pod
-from hami_webhook.rules import Rules
+from hami_webhook.decide.amounts import bounds_of, whole
+from hami_webhook.decide.pod import Container, Pod
+from hami_webhook.decide.rules import Rules
 from hamicommon.config import IluvatarConfig
 from hamicommon.quantity import INT32_MAX
 from hamicommon.vendors import iluvatar

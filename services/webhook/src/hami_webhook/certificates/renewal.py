@@ -4,7 +4,7 @@ Decide what the Secret of the webhook's certificate should hold, and what of it 
 `ca.crt` is the bundle that clients are told to trust, `ca.key` the key of the authority that signs, `tls.crt` and
 `tls.key` what is served. Whatever is missing or cannot be used is made anew. A change of the authority passes through a
 bundle of both, so that at no time anything is served that nobody vouches for.
-Knows no clock, no API and no log. Neighbours: `certificates` makes and checks, `upkeep` reads and writes.
+Knows no clock, no API and no log. Neighbours: `pki` makes and checks, `certificate_loop` reads and writes.
 """
 
 import base64
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from hami_webhook import certificates
-from hami_webhook.certificates import Bundle, CertificateError, Names, Pair
+from hami_webhook.certificates import pki
+from hami_webhook.certificates.pki import Bundle, CertificateError, Names, Pair
 
 OVERLAP = timedelta(hours=1)
 """How long a new authority is published before it signs, and an old one after nothing it signed is served any more."""
@@ -58,14 +58,14 @@ def read_material(data: Mapping[str, Any]) -> tuple[Material, tuple[str, ...]]:
 
     def bundle(name: str) -> Bundle:
         try:
-            return certificates.read_bundle(text) if (text := read(name)) else ()
+            return pki.read_bundle(text) if (text := read(name)) else ()
         except CertificateError as error:
             faults.append(f"{name}: {error}")
             return ()
 
     def pair(name: str, candidates: Bundle) -> Pair | None:
         try:
-            found = certificates.pair_of(candidates, certificates.read_key(text)) if (text := read(name)) else None
+            found = pki.pair_of(candidates, pki.read_key(text)) if (text := read(name)) else None
         except CertificateError as error:
             faults.append(f"{name}: {error}")
             return None
@@ -82,7 +82,7 @@ def secret_data(material: Material) -> dict[str, str]:
     assert material.authority is not None
     assert material.serving is not None
     texts = {
-        "ca.crt": certificates.bundle_pem(material.bundle),
+        "ca.crt": pki.bundle_pem(material.bundle),
         "ca.key": material.authority.key_pem,
         "tls.crt": material.serving.certificate_pem,
         "tls.key": material.serving.key_pem,
@@ -104,14 +104,14 @@ def renew(found: Material, held: Material, published: Bundle, names: Names, now:
         reason = _certificate_is_wanting(found, authority, published, names, now)
         if reason is None:
             return _without_idle(found, authority, now)
-        certificate = certificates.new_certificate(authority, _names(found, names, now), now)
+        certificate = pki.new_certificate(authority, _names(found, names, now), now)
         bundle = _bundle(authority, (found, held), published, now)
-        if certificates.objection((authority.certificate,), certificate.certificate, names, now) is None:
+        if pki.objection((authority.certificate,), certificate.certificate, names, now) is None:
             return Renewal(Material(bundle, authority, certificate), reason)
         reason = "what the authority signs is not valid"
-    authority = certificates.new_authority(now)
+    authority = pki.new_authority(now)
     good = next((material for material in (found, held) if _vouchers(material, now)), None)
-    serving = good.serving if good else certificates.new_certificate(authority, names, now)
+    serving = good.serving if good else pki.new_certificate(authority, names, now)
     return Renewal(Material(_bundle(authority, (found, held), published, now), authority, serving), reason)
 
 
@@ -126,7 +126,7 @@ def _authority_is_wanting(authority: Pair | None, now: datetime) -> str | None:
         return "there is no authority with its key"
     if now < authority.certificate.not_valid_before_utc:
         return f"the authority begins {authority.certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ} only"
-    if certificates.is_two_thirds_over(authority.certificate, now):
+    if pki.is_two_thirds_over(authority.certificate, now):
         return f"the authority ends {authority.certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
     return None
 
@@ -138,13 +138,13 @@ def _certificate_is_wanting(
     signers = _vouchers(found, now)
     if not signers:
         return "there is no certificate that the authorities vouch for"
-    refused = certificates.objection(found.bundle, _shown(found), names, now)
+    refused = pki.objection(found.bundle, _shown(found), names, now)
     if refused is not None:
         return f"the certificate is {refused}"
     if authority.certificate not in signers:
-        settled = authority.certificate.not_valid_before_utc + certificates.BACKDATING + OVERLAP
+        settled = authority.certificate.not_valid_before_utc + pki.BACKDATING + OVERLAP
         return "the authority is new" if now >= settled and authority.certificate in published else None
-    if certificates.is_two_thirds_over(_shown(found), now):
+    if pki.is_two_thirds_over(_shown(found), now):
         return f"the certificate ends {_shown(found).not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
     return None
 
@@ -152,7 +152,7 @@ def _certificate_is_wanting(
 def _without_idle(found: Material, authority: Pair, now: datetime) -> Renewal | None:
     """Return *found* without the authorities that nothing served needs, once every replica had time to notice."""
     needed = _bundle(authority, (found,), (), now)
-    settled = _shown(found).not_valid_before_utc + certificates.BACKDATING + OVERLAP
+    settled = _shown(found).not_valid_before_utc + pki.BACKDATING + OVERLAP
     if now < settled or set(needed) == set(found.bundle):
         return None
     return Renewal(Material(needed, authority, found.serving), "nothing served needs the other authorities")
@@ -165,10 +165,10 @@ def _names(found: Material, names: Names, now: datetime) -> Names:
     Replicas that were given different names would replace each other's certificate for ever otherwise.
     """
     signers = _vouchers(found, now)
-    if not signers or certificates.is_two_thirds_over(_shown(found), now):
+    if not signers or pki.is_two_thirds_over(_shown(found), now):
         return names
-    present = certificates.names_of(_shown(found))
-    good = (name for name in present if certificates.objection(signers, _shown(found), (name,), now) is None)
+    present = pki.names_of(_shown(found))
+    good = (name for name in present if pki.objection(signers, _shown(found), (name,), now) is None)
     return tuple(dict.fromkeys((*names, *good)))
 
 
@@ -181,9 +181,9 @@ def _bundle(authority: Pair, materials: Iterable[Material], published: Bundle, n
 
 def _vouchers(material: Material, now: datetime) -> Bundle:
     """Return those authorities of *material* that vouch for what it serves; none where it serves nothing."""
-    return () if material.serving is None else certificates.vouchers(material.bundle, _shown(material), now)
+    return () if material.serving is None else pki.vouchers(material.bundle, _shown(material), now)
 
 
-def _shown(material: Material) -> certificates.Certificate:
+def _shown(material: Material) -> pki.Certificate:
     assert material.serving is not None
     return material.serving.certificate

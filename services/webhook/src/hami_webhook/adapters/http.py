@@ -12,9 +12,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from hami_webhook import __version__
-from hami_webhook.admission import Admission, Outcome
 from hami_webhook.config import NAME
-from hami_webhook.review import Review, ReviewError, answer, read_review
+from hami_webhook.decide.admission import Admission, Outcome
+from hami_webhook.decide.review import Review, ReviewError, answer, read_review
 from hamicommon.runtime import http
 
 MAX_BODY_BYTES = 4 * 1024 * 1024

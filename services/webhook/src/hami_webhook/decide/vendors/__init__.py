@@ -2,9 +2,9 @@
 The rules of every vendor: one module a vendor that has a way of its own, one line for whoever counts devices only.
 """
 
-from hami_webhook.amounts import bounds_of
-from hami_webhook.rules import Rules
-from hami_webhook.vendors import amd, ascend, awsneuron, enflame, iluvatar, kunlun, metax, mthreads, nvidia
+from hami_webhook.decide.amounts import bounds_of
+from hami_webhook.decide.rules import Rules
+from hami_webhook.decide.vendors import amd, ascend, awsneuron, enflame, iluvatar, kunlun, metax, mthreads, nvidia
 from hamicommon import vendors as common
 from hamicommon.config import DeviceConfig
 from hamicommon.vendors import Vendor

@@ -19,9 +19,9 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from hami_webhook import certificates, renewal
-from hami_webhook.certificates import Bundle, CertificateError, Names
-from hami_webhook.renewal import Material
+from hami_webhook.certificates import pki, renewal
+from hami_webhook.certificates.pki import Bundle, CertificateError, Names
+from hami_webhook.certificates.renewal import Material
 from hamicommon.runtime.kube import Conflict, Kube, KubeError, Object, Reflector
 from hamicommon.runtime.reflector import Backoff
 from hamicommon.runtime.tls import Certificate
@@ -34,7 +34,7 @@ BACKOFF_SECONDS = (0.25, 5.0)
 logger = structlog.get_logger()
 
 
-class Metrics:
+class CertificateMetrics:
     """What is told of the certificate, whoever made it."""
 
     def __init__(self, registry: CollectorRegistry, certificate: Certificate) -> None:
@@ -63,14 +63,14 @@ class Metrics:
             self.writes.labels(name)
 
 
-class Upkeep:
+class CertificateLoop:
     """Keeps *certificate* from a Secret and published in a MutatingWebhookConfiguration."""
 
     def __init__(
         self,
         kube: Kube,
         certificate: Certificate,
-        metrics: Metrics,
+        metrics: CertificateMetrics,
         *,
         secret: str,
         configuration: str,
@@ -96,7 +96,7 @@ class Upkeep:
         """Return why clients cannot be sure to be served; None when they can."""
         if not self._certificate.chain:
             return f"no certificate is served yet: {self._problem}"
-        end = certificates.read_bundle(self._certificate.chain)[0].not_valid_after_utc
+        end = pki.read_bundle(self._certificate.chain)[0].not_valid_after_utc
         if datetime.now(UTC) >= end:
             return f"the certificate served ended {end:%Y-%m-%dT%H:%M:%SZ}: {self._problem}"
         if not self._is_published:
@@ -183,7 +183,7 @@ class Upkeep:
 
     async def _publish(self, configuration: Object, bundle: Bundle) -> Object:
         """Set the bundle of every webhook and return the configuration as it is then."""
-        text = base64.b64encode(certificates.bundle_pem(bundle)).decode()
+        text = base64.b64encode(pki.bundle_pem(bundle)).decode()
         webhooks = [
             {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": text}}
             for webhook in configuration["webhooks"]
@@ -207,7 +207,7 @@ class Upkeep:
         if self._certificate.chain != found.serving.certificate_pem:
             self._certificate.take(found.serving.certificate_pem, found.serving.key_pem)
             end = found.serving.certificate.not_valid_after_utc
-            logger.info("Certificate served", names=certificates.names_of(found.serving.certificate), end=end)
+            logger.info("Certificate served", names=pki.names_of(found.serving.certificate), end=end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +249,10 @@ def _webhooks_without(configuration: Object, bundle: Bundle) -> bool:
 def _bundle(webhook: dict[str, Any]) -> Bundle:
     """Return the authorities *webhook* trusts; what cannot be read is none."""
     try:
-        return certificates.read_bundle(base64.b64decode(webhook["clientConfig"].get("caBundle") or ""))
+        return pki.read_bundle(base64.b64decode(webhook["clientConfig"].get("caBundle") or ""))
     except (CertificateError, ValueError):
         return ()
 
 
 def _expiry_seconds(chain: bytes) -> float:
-    return certificates.read_bundle(chain)[0].not_valid_after_utc.timestamp() if chain else 0.0
+    return pki.read_bundle(chain)[0].not_valid_after_utc.timestamp() if chain else 0.0

@@ -12,8 +12,8 @@ from collections.abc import Collection
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from hami_webhook.quota import Holdings
-from hami_webhook.registration import unasked
+from hami_webhook.decide.quota import Holdings
+from hami_webhook.decide.registration import unasked
 from hamicommon.runtime.kube import Kube, Object, Reflector
 from hamicommon.wire.errors import DecodeError
 

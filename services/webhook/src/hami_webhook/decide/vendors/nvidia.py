@@ -6,9 +6,9 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 
 from functools import partial
 
-from hami_webhook.amounts import Bound, bounds_of, whole
-from hami_webhook.pod import Container, Pod
-from hami_webhook.rules import Rules
+from hami_webhook.decide.amounts import Bound, bounds_of, whole
+from hami_webhook.decide.pod import Container, Pod
+from hami_webhook.decide.rules import Rules
 from hamicommon.config import NvidiaConfig
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.description import amount, named

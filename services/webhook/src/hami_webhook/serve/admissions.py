@@ -1,0 +1,67 @@
+"""
+Decide on each review by the device config in force, and follow that config while it changes.
+
+Neighbours: `hami_webhook.decide.admission` decides, `hami_webhook.adapters.kube` delivers quotas and what is held.
+"""
+
+import asyncio
+
+from prometheus_client import Gauge
+
+from hami_webhook.adapters.kube import HoldingsWatch, RegistrationWatch
+from hami_webhook.config import Config
+from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
+from hami_webhook.decide.quota import Holdings
+from hami_webhook.decide.review import Review
+from hamicommon.config import DeviceConfig
+from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.runtime.kube import Kube
+
+
+class Admissions:
+    """Decides by the device config in force, and by what is held under quotas."""
+
+    def __init__(self, config: Config, devices: DeviceConfig, unapplied: Gauge) -> None:
+        """Decide by *devices* and the flags in *config*; *unapplied* counts the quotas that limit nothing."""
+        self._config = config
+        self._unapplied = unapplied
+        self.take(devices)
+
+    def take(self, devices: DeviceConfig) -> None:
+        """Decide by *devices* from now on; what is held has to be told anew."""
+        config = self._config
+        enabled = devices.enabled(has_ascend=config.enable_ascend, has_iluvatar=config.enable_iluvatar)
+        self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
+        self.holdings = Holdings(self.policy.vendors)
+
+    def watch(self, kube: Kube) -> HoldingsWatch:
+        """Return what tells of quotas and of what is held under them, until a device config is taken."""
+        return HoldingsWatch(kube, self.holdings, self._unapplied)
+
+    def decide(self, review: Review) -> Admission:
+        """Return what becomes of what *review* is about; only the creation of Pods is for us."""
+        if not review.is_pod_creation:
+            return Admission(Outcome.NOT_ASKING)
+        return admit(review.object, self.policy, review.namespace, self.holdings.of(review.namespace))
+
+
+async def follow_device_config(
+    devices: DeviceConfigFile, admissions: Admissions, kube: Kube | None, registration: RegistrationWatch | None
+) -> None:
+    """Keep *admissions* and *registration* in step with *devices*, and *admissions* with quotas, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        if registration is not None:
+            group.create_task(registration.run())
+        watch = _watch_quotas(group, kube, admissions)
+        async for changed in devices.changes():
+            admissions.take(changed)
+            if registration is not None:
+                registration.manage(admissions.policy.resource_names)
+            if watch is not None:
+                watch.cancel()
+            watch = _watch_quotas(group, kube, admissions)
+
+
+def _watch_quotas(group: asyncio.TaskGroup, kube: Kube | None, admissions: Admissions) -> asyncio.Task[None] | None:
+    """Start to deliver quotas, and what is held under them, to *admissions*; None without an API server."""
+    return None if kube is None else group.create_task(admissions.watch(kube).run())
