@@ -246,7 +246,7 @@ def i5_nothing_is_held_at_rest(view: View) -> Iterator[str]:
     """No node lock is old, and no reservation is left once nothing is being placed."""
     for node in view.nodes:
         text = node["metadata"].get("annotations", {}).get(keys.NODE_LOCK)
-        if text is not None and (view.now - decode_node_lock(text).time).total_seconds() > LOCK_SECONDS:
+        if text is not None and decode_node_lock(text).time.age(view.now).total_seconds() > LOCK_SECONDS:
             yield f"{node['metadata']['name']}: lock {text} is older than {LOCK_SECONDS:g} s"
     for labels, value in view.scheduler.get("hami_scheduler_reservations", []):
         if value:

@@ -32,7 +32,7 @@ def test_lock_is_read_as_hami_reads_it(case: dict[str, Any]) -> None:
             decode_node_lock(case["text"])
     else:
         lock = decode_node_lock(case["text"])
-        unix = (lock.time - EPOCH) // timedelta(seconds=1)
+        unix = -lock.time.age(EPOCH) // timedelta(seconds=1)
         assert case["parsed"]["value"] == {"unix": unix, "namespace": lock.namespace or "", "name": lock.pod or ""}
         assert lock == decode_node_lock(encode_node_lock(lock))
 

@@ -16,6 +16,7 @@ from hamicommon.model import (
     MigAllocation,
     MigPlacement,
     MigProfile,
+    Moment,
     NodeLock,
     ScoringWeights,
     Share,
@@ -205,11 +206,21 @@ TIMES = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=ZONES 
 OWNER = TEXT.filter(lambda name: "," not in name)
 
 
-@given(st.builds(NodeLock, TIMES) | st.builds(NodeLock, TIMES, OWNER, OWNER), VERSIONS)
+YEARS_0_TO_9999 = st.integers(Moment.at(0, 1, 1).shown_us, Moment.at(9999, 12, 31, 23, 59, 59, 999_999).shown_us)
+MOMENTS = st.builds(Moment, YEARS_0_TO_9999, st.integers(-23 * 60, 23 * 60).map(lambda each: timedelta(minutes=each)))
+
+
+@given(TIMES)
+def test_moment_of_a_time_is_as_old_as_the_time(time: datetime) -> None:
+    """In any offset."""
+    assert timedelta() == Moment.of(time).age(time)
+    assert str(Moment.of(time)) == time.replace(tzinfo=None).isoformat()
+
+
+@given(st.builds(NodeLock, MOMENTS) | st.builds(NodeLock, MOMENTS, OWNER, OWNER), VERSIONS)
 def test_lock_survives_every_version(lock: NodeLock, version: WireVersion) -> None:
     """Its offset too."""
-    decoded = decode_node_lock(encode_node_lock(lock, version))
-    assert (lock, lock.time.utcoffset()) == (decoded, decoded.time.utcoffset())
+    assert lock == decode_node_lock(encode_node_lock(lock, version))
 
 
 @given(st.text(max_size=60), TIMES)
@@ -220,7 +231,7 @@ def test_any_lock_has_a_plan(value: str, now: datetime) -> None:
     assert releases(value, "default", "a", force=True)
 
 
-CLOCKS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
+CLOCKS = st.builds(Moment, YEARS_0_TO_9999)
 NOTES = st.builds(
     Handshake,
     st.sampled_from(HandshakeState),
@@ -229,7 +240,7 @@ NOTES = st.builds(
 ) | st.builds(
     Handshake,
     st.just(HandshakeState.REPORTED),
-    CLOCKS.map(lambda time: time.replace(microsecond=0)),
+    CLOCKS.map(lambda time: Moment(time.shown_us // 10**6 * 10**6)),
     st.just(HandshakeLayout.GO),
     st.from_regex(r"(\.[0-9]{1,9})? [+-][0-9]{4} [A-Z]{3,4}( m=[+-][0-9]{1,9}\.[0-9]{1,9})?", fullmatch=True),
 )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from hamicommon.errors import HamiError
-from hamicommon.model import Device, MigPlacement, MigProfile, NodeLock, Share
+from hamicommon.model import Device, MigPlacement, MigProfile, Moment, NodeLock, Share
 from hamicommon.wire import json_reader as json
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, check_health, encode_handshake
@@ -134,12 +134,12 @@ def test_free_form_text_is_escaped_as_go_escapes_it() -> None:
 @pytest.mark.parametrize(
     "lock",
     [
-        NodeLock(NOON, "default", None),
-        NodeLock(NOON, None, "a"),
-        NodeLock(NOON, "de,fault", "a"),
-        NodeLock(NOON, "default", "a,b"),
-        NodeLock(NOON.replace(tzinfo=None), "default", "a"),
-        NodeLock(NOON.replace(tzinfo=timezone(timedelta(seconds=90))), "default", "a"),
+        NodeLock(Moment.of(NOON), "default", None),
+        NodeLock(Moment.of(NOON), None, "a"),
+        NodeLock(Moment.of(NOON), "de,fault", "a"),
+        NodeLock(Moment.of(NOON), "default", "a,b"),
+        NodeLock(Moment.of(NOON.replace(tzinfo=None)), "default", "a"),
+        NodeLock(Moment.of(NOON.replace(tzinfo=timezone(timedelta(seconds=90)))), "default", "a"),
     ],
 )
 def test_lock_that_no_reader_would_read_back_is_not_written(lock: NodeLock) -> None:
@@ -158,13 +158,13 @@ def test_lock_that_no_reader_would_read_back_is_not_written(lock: NodeLock) -> N
 )
 def test_request_has_the_layout_of_its_version(version: str, expected: str) -> None:
     """2.5 changed the dots to dashes."""
-    note = Handshake(HandshakeState.REQUESTING, datetime(2026, 8, 21, 6, 20, 39))
+    note = Handshake(HandshakeState.REQUESTING, Moment.at(2026, 8, 21, 6, 20, 39))
     assert expected == encode_handshake(note, WireVersion.parse(version))
 
 
 def test_deleted_is_written_up_to_2_9_only() -> None:
     """2.10 removes the annotation instead."""
-    note = Handshake(HandshakeState.DELETED, datetime(2026, 8, 21, 6, 20, 39), HandshakeLayout.DOTTED)
+    note = Handshake(HandshakeState.DELETED, Moment.at(2026, 8, 21, 6, 20, 39), HandshakeLayout.DOTTED)
     assert "Deleted_2026-08-21 06:20:39" == encode_handshake(note, WireVersion(2, 9))
     with pytest.raises(EncodeError):
         encode_handshake(note, NEWEST)
@@ -172,7 +172,7 @@ def test_deleted_is_written_up_to_2_9_only() -> None:
 
 def test_report_keeps_its_layout_in_every_version() -> None:
     """It is the plugin's text, not the scheduler's."""
-    note = Handshake(HandshakeState.REPORTED, datetime(2026, 8, 21, 6, 20, 39), HandshakeLayout.DOTTED)
+    note = Handshake(HandshakeState.REPORTED, Moment.at(2026, 8, 21, 6, 20, 39), HandshakeLayout.DOTTED)
     assert "Reported_2026.08.21 06:20:39" == encode_handshake(note, NEWEST)
 
 

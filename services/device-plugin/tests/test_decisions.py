@@ -312,6 +312,14 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
     assert {} == announcement([device], VENDOR, carried=carried, now=NOON, **arguments)
 
 
+def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
+    """As Go writes its times."""
+    now = NOON.replace(microsecond=250_000)
+    written = announcement([], VENDOR, version=WireVersion.parse("2.7"), is_identity=False, carried={}, now=now)
+
+    assert "Reported 2026-08-21 12:00:00.250000 +0000 UTC" == written[VENDOR.handshake_key]
+
+
 def test_mark_of_identity_is_written_and_taken_back() -> None:
     """A Node that needs the lock must not carry it, and nobody must find it after the plugin stopped."""
     arguments: dict[str, Any] = {"version": NEWEST, "now": NOON}

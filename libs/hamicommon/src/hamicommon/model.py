@@ -7,8 +7,8 @@ memory in MiB, cores in percent of one device.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,64 @@ class MigAllocation:
     compute_instance_id: int | None = None
 
 
+_EPOCH: Final = datetime(1970, 1, 1)
+_CYCLE: Final = timedelta(days=146_097)
+"""400 years, after which the calendar repeats itself."""
+_CYCLE_YEARS: Final = 400
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """
+    What a clock showed, in the years 0 to 9999. Peers write the year 0, which Python's datetime lacks.
+
+    >>> noon = Moment.at(2026, 8, 21, 12)
+    >>> print(noon, Moment.at(0, 2, 29))
+    2026-08-21T12:00:00 0000-02-29T00:00:00
+    >>> noon.age(datetime(2026, 8, 21, 12, 5))
+    datetime.timedelta(seconds=300)
+    """
+
+    shown_us: int
+    """Microseconds from 1970-01-01T00:00:00 on that clock."""
+    offset: timedelta | None = None
+    """How far the clock is ahead of UTC, None if the writer did not say."""
+
+    @classmethod
+    def of(cls, time: datetime) -> "Moment":
+        """Return what *time* shows."""
+        return cls((time.replace(tzinfo=None) - _EPOCH) // _MICROSECOND, time.utcoffset())
+
+    @classmethod
+    def at(cls, year: int, *rest: int, offset: timedelta | None = None) -> "Moment":
+        """
+        Return the moment of *year* and, in *rest*, month, day, hour, minute, second and microsecond.
+
+        Raises: ValueError when one of them is out of its range.
+        """
+        shown = datetime(year or _CYCLE_YEARS, *rest) - _EPOCH - (timedelta() if year else _CYCLE)  # type: ignore[arg-type]
+        return cls(shown // _MICROSECOND, offset)
+
+    def age(self, now: datetime) -> timedelta:
+        """Return how long ago this was at *now*. A clock without offset is taken for the clock of *now*."""
+        clock = Moment.of(now)
+        ahead = timedelta() if self.offset is None or clock.offset is None else clock.offset - self.offset
+        return timedelta(microseconds=clock.shown_us - self.shown_us) - ahead
+
+    def __str__(self) -> str:
+        """Return year to second, and the fraction where there is one."""
+        since = timedelta(microseconds=self.shown_us)
+        is_year_0 = since < datetime.min - _EPOCH
+        text = (_EPOCH + (since + _CYCLE if is_year_0 else since)).isoformat()
+        return "0000" + text[4:] if is_year_0 else text
+
+
 @dataclass(frozen=True, slots=True)
 class NodeLock:
     """Who holds a Node's allocation lock since when; owner fields are None in the form that names no owner."""
 
-    time: datetime
+    time: Moment
     namespace: str | None = None
     pod: str | None = None
 

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
+from hamicommon.model import Moment
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.times import DASHED, DOTTED, wall_clock
 from hamicommon.wire.version import DASHED_TIME_SINCE, NEWEST, WireVersion
@@ -47,8 +48,8 @@ class Handshake:
     """A note: what was said, and when by the writer's clock."""
 
     state: HandshakeState
-    time: datetime
-    """Without zone: the writer's local time."""
+    time: Moment
+    """Without offset: the writer's local time."""
     layout: HandshakeLayout = HandshakeLayout.DASHED
     rest: str = ""
     """What Go's own time text has after the seconds: fraction, zone and monotonic clock, verbatim."""
@@ -69,7 +70,7 @@ def decode_handshake(text: str) -> Handshake:
     Return what *text* says.
 
     >>> note = decode_handshake("Requesting_2026-08-21 06:20:39")
-    >>> note.state, note.time.isoformat()
+    >>> note.state, str(note.time)
     (<HandshakeState.REQUESTING: 'Requesting'>, '2026-08-21T06:20:39')
 
     Raises: DecodeError when it is not a note that any version writes.
@@ -83,7 +84,7 @@ def decode_handshake(text: str) -> Handshake:
     for layout, pattern in ((HandshakeLayout.DASHED, DASHED), (HandshakeLayout.DOTTED, DOTTED)):
         clock = pattern.fullmatch(time)
         if clock:
-            return Handshake(state, wall_clock(clock, "time", None), layout)
+            return Handshake(state, wall_clock(clock, "time"), layout)
     raise DecodeError("time", f"{quote(time)} is not YYYY-MM-DD hh:mm:ss, with dashes or dots")
 
 
@@ -101,12 +102,11 @@ def encode_handshake(handshake: Handshake, version: WireVersion | None = None) -
         if handshake.state is HandshakeState.DELETED and version >= NEWEST:
             raise EncodeError("state", f"{version} removes the annotation instead of writing Deleted")
         layout = HandshakeLayout.DASHED if version >= DASHED_TIME_SINCE else HandshakeLayout.DOTTED
-    time = handshake.time
-    clock = f"{time:%H:%M:%S}" + (f".{time.microsecond:06}" if time.microsecond else "")
+    date, _, clock = str(handshake.time).partition("T")
     if layout is HandshakeLayout.DOTTED:
-        return f"{handshake.state.value}_{time.year:04}.{time.month:02}.{time.day:02} {clock}"
+        return f"{handshake.state.value}_{date.replace('-', '.')} {clock}"
     mark = " " if layout is HandshakeLayout.GO else "_"
-    return f"{handshake.state.value}{mark}{time.year:04}-{time.month:02}-{time.day:02} {clock}{handshake.rest}"
+    return f"{handshake.state.value}{mark}{date} {clock}{handshake.rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def check_health(value: str | None, *, now: datetime, allocatable: int) -> Healt
     """
     Decide from the note *value* (None: none there) and the kubelet's *allocatable* devices.
 
-    *now* carries the scheduler's local zone, in which the note's time is read.
+    *now* is by the scheduler's local clock, on which the note's time is read.
 
     >>> from datetime import UTC
     >>> noon = datetime(2026, 8, 21, 12, tzinfo=UTC)
@@ -140,11 +140,10 @@ def check_health(value: str | None, *, now: datetime, allocatable: int) -> Healt
     if clock is None:
         return HealthPlan(is_healthy=True, refresh=False)
     try:
-        asked = wall_clock(clock, "time", now.tzinfo)
+        asked = wall_clock(clock, "time")
     except DecodeError:
         return HealthPlan(is_healthy=True, refresh=False)
-    # The other way round, asked + TIMEOUT could pass the last year there is.
-    return HealthPlan(is_healthy=now - asked < TIMEOUT or allocatable > 0, refresh=False)
+    return HealthPlan(is_healthy=asked.age(now) < TIMEOUT or allocatable > 0, refresh=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +181,4 @@ def _go_note(state: HandshakeState, time: str) -> Handshake:
     clock = DASHED.fullmatch(found["clock"]) if found else None
     if found is None or clock is None:
         raise DecodeError("time", f"{quote(time)} is not a time such as 2025-09-05 10:12:02.516 +0000 UTC")
-    return Handshake(state, wall_clock(clock, "time", None), HandshakeLayout.GO, found["rest"])
+    return Handshake(state, wall_clock(clock, "time"), HandshakeLayout.GO, found["rest"])

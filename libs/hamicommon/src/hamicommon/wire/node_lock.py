@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from hamicommon.model import NodeLock
+from hamicommon.model import Moment, NodeLock
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.times import format_rfc3339, parse_rfc3339
 from hamicommon.wire.version import NEWEST, WireVersion
@@ -60,9 +60,9 @@ def encode_node_lock(lock: NodeLock, version: WireVersion = NEWEST) -> str:
 
     Raises: EncodeError when half an owner is given, a name has a comma, or the time has no offset in whole minutes.
     """
-    offset = lock.time.utcoffset()
+    offset = lock.time.offset
     if offset is None or offset % timedelta(minutes=1):
-        raise EncodeError("lock time", f"{lock.time.isoformat()} has no offset from UTC in whole minutes")
+        raise EncodeError("lock time", f"{lock.time} has no offset from UTC in whole minutes")
     time = format_rfc3339(lock.time)
     if lock.namespace is None and lock.pod is None:
         return time
@@ -121,7 +121,7 @@ def plan_lock(
     >>> plan_lock("2026-08-21T11:59:00Z,default,other", "default", "train-0", now=noon).action
     <LockAction.ASK_OWNER: 'ask owner'>
     """
-    time = now.replace(microsecond=0)
+    time = Moment.of(now.replace(microsecond=0))
     mine = encode_node_lock(NodeLock(time, namespace, pod) if names_owner else NodeLock(time))
     if value is None:
         return LockPlan(LockAction.TAKE, "the lock is free", mine)
@@ -131,7 +131,7 @@ def plan_lock(
         if first_seen is not None and now - first_seen > timeout:
             return LockPlan(LockAction.TAKE, f"the lock is malformed ({error}) and has not changed in {timeout}", mine)
         return LockPlan(LockAction.WAIT, f"the lock is malformed ({error})")
-    if now - lock.time > timeout:
+    if lock.time.age(now) > timeout:
         return LockPlan(LockAction.TAKE, f"the lock is older than {timeout}", mine, lock)
     if (lock.namespace, lock.pod) == (namespace, pod):
         return LockPlan(LockAction.HELD, "this Pod holds the lock", owner=lock)

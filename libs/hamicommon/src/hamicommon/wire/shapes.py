@@ -6,7 +6,6 @@ Not a wire format: no service writes it anywhere. Reading it is strict, so that 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from json import JSONEncoder
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from hamicommon.wire import json_reader as json
 from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState
 from hamicommon.wire.region import Region
-from hamicommon.wire.times import format_rfc3339, parse_rfc3339
+from hamicommon.wire.times import format_rfc3339, parse_local, parse_rfc3339
 
 _ANY_INTEGER: Final = json.whole_number(64)
 
@@ -66,7 +65,7 @@ def handshake_shape(handshake: Handshake) -> dict[str, Any]:
     """Return a handshake; its time is the writer's local time."""
     return {
         "state": handshake.state.value,
-        "time": handshake.time.isoformat(),
+        "time": str(handshake.time),
         "layout": handshake.layout.name.lower(),
         "rest": handshake.rest,
     }
@@ -260,16 +259,13 @@ def read_weights(text: str) -> ScoringWeights:
 def read_handshake(text: str) -> Handshake:
     """Return the handshake that *text*, a `handshake_shape`, describes."""
     note: _Note = _present(text, _NOTE)
-    try:
-        time = datetime.fromisoformat(note.time)
-    except ValueError:
-        raise DecodeError("field time", f"{quote(note.time)} is not a time such as 2026-08-21T06:20:39") from None
+    time = parse_local(note.time, "field time")
     states = {state.value: state for state in HandshakeState}
     layouts = {layout.name.lower(): layout for layout in HandshakeLayout}
     for name, value, known in (("state", note.state, states), ("layout", note.layout, layouts)):
         if value not in known:
             raise DecodeError(f"field {name}", f"{quote(value)} is not one of {', '.join(known)}")
-    return Handshake(states[note.state], time.replace(tzinfo=None), layouts[note.layout], note.rest)
+    return Handshake(states[note.state], time, layouts[note.layout], note.rest)
 
 
 def one_line(value: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from hami_device_plugin.decide.inventory import with_doubled_vendor
-from hamicommon.model import Device
+from hamicommon.model import Device, Moment
 from hamicommon.vendors import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake
@@ -55,4 +55,5 @@ def _reported(now: datetime) -> str:
     Return the note of plugins up to HAMi 2.7.1, with Go's time text.
     """
     rest = f".{now.microsecond:06d} {now:%z} {now.tzname()}"
-    return encode_handshake(Handshake(HandshakeState.REPORTED, now.replace(tzinfo=None), HandshakeLayout.GO, rest=rest))
+    time = Moment.of(now.replace(microsecond=0, tzinfo=None))
+    return encode_handshake(Handshake(HandshakeState.REPORTED, time, HandshakeLayout.GO, rest=rest))
