@@ -23,7 +23,7 @@ from hamicommon.config import load_device_config
 from hamicommon.vendors import all_vendors
 from hardware import TWO_NODES, FakeNode
 from minicluster.client import Client, Object
-from minicluster.kubelet.containers import kill_all
+from minicluster.kubelet.runtime.containers import kill_all
 from processes import Process, Supervisor, environment, free_port, stop_leftovers
 
 BIN = Path(sys.executable).parent

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from minicluster.kubelet.shim import start_ticks
+from minicluster.pids import start_ticks
 
 TERMINATE_SECONDS = 10.0
 _ports = itertools.count(20_000 + os.getpid() % 10_000)

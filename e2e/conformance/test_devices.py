@@ -15,7 +15,7 @@ from conformance.plugins import SECONDS, Host, host
 from hami_device_plugin.checkpoint import FILE_NAME, read_checkpoint
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
-from minicluster.kubelet.checkpoint import read_checkpoint as checked_checkpoint
+from minicluster.kubelet.devices.checkpoint import read_checkpoint as checked_checkpoint
 
 
 @pytest_asyncio.fixture(loop_scope="session")

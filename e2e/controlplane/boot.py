@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 from controlplane import cgroups, filetree, linux
-from minicluster.kubelet.shim import start_ticks
+from minicluster.pids import start_ticks
 
 CHECK_OWNER_SECONDS = 0.5
 _SIGNALS = {signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1}

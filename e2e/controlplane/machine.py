@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from controlplane import cgroups
-from minicluster.kubelet.shim import start_ticks
+from minicluster.pids import start_ticks
 
 PACKAGES = Path(__file__).resolve().parent.parent
 """Where this package is found."""

@@ -15,7 +15,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.machine import Machine, MachineError
 from controlplane_tests.conftest import PROBE_IMAGE
 from hardware import TWO_NODES, FakeNode
-from minicluster.kubelet.shim import start_ticks
+from minicluster.pids import start_ticks
 
 pytestmark = pytest.mark.timeout(600)
 WAIT_SECONDS = 90.0

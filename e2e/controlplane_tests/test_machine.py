@@ -14,7 +14,7 @@ import pytest
 
 from controlplane.machine import PACKAGES, Description, Machine, MachineError, Service
 from controlplane_tests.machine_state import Footprint, groups, processes_below
-from minicluster.kubelet.shim import start_ticks
+from minicluster.pids import start_ticks
 
 pytestmark = pytest.mark.usefixtures("able_machine")
 

@@ -1,6 +1,7 @@
 """
 A Kubernetes small enough to read, speaking the real protocols over real sockets.
 
-`apiserver`, `kubescheduler` and `kubelet` are processes of their own: `python -m minicluster COMPONENT`. They share
-`client`, and the arithmetic of `quantity` and `podrequests`. No service is imported here: services are peers.
+`apiserver`, `kubescheduler` and `kubelet` are separate processes: `python -m minicluster COMPONENT`. None of them
+imports another; they share the modules beside them: `client`, `selection`, `quantity`, `podrequests`, `pids`. Must
+never import a service or the packages around it: services are peers. README.md says what is in and what is left out.
 """

@@ -19,7 +19,7 @@ from conformance.objects import Api, Object, eventually
 from conformance.peers import EmbeddedPeer
 from conformance.plugins import Host, Plugin
 from minicluster.client import ApiError
-from minicluster.kubelet.containers import kill_all
+from minicluster.kubelet.runtime.containers import kill_all
 
 NODE = "node-1"
 RESOURCE = "conformance.test/default"

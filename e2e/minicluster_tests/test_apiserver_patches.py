@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.apiserver.patches import PatchError, json_patch, merge, strategic
+from minicluster.apiserver.api.patches import PatchError, json_patch, merge, strategic
 
 PLAIN = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 KEYS = st.text("abc", min_size=1, max_size=2)

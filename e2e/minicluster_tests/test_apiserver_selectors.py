@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.apiserver.selection import SelectorError, field_selector, label_selector, label_selector_object
+from minicluster.selection import SelectorError, field_selector, label_selector, label_selector_object
 
 LABELS = {"tier": "a", "gpu": "on", "slots": "8", "nvidia.com/gpu.present": "true"}
 

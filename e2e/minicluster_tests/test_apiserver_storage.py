@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.apiserver.errors import StatusError
-from minicluster.apiserver.journal import Journal
-from minicluster.apiserver.lists import page_of
-from minicluster.apiserver.requests import Target
-from minicluster.apiserver.resources import CONFIG_MAPS
-from minicluster.apiserver.storage import CompactedError, Storage
+from minicluster.apiserver.api.errors import StatusError
+from minicluster.apiserver.api.resources import CONFIG_MAPS
+from minicluster.apiserver.serve.lists import page_of
+from minicluster.apiserver.serve.requests import Target
+from minicluster.apiserver.store.journal import Journal
+from minicluster.apiserver.store.storage import CompactedError, Storage
 
 NAMES = st.sampled_from([f"c{i}" for i in range(6)])
 WRITES = st.lists(st.tuples(st.sampled_from(["put", "remove"]), NAMES), max_size=25)
@@ -101,7 +101,7 @@ def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Old changes go; asking for them is an error, not an omission.
     """
-    monkeypatch.setattr("minicluster.apiserver.storage.HISTORY_CHANGES", 10)
+    monkeypatch.setattr("minicluster.apiserver.store.storage.HISTORY_CHANGES", 10)
     storage = Storage()
     write(storage, [("put", "c0")] * 30)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minicluster.kubelet.cdi import CdiCache, CdiError, Edits, RuntimePanicError
+from minicluster.kubelet.runtime.cdi import CdiCache, CdiError, Edits, RuntimePanicError
 
 DEVICE = "example.test/gpu=dev-0"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicluster.kubelet.checkpoint import (
+from minicluster.kubelet.devices.checkpoint import (
     FILE_NAME,
     Checkpoint,
     CheckpointError,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from conformance.objects import eventually
-from minicluster.kubelet import isolation
-from minicluster.kubelet.cdi import CdiCache
-from minicluster.kubelet.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
-from minicluster.kubelet.isolation import Mount
+from minicluster.kubelet.runtime import isolation
+from minicluster.kubelet.runtime.cdi import CdiCache
+from minicluster.kubelet.runtime.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
+from minicluster.kubelet.runtime.isolation import Mount
 
 KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, False) is None]
 EVERY_KIND = [*KINDS, isolation.MAPPING]

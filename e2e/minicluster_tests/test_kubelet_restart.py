@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.objects import Object, eventually
-from minicluster.kubelet.checkpoint import FILE_NAME
+from minicluster.kubelet.devices.checkpoint import FILE_NAME
 from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, a_container, a_pod, processes
 
 

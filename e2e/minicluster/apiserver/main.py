@@ -19,17 +19,17 @@ import orjson
 import yaml
 from aiohttp import web
 
-from minicluster.apiserver.admission import Admission
-from minicluster.apiserver.faults import Faults
-from minicluster.apiserver.http import BODY_LIMIT_BYTES, Handler
-from minicluster.apiserver.journal import Journal
-from minicluster.apiserver.namespaces import Namespaces
-from minicluster.apiserver.quota import Quotas
-from minicluster.apiserver.resources import BY_KIND, Resource
-from minicluster.apiserver.storage import Object, Storage
-from minicluster.apiserver.subresources import Subresources
-from minicluster.apiserver.verbs import Verbs, finish, stamp, strategy_of
-from minicluster.apiserver.webhooks import Webhooks
+from minicluster.apiserver.admission.chain import Admission
+from minicluster.apiserver.admission.quota import Quotas
+from minicluster.apiserver.admission.webhooks import Webhooks
+from minicluster.apiserver.api.resources import BY_KIND, Resource
+from minicluster.apiserver.serve.faults import Faults
+from minicluster.apiserver.serve.http import BODY_LIMIT_BYTES, Handler
+from minicluster.apiserver.serve.namespaces import Namespaces
+from minicluster.apiserver.serve.subresources import Subresources
+from minicluster.apiserver.serve.verbs import Verbs, finish, stamp, strategy_of
+from minicluster.apiserver.store.journal import Journal
+from minicluster.apiserver.store.storage import Object, Storage
 
 KEEP_ALIVE_SECONDS = 120.0
 CLUSTER_NAME = "minicluster"

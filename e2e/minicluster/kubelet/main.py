@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from minicluster.client import Client, Mirror, Object
-from minicluster.kubelet.cdi import CdiCache
-from minicluster.kubelet.containerlogs import LogServer
-from minicluster.kubelet.containers import NvidiaRuntime, RunningContainer, Runtime, choose_isolation
-from minicluster.kubelet.deviceplugins import ENDPOINT_GRACE_SECONDS, DeviceManager
-from minicluster.kubelet.events import Events
-from minicluster.kubelet.nodestatus import NodeDescription, NodeStatus, default_capacity
-from minicluster.kubelet.pluginclients import PluginError
-from minicluster.kubelet.podresources import PodResourcesServer
+from minicluster.kubelet.devices.manager import ENDPOINT_GRACE_SECONDS, DeviceManager
+from minicluster.kubelet.devices.pluginclients import PluginError
+from minicluster.kubelet.devices.podresources import PodResourcesServer
 from minicluster.kubelet.pods import DEFAULT_GRACE_SECONDS, Node, PodWorker
+from minicluster.kubelet.runtime.cdi import CdiCache
+from minicluster.kubelet.runtime.containers import NvidiaRuntime, RunningContainer, Runtime, choose_isolation
+from minicluster.kubelet.runtime.logs import LogServer
+from minicluster.kubelet.status.events import Events
+from minicluster.kubelet.status.nodestatus import NodeDescription, NodeStatus, default_capacity
 from minicluster.podrequests import pod_amounts
 from minicluster.quantity import parse
 

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from minicluster.client import ApiError, Client
-from minicluster.kubelet import podspec, podstatus
-from minicluster.kubelet.containers import RunningContainer, Runtime, Wanted
-from minicluster.kubelet.deviceplugins import DeviceManager
-from minicluster.kubelet.events import Events
-from minicluster.kubelet.pluginclients import PluginError
+from minicluster.kubelet import podspec
+from minicluster.kubelet.devices.manager import DeviceManager
+from minicluster.kubelet.devices.pluginclients import PluginError
 from minicluster.kubelet.podspec import Container, ContainerError, Object
-from minicluster.kubelet.podstatus import Attempt, ContainerState, PodState
-from minicluster.kubelet.volumes import volume_mounts
+from minicluster.kubelet.runtime.containers import RunningContainer, Runtime, Wanted
+from minicluster.kubelet.runtime.volumes import volume_mounts
+from minicluster.kubelet.status import podstatus
+from minicluster.kubelet.status.events import Events
+from minicluster.kubelet.status.podstatus import Attempt, ContainerState, PodState
 
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 300.0
 """The first restart comes at once, the second after the first back-off, which doubles up to the longest."""

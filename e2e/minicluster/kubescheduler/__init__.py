@@ -1,3 +1,6 @@
 """
-The kube-scheduler stand-in: queue, cache, fit, extenders; `main` starts it.
+kube-scheduler: queue, Node fit, HTTP extenders, binding, leader election.
+
+Arrows: `main` → `reports` | `cache` | `lease` | `extender` → `queue` | `config` | `http` → `fit`. May import the
+modules beside this package; must never import another component.
 """

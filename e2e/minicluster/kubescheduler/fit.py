@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from minicluster import quantity
-from minicluster.apiserver import selection
+from minicluster import quantity, selection
 from minicluster.podrequests import pod_amounts
 
 Object = dict[str, Any]

@@ -15,7 +15,7 @@ import grpc
 
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as api_grpc
-from minicluster.kubelet.deviceplugins import DeviceManager
+from minicluster.kubelet.devices.manager import DeviceManager
 from minicluster.kubelet.podspec import Object, is_sidecar
 
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from minicluster.client import ApiError, Client, Object
-from minicluster.kubelet.podstatus import ADDRESS, as_time
+from minicluster.kubelet.status.podstatus import ADDRESS, as_time
 
 STATUS_SECONDS = 10.0
 """How often the status is compared with what was last written."""

@@ -8,7 +8,7 @@ Source: kubectl's pkg/validation and QueryParamVerifierV3.
 
 from typing import Any
 
-from minicluster.apiserver.resources import REVIEWS, STORED, VERBS, Resource
+from minicluster.apiserver.api.resources import REVIEWS, STORED, VERBS, Resource
 
 Object = dict[str, Any]
 

@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
-from minicluster.kubelet.cdi import ANNOTATION_PREFIX
-from minicluster.kubelet.checkpoint import WITHOUT_TOPOLOGY, CheckpointError, Entry, read_checkpoint, write_checkpoint
-from minicluster.kubelet.isolation import Mount
-from minicluster.kubelet.pluginclients import PluginClient, PluginError, RegistrationServer
+from minicluster.kubelet.devices.checkpoint import (
+    WITHOUT_TOPOLOGY,
+    CheckpointError,
+    Entry,
+    read_checkpoint,
+    write_checkpoint,
+)
+from minicluster.kubelet.devices.pluginclients import PluginClient, PluginError, RegistrationServer
 from minicluster.kubelet.podspec import Container, Object, is_sidecar
+from minicluster.kubelet.runtime.cdi import ANNOTATION_PREFIX
+from minicluster.kubelet.runtime.isolation import Mount
 
 ENDPOINT_GRACE_SECONDS = 300.0
 """How long the capacity of a resource outlives its plugin."""

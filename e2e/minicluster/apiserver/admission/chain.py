@@ -10,11 +10,11 @@ Source: k8s.io/kubernetes/pkg/kubeapiserver/options/plugins.go and plugin/pkg/ad
 from collections.abc import Callable
 from typing import Any
 
-from minicluster.apiserver import errors
-from minicluster.apiserver.quota import Quotas
-from minicluster.apiserver.resources import NAMESPACES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES
-from minicluster.apiserver.storage import Storage
-from minicluster.apiserver.webhooks import Attempt, Webhooks
+from minicluster.apiserver.admission.quota import Quotas
+from minicluster.apiserver.admission.webhooks import Attempt, Webhooks
+from minicluster.apiserver.api import errors
+from minicluster.apiserver.api.resources import NAMESPACES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES
+from minicluster.apiserver.store.storage import Storage
 
 Object = dict[str, Any]
 

@@ -19,9 +19,10 @@ from typing import Any
 import aiohttp
 import orjson
 
-from minicluster.apiserver import errors, patches, selection
-from minicluster.apiserver.resources import NAMESPACES, WEBHOOKS, Resource
-from minicluster.apiserver.storage import Storage
+from minicluster import selection
+from minicluster.apiserver.api import errors, patches
+from minicluster.apiserver.api.resources import NAMESPACES, WEBHOOKS, Resource
+from minicluster.apiserver.store.storage import Storage
 
 Object = dict[str, Any]
 

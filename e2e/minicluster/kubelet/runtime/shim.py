@@ -16,7 +16,8 @@ import json
 import os
 import time
 
-from minicluster.kubelet import isolation
+from minicluster.kubelet.runtime import isolation
+from minicluster.pids import start_ticks
 
 START_ERROR_CODE = 128
 """The exit code Kubernetes shows for a container whose program could not be started."""
@@ -53,16 +54,6 @@ def main(spec_path: str) -> None:
     code = _wait(container)
     os.unlink(pid_path)
     _write(f"{prefix}.exit.json", {"exit_code": code, "finished_at": time.time()})
-
-
-def start_ticks(pid: int) -> int | None:
-    """Return when *pid* started, in clock ticks since boot, or None if no such process lives."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 def _become(spec: dict[str, object], writer: int) -> None:

@@ -13,10 +13,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from minicluster.apiserver import discovery, errors
-from minicluster.apiserver.faults import PREFIX, DisconnectError, Faults
-from minicluster.apiserver.lists import list_body, page_of, watch_of
-from minicluster.apiserver.requests import (
+from minicluster.apiserver.admission.webhooks import USER
+from minicluster.apiserver.api import discovery, errors
+from minicluster.apiserver.api.resources import PODS, REVIEWS
+from minicluster.apiserver.api.tables import partial, table
+from minicluster.apiserver.serve.faults import PREFIX, DisconnectError, Faults
+from minicluster.apiserver.serve.lists import list_body, page_of, watch_of
+from minicluster.apiserver.serve.requests import (
     Target,
     body_of,
     is_dry_run,
@@ -27,13 +30,10 @@ from minicluster.apiserver.requests import (
     patched,
     target_of,
 )
-from minicluster.apiserver.resources import PODS, REVIEWS
-from minicluster.apiserver.storage import Entry, Object, Storage
-from minicluster.apiserver.subresources import Subresources
-from minicluster.apiserver.tables import partial, table
-from minicluster.apiserver.verbs import Verbs
-from minicluster.apiserver.watch import Watch
-from minicluster.apiserver.webhooks import USER
+from minicluster.apiserver.serve.subresources import Subresources
+from minicluster.apiserver.serve.verbs import Verbs
+from minicluster.apiserver.store.storage import Entry, Object, Storage
+from minicluster.apiserver.store.watch import Watch
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 JSON = "application/json"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import orjson
 
-from minicluster.apiserver import errors
-from minicluster.apiserver.requests import Query, Target, is_true, number_of, selection_of, version_of
-from minicluster.apiserver.storage import Collection, CompactedError, Entry, Storage
-from minicluster.apiserver.watch import Render, Watch
+from minicluster.apiserver.api import errors
+from minicluster.apiserver.serve.requests import Query, Target, is_true, number_of, selection_of, version_of
+from minicluster.apiserver.store.storage import Collection, CompactedError, Entry, Storage
+from minicluster.apiserver.store.watch import Render, Watch
 
 CONTINUE_FORMAT = "meta.k8s.io/v1"
 

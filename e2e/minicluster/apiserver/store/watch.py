@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import orjson
 
-from minicluster.apiserver.resources import Resource
-from minicluster.apiserver.storage import Change, Collection, Entry, event_line
+from minicluster.apiserver.api.resources import Resource
+from minicluster.apiserver.store.storage import Change, Collection, Entry, event_line
 
 Selects = Callable[[Entry], bool]
 Render = Callable[[bytes], bytes]

@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import Any
 
 from minicluster import quantity
-from minicluster.apiserver import errors
-from minicluster.apiserver.resources import PODS, RESOURCE_QUOTAS
-from minicluster.apiserver.storage import Change, Storage
+from minicluster.apiserver.api import errors
+from minicluster.apiserver.api.resources import PODS, RESOURCE_QUOTAS
+from minicluster.apiserver.store.storage import Change, Storage
 from minicluster.podrequests import Amounts, add, containers, is_extended, pod_amounts
 
 Object = dict[str, Any]

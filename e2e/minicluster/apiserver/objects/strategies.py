@@ -11,7 +11,7 @@ import base64
 import re
 from typing import Any
 
-from minicluster.apiserver.resources import Resource
+from minicluster.apiserver.api.resources import Resource
 
 Object = dict[str, Any]
 Problems = list[tuple[str, str]]

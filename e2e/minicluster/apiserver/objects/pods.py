@@ -12,7 +12,7 @@ import copy
 from typing import Any
 
 from minicluster import quantity
-from minicluster.apiserver.strategies import BAD_LABEL, DNS_LABEL, Object, Problems, Strategy
+from minicluster.apiserver.objects.strategies import BAD_LABEL, DNS_LABEL, Object, Problems, Strategy
 from minicluster.podrequests import containers, is_extended
 
 DEFAULT_GRACE_SECONDS = 30

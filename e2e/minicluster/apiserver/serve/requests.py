@@ -12,10 +12,11 @@ from typing import Any
 import orjson
 import yaml
 
-from minicluster.apiserver import errors, patches, protobuf, selection
-from minicluster.apiserver.resources import BY_PATH, NAMESPACES, Resource
-from minicluster.apiserver.storage import Entry
-from minicluster.apiserver.watch import Selects
+from minicluster import selection
+from minicluster.apiserver.api import errors, patches, protobuf
+from minicluster.apiserver.api.resources import BY_PATH, NAMESPACES, Resource
+from minicluster.apiserver.store.storage import Entry
+from minicluster.apiserver.store.watch import Selects
 
 Object = dict[str, Any]
 Query = Mapping[str, str]

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from minicluster.apiserver.resources import STORED, Resource
+from minicluster.apiserver.api.resources import STORED, Resource
 
 Object = dict[str, Any]
 

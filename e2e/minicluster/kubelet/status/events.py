@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable
 
 from minicluster.client import ApiError, Client, Object
-from minicluster.kubelet.podstatus import as_time
+from minicluster.kubelet.status.podstatus import as_time
 
 
 class Events:

@@ -8,7 +8,6 @@ Must never touch a host path beyond creating what its type asks for. Neighbours:
 from collections.abc import Mapping
 from pathlib import Path
 
-from minicluster.kubelet.isolation import Mount
 from minicluster.kubelet.podspec import (
     Container,
     ContainerError,
@@ -19,6 +18,7 @@ from minicluster.kubelet.podspec import (
     resource_field,
     whole_object,
 )
+from minicluster.kubelet.runtime.isolation import Mount
 
 
 def volume_mounts(

@@ -16,14 +16,13 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from minicluster.apiserver import errors
-from minicluster.apiserver import resources as known
-from minicluster.apiserver.admission import Admission
-from minicluster.apiserver.pods import PodStrategy
-from minicluster.apiserver.requests import Target
-from minicluster.apiserver.resources import Resource
-from minicluster.apiserver.storage import Entry, Object, Storage
-from minicluster.apiserver.strategies import (
+from minicluster.apiserver.admission.chain import Admission
+from minicluster.apiserver.admission.webhooks import Attempt
+from minicluster.apiserver.api import errors
+from minicluster.apiserver.api import resources as known
+from minicluster.apiserver.api.resources import Resource
+from minicluster.apiserver.objects.pods import PodStrategy
+from minicluster.apiserver.objects.strategies import (
     IMMUTABLE,
     ImmutableFields,
     KeepsStatus,
@@ -36,7 +35,8 @@ from minicluster.apiserver.strategies import (
     keep_metadata,
     metadata_problems,
 )
-from minicluster.apiserver.webhooks import Attempt
+from minicluster.apiserver.serve.requests import Target
+from minicluster.apiserver.store.storage import Entry, Object, Storage
 
 STRATEGIES: dict[Resource, Strategy] = {
     known.PODS: PodStrategy(),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from minicluster.apiserver.resources import STORED, Resource
-from minicluster.apiserver.storage import Entry, Storage, entry_of
+from minicluster.apiserver.api.resources import STORED, Resource
+from minicluster.apiserver.store.storage import Entry, Storage, entry_of
 
 JOURNAL_BYTES = 64 * 1024 * 1024
 """A journal larger than this becomes a new snapshot."""

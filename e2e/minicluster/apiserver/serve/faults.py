@@ -27,8 +27,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from minicluster.apiserver import errors
-from minicluster.apiserver.storage import Storage
+from minicluster.apiserver.api import errors
+from minicluster.apiserver.store.storage import Storage
 
 PREFIX = "/minicluster/"
 

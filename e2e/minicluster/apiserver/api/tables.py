@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from minicluster.apiserver import resources as known
-from minicluster.apiserver.resources import Resource
+from minicluster.apiserver.api import resources as known
+from minicluster.apiserver.api.resources import Resource
 
 Object = dict[str, Any]
 Row = Callable[[Object, datetime], list[Any]]
