@@ -5,7 +5,6 @@ One cluster for the whole run, embedded or real, one namespace for each test, an
 import inspect
 import itertools
 import os
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-import embedded
-from cluster import Cluster, ClusterOf, Settings
-from hardware import TWO_NODES, FakeNode
-from invariants import check
+from harness import embedded
+from harness.cluster import Cluster, ClusterOf, Settings
+from harness.invariants import check
+from testbed.folders import short_folder
+from testbed.hardware import TWO_NODES, FakeNode
 
 if TYPE_CHECKING:
-    from real import RealCluster
+    from harness.real import RealCluster
 
 _namespaces = (f"test-{os.getpid()}-{number}" for number in itertools.count(1))
 """Names that no earlier run on a cluster that was kept has used."""
@@ -70,18 +70,13 @@ def _turn(item: pytest.Item) -> int:
     return len(LONGEST) + (0 if has_other_settings else 1)
 
 
-def short_folder() -> Path:
-    """Return a new folder, its path short because a Unix socket's may have 107 bytes."""
-    return Path(tempfile.mkdtemp(prefix="hami-e2e-"))
-
-
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_cluster(request: pytest.FixtureRequest) -> AsyncIterator["RealCluster | None"]:
     """The real cluster with the chart on it, or None when the tests are to run on the embedded one."""
     if request.config.getoption("--cluster") != "real":
         yield None
         return
-    import real  # what it takes to run a real cluster concerns only those who want one
+    from harness import real  # what it takes to run a real cluster concerns only those who want one
 
     minor, is_kept = request.config.getoption("--kubernetes"), request.config.getoption("--keep")
     async with real.running(minor, TWO_NODES, is_kept=is_kept) as cluster:

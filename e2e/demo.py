@@ -21,15 +21,15 @@ from pathlib import Path
 
 from rich.text import Text
 
-from cluster import ROOT, Cluster, NotInTimeError, eventually
-from embedded import EmbeddedCluster, sweep
 from hamicommon.model import Device, Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from hardware import TWO_NODES
-from invariants import ALLOCATED, MIB, broken, inventory, look, samples
+from harness.cluster import ROOT, Cluster, NotInTimeError, eventually
+from harness.embedded import EmbeddedCluster, sweep
+from harness.invariants import ALLOCATED, MIB, broken, inventory, look, samples
+from harness.screen import Screen
 from minicluster.client import Object
-from processes import FolderInUseError, claimed
-from screen import Screen
+from testbed.folders import FolderInUseError, claimed
+from testbed.hardware import TWO_NODES
 
 EXAMPLES = ROOT / "examples"
 FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cluster import eventually
-from manifests import SLEEP, a_container, a_pod
+from harness.cluster import eventually
+from harness.manifests import SLEEP, a_container, a_pod
+from harness.real import RealCluster
+from harness.release import HAMI
 from minicluster.client import ApiError, Object
-from real import RealCluster
-from release import HAMI
 
 pytestmark = pytest.mark.real_only
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import ROOT
+from harness.cluster import ROOT
 
 pytestmark = pytest.mark.embedded_only
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import configmaps
-from cluster import ROOT, Cluster, ClusterOf, Settings, eventually
-from hardware import TWO_NODES
-from manifests import SLEEP, a_pod
+from harness import embedded
+from harness.cluster import Cluster, ClusterOf, Settings, eventually
+from harness.manifests import SLEEP, a_pod
+from testbed import configmaps
+from testbed.hardware import TWO_NODES
 
-DEVICE_CONFIG = (ROOT / "e2e/device-config.yaml").read_text()
+DEVICE_CONFIG = embedded.DEVICE_CONFIG.read_text()
 SERVICES = ("webhook", "scheduler", "plugin-node-a")
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster import ROOT, eventually
 from controlplane.build import binaries
-from documented import Document
 from hamicommon.wire import keys
-from manifests import a_pod
-from real import RealCluster
-from release import CHART, HAMI, INSTALL
-from residents import running, settle
+from harness.cluster import ROOT, eventually
+from harness.documented import Document
+from harness.manifests import a_pod
+from harness.real import RealCluster
+from harness.release import CHART, HAMI, INSTALL
+from harness.residents import running, settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
 

@@ -17,14 +17,14 @@ import pytest
 import pytest_asyncio
 import yaml
 
-import embedded
-from cluster import ROOT, Cluster, Settings, eventually
-from conftest import short_folder
-from embedded import BIN
 from hamicommon.config import load_device_config
 from hamicommon.vendors import all_vendors
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from harness import embedded
+from harness.cluster import ROOT, Cluster, Settings, eventually
+from harness.embedded import BIN
 from minicluster.client import ApiError, Object
+from testbed.folders import short_folder
 
 pytestmark = pytest.mark.embedded_only
 

@@ -11,15 +11,15 @@ import json
 import pytest
 import pytest_asyncio
 
-from cluster import eventually
 from controlplane.cluster import ClusterError
 from hamicommon.config import load_device_config
 from hamicommon.vendors import all_vendors
-from hardware import TWO_NODES
-from manifests import SLEEP, a_container, a_pod
+from harness.cluster import eventually
+from harness.manifests import SLEEP, a_container, a_pod
+from harness.real import RealCluster
+from harness.release import HAMI
 from minicluster.client import Object
-from real import RealCluster
-from release import HAMI
+from testbed.hardware import TWO_NODES
 
 pytestmark = pytest.mark.real_only
 

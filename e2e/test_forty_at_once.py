@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from cluster import ClusterOf, Settings
-from hardware import FakeNode
-from invariants import check
-from manifests import SLEEP, a_pod
+from harness.cluster import ClusterOf, Settings
+from harness.invariants import check
+from harness.manifests import SLEEP, a_pod
+from testbed.hardware import FakeNode
 
 PODS = 40
 EIGHT_DEVICES = (FakeNode.of("big", "NVIDIA H100 80GB HBM3", 81559, 8),)

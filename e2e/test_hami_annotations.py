@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cluster import Cluster, eventually
-from manifests import a_pod
+from harness.cluster import Cluster, eventually
+from harness.manifests import a_pod
 from minicluster.client import Object
 
 UUID = "GPU-11111111-2222-4333-8444-555555555555"

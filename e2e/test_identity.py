@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from cluster import Cluster, eventually
-from embedded import EmbeddedCluster
-from load import kept_running
-from manifests import a_container, a_pod
+from harness.cluster import Cluster, eventually
+from harness.embedded import EmbeddedCluster
+from harness.load import kept_running
+from harness.manifests import a_container, a_pod
 from minicluster.client import Object
-from processes import Process
+from testbed.processes import Process
 
 A100 = {"nvidia.com/use-gputype": "A100"}
 GATE = {"schedulingGates": [{"name": "test/hold"}]}

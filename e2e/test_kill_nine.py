@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from cluster import Cluster
-from invariants import environments_of
-from load import kept_running
-from manifests import a_pod
+from harness.cluster import Cluster
+from harness.invariants import environments_of
+from harness.load import kept_running
+from harness.manifests import a_pod
 
 SERVICES = (
     *("webhook", "scheduler", "plugin-node-a", "plugin-node-b", "monitor-node-a"),

@@ -4,10 +4,10 @@ Where kube-scheduler chooses among all Nodes that fit, the ranks of the policy d
 
 import asyncio
 
-from cluster import ClusterOf, Settings
-from hardware import FakeNode
-from invariants import check, samples
-from manifests import SLEEP, a_pod
+from harness.cluster import ClusterOf, Settings
+from harness.invariants import check, samples
+from harness.manifests import SLEEP, a_pod
+from testbed.hardware import FakeNode
 
 NODES = tuple(FakeNode.of(name, "NVIDIA A10", 24576, 2) for name in ("left", "right"))
 CHOOSING = Settings(prioritize_weight=20)

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from cluster import Cluster, eventually
-from load import kept_running
-from manifests import SLEEP, a_pod
+from harness.cluster import Cluster, eventually
+from harness.load import kept_running
+from harness.manifests import SLEEP, a_pod
+from harness.real import RealCluster
 from minicluster.client import ApiError, Object
-from real import RealCluster
 
 pytestmark = pytest.mark.real_only
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from cluster import ClusterOf, Settings
 from hamicommon.wire import keys
-from hardware import FakeNode
-from invariants import check
-from manifests import SLEEP, a_pod
+from harness.cluster import ClusterOf, Settings
+from harness.invariants import check
+from harness.manifests import SLEEP, a_pod
+from testbed.hardware import FakeNode
 
 NODES = (FakeNode.of("old", "NVIDIA A10", 24576, 2),)
 PODS = 6

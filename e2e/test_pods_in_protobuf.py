@@ -4,10 +4,10 @@ The scheduler follows Pods in protobuf, and reads the same of them there as in J
 
 import pytest
 
-from cluster import Cluster
 from hami_scheduler.serve.pods import PROTOBUF, PodReader, trimmed
 from hamicommon.runtime.kube import Kube
-from manifests import a_container, a_pod
+from harness.cluster import Cluster
+from harness.manifests import a_container, a_pod
 from minicluster.client import Object
 
 pytestmark = pytest.mark.real_only

@@ -15,11 +15,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from certificates import issue
-from cluster import ClusterOf, Settings, eventually
-from embedded import EmbeddedCluster
-from hardware import TWO_NODES
-from manifests import a_pod
+from harness.certificates import issue
+from harness.cluster import ClusterOf, Settings, eventually
+from harness.embedded import EmbeddedCluster
+from harness.manifests import a_pod
+from testbed.hardware import TWO_NODES
 
 pytestmark = [
     pytest.mark.embedded_only,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cluster import ROOT, Cluster, eventually
 from hamicommon.model import Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from manifests import SLEEP, a_container, a_pod
+from harness.cluster import ROOT, Cluster, eventually
+from harness.manifests import SLEEP, a_container, a_pod
 from minicluster.client import Object
 
 

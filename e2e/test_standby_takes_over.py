@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cluster import eventually
-from invariants import check
-from load import kept_running
-from manifests import SLEEP, a_pod
-from real import RealCluster
-from release import HAMI
+from harness.cluster import eventually
+from harness.invariants import check
+from harness.load import kept_running
+from harness.manifests import SLEEP, a_pod
+from harness.real import RealCluster
+from harness.release import HAMI
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from cluster import Settings
 from hamicommon.wire import keys
-from manifests import a_pod
-from real import RealCluster
-from residents import settle
+from harness.cluster import Settings
+from harness.manifests import a_pod
+from harness.real import RealCluster
+from harness.residents import settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(600)]
 

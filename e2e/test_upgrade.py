@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from load import coming_and_going
-from real import PREVIOUS_IMAGES, PREVIOUS_TAG, RealCluster
-from residents import settle
+from harness.load import coming_and_going
+from harness.real import PREVIOUS_IMAGES, PREVIOUS_TAG, RealCluster
+from harness.residents import settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
 

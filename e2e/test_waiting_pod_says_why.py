@@ -4,8 +4,8 @@ A Pod that fits nowhere says why, keeps nobody busy, and starts when room appear
 
 import asyncio
 
-from cluster import Cluster, eventually
-from manifests import a_pod
+from harness.cluster import Cluster, eventually
+from harness.manifests import a_pod
 from minicluster.client import ApiError, Object
 
 A100 = {"nvidia.com/use-gputype": "A100"}

@@ -2,8 +2,8 @@
 Placing a Pod costs the API server little: one Binding, one phase patch, one Event, and no write to any Node.
 """
 
-from cluster import Cluster, eventually
-from manifests import SLEEP, a_pod
+from harness.cluster import Cluster, eventually
+from harness.manifests import SLEEP, a_pod
 
 PODS = 8
 READS = {"get", "list", "watch"}

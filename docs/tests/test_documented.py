@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from documented import Document, DocumentError
+from harness.documented import Document, DocumentError
 
 TEXT = """
 # A page

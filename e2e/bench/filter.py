@@ -23,14 +23,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
 
-from bench.caller import Caller, connected
-from bench.command import parser, tell
-from bench.frozen_api import FrozenApi, Object, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
-from bench.measurement import percentiles
-from bench.service import apart, ready
-from bench.tables import machine, table
-from bench.usage import Usage
-from processes import Process, free_port
+from bench.load.caller import Caller, connected
+from bench.load.frozen_api import FrozenApi, Object, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
+from bench.load.service import apart, ready
+from bench.record.measurement import percentiles
+from bench.record.usage import Usage
+from bench.report.command import parser, tell
+from bench.report.tables import machine, table
+from testbed.ports import free_port
+from testbed.processes import Process
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE_CONFIG = ROOT / "libs/hamicommon/vectors/device-config/default.yaml"

@@ -19,14 +19,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import invariants
-from bench.command import parser, progress, tell
-from bench.measurement import percentiles
-from bench.simulation import NAMESPACE, PODS, a_node, a_pod, all_of, for_each_bound
-from bench.tables import circumstances, spread, table
-from bench.usage import Usage
-from cluster import SCHEDULER_NAME, eventually
-from embedded import EmbeddedCluster
+from bench.load.simulation import NAMESPACE, PODS, a_node, a_pod, all_of, for_each_bound
+from bench.record.measurement import percentiles
+from bench.record.usage import Usage
+from bench.report.command import parser, progress, tell
+from bench.report.tables import circumstances, spread, table
+from harness import invariants
+from harness.cluster import SCHEDULER_NAME, eventually
+from harness.embedded import EmbeddedCluster
 
 NODE_COUNTS = (100, 500, 1000)
 SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 10}

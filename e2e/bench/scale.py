@@ -14,13 +14,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.chart import Chart
-from bench.command import parser, progress, tell
-from bench.measurement import Case, Load, Run
-from bench.rig import Control, Rig
-from bench.room import RoomFound, find_room
-from bench.simulation import give_locks_back
-from bench.tables import page
+from bench.load.chart import Chart
+from bench.load.handover import Handover, measure_handover
+from bench.load.rig import Control, Rig
+from bench.load.simulation import give_locks_back
+from bench.record.measurement import Case, Load, Run
+from bench.report.command import parser, progress, tell
+from bench.report.tables import page
 from controlplane import build, linux, parts
 from controlplane.cluster import CONTROL, ControlPlane
 from controlplane.pki import Authority
@@ -41,14 +41,14 @@ def main() -> None:
     control.down()
     try:
         control.up([], progress)
-        runs, room = asyncio.run(measure(_entered(control, kwok), arguments))
+        runs, handover = asyncio.run(measure(_entered(control, kwok), arguments))
     finally:
         control.down()
     tell(
         arguments,
         "scale",
-        {"runs": [*map(asdict, runs)], "room": asdict(room)},
-        page(runs, room, HAMI.name, TRIVIAL.name),
+        {"runs": [*map(asdict, runs)], "handover": asdict(handover)},
+        page(runs, handover, HAMI.name, TRIVIAL.name),
     )
 
 
@@ -59,11 +59,11 @@ def _arguments() -> argparse.Namespace:
     arguments.add_argument("--pods", type=int, default=2000)
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--locked-pods", type=int, default=200, help="placed on Nodes that need the node lock")
-    arguments.add_argument("--room-rounds", type=int, default=50, help="Pods that wait for another's room")
+    arguments.add_argument("--handover-rounds", type=int, default=50, help="Pods that wait for the device of another")
     return arguments.parse_args()
 
 
-async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list[Run], RoomFound]:
+async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list[Run], Handover]:
     """Let each case in turn place Pods, under each load, in each round; then what is asked of our scheduler alone."""
     chart = Chart(control.programs / "helm", build.KUBERNETES[build.DEFAULT_KUBERNETES])
     async with Rig.started(control, chart, FOLDER / "scale") as rig:
@@ -81,11 +81,11 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
                         f"round {number + 1}, {load.value:8} {case.name:16} {run.pods_per_second:5.0f} Pods/s, "
                         f"yardstick {run.yardstick_ms:.2f} ms"
                     )
-        room = await find_room(rig, HAMI, arguments.room_rounds)
-        progress(f"{room.rounds} Pods waited for room, {room.ms.get('p50')} ms")
+        handover = await measure_handover(rig, HAMI, arguments.handover_rounds)
+        progress(f"{handover.rounds} Pods waited for a device, {handover.ms.get('p50')} ms")
         runs.append(await _locked(rig, arguments.locked_pods))
         progress(f"with node locks {runs[-1].pods_per_second:5.0f} Pods/s")
-        return runs, room
+        return runs, handover
 
 
 async def _locked(rig: Rig, pods: int) -> Run:

@@ -1,5 +1,5 @@
 """
-Write `docs/conformance.md` from what the last runs found: `PYTHONPATH=e2e python -m conformance`.
+Write `docs/conformance.md` from what the last runs found: `python -m conformance`.
 """
 
 import sys

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from conformance.objects import Api
 from conformance.page import record
-from conformance.peers import EmbeddedPeer, Peer, RealPeer
+from conformance.peers.clusters import EmbeddedPeer, Peer, RealPeer
+from conformance.peers.objects import Api
 from minicluster.client import ApiError
 
 _outcomes: dict[str, bool] = {}

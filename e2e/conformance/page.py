@@ -37,7 +37,7 @@ This page is written by a command, from what the runs found:
 
     pytest e2e/conformance --cluster embedded
     pytest e2e/conformance --cluster real    # and again for each --kubernetes
-    PYTHONPATH=e2e python -m conformance
+    python -m conformance
 """
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from conformance.objects import Api, eventually
-from conformance.peers import Peer
-from conformance.plugins import SECONDS, Host, host
+from conformance.peers.clusters import Peer
+from conformance.peers.objects import Api, poll
+from conformance.peers.plugins import SECONDS, Host, host
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 
 SAY = "echo $VALUE; exec sleep 1000"
@@ -152,7 +152,7 @@ async def test_foreign_file(node: Host) -> None:
         await node.create("p", node.container(script=SAY, devices=1))
 
         assert "fine\n" == await node.says("p", "\n")
-        assert await eventually(lambda: len(plugin.starts) == 1, SECONDS)
+        assert await poll(lambda: len(plugin.starts) == 1, SECONDS)
     finally:
         for path in foreign:
             path.unlink()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.objects import IMAGE, Api, Object, a_node, a_pod
-from conformance.peers import Peer
+from conformance.peers.clusters import Peer
+from conformance.peers.objects import IMAGE, Api, Object, a_node, a_pod
 
 MANIFEST = """
 apiVersion: v1

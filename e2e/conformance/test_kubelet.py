@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from conformance.objects import Api, Object
-from conformance.peers import NODE, Peer
-from conformance.plugins import SECONDS, Host, host
+from conformance.peers.clusters import NODE, Peer
+from conformance.peers.objects import Api, Object
+from conformance.peers.plugins import SECONDS, Host, host
 from minicluster.client import ApiError
 
 UNTIL_TERM = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"

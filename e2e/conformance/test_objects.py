@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import Api, a_node, a_pod, error_of, eventually, refusal_of
+from conformance.peers.objects import Api, a_node, a_pod, error_of, poll, refusal_of
 from minicluster.client import ApiError
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -292,7 +292,7 @@ async def test_deleted_namespace_takes_its_content_along(api: Api) -> None:
     async def remains_to_be_ended() -> bool:
         return "deletionTimestamp" in (await api.pod())["metadata"]
 
-    await eventually(remains_to_be_ended)
+    await poll(remains_to_be_ended)
     text = f"unable to create new content in namespace {namespace} because it is being terminated"
     assert (403, "Forbidden", f'pods "late" is forbidden: {text}') == refused
     await api.delete(f"{api.pods}/p", grace_seconds=0)
@@ -300,7 +300,7 @@ async def test_deleted_namespace_takes_its_content_along(api: Api) -> None:
     async def is_gone() -> bool:
         return namespace not in await api.names("/api/v1/namespaces")
 
-    await eventually(is_gone, 40)
+    await poll(is_gone, 40)
 
 
 async def test_list_items_have_no_kind_of_their_own(api: Api) -> None:

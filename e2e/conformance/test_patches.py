@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import Api, a_pod, error_of
+from conformance.peers.objects import Api, a_pod, error_of
 
 RFC_6902: list[tuple[str, Any, Any, Any]] = [
     ("add", {"foo": "bar"}, [{"op": "add", "path": "/data/baz", "value": "qux"}], {"baz": "qux", "foo": "bar"}),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import IMAGE, Api, a_pod, error_of, limits, refusal_of
+from conformance.peers.objects import IMAGE, Api, a_pod, error_of, limits, refusal_of
 
 GPU = "nvidia.com/gpu"
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from conformance.objects import Api, eventually
-from conformance.peers import NODE, Peer
-from conformance.plugins import SECONDS, Host, host
+from conformance.peers.clusters import NODE, Peer
+from conformance.peers.objects import Api, poll
+from conformance.peers.plugins import SECONDS, Host, host
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -36,7 +36,7 @@ async def answers(node: Host) -> None:
         writer.close()
         return True
 
-    await eventually(does, SECONDS)
+    await poll(does, SECONDS)
 
 
 async def test_running_containers(node: Host) -> None:

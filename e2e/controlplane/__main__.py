@@ -8,8 +8,8 @@ from pathlib import Path
 
 from controlplane import build, debian, prerequisites
 from controlplane.cluster import ClusterError, ControlPlane
-from hardware import TWO_NODES
-from processes import FolderInUseError
+from testbed.folders import FolderInUseError
+from testbed.hardware import TWO_NODES
 
 FOLDER = Path("/var/tmp/hami-controlplane")  # the folder's owner is checked when it is claimed
 

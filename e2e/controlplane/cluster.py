@@ -28,9 +28,10 @@ from controlplane.node import Node
 from controlplane.pki import Authority
 from controlplane.record import Record
 from controlplane.store import CONTAINERD_ROOT, Store, load, serves_kubelet
-from hardware import FakeNode
 from minicluster.client import ApiError
-from processes import claimed, free_port
+from testbed.folders import claimed
+from testbed.hardware import FakeNode
+from testbed.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRIVER = ROOT / "build/native/fake_driver"

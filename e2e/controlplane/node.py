@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controlplane.machine import Machine, MachineError
-from hardware import FakeNode
+from testbed.hardware import FakeNode
 
 
 class Node:

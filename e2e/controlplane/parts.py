@@ -18,7 +18,7 @@ from controlplane import build, network
 from controlplane.machine import PACKAGES, Machine, Service
 from controlplane.pki import AUTHORITY, Authority
 from controlplane.store import CONTAINERD_ROOT, CONTAINERD_SOCKET
-from hardware import FakeNode
+from testbed.hardware import FakeNode
 
 API_PORT = 6443
 INSIDE = f"https://{network.CONTROL_ADDRESS}:{API_PORT}"

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane import build, oci, prerequisites
 from controlplane.cluster import DRIVER, ControlPlane
-from hardware import TWO_NODES
+from testbed.hardware import TWO_NODES
 
 PROBE_IMAGE = "localhost/probe:1"
 PROBE = build.Product(

@@ -14,8 +14,8 @@ import yaml
 from controlplane.cluster import ControlPlane
 from controlplane.machine import Machine, MachineError
 from controlplane_tests.conftest import PROBE_IMAGE
-from hardware import TWO_NODES, FakeNode
 from minicluster.pids import start_ticks
+from testbed.hardware import TWO_NODES, FakeNode
 
 pytestmark = pytest.mark.timeout(600)
 WAIT_SECONDS = 90.0

@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 from controlplane.pki import Authority
 from controlplane.record import Record
-from hardware import TWO_NODES, FakeNode
+from testbed.hardware import TWO_NODES, FakeNode
 
 
 def _record(*nodes: FakeNode) -> Record:

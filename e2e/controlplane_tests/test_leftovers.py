@@ -15,8 +15,8 @@ import pytest
 from controlplane.cluster import ControlPlane
 from controlplane.machine import PACKAGES
 from controlplane_tests.machine_state import Footprint, groups, processes_below
-from hardware import TWO_NODES
-from processes import FolderInUseError, claimed
+from testbed.folders import FolderInUseError, claimed
+from testbed.hardware import TWO_NODES
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("able_machine", "driver")]
 

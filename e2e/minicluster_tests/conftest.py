@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.objects import Api
+from conformance.peers.objects import Api
 from minicluster.apiserver.main import Server, write_kubeconfig
 
 

@@ -5,7 +5,6 @@ Owns their start and end, and builders for the objects a test sends. Knows no pr
 """
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -15,15 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.objects import Api, Object, eventually
-from conformance.peers import EmbeddedPeer
-from conformance.plugins import Host, Plugin
+from conformance.peers.clusters import EmbeddedPeer
+from conformance.peers.objects import Api, Object, poll
+from conformance.peers.plugins import Host, Plugin
 from minicluster.client import ApiError
 from minicluster.kubelet.runtime.containers import kill_all
 
 NODE = "node-1"
 RESOURCE = "conformance.test/default"
-E2E = Path(__file__).resolve().parent.parent
 
 
 def a_container(name: str = "main", script: str = "sleep 1000", devices: int = 0, **more: Any) -> Object:
@@ -61,7 +59,6 @@ class Process:
                 [sys.executable, "-m", "minicluster", *self.arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(E2E)},
             )
 
     def wait(self) -> int:
@@ -93,7 +90,7 @@ class Cluster:
 
     async def allocatable_is(self, amount: str) -> None:
         """Wait until the Node offers *amount* of the plugin's resource."""
-        await eventually(lambda: self._offers(amount))
+        await poll(lambda: self._offers(amount))
 
     async def _offers(self, amount: str) -> bool:
         node = await self.client.get(f"/api/v1/nodes/{NODE}")
@@ -118,7 +115,7 @@ class Cluster:
             return pod if condition(pod["status"]) else None
 
         try:
-            found: Object = await eventually(holds, seconds)
+            found: Object = await poll(holds, seconds)
         except AssertionError as error:
             raise AssertionError(f"{(await self.pod(name))['status']}\n{self.kubelet.log.read_text()}") from error
         return found
@@ -141,7 +138,7 @@ class Cluster:
             assert text in log
             return log
 
-        log: str = await eventually(found)
+        log: str = await poll(found)
         return log
 
     async def delete(self, name: str, grace_seconds: int = 0) -> None:
@@ -154,7 +151,7 @@ class Cluster:
                 return False
             return True
 
-        await eventually(is_gone)
+        await poll(is_gone)
 
 
 @contextlib.contextmanager
@@ -184,7 +181,7 @@ async def a_cluster(root: Path, kubelet: Process) -> AsyncIterator[Cluster]:
         peer = EmbeddedPeer(root)
         peer.device_plugins, peer.pod_resources = (root / "k" / name for name in ("device-plugins", "pod-resources"))
         cluster = Cluster(root / "k", client, kubelet, Host(peer, client))
-        await eventually(lambda: client.get(f"/api/v1/nodes/{NODE}"), 20)
+        await poll(lambda: client.get(f"/api/v1/nodes/{NODE}"), 20)
         yield cluster
         for plugin in cluster.host.plugins:
             await plugin.stop()

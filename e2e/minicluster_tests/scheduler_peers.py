@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from conformance.extenders import Extender
-from conformance.objects import Object
+from conformance.peers.extenders import Extender
+from conformance.peers.objects import Object
 from minicluster.client import Client
 from minicluster.kubescheduler.config import parse
 from minicluster.kubescheduler.main import Scheduler

@@ -14,10 +14,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from conformance.objects import a_node, a_pod, eventually
+from conformance.peers.objects import a_node, a_pod, poll
 from minicluster.client import Client
-
-E2E = Path(__file__).parent.parent
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -28,13 +26,13 @@ async def apiserver(folder: Path, *flags: str) -> AsyncIterator[tuple[asyncio.su
     kubeconfig = folder / "kubeconfig"
     kubeconfig.unlink(missing_ok=True)
     command = [sys.executable, "-m", "minicluster", "apiserver", "--kubeconfig", str(kubeconfig), *flags]
-    process = await asyncio.create_subprocess_exec(*command, cwd=E2E, stdout=asyncio.subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
 
     async def is_up() -> bool:
         return kubeconfig.exists()
 
     try:
-        assert await eventually(is_up, 30)
+        assert await poll(is_up, 30)
         yield process, kubeconfig
     finally:
         if process.returncode is None:
@@ -119,7 +117,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
             return len(told) > 50
 
         writers = [asyncio.create_task(write(worker)) for worker in range(4)]
-        assert await eventually(has_written)
+        assert await poll(has_written)
         process.send_signal(signal.SIGKILL)
         await asyncio.gather(*writers, return_exceptions=True)
     async with (

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from typing import Any
 
-from conformance.objects import Api, error_of, eventually
+from conformance.peers.objects import Api, error_of, poll
 from minicluster.client import Mirror
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -76,9 +76,9 @@ async def test_mirror_follows_through_every_kind_of_outage(api: Api) -> None:
         await api.create("/minicluster/watches/drop", {"path": "configmaps", "how": how})
         await api.create(CONFIG_MAPS, {"metadata": {"name": f"c{index}"}})
         await api.create("/minicluster/compact", {})
-        assert await eventually(functools.partial(has_seen, index + 1))
+        assert await poll(functools.partial(has_seen, index + 1))
     await api.delete(f"{CONFIG_MAPS}/c0")
-    assert await eventually(functools.partial(has_seen, 4))
+    assert await poll(functools.partial(has_seen, 4))
     task.cancel()
 
     assert ["+c0", "+c1", "+c2", "-c0"] == seen

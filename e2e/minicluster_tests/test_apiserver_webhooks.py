@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from conformance.objects import Api
-from conformance.webhooks import CONFIGURATIONS, Webhook
+from conformance.peers.objects import Api
+from conformance.peers.webhooks import CONFIGURATIONS, Webhook
 from minicluster.apiserver.main import Server
 
 SERVICE = "hami-webhook.kube-system.svc"

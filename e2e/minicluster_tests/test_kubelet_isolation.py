@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.objects import eventually
+from conformance.peers.objects import poll
 from minicluster.kubelet.runtime import isolation
 from minicluster.kubelet.runtime.cdi import CdiCache
 from minicluster.kubelet.runtime.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
@@ -207,7 +207,7 @@ async def test_stop_insists_after_the_grace_period(tmp_path: Path) -> None:
     """A program that ignores SIGTERM is killed, and its exit code says so."""
     script = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     container = await start(tmp_path, EVERY_KIND[0], ["sh", "-c", script])
-    await eventually(lambda: "ready" in container.log.read_text())
+    await poll(lambda: "ready" in container.log.read_text())
     began = time.monotonic()
 
     ended = await container.stop(0.3)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.objects import a_node
+from conformance.peers.objects import a_node
 from minicluster.kubescheduler.cache import Cache
 from minicluster.kubescheduler.config import ConfigError, duration, parse
 from minicluster.kubescheduler.fit import Misfit, misfit, node_state, pod_facts

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from conformance.extenders import Extender
-from conformance.objects import Api, Object, eventually
+from conformance.peers.extenders import Extender
+from conformance.peers.objects import Api, Object, poll
 from minicluster_tests.scheduler_peers import asking, configured, extender, scheduling
 
 
@@ -29,7 +29,7 @@ async def bound(api: Api, name: str = "p") -> None:
     async def is_bound() -> bool:
         return "nodeName" in (await api.pod(name))["spec"]
 
-    await eventually(is_bound)
+    await poll(is_bound)
 
 
 async def test_extender_sees_a_sample_of_many_nodes_and_the_window_moves_on(
@@ -66,7 +66,7 @@ async def test_pod_without_any_node_is_tried_again_soon_after_one_comes(server: 
             conditions = (await api.pod())["status"].get("conditions") or ()
             return ["no nodes available to schedule pods"] == [condition["message"] for condition in conditions]
 
-        await eventually(says_why)
+        await poll(says_why)
         await api.create_node()
         await bound(api)
 

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from conformance.objects import Api, eventually
+from conformance.peers.objects import Api, poll
 from minicluster.kubescheduler.config import LeaderElection
 from minicluster.kubescheduler.http import Poster, PostError
 from minicluster.kubescheduler.lease import LeadershipLostError, Lease
 from minicluster_tests.scheduler_peers import configured
 
-E2E = Path(__file__).parent.parent
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
 
 
@@ -188,14 +187,12 @@ async def test_process_schedules_and_hands_its_lease_over_at_sigterm(
     await api.create_node()
     await api.create_pod()
     command = [sys.executable, "-m", "minicluster", "kube-scheduler"]
-    process = await asyncio.create_subprocess_exec(
-        *command, "--kubeconfig", str(kubeconfig), "--config", str(config), cwd=E2E
-    )
+    process = await asyncio.create_subprocess_exec(*command, "--kubeconfig", str(kubeconfig), "--config", str(config))
 
     async def is_bound() -> bool:
         return "nodeName" in (await api.get(f"{api.pods}/p"))["spec"]
 
-    was_bound = await eventually(is_bound, 15)
+    was_bound = await poll(is_bound, 15)
     process.send_signal(signal.SIGTERM)
     code = await asyncio.wait_for(process.wait(), 5)
 

@@ -20,7 +20,7 @@ from device_plugin_process import (
     needs_fake_driver,
 )
 
-import configmaps
+from testbed import configmaps
 
 pytestmark = needs_fake_driver
 

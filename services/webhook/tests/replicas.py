@@ -18,7 +18,7 @@ import aiohttp
 from hami_webhook.certificates import renewal
 from hami_webhook.certificates.renewal import Material
 from minicluster.client import ApiError, Client, Object
-from processes import Process, Supervisor
+from testbed.processes import Process, Supervisor
 
 BIN = Path(sys.executable).parent
 SECRET = "/api/v1/namespaces/default/secrets/hami-webhook-tls"

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cluster import Cluster, eventually
-from manifests import a_pod
+from harness.cluster import Cluster, eventually
+from harness.manifests import a_pod
 from minicluster.client import ApiError
 
 WORKERS = 2

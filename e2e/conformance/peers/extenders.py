@@ -19,8 +19,8 @@ import orjson
 import yaml
 from aiohttp import web
 
-from conformance.objects import Api, Object, a_node, a_pod, eventually, limits
-from conformance.peers import Peer
+from conformance.peers.clusters import Peer
+from conformance.peers.objects import Api, Object, a_node, a_pod, limits, poll
 from minicluster.client import ApiError
 
 SCHEDULER = "conformance"
@@ -65,7 +65,7 @@ class Extender:
 
     async def asked(self, count: int, verb: str = "filter") -> int:
         """Wait for *count* calls, then until there are no more for a moment, and return how many there were."""
-        await eventually(lambda: len(self.of(verb)) >= count)
+        await poll(lambda: len(self.of(verb)) >= count)
         before = -1
         while before != len(self.of(verb)):
             before = len(self.of(verb))
@@ -132,7 +132,7 @@ class Stage:
             pod = await self.api.pod(name)
             return pod if pod["spec"].get("nodeName") else None
 
-        pod: Object = await eventually(found, seconds)
+        pod: Object = await poll(found, seconds)
         return pod
 
     async def refused(self, name: str = "p", seconds: float = 20.0) -> Object:
@@ -144,7 +144,7 @@ class Stage:
                 (each for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")), None
             )
 
-        condition: Object = await eventually(found, seconds)
+        condition: Object = await poll(found, seconds)
         return {**condition, "message": _common(condition["message"])}
 
     async def events(self, name: str = "p") -> list[tuple[str, str, str]]:
@@ -153,7 +153,7 @@ class Stage:
         async def found() -> list[Object]:
             return (await self.api.list(f"{self.api.place}/events", fieldSelector=f"involvedObject.name={name}"))[0]
 
-        return [(event["type"], event["reason"], _common(event["message"])) for event in await eventually(found)]
+        return [(event["type"], event["reason"], _common(event["message"])) for event in await poll(found)]
 
     async def refusal(self, preemption: str = "No preemption victims found for incoming pod", **reasons: int) -> str:
         """
@@ -252,7 +252,7 @@ async def schedulable(api: Api, *names: str) -> None:
         await asyncio.sleep(0.2)
         return was == versions and "node.kubernetes.io/not-ready" not in taints
 
-    await eventually(quiet)
+    await poll(quiet)
 
 
 @contextlib.asynccontextmanager

@@ -7,8 +7,8 @@ Owns what it was given last: to be given the same again costs nothing. Methods b
 import json
 from collections.abc import Mapping
 
-from cluster import ROOT
 from controlplane.cluster import ControlPlane
+from harness.cluster import ROOT
 
 Value = str | int
 HAMI = "hami"

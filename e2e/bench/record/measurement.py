@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from bench.audit import Request, per_pod
-from bench.usage import Usage
+from bench.record.audit import Request, per_pod
+from bench.record.usage import Usage
 
 BINDING = "create pods/binding"
 

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from bench.simulation import DEVICE_MIB, REPLICAS, a_node
-from hardware import FakeNode
+from bench.load.simulation import DEVICE_MIB, REPLICAS, a_node
+from testbed.hardware import FakeNode
 
 Object = dict[str, Any]
 

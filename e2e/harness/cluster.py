@@ -18,10 +18,10 @@ from typing import TypeVar
 import aiohttp
 import yaml
 
-from hardware import FakeNode
 from minicluster.client import ApiError, Client, Object
+from testbed.hardware import FakeNode
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER_NAME = "hami-scheduler"
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.25

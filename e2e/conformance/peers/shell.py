@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from conformance.objects import IMAGE
+from conformance.peers.objects import IMAGE
 
 COMMANDS = ("sh", "sleep", "cat", "touch", "env", "true", "sort", "ls", "mkdir", "rm")
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.tables import replaced
+from bench.report.tables import replaced
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

@@ -7,73 +7,20 @@ the processes are.
 """
 
 import ctypes
-import fcntl
-import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from minicluster.pids import start_ticks
 
 TERMINATE_SECONDS = 10.0
-_ports = itertools.count(20_000 + os.getpid() % 10_000)
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
-
-
-class FolderInUseError(Exception):
-    """Another process works in the folder, or it is another user's; the message says which."""
-
-
-@contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """
-    Have *folder* to ourselves for the length of a block; it is made if need be, and may be gone afterwards.
-
-    Raises: FolderInUseError.
-    """
-    while True:
-        handle = _open_own(folder)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderInUseError(f"{folder} is in use: let the other run end, or end it with Ctrl-C") from None
-            # The other run may have removed the folder between our opening and locking it.
-            if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
-                yield
-                return
-        finally:
-            os.close(handle)
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
-    while True:
-        port = next(_ports)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
-def _open_own(folder: Path) -> int:
-    """Return a descriptor of *folder*, made if need be; another user's or a link in its place is refused."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise FolderInUseError(f"{folder} cannot be used: {error.strerror}; remove it: sudo rm -r {folder}") from error
-    if os.fstat(handle).st_uid != os.geteuid():
-        os.close(handle)
-        raise FolderInUseError(f"{folder} is another user's; remove it: sudo rm -r {folder}")
-    return handle
 
 
 def _ending_with(parent: int) -> Callable[[], None]:

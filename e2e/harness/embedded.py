@@ -17,18 +17,19 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from certificates import issue
-from cluster import ROOT, SCHEDULER_NAME, Cluster, NotInTimeError, Requests, Settings, eventually
 from hamicommon.config import load_device_config
 from hamicommon.vendors import all_vendors
-from hardware import TWO_NODES, FakeNode
+from harness.certificates import issue
+from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, NotInTimeError, Requests, Settings, eventually
 from minicluster.client import Client, Object
 from minicluster.kubelet.runtime.containers import kill_all
-from processes import Process, Supervisor, environment, free_port, stop_leftovers
+from testbed.hardware import TWO_NODES, FakeNode
+from testbed.ports import free_port
+from testbed.processes import Process, Supervisor, environment, stop_leftovers
 
 BIN = Path(sys.executable).parent
 NATIVE = ROOT / "build/native"
-DEVICE_CONFIG = ROOT / "e2e/device-config.yaml"
+DEVICE_CONFIG = Path(__file__).with_name("device-config.yaml")
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 

@@ -6,7 +6,6 @@ Owns how each is started and where its parts are found. A test must never ask wh
 
 import asyncio
 import ctypes
-import os
 import socket
 import sys
 import time
@@ -14,12 +13,11 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import minicluster
-from conformance.objects import eventually
-from conformance.shell import shell_image
-from hardware import FakeNode
+from conformance.peers.objects import poll
+from conformance.peers.shell import shell_image
 from minicluster.client import Client
-from processes import Supervisor
+from testbed.hardware import FakeNode
+from testbed.processes import Supervisor
 
 NODE = "node-a"
 """The cluster's only Node that has a kubelet."""
@@ -88,7 +86,6 @@ class EmbeddedPeer(Peer):
 
     def up(self) -> None:
         """Start the API server and one kubelet, whose back-offs are a twentieth of the real ones."""
-        os.environ["PYTHONPATH"] = str(Path(minicluster.__file__).parent.parent)
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         self._start("apiserver", kubeconfig)
         deadline = time.monotonic() + START_SECONDS
@@ -125,7 +122,7 @@ class EmbeddedPeer(Peer):
 
 async def _registered(kubeconfig: Path) -> None:
     async with Client.from_kubeconfig(kubeconfig, "conformance") as client:
-        await eventually(lambda: client.get(f"/api/v1/nodes/{NODE}"), START_SECONDS)
+        await poll(lambda: client.get(f"/api/v1/nodes/{NODE}"), START_SECONDS)
 
 
 class RealPeer(Peer):
@@ -173,7 +170,7 @@ class RealPeer(Peer):
         await asyncio.to_thread(control.serve_again)
         self._end_scheduler()
         async with Client.from_kubeconfig(self.kubeconfig, "conformance") as client:
-            await eventually(lambda: client.text("/readyz"), START_SECONDS)
+            await poll(lambda: client.text("/readyz"), START_SECONDS)
 
     def _end_scheduler(self) -> None:
         """End the cluster's own: tests that need one start theirs, and others' Pods are to stay as they are made."""

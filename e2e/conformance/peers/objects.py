@@ -69,7 +69,7 @@ class Api(Client):
             await self.request("DELETE", self.pods, {"gracePeriodSeconds": 0})
             return not await self.names(self.pods)
 
-        await eventually(is_empty)
+        await poll(is_empty)
         with contextlib.suppress(ApiError):
             await self.delete(self.place)
 
@@ -120,7 +120,7 @@ def limits(**amounts: Any) -> list[Object]:
     return [{"name": "main", "image": IMAGE, "resources": {"limits": amounts}}]
 
 
-async def eventually(check: Callable[[], Any], seconds: float = 20.0) -> Any:
+async def poll(check: Callable[[], Any], seconds: float = 20.0) -> Any:
     """
     Return the first true answer of *check*, plain or async, asked again and again.
 

@@ -10,8 +10,8 @@ import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from bench.measurement import Load, Run
-from bench.room import RoomFound
+from bench.load.handover import Handover
+from bench.record.measurement import Load, Run
 
 BEGIN = "<!-- measured: e2e/bench/{script}.py writes what follows -->"
 END = "<!-- end of what was measured -->"
@@ -27,7 +27,7 @@ Runs = Sequence[Run]
 Figures = Callable[[Run], Mapping[str, float]]
 
 
-def page(runs: Runs, room: RoomFound, ours: str, beside: str) -> str:
+def page(runs: Runs, handover: Handover, ours: str, beside: str) -> str:
     """Return all tables with their headings; case *ours* is compared with case *beside* round by round."""
     sections = []
     for load in Load:
@@ -38,7 +38,7 @@ def page(runs: Runs, room: RoomFound, ours: str, beside: str) -> str:
     sections += ["### Requests to the API server, each Pod", _matrix(created, lambda run: run.requests_per_pod, 2)]
     sections += ["### Processor time, ms each Pod", _matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
     sections += ["### Memory, MiB", _matrix(created, lambda run: run.memory_mib, 0)]
-    sections += ["### A Pod waits for another's room", _room(room)]
+    sections += ["### A Pod waits for the device of another", _handover(handover)]
     return "\n\n".join([_circumstances(runs), *sections])
 
 
@@ -77,10 +77,10 @@ def _circumstances(runs: Runs) -> str:
     return circumstances(runs[0].pods, rounds, others)
 
 
-def _room(room: RoomFound) -> str:
+def _handover(handover: Handover) -> str:
     head = ["rounds", "asked too early", "woken", "ms until bound, p50 / p99 / max"]
-    times = " / ".join(f"{room.ms.get(part, 0):.0f}" for part in ("p50", "p99", "max"))
-    return table(head, [[str(room.rounds), str(room.overlooked), str(room.woken), times]])
+    times = " / ".join(f"{handover.ms.get(part, 0):.0f}" for part in ("p50", "p99", "max"))
+    return table(head, [[str(handover.rounds), str(handover.overlooked), str(handover.woken), times]])
 
 
 def _by_case(runs: Runs) -> dict[str, Runs]:

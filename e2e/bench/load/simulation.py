@@ -12,8 +12,8 @@ from typing import Any
 from hamicommon.model import Device
 from hamicommon.wire import keys
 from hamicommon.wire.node_devices import encode_node_devices
-from hardware import FakeNode
 from minicluster.client import Client, Mirror, Object
+from testbed.hardware import FakeNode
 
 NAMESPACE = "scale"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from cluster import ROOT, Cluster, Requests, Settings, eventually
 from controlplane.build import DEFAULT_KUBERNETES
 from controlplane.cluster import ControlPlane
 from controlplane.machine import MachineError
-from hardware import TWO_NODES, FakeNode
+from harness.cluster import ROOT, Cluster, Requests, Settings, eventually
+from harness.release import DEPLOY_SECONDS, HAMI, Release, Value
 from minicluster.client import ApiError, Client, Object
-from processes import environment
-from release import DEPLOY_SECONDS, HAMI, Release, Value
+from testbed.hardware import TWO_NODES, FakeNode
+from testbed.processes import environment
 
 FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])])
 """Of the cluster; each of several runs side by side has its own."""

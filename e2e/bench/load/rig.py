@@ -15,18 +15,18 @@ from pathlib import Path
 
 import yaml
 
-from bench.audit import AuditLog, Request
-from bench.chart import Chart
-from bench.extender_clock import ExtenderClock
-from bench.measurement import Case, Load, Records, Run, is_binding, is_running, run_of
-from bench.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
-from bench.usage import Usage
-from bench.yardstick import Yardstick
-from cluster import SCHEDULER_NAME, NotInTimeError, eventually
+from bench.load.chart import Chart
+from bench.load.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
+from bench.record.audit import AuditLog, Request
+from bench.record.extender_clock import ExtenderClock
+from bench.record.measurement import Case, Load, Records, Run, is_binding, is_running, run_of
+from bench.record.usage import Usage
+from bench.record.yardstick import Yardstick
 from controlplane import cgroups
 from hamicommon.wire import keys
+from harness.cluster import SCHEDULER_NAME, NotInTimeError, eventually
 from minicluster.client import ApiError, Client, Object
-from processes import Supervisor
+from testbed.processes import Supervisor
 
 BIN = Path(sys.executable).parent
 TRIVIAL = Path(__file__).with_name("trivial_extender.py")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster import Cluster, NotInTimeError, eventually
 from hamicommon.errors import HamiError
 from hamicommon.model import Device, Share
 from hamicommon.wire import keys
@@ -23,6 +22,7 @@ from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from hamicommon.wire.region import Region, decode_region
+from harness.cluster import Cluster, NotInTimeError, eventually
 from minicluster.client import Object
 
 ALLOCATED = "hami.io/vgpu-devices-allocated"

@@ -4,9 +4,9 @@ Pods that are there throughout, whatever happens to the services: what I6 promis
 
 from dataclasses import dataclass
 
-from cluster import Cluster
-from invariants import check
-from load import kept_running
+from harness.cluster import Cluster
+from harness.invariants import check
+from harness.load import kept_running
 from minicluster.client import Object
 
 MODELS = {"on-a": "A100", "on-b": "T4"}

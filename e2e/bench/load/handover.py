@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from bench.audit import Request
-from bench.measurement import BINDING, Case, percentiles
-from bench.rig import METRICS_PORT, READY_SECONDS, Rig
-from bench.simulation import DEVICE_MIB, PODS, a_pod
-from cluster import SCHEDULER_NAME, eventually
+from bench.load.rig import METRICS_PORT, READY_SECONDS, Rig
+from bench.load.simulation import DEVICE_MIB, PODS, a_pod
+from bench.record.audit import Request
+from bench.record.measurement import BINDING, Case, percentiles
+from harness.cluster import SCHEDULER_NAME, eventually
 from minicluster.client import Object
 
 NODE = "full"
@@ -28,7 +28,7 @@ _WHOLE = {"gpu": 1, "gpumem": DEVICE_MIB}
 
 
 @dataclass(frozen=True, slots=True)
-class RoomFound:
+class Handover:
     """What became of the waiting Pods."""
 
     rounds: int
@@ -40,7 +40,7 @@ class RoomFound:
     """From the request that ended the other Pod to the Binding of the waiting one, by percentile."""
 
 
-async def find_room(rig: Rig, case: Case, rounds: int) -> RoomFound:
+async def measure_handover(rig: Rig, case: Case, rounds: int) -> Handover:
     """Let one Pod after another have the only device of a Node, each from when the one before it is deleted."""
     await rig.add_nodes([NODE], 1)
     overlooked, woken = 0, 0
@@ -60,7 +60,7 @@ async def find_room(rig: Rig, case: Case, rounds: int) -> RoomFound:
                 woken += any((found.verb, found.name) == ("patch pods", _name(number)) for found in rig.audit.read())
                 seconds.append(bound.answered - ended.received)
     await rig.delete_pods()
-    return RoomFound(rounds, overlooked, woken, percentiles(seconds, 1000))
+    return Handover(rounds, overlooked, woken, percentiles(seconds, 1000))
 
 
 async def _waiting(rig: Rig, name: str) -> float:
@@ -93,7 +93,7 @@ async def _refusals() -> float:
 
 
 def _name(number: int) -> str:
-    return f"room-{number:03}"
+    return f"handover-{number:03}"
 
 
 def _pod(number: int) -> Object:

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from certificates import issue
-from conformance.objects import Api, Object, a_pod, eventually
-from conformance.peers import Peer
+from conformance.peers.clusters import Peer
+from conformance.peers.objects import Api, Object, a_pod, poll
+from harness.certificates import issue
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 SENTINEL = "sentinel.hami.io"
@@ -75,7 +75,7 @@ class Webhook:
             await api.attempt(api.create(api.pods, a_pod("probe"), dryRun="All"))
             return self.announced > 0
 
-        await eventually(is_asked)
+        await poll(is_asked)
         self.reviews.clear()
         self.queries.clear()
         return made

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from processes import Process, Supervisor
+from testbed.processes import Process, Supervisor
 
 READY_SECONDS = 120.0
 

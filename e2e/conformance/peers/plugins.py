@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from conformance.objects import IMAGE, Api, Object, a_pod, eventually
-from conformance.peers import NODE, Peer
+from conformance.peers.clusters import NODE, Peer
+from conformance.peers.objects import IMAGE, Api, Object, a_pod, poll
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as pb
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
@@ -150,7 +150,7 @@ class Host:
         plugin = Plugin(self, count, socket or f"{self.api.namespace}.sock", pre_start)
         self.plugins.append(plugin)
         await plugin.start()
-        await eventually(lambda: self._has_devices(count), SECONDS)
+        await poll(lambda: self._has_devices(count), SECONDS)
         return plugin
 
     async def _has_devices(self, count: int) -> bool:
@@ -197,7 +197,7 @@ class Host:
             assert (capacity, allocatable) == await self.amounts()
             return True
 
-        await eventually(so_says, SECONDS)
+        await poll(so_says, SECONDS)
 
     @property
     def cdi_file(self) -> Path:
@@ -238,7 +238,7 @@ class Host:
             return pod if holds(pod["status"]) else None
 
         try:
-            pod: Object = await eventually(found, seconds)
+            pod: Object = await poll(found, seconds)
         except AssertionError as error:
             raise AssertionError(f"{name}: {(await self.api.pod(name))['status']}") from error
         return pod
@@ -275,7 +275,7 @@ class Host:
             assert text in log
             return log
 
-        log: str = await eventually(found, SECONDS)
+        log: str = await poll(found, SECONDS)
         return log
 
     async def gone(self, name: str) -> None:
@@ -288,7 +288,7 @@ class Host:
                 return error.status == 404
             return False
 
-        await eventually(is_gone, SECONDS)
+        await poll(is_gone, SECONDS)
 
 
 @contextlib.asynccontextmanager

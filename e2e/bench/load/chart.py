@@ -13,7 +13,7 @@ import yaml
 
 from minicluster.quantity import parse
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts/hami"
 NAMESPACE = "hami"
 

@@ -1,0 +1,3 @@
+"""
+The real cluster comes up, serves, and leaves nothing behind.
+"""

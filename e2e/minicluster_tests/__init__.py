@@ -1,0 +1,3 @@
+"""
+The embedded cluster keeps its promises to its peers.
+"""

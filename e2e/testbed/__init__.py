@@ -1,0 +1,5 @@
+"""
+What every test cluster stands on: processes, folders, ports, fake devices, Debian packages.
+
+May import `minicluster.pids`. Must never know which cluster or service it serves.
+"""

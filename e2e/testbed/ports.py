@@ -1,0 +1,19 @@
+"""
+Free ports of the loopback.
+"""
+
+import itertools
+import os
+import socket
+from contextlib import suppress
+
+_ports = itertools.count(20_000 + os.getpid() % 10_000)
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
+    while True:
+        port = next(_ports)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
