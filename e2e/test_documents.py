@@ -51,7 +51,7 @@ def checkout(tmp_path: Path) -> Path:
     """What a reader has at hand, without what the commands leave in it, and HAMi's values with a registry of here."""
     for name in ("charts", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
-    values = yaml.safe_load((ROOT / "charts/hami/ci/hami-2.10-values.yaml").read_text())
+    values = yaml.safe_load((ROOT / "charts/hami/hami-defaults/2.10.yaml").read_text())
     values["scheduler"]["kubeScheduler"]["image"] |= {"registry": "localhost", "repository": "kube-scheduler"}
     (tmp_path / "hami-values.yaml").write_text(yaml.safe_dump(values))
     return tmp_path

@@ -32,7 +32,7 @@ _CHANGED_ON_THE_WAY: dict[str, Json] = {
     "boolean": {"enum": [True, False, "true", "false", "", None]},
     "certManager": {"type": ["boolean", "null"]},
     "parent": {"type": ["string", "null"], "pattern": "^/.*[^/]$"},
-    "json": {"type": ["string", "null"]},
+    "nodeConfig": {"type": ["string", "null"]},
     "list": {
         "type": ["array", "object", "null"],
         "maxProperties": 0,
@@ -153,7 +153,7 @@ def add_old_names(schema: Json, aliases: Json) -> None:
         target = copy.deepcopy(property_at(schema, row["to"]))
         accepted = copy.deepcopy(_CHANGED_ON_THE_WAY[row["as"]]) if "as" in row else _or_null(target)
         _put(schema, old, accepted | {"description": f"HAMi's name of {row['to']}."})
-    for kind, word in (("ignored", "No effect"), ("refused", "Only HAMi's default")):
+    for kind, word in (("dropped", "No effect"), ("ignored", "No effect"), ("refused", "Only HAMi's default")):
         for old, reason in aliases[kind].items():
             _put(schema, old, {"description": f"{word}: {reason}."})
     schema["properties"]["global"]["additionalProperties"] = True
@@ -216,15 +216,16 @@ def document(schema: Json, aliases: Json) -> str:
         "",
         "## HAMi's names",
         "",
-        "A values file of HAMi 2.10 is taken as it is. Where both names are given, they must say the same.",
+        "A values file of HAMi 2.8, 2.9 or 2.10 works as it is. A value given by both names must be the same in both.",
         "",
     ]
     lines += ["| HAMi's name | Here |", "|---|---|"]
     lines += [f"| `{old}` | `{row['to']}` |" for old, row in aliases["renamed"].items()]
     for title, kind in (
         ("HAMi's default counts as not given", "replaced"),
-        ("No effect; named after an installation", "ignored"),
-        ("Only HAMi's default is taken, anything else is refused", "refused"),
+        ("No effect since HAMi 2.10, always named after an installation", "dropped"),
+        ("No effect, named after an installation unless it is HAMi's default", "ignored"),
+        ("Only HAMi's default is accepted", "refused"),
     ):
         lines += ["", f"### {title}", "", "| HAMi's name | Why |", "|---|---|"]
         lines += [f"| `{old}` | {reason} |" for old, reason in aliases[kind].items()]

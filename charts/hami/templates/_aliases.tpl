@@ -4,28 +4,40 @@ Every template begins with "hami.translate"; the first of them does it, for all 
 
 {{- define "hami.translate" -}}
 {{- if not (hasKey .Values "hamiNotes") -}}
+{{- $theirs := list -}}
+{{- range list "2.10" "2.9" "2.8" -}}
+  {{- $theirs = append $theirs ($.Files.Get (printf "hami-defaults/%s.yaml" .) | fromYaml) -}}
+{{- end -}}
 {{- $source := dict
   "values" .Values
   "given" (deepCopy .Values)
-  "theirs" (.Files.Get "ci/hami-2.10-values.yaml" | fromYaml)
+  "theirs" $theirs
   "defaults" (.Files.Get "alias-defaults.json" | fromJson)
   "table" (.Files.Get "aliases.yaml" | fromYaml) -}}
 {{- include "hami.refuse" $source -}}
 {{- $notes := list -}}
-{{- range list "hami.ignore" "hami.replace" "hami.rename" -}}
+{{- range list "hami.drop" "hami.ignore" "hami.replace" "hami.rename" -}}
   {{- $notes = concat $notes (include . $source | trim | splitList "\n" | compact) -}}
 {{- end -}}
 {{- $_ := set .Values "hamiNotes" $notes -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Each of the four takes what translating needs, as above, and prints a line for each value that users should hear of. */}}
+{{/* Each of the five applies one section of the table to the source above, and prints a line for each value that the notes name. */}}
 
 {{- define "hami.refuse" -}}
 {{- range $old, $reason := .table.refused -}}
   {{- $found := include "hami.found" (list $ $old) | fromJson -}}
   {{- if and $found.isGiven (not $found.isDefault) -}}
     {{- fail (printf "%s=%v cannot be kept: %s" $old $found.value $reason) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hami.drop" -}}
+{{- range $old, $reason := .table.dropped -}}
+  {{- if (include "hami.found" (list $ $old) | fromJson).isGiven }}
+{{ $old }} has no effect: {{ $reason }}
   {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -41,7 +53,9 @@ Every template begins with "hami.translate"; the first of them does it, for all 
 
 {{- define "hami.replace" -}}
 {{- range $old, $reason := .table.replaced -}}
-  {{- if eq (include "hami.at" (list $.given $old)) (include "hami.at" (list $.theirs $old)) -}}
+  {{- $defaults := list -}}
+  {{- range $.theirs }}{{ $defaults = append $defaults (include "hami.at" (list . $old)) }}{{ end -}}
+  {{- if has (include "hami.at" (list $.given $old)) $defaults -}}
     {{- include "hami.put" (list $.values $old (index $.defaults $old)) }}
 {{ $old }} has no effect: {{ $reason }}
   {{- end -}}
@@ -88,19 +102,27 @@ Every template begins with "hami.translate"; the first of them does it, for all 
 {{- $_ := set $map (last $keys) (index . 2) -}}
 {{- end -}}
 
-{{/* The value of an old name: {"isGiven", "isDefault", "value"}. A map is laid over HAMi's default, as HAMi's chart has it,
-and an empty one says nothing. Argument: (list source "a.b.c"). */}}
+{{/* The value of an old name: {"isGiven", "isDefault", "value"}. Helm merges a map into HAMi's default, so this does too;
+an empty map counts as not given. isDefault: it is the default of one of HAMi's versions. Argument: (list source "a.b.c"). */}}
 {{- define "hami.found" -}}
-{{- $value := (include "hami.at" (list (index . 0).given (index . 1)) | fromJson).value -}}
-{{- $theirs := (include "hami.at" (list (index . 0).theirs (index . 1)) | fromJson).value -}}
-{{- $isGiven := not (or (kindIs "invalid" $value) (and (kindIs "map" $value) (empty $value))) -}}
-{{- if and (kindIs "map" $value) (kindIs "map" $theirs) -}}
-  {{- $value = mergeOverwrite (deepCopy $theirs) $value -}}
+{{- $source := index . 0 -}}
+{{- $path := index . 1 -}}
+{{- $given := (include "hami.at" (list $source.given $path) | fromJson).value -}}
+{{- $isGiven := not (or (kindIs "invalid" $given) (and (kindIs "map" $given) (empty $given))) -}}
+{{- $isDefault := false -}}
+{{- $value := $given -}}
+{{- range reverse $source.theirs -}}
+  {{- $default := (include "hami.at" (list . $path) | fromJson).value -}}
+  {{- if and (kindIs "map" $given) (kindIs "map" $default) -}}
+    {{- $value = mergeOverwrite (deepCopy $default) $given -}}
+  {{- end -}}
+  {{- $isDefault = or $isDefault (eq (toJson $value) (toJson $default)) -}}
 {{- end -}}
-{{- dict "isGiven" $isGiven "isDefault" (eq (toJson $value) (toJson $theirs)) "value" $value | toJson -}}
+{{- dict "isGiven" $isGiven "isDefault" $isDefault "value" $value | toJson -}}
 {{- end -}}
 
-{{/* An old value as the new name takes it: {"value": ...}, null where it says nothing. Argument: (list "old name" as value). */}}
+{{/* An old value in the form of the new name: {"value": ...}, null if it counts as not given. "nodeConfig" leaves out the sample
+entry of HAMi's default. Argument: (list "old name" as value). */}}
 {{- define "hami.as" -}}
 {{- $as := index . 1 -}}
 {{- $value := index . 2 -}}
@@ -120,9 +142,12 @@ and an empty one says nothing. Argument: (list source "a.b.c"). */}}
   {{- $arguments := list -}}
   {{- range $value }}{{ if not (hasPrefix "--config=" .) }}{{ $arguments = append $arguments . }}{{ end }}{{ end -}}
   {{- $value = $arguments -}}
-{{- else if eq (toString $as) "json" -}}
+{{- else if eq (toString $as) "nodeConfig" -}}
   {{- $value = fromJson $value -}}
   {{- if $value.Error }}{{ fail (printf "%s is not JSON: %s" (index . 0) $value.Error) }}{{ end -}}
+  {{- $nodes := list -}}
+  {{- range $value.nodeconfig }}{{ if ne (toString .name) "your-node-name" }}{{ $nodes = append $nodes . }}{{ end }}{{ end -}}
+  {{- $value = ternary (dict "nodeconfig" $nodes) dict (gt (len $nodes) 0) -}}
 {{- end -}}
 {{- dict "value" $value | toJson -}}
 {{- end -}}

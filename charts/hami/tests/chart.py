@@ -20,12 +20,15 @@ import yaml
 from controlplane import build
 
 CHART = Path(__file__).parents[1]
-INSTALLATIONS = sorted(CHART.glob("ci/*-values.yaml"))
+HAMI_DEFAULTS = {file.stem: file for file in CHART.glob("hami-defaults/*.yaml")}
+"""A whole default values file of each version of HAMi's chart."""
+INSTALLATIONS = {file.stem.removesuffix("-values"): file for file in sorted(CHART.glob("ci/*-values.yaml"))}
+INSTALLATIONS["hami-2.10"] = HAMI_DEFAULTS["2.10"]
 KUBERNETES = "1.34.4"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 ALIASES = yaml.safe_load((CHART / "aliases.yaml").read_text())
-HAMI_VALUES = yaml.safe_load((CHART / "ci/hami-2.10-values.yaml").read_text())
+HAMI_VALUES = {version: yaml.safe_load(file.read_text()) for version, file in HAMI_DEFAULTS.items()}
 
 Json = dict[str, Any]
 
@@ -109,6 +112,12 @@ def at(values: Any, path: str) -> Any:
     for name in path.split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return values
+
+
+def hami_default(path: str) -> Any:
+    """Return HAMi's default at *path*: of 2.10, or of the version that last had the value."""
+    found = [at(HAMI_VALUES[version], path) for version in ("2.10", "2.9", "2.8")]
+    return next((value for value in found if value is not None), None)
 
 
 def pod_spec(workload: Json) -> Json:

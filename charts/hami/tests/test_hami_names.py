@@ -1,5 +1,5 @@
 """
-A values file of HAMi 2.10 has the effect it had, by the table in aliases.yaml, and what cannot be kept is said.
+A values file of HAMi has the effect it had, by the table in aliases.yaml, and the notes name what is not kept.
 """
 
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from .chart import (
     ALIASES,
-    CHART,
+    HAMI_DEFAULTS,
     HAMI_VALUES,
     SCHEMA,
     VALUES,
@@ -18,6 +18,7 @@ from .chart import (
     at,
     effective_values,
     given,
+    hami_default,
     leaves,
     needs_helm,
     nested,
@@ -31,7 +32,10 @@ CHANGED_ON_THE_WAY: dict[str, tuple[Any, Any]] = {
     "boolean": ("true", True),
     "certManager": (True, "cert-manager"),
     "parent": ("/srv/kubelet/device-plugins", "/srv/kubelet"),
-    "json": ('{"nodeconfig": [{"name": "gpu-1"}]}', {"nodeconfig": [{"name": "gpu-1"}]}),
+    "nodeConfig": (
+        '{"nodeconfig": [{"name": "your-node-name", "devicesplitcount": 9}, {"name": "gpu-1"}]}',
+        {"nodeconfig": [{"name": "gpu-1"}]},
+    ),
     "list": ([{"name": "LANG", "value": "C"}], [{"name": "LANG", "value": "C"}]),
     "names": (["login", {"name": "mirror"}], ["login", "mirror"]),
     "arguments": (["--config=/config/config.yaml", "--v=2"], ["--v=2"]),
@@ -81,7 +85,7 @@ def examples() -> dict[str, tuple[Any, Any]]:
     found = {}
     for old, row in ALIASES["renamed"].items():
         theirs, ours = CHANGED_ON_THE_WAY[row["as"]] if "as" in row else (another(row["to"]),) * 2
-        found[old] = (theirs, ours if "as" in row else merged(at(HAMI_VALUES, old), ours))
+        found[old] = (theirs, ours if "as" in row else merged(hami_default(old), ours))
     return found
 
 
@@ -103,9 +107,10 @@ def test_value_under_an_old_name_is_the_new_ones(old: str, translated: Json) -> 
     assert EXAMPLES[old][1] == at(translated, ALIASES["renamed"][old]["to"])
 
 
-def test_hami_defaults_are_our_own() -> None:
-    """All of HAMi's values install what no values do, but where two defaults are no one's mistake."""
-    theirs = effective_values(HAMI_VALUES)
+@pytest.mark.parametrize("version", HAMI_VALUES)
+def test_hami_defaults_are_our_own(version: str) -> None:
+    """HAMi's whole default file installs what no file does, except where the defaults differ on purpose."""
+    theirs = effective_values(HAMI_VALUES[version])
     differing = {
         ".".join(path)
         for path, value in leaves(VALUES)
@@ -117,6 +122,12 @@ def test_hami_defaults_are_our_own() -> None:
         "scheduler.kubeScheduler.image.repository",
         "webhook.failurePolicy",
     }
+
+
+@pytest.mark.parametrize("version", HAMI_DEFAULTS)
+def test_defaults_of_every_version_render_the_same(version: str) -> None:
+    """A cluster that was never tuned gets one installation, whichever version of HAMi it comes from."""
+    assert text("--values", str(HAMI_DEFAULTS["2.10"])) == text("--values", str(HAMI_DEFAULTS[version]))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +161,7 @@ def test_copied_default_of_hami_gives_way_to_our_name() -> None:
 @pytest.mark.parametrize("old", ALIASES["refused"])
 def test_what_cannot_be_kept_stops_the_installation(old: str) -> None:
     """Saying what to do instead."""
-    default = at(HAMI_VALUES, old)
+    default = hami_default(old)
     value = {True: False, False: True, "": "node-1", "none": "mixed"}[default]
 
     with pytest.raises(RefusedError) as refused:
@@ -162,20 +173,31 @@ def test_what_cannot_be_kept_stops_the_installation(old: str) -> None:
 def test_what_has_no_effect_is_named_and_changes_nothing() -> None:
     """Each of them, once."""
     values: Json = {}
-    for old in ALIASES["ignored"]:
-        values = merged(values, nested(old, {"key": "one"} if isinstance(at(HAMI_VALUES, old), dict) else "one"))
+    for old in [*ALIASES["dropped"], *ALIASES["ignored"]]:
+        values = merged(values, nested(old, {"key": "one"} if isinstance(hami_default(old), dict) else "one"))
     arguments = given(values)
     told = notes(*arguments).splitlines()
 
-    assert {f"- {old} has no effect: {why}" for old, why in ALIASES["ignored"].items()} <= set(told)
+    assert {
+        f"- {old} has no effect: {why}" for kind in ("dropped", "ignored") for old, why in ALIASES[kind].items()
+    } <= set(told)
     assert text() == text(*arguments)
 
 
-def test_defaults_of_hami_are_not_told_of() -> None:
-    """Only where one name is in both charts, a value that is not taken is named, whoever wrote it."""
-    told = notes("--values", str(CHART / "ci/hami-2.10-values.yaml")).split("Values under HAMi's names:\n")[1]
+@pytest.mark.parametrize("version", HAMI_DEFAULTS)
+def test_notes_name_only_the_defaults_that_lose_an_effect(version: str) -> None:
+    """The other defaults of HAMi need no word."""
+    told = notes("--values", str(HAMI_DEFAULTS[version])).split("Values under HAMi's names:\n")[1]
+    lost = {old for old in [*ALIASES["replaced"], *ALIASES["dropped"]] if at(HAMI_VALUES[version], old) is not None}
 
-    assert set(ALIASES["replaced"]) == {line.removeprefix("- ").split(" ")[0] for line in told.splitlines()}
+    assert lost == {line.removeprefix("- ").split(" ")[0] for line in told.splitlines()}
+
+
+def test_defaults_of_hami_2_9_lose_the_shared_enflame_names() -> None:
+    """Pods of 2.9 that request them are no longer managed, so the notes say it."""
+    told = notes("--values", str(HAMI_DEFAULTS["2.9"]))
+
+    assert "- enflameResourceNameVGCU has no effect: since HAMi 2.10" in told
 
 
 def test_renamed_values_are_told_of() -> None:

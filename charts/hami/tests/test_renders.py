@@ -32,10 +32,10 @@ OTHERS = {
 kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
 
 
-@pytest.fixture(params=INSTALLATIONS, ids=lambda file: file.name.removesuffix("-values.yaml"))
+@pytest.fixture(params=INSTALLATIONS)
 def installation(request: pytest.FixtureRequest) -> Path:
     """An example of a values file."""
-    return request.param  # type: ignore[no-any-return]
+    return INSTALLATIONS[request.param]
 
 
 def test_lint_has_nothing_to_say(installation: Path) -> None:
@@ -43,10 +43,11 @@ def test_lint_has_nothing_to_say(installation: Path) -> None:
     run("lint", "--strict", "--kube-version", KUBERNETES, "--values", str(installation), str(CHART))
 
 
-def test_render_is_the_reviewed_one(installation: Path, request: pytest.FixtureRequest) -> None:
-    """A change of a template shows what it does; `.venv/bin/pytest charts --write-golden` takes it over."""
-    golden = GOLDEN / installation.name.replace("-values", "")
-    rendered = text("--values", str(installation))
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_render_is_the_reviewed_one(name: str, request: pytest.FixtureRequest) -> None:
+    """The golden file shows what a change of a template does; `.venv/bin/pytest charts --write-golden` rewrites it."""
+    golden = GOLDEN / f"{name}.yaml"
+    rendered = text("--values", str(INSTALLATIONS[name]))
     if request.config.getoption("--write-golden"):
         golden.write_text(rendered)
 

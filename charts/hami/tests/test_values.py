@@ -12,13 +12,25 @@ import yaml
 
 from hamicommon.config import NvidiaConfig, load_device_config
 
-from .chart import ALIASES, CHART, HAMI_VALUES, INSTALLATIONS, SCHEMA, VALUES, Json, at, leaves, nested
+from .chart import (
+    ALIASES,
+    CHART,
+    HAMI_DEFAULTS,
+    HAMI_VALUES,
+    INSTALLATIONS,
+    SCHEMA,
+    VALUES,
+    Json,
+    at,
+    leaves,
+    nested,
+)
 
 sys.path.insert(0, str(CHART.parents[1] / "tools"))
 import chart_values
 
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
-OLD_NAMES = {*ALIASES["renamed"], *ALIASES["ignored"], *ALIASES["refused"]}
+OLD_NAMES = {old for kind in ("renamed", "dropped", "ignored", "refused") for old in ALIASES[kind]}
 
 
 def described(schema: Json, path: str = "") -> dict[str, Json]:
@@ -59,7 +71,11 @@ def test_schema_is_one() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
 
 
-@pytest.mark.parametrize("file", [CHART / "values.yaml", *INSTALLATIONS], ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [CHART / "values.yaml", *INSTALLATIONS.values(), *HAMI_DEFAULTS.values()],
+    ids=lambda file: f"{file.parent.name}/{file.name}",
+)
 def test_values_file_keeps_to_the_schema(file: Path) -> None:
     """The defaults, and what is laid over them in each example."""
     given = yaml.safe_load(file.read_text()) or {}
@@ -101,12 +117,13 @@ def test_device_config_has_the_defaults_of_those_who_read_it() -> None:
     assert () == config.warnings
 
 
-def test_every_value_of_hami_is_known() -> None:
+@pytest.mark.parametrize("version", HAMI_VALUES)
+def test_every_value_of_hami_is_known(version: str) -> None:
     """Under its own name here, or by a row of the table."""
     known = named(SCHEMA)
     unknown = [
         path
-        for path in (".".join(names) for names, _ in leaves(HAMI_VALUES))
+        for path in (".".join(names) for names, _ in leaves(HAMI_VALUES[version]))
         if not any(path == name or path.startswith(f"{name}.") for name in known)
     ]
 
@@ -115,7 +132,7 @@ def test_every_value_of_hami_is_known() -> None:
 
 def test_old_names_stand_for_values_there_are() -> None:
     """Neither the old name of a row nor the new one is made up."""
-    hami = {".".join(names) for names, _ in leaves(HAMI_VALUES)}
+    hami = {".".join(names) for values in HAMI_VALUES.values() for names, _ in leaves(values)}
     made_up = [
         old
         for old in [*OLD_NAMES, *ALIASES["replaced"]]
