@@ -5,22 +5,27 @@ KEEP ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo down test e2e-real lock clean
+.PHONY: help python setup native demo down test e2e-real lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## make .venv with the locked packages and tools
+python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt-get install python3 python3-venv" >&2; exit 1; }
+
+setup: python ## make .venv with every locked package and tool
 	@$(PYTHON) tools/bootstrap.py
 
 native: setup ## build libvgpu.so and the fake driver into build/native
 	@$(VENV)/python tools/build_native.py
 
-demo: native ## one Pod's whole life on the embedded cluster (KEEP=1 leaves it up)
+demo: python ## one Pod's whole life on the embedded cluster (KEEP=1 leaves it up)
+	@$(PYTHON) tools/bootstrap.py demo
+	@$(VENV)/python tools/build_native.py
 	@$(VENV)/python e2e/demo.py $(if $(KEEP),--keep)
 
-down: setup ## end a demo that KEEP=1 left up
+down: python ## end a demo that KEEP=1 left up
+	@$(PYTHON) tools/bootstrap.py demo
 	@$(VENV)/python e2e/demo.py --down
 
 test: native ## every check and test that needs no GPU, root or cluster
@@ -28,7 +33,7 @@ test: native ## every check and test that needs no GPU, root or cluster
 
 e2e-real: native ## the same promises on a real Kubernetes, where this machine can have one
 	@if why=$$(cd e2e && ../$(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real; \
-	else echo "e2e-real: skipped: $$why"; fi
+	else echo "not run: e2e-real: $$why"; fi
 
 lock: setup ## write requirements/*.lock anew from the .in files
 	@$(VENV)/python tools/lock.py

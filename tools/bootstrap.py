@@ -1,15 +1,21 @@
 """
-Make `.venv`, with everything a checkout needs, from a bare Python; run again, return at once.
+Make `.venv` with what a checkout needs, from a bare Python. A second run finds it made and returns at once.
+
+    bootstrap.py          every package: to run the checks
+    bootstrap.py demo     what `make demo` needs
 
 Owns the tools of a checkout: the locked packages from PyPI, our own packages in place, and cmake, ninja and a C
 compiler where the system has none. Must never need more than the standard library: it runs before anything is
-installed. Annotations are quoted where a Python too old would stumble over them before it can be told that it is.
-Neighbours: `build_native` builds with what is found and installed here.
+installed. An old Python can read it too, to say that it is too old.
+Neighbours: `installer` runs pip and uv, `build_native` builds with what is found and installed here.
 """
+
+from __future__ import annotations
 
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -20,11 +26,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from installer import Installer, InstallError
+
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+REQUIREMENTS = ROOT / "requirements"
 STAMP = VENV / "bootstrap.stamp"
 BUILD = ROOT / "build"
-LOG = BUILD / "bootstrap.log"
 PACKAGES = (
     "libs/hamicommon",
     "services/webhook",
@@ -37,8 +45,6 @@ OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 OLDEST_CMAKE = (3, 20)
 SMALLEST_PROGRAM = "#include <stdlib.h>\nint main(void) { return EXIT_SUCCESS; }\n"
-UNREACHABLE = re.compile(r"NewConnectionError|NameResolutionError|Connect\w*Timeout|ReadTimeout|ProxyError|SSLError")
-"""What pip calls the trouble when it cannot talk to the package index."""
 
 
 def fail(sentence: str) -> NoReturn:
@@ -46,7 +52,7 @@ def fail(sentence: str) -> NoReturn:
     sys.exit(f"{Path(sys.argv[0]).stem}: {sentence}")
 
 
-def to_the_end(main: "Callable[[], None]") -> None:
+def to_the_end(main: Callable[[], None]) -> None:
     """Call *main*; what stops it from outside becomes one sentence."""
     try:
         main()
@@ -64,7 +70,7 @@ def apt_get(*packages: str) -> str:
 
 
 @contextmanager
-def alone(name: str) -> "Iterator[int]":
+def alone(name: str) -> Iterator[int]:
     """
     Let one process of this checkout at a time do what *name* says; the others wait.
 
@@ -81,7 +87,7 @@ def alone(name: str) -> "Iterator[int]":
         yield lock.fileno()
 
 
-def system_compiler() -> "str | None":
+def system_compiler() -> str | None:
     """Return this system's C compiler: $CC, else the first that finds the C library's headers, else None."""
     if os.environ.get("CC"):
         return os.environ["CC"]
@@ -97,7 +103,7 @@ def _compiles(compiler: str) -> bool:
     return subprocess.run(command, input=SMALLEST_PROGRAM.encode(), capture_output=True, check=False).returncode == 0
 
 
-def missing_tools() -> "list[str]":
+def missing_tools() -> list[str]:
     """Return the lock files of native build tools this system lacks."""
     missing = []
     if not _system_cmake_is_recent():
@@ -117,54 +123,55 @@ def _system_cmake_is_recent() -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= OLDEST_CMAKE
 
 
-def wanted_state(tools: "list[str]") -> str:
-    """Return a digest of all that decides what is in `.venv`, so that a second run can tell nothing changed."""
-    digest = hashlib.sha256(f"{sys.version} {ROOT}".encode())
-    locks = [ROOT / f"requirements/{name}.lock" for name in ["dev", *tools]]
-    for path in [*locks, *(ROOT / package / "pyproject.toml" for package in PACKAGES)]:
-        digest.update(str(path.relative_to(ROOT)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def wanted_state(requirements: str, tools: list[str]) -> dict[str, str]:
+    """
+    Return what decides the content of `.venv`, each part with its digest.
+
+    requirements   `demo` or `dev`; the lock of `dev` has all that is in the lock of `demo`
+    """
+    locks = {"uv", "demo", requirements, *tools}
+    parts = {f"{name}.lock": _digest(REQUIREMENTS / f"{name}.lock") for name in sorted(locks)}
+    parts["environment"] = f"{sys.version} {ROOT}"
+    return parts | {package: _digest(ROOT / package / "pyproject.toml") for package in PACKAGES}
 
 
-def is_made(wanted: str) -> bool:
-    """Return whether `.venv` is whole and in the state *wanted*."""
-    return (VENV / "bin/python").exists() and STAMP.exists() and STAMP.read_text() == wanted
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def run(step: str, command: "list[str]", lock: int) -> None:
-    """Run *command*, saying *step*; what it prints goes to the log, and to the screen if it fails."""
-    print(f"bootstrap: {step}", flush=True)
-    done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, pass_fds=[lock]
-    )
-    LOG.write_text(done.stdout)
-    if done.returncode == 0:
-        return
-    if UNREACHABLE.search(done.stdout):
-        fail(
-            f"{step} failed, pip cannot reach the package index (its words: {LOG.relative_to(ROOT)}): connect this "
-            "machine, or name a mirror: PIP_INDEX_URL=https://mirror.example/simple make setup"
-        )
-    sys.stderr.write(done.stdout)
-    fail(f"{step} failed; the reason is above")
+def made_state() -> dict[str, str]:
+    """Return what is in `.venv`, nothing when it is not whole."""
+    if not (VENV / "bin/python").exists() or not STAMP.exists():
+        return {}
+    try:
+        return dict(json.loads(STAMP.read_text()))
+    except ValueError:  # half written
+        return {}
 
 
-def make(wanted: str, tools: "list[str]", lock: int) -> None:
-    """Make `.venv` from nothing; the stamp that says it is whole goes first and comes last."""
+def make(requirements: str, tools: list[str], lock: int) -> None:
+    """
+    Make `.venv`, or add what it lacks. The stamp that says it is whole is removed first and written last.
+
+    What was installed from another version of a file is not changed but made from nothing.
+    """
+    made, wanted = made_state(), wanted_state(requirements, tools)
     STAMP.unlink(missing_ok=True)
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if not (_is_installed("venv") and _is_installed("ensurepip")):
-        fail(f"Python {version} here cannot make virtual environments: {apt_get(f'python{version}-venv')}")
-    run("making .venv, which takes about a minute once", [sys.executable, "-m", "venv", "--clear", str(VENV)], lock)
-    pip = [str(VENV / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-    locked = [*pip, "--require-hashes", "-r"]
-    run("installing locked packages", [*locked, "requirements/dev.lock"], lock)
-    for tool in tools:
-        run(f"installing {tool}, this system has none that will do", [*locked, f"requirements/{tool}.lock"], lock)
-    editable = [argument for package in PACKAGES for argument in ("-e", package)]
-    run("installing our own packages in place", [*pip, "--no-deps", "--no-build-isolation", *editable], lock)
-    STAMP.write_text(wanted)
+    installer = Installer(ROOT, lock)
+    if not made or any(made[part] != wanted[part] for part in made.keys() & wanted.keys()):
+        made = {}
+        if not (_is_installed("venv") and _is_installed("ensurepip")):
+            version = f"{sys.version_info.major}.{sys.version_info.minor}"
+            fail(f"Python {version} here cannot make virtual environments: {apt_get(f'python{version}-venv')}")
+        installer.make_venv()
+        installer.install_uv()
+    locks = [name for name in [requirements, *tools] if f"{name}.lock" not in made]
+    if locks:
+        installer.install_locked(locks)
+    packages = [package for package in PACKAGES if package not in made]
+    if packages:
+        installer.install_editable(packages)
+    STAMP.write_text(json.dumps(made | wanted, indent=1))
 
 
 def _is_installed(package: str) -> bool:
@@ -184,13 +191,19 @@ def use_newer_python() -> None:
 def main() -> None:
     if sys.version_info < OLDEST_PYTHON:
         use_newer_python()
+    requirements = sys.argv[1] if len(sys.argv) > 1 else "dev"
+    if requirements not in ("demo", "dev"):
+        fail(f"{requirements} is unknown; there are demo and dev")
     tools = missing_tools()
-    wanted = wanted_state(tools)
-    if is_made(wanted):
+    wanted = wanted_state(requirements, tools)
+    if wanted.items() <= made_state().items():
         return
     with alone("bootstrap") as lock:
-        if not is_made(wanted):
-            make(wanted, tools, lock)
+        if not wanted.items() <= made_state().items():
+            try:
+                make(requirements, tools, lock)
+            except InstallError as error:
+                fail(str(error))
 
 
 if __name__ == "__main__":

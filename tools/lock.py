@@ -4,15 +4,12 @@ Write `requirements/*.lock` anew from the .in files, every package pinned with i
 `dev.lock` comes first, and the others take its versions: what the tests ran with is what the images hold.
 """
 
-import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
-from bootstrap import PACKAGES, ROOT, to_the_end
+from bootstrap import PACKAGES, REQUIREMENTS, ROOT, VENV, to_the_end
 
-REQUIREMENTS = ROOT / "requirements"
 DEV = REQUIREMENTS / "dev.in"
 
 
@@ -31,9 +28,7 @@ def write_lock(uv: str, source: Path, *more: str) -> None:
 
 
 def main() -> None:
-    uv = shutil.which("uv")
-    if uv is None:
-        sys.exit("lock: uv is missing; install it: pip install uv")
+    uv = str(VENV / "bin/uv")
     write_lock(uv, DEV, "--upgrade")
     ours = [option for name in our_names() for option in ("--no-emit-package", name)]
     for source in sorted(REQUIREMENTS.glob("*.in")):
