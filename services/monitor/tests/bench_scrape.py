@@ -1,8 +1,8 @@
 """
-Measure one scrape of a full Node: 8 devices, 80 containers, over HTTP. Prints JSON.
+Measure one scrape of a full Node over HTTP: 8 devices, 80 containers.
 
-Run it as `python services/monitor/tests/bench_scrape.py`. Beside the scrape it measures what it is made of and two
-baselines in the same run: an answer without content (`livez`), and reading every region as a whole.
+Prints JSON. Run it at the root: `.venv/bin/python -m services.monitor.tests.bench_scrape`. The same run measures the
+parts of a scrape and two baselines: an answer without content (`/livez`), and reading every region as a whole.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from uuid import UUID
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from conftest import Process, region_bytes
 from hami_monitor.adapters.kube import Pods
 from hami_monitor.adapters.nvml import Nvml
 from hami_monitor.config import Config
@@ -28,6 +27,8 @@ from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime import http, logs
 from hamicommon.runtime.kube import Kube
 from hamicommon.wire.region import decode_region
+
+from .region_files import Process, a_region
 
 DEVICES, CONTAINERS, ROUNDS = 8, 80, 100
 NODE = "gpu-node-17.example"
@@ -60,7 +61,7 @@ def write_regions(hook_path: Path, processes: int) -> list[Path]:
     for index in range(CONTAINERS):
         directory = hook_path / "containers" / f"{UUID(int=index)}_main"
         directory.mkdir(parents=True)
-        content = region_bytes(
+        content = a_region(
             uuids=(device_uuid(index % DEVICES).encode(),),
             limits=(8 << 30,),
             processes=(Process({0: (300 << 20, 0, 1 << 30, 0, 1300 << 20)}, {0: 10}),) * processes,
@@ -95,10 +96,10 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
         monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, EightDevices())
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status))
-        app = http.application("bench", "0", live=monitor.live, ready=monitor.ready, registry=registry)
+        app = http.application("bench", "0", live=monitor.rounds.live, ready=monitor.rounds.ready, registry=registry)
         server = await http.serve(app, "127.0.0.1:0")
-        driver = asyncio.create_task(monitor.follow_driver())
-        await monitor.round()
+        driver = asyncio.create_task(monitor.driver.run())
+        await monitor.rounds.round()
         await asyncio.sleep(0.1)
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
 
@@ -118,7 +119,7 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
                 "scrape": await timed(lambda: get("/metrics")),
                 "scrape_bytes": len(await get("/metrics")),
                 "scrape_series": sum(not line.startswith(b"#") for line in (await get("/metrics")).splitlines()),
-                "round": await timed(monitor.round),
+                "round": await timed(monitor.rounds.round),
                 "reading_regions": await timed(observe),
                 "baseline_livez": await timed(lambda: get("/livez")),
                 "baseline_whole_files": await timed(read_whole_files),

@@ -1,9 +1,13 @@
-"""Storing into memory that may vanish."""
+"""
+Storing into memory that may vanish.
+"""
 
 import ctypes
 import errno
 import mmap
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +17,7 @@ PAGE = mmap.PAGESIZE
 
 
 @pytest.fixture
-def mapped(tmp_path):
+def mapped(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     """Yield a file of two pages and the address of its second one."""
     path = tmp_path / "two-pages"
     path.write_bytes(b"\xa5" * (2 * PAGE))
@@ -22,7 +26,7 @@ def mapped(tmp_path):
 
 
 @pytest.mark.parametrize("value", [0, 1, 2, -1, VALUE_MIN, VALUE_MAX])
-def test_value_arrives_in_the_file_and_nowhere_else(mapped, value) -> None:
+def test_value_arrives_in_the_file_and_nowhere_else(mapped: tuple[Path, int], value: int) -> None:
     """Four bytes change, little-endian as the library reads them."""
     path, address = mapped
 
@@ -33,7 +37,7 @@ def test_value_arrives_in_the_file_and_nowhere_else(mapped, value) -> None:
     assert b"\xa5" * (2 * PAGE - 4) == content[: PAGE + 8] + content[PAGE + 12 :]
 
 
-def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped) -> None:
+def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped: tuple[Path, int]) -> None:
     """A plain store would end the process here; the file is not made longer either."""
     path, address = mapped
     os.truncate(path, 100)
@@ -45,7 +49,7 @@ def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped) -> None:
 
 
 @pytest.mark.parametrize("value", [VALUE_MIN - 1, VALUE_MAX + 1])
-def test_value_the_operation_cannot_carry_is_refused(mapped, value) -> None:
+def test_value_the_operation_cannot_carry_is_refused(mapped: tuple[Path, int], value: int) -> None:
     """Nothing is cut off silently."""
     with pytest.raises(ValueError, match=str(value)):
         store_int32(mapped[1], value)

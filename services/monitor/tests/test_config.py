@@ -1,4 +1,6 @@
-"""Flags and environment as HAMi's chart sets them."""
+"""
+Flags and environment as HAMi's chart sets them.
+"""
 
 from dataclasses import replace
 
@@ -29,7 +31,7 @@ def test_flags_of_hamis_chart_are_understood() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "5", "-1m", "0s"])
-def test_bad_resync_interval_falls_back_with_a_warning(text) -> None:
+def test_bad_resync_interval_falls_back_with_a_warning(text: str) -> None:
     """As HAMi does; the warning says what was wrong and what is used."""
     settings = read_config([], ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": text})
 
@@ -51,7 +53,7 @@ def test_hook_path_may_be_empty() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"]])
-def test_version_is_printed(arguments, capsys) -> None:
+def test_version_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Both as a flag and, as HAMi has it, as a word of its own."""
     with pytest.raises(SystemExit) as left:
         read_config(arguments, {})
@@ -60,7 +62,7 @@ def test_version_is_printed(arguments, capsys) -> None:
 
 
 @pytest.mark.parametrize("text", ["5", "0s", "-1s"])
-def test_interval_that_is_no_time_is_refused(text, capsys) -> None:
+def test_interval_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The message names the flag."""
     with pytest.raises(SystemExit):
         read_config([f"--feedback-interval={text}"], ENVIRONMENT)
@@ -69,7 +71,7 @@ def test_interval_that_is_no_time_is_refused(text, capsys) -> None:
 
 
 @pytest.mark.parametrize("name", KLOG_FLAGS)
-def test_every_flag_of_klog_is_taken_in_each_of_its_forms(name) -> None:
+def test_every_flag_of_klog_is_taken_in_each_of_its_forms(name: str) -> None:
     """`--x=v` and `--x v`; a boolean also alone."""
     for form in [[name], [f"{name}=false"]] if KLOG_FLAGS[name] else [[f"{name}=1"], [name, "1"]]:
         [told] = (settings := read_config(form, ENVIRONMENT)).without_effect

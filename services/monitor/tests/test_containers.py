@@ -1,6 +1,9 @@
-"""Which directories are whose, which file is the region, and which directories may go."""
+"""
+Which directories are whose, which file is the region, and which directories may go.
+"""
 
 import math
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -20,11 +23,13 @@ GRACE_SECONDS = 300.0
 NOW = 1_000_000.0
 
 
-def a_directory(pod_uid="gone", *, age_seconds=301.0):
+def a_directory(pod_uid: str = "gone", *, age_seconds: float = 301.0) -> ContainerDirectory:
+    """Return the directory of a container of *pod_uid*."""
     return ContainerDirectory(ContainerKey(pod_uid, "main"), modified_seconds=NOW - age_seconds)
 
 
-def a_cache(*uids, is_synced=True, age_seconds=1.0):
+def a_cache(*uids: str, is_synced: bool = True, age_seconds: float = 1.0) -> PodCache:
+    """Return a cache that knows the Pods *uids*."""
     return PodCache(frozenset(uids), is_synced, age_seconds)
 
 
@@ -40,14 +45,14 @@ def a_cache(*uids, is_synced=True, age_seconds=1.0):
         pytest.param("", None, id="empty"),
     ],
 )
-def test_directory_name_gives_pod_and_container(name, expected) -> None:
+def test_directory_name_gives_pod_and_container(name: str, expected: ContainerKey | None) -> None:
     """Both halves must be there; the first underscore separates them."""
     assert expected == parse_directory_name(name)
 
 
 @given(st.uuids(), st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True))
 @pytest.mark.property
-def test_every_container_finds_its_own_directory(uid, container) -> None:
+def test_every_container_finds_its_own_directory(uid: UUID, container: str) -> None:
     """The name the device plugin gives is read back as the same key."""
     key = ContainerKey(str(uid), container)
 
@@ -71,7 +76,7 @@ def test_every_container_finds_its_own_directory(uid, container) -> None:
         pytest.param(["a.cache", "libvgpu.so", "libvgpu.so.1"], Refusal.TOO_MANY_FILES, id="two-libraries"),
     ],
 )
-def test_region_file_is_chosen_by_hamis_rule(names, expected) -> None:
+def test_region_file_is_chosen_by_hamis_rule(names: list[str], expected: str | Refusal | None) -> None:
     """The first `*.cache` in name order that is not the library, and no choice among more than two candidates."""
     assert expected == choose_region_file(names)
 
@@ -98,7 +103,9 @@ def test_region_file_is_chosen_by_hamis_rule(names, expected) -> None:
         ),
     ],
 )
-def test_directory_goes_only_when_its_pod_is_surely_gone(directory, pods, is_abandoned) -> None:
+def test_directory_goes_only_when_its_pod_is_surely_gone(
+    directory: ContainerDirectory, pods: PodCache, is_abandoned: bool
+) -> None:
     """Unknown to a cache that was confirmed after the directory changed, and untouched for the grace time."""
     expected = (directory,) if is_abandoned else ()
 
@@ -112,7 +119,9 @@ def test_directory_goes_only_when_its_pod_is_surely_gone(directory, pods, is_aba
     st.floats(0, 1e4),
 )
 @pytest.mark.property
-def test_living_pod_keeps_its_directory(directories, living, is_synced, age_seconds) -> None:
+def test_living_pod_keeps_its_directory(
+    directories: list[tuple[str, float]], living: set[str], is_synced: bool, age_seconds: float
+) -> None:
     """No listing, age or silence of the API server makes a known Pod's directory go."""
     listed = [a_directory(uid, age_seconds=age) for uid, age in directories]
 

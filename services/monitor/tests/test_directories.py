@@ -1,17 +1,21 @@
-"""Listing and deleting what is below HOOK_PATH."""
+"""
+Listing and deleting what is below HOOK_PATH.
+"""
 
 import os
 
 from hami_monitor.adapters.directories import Directories
 from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerKey, Refusal, choose_region_file
 
+from .region_files import HookPath, a_region
 
-def test_folder_that_does_not_exist_yet_is_empty(hook_path) -> None:
+
+def test_folder_that_does_not_exist_yet_is_empty(hook_path: HookPath) -> None:
     """Before the first container starts there is nothing to see."""
     assert ((), ()) == Directories(str(hook_path.path)).scan()
 
 
-def test_container_directories_are_told_from_everything_else(hook_path, a_region) -> None:
+def test_container_directories_are_told_from_everything_else(hook_path: HookPath) -> None:
     """Files and links are no containers; a directory of another name is reported and left alone."""
     hook_path.add("p2_b", a_region())
     hook_path.add("p1_a")
@@ -28,7 +32,7 @@ def test_container_directories_are_told_from_everything_else(hook_path, a_region
     assert ("lost+found",) == odd
 
 
-def test_age_is_that_of_the_last_change_in_the_directory(hook_path) -> None:
+def test_age_is_that_of_the_last_change_in_the_directory(hook_path: HookPath) -> None:
     """A file made or removed in it counts."""
     hook_path.add("p1_a")
     os.utime(hook_path.containers / "p1_a", (5, 1_000_000))
@@ -38,7 +42,7 @@ def test_age_is_that_of_the_last_change_in_the_directory(hook_path) -> None:
     assert 1_000_000 == directory.modified_seconds
 
 
-def test_directory_is_deleted_with_all_that_is_in_it(hook_path, a_region) -> None:
+def test_directory_is_deleted_with_all_that_is_in_it(hook_path: HookPath) -> None:
     """Deleting what is already gone is done; a link inside is deleted, not followed."""
     outside = hook_path.path / "outside"
     hook_path.add("p1_a", a_region())
@@ -55,7 +59,7 @@ def test_directory_is_deleted_with_all_that_is_in_it(hook_path, a_region) -> Non
     assert (outside / "kept").exists()
 
 
-def test_flood_of_files_does_not_cost_the_others_a_round(hook_path) -> None:
+def test_flood_of_files_does_not_cost_the_others_a_round(hook_path: HookPath) -> None:
     """A container may fill its directory; so many names are looked at, and its region is refused for it."""
     directory = hook_path.add("p1_a").parent
     for number in range(FILE_NAMES_MAX + 100):

@@ -1,4 +1,8 @@
-"""Names, labels and values of what is exported."""
+"""
+Names, labels and values of what is exported.
+"""
+
+from typing import Any
 
 import pytest
 
@@ -30,31 +34,41 @@ LEGACY_LABELS = {
 KEY = ContainerKey("u1", "main")
 
 
-def a_pod(**more):
-    defaults = {"uid": "u1", "namespace": "ns", "name": "p1", "containers": ("main",), "shown": frozenset({"main"})}
+def a_pod(**more: Any) -> MonitoredPod:
+    """Return a Pod of one container that is shown."""
+    defaults: dict[str, Any] = {
+        "uid": "u1",
+        "namespace": "ns",
+        "name": "p1",
+        "containers": ("main",),
+        "shown": frozenset({"main"}),
+    }
     return MonitoredPod(**(defaults | more))
 
 
-def a_usage(*, last_kernel_seconds=900, **more):
-    amounts = {"memory_limit_bytes": 3000, "memory_used_bytes": 100, "context_bytes": 60, "module_bytes": 10}
-    device = DeviceUsage(
-        **({"index": 0, "uuid": "GPU-a", "buffer_bytes": 25, "utilization_percent": 40} | amounts | more)
-    )
+def a_usage(*, last_kernel_seconds: int | None = 900, **more: Any) -> ContainerUsage:
+    """Return the usage of a container with one device."""
+    defaults: dict[str, Any] = {"index": 0, "uuid": "GPU-a", "memory_limit_bytes": 3000, "memory_used_bytes": 100}
+    parts = {"context_bytes": 60, "module_bytes": 10, "buffer_bytes": 25}
+    device = DeviceUsage(**(defaults | parts | {"utilization_percent": 40} | more))
     return ContainerUsage((device,), last_kernel_seconds)
 
 
-def a_host_device(**more):
-    defaults = {"index": 0, "uuid": "GPU-a", "name": "NVIDIA T4", "memory_used_bytes": 500}
+def a_host_device(**more: Any) -> HostDevice:
+    """Return a device of the host."""
+    defaults: dict[str, Any] = {"index": 0, "uuid": "GPU-a", "name": "NVIDIA T4", "memory_used_bytes": 500}
     return HostDevice(**(defaults | {"utilization_percent": 70, "memory_utilization_percent": 30} | more))
 
 
-def an_observation(**more):
-    return Observation(
-        **({"node_name": "n1", "now_seconds": NOW, "pods": (a_pod(),), "usages": {KEY: a_usage()}} | more)
-    )
+def an_observation(**more: Any) -> Observation:
+    """Return what a scrape shows of one Pod that uses its device."""
+    defaults: dict[str, Any] = {"node_name": "n1", "now_seconds": NOW, "pods": (a_pod(),), "usages": {KEY: a_usage()}}
+    return Observation(**(defaults | more))
 
 
-def samples(observation, *, has_legacy_names=False):
+def samples(
+    observation: Observation, *, has_legacy_names: bool = False
+) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Return {name: [(labels, value), ...]} of everything that is exported."""
     found = {}
     for family in families(observation, has_legacy_names=has_legacy_names):
@@ -103,7 +117,7 @@ def test_host_families_are_hamis() -> None:
         ("memory_utilization_percent", "hami_host_gpu_memory_controller_utilization_ratio"),
     ],
 )
-def test_value_the_driver_cannot_tell_is_left_out(unknown, left_out) -> None:
+def test_value_the_driver_cannot_tell_is_left_out(unknown: str, left_out: str) -> None:
     """The other families of that device stay."""
     found = samples(an_observation(host_devices=(a_host_device(**{unknown: None}),)))
 
@@ -139,7 +153,7 @@ def test_legacy_families_are_hamis() -> None:
         pytest.param(2000, [0.0], id="later"),
     ],
 )
-def test_idle_time_counts_from_the_last_launch(last_kernel_seconds, expected) -> None:
+def test_idle_time_counts_from_the_last_launch(last_kernel_seconds: int | None, expected: list[float]) -> None:
     """Without a launch there is none, and a clock that went back does not make it negative."""
     usages = {KEY: a_usage(last_kernel_seconds=last_kernel_seconds)}
 
@@ -151,7 +165,9 @@ def test_idle_time_counts_from_the_last_launch(last_kernel_seconds, expected) ->
 @pytest.mark.parametrize(
     "usages", [pytest.param({}, id="no-region"), pytest.param({KEY: ContainerUsage(())}, id="region-without-devices")]
 )
-def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(usages) -> None:
+def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(
+    usages: dict[ContainerKey, ContainerUsage],
+) -> None:
     """Series begin with the grant: nothing used of what was promised, in the driver's order of devices."""
     shares = {"main": (Share("GPU-b", "NVIDIA", 2000, 0), Share("GPU-a", "NVIDIA", 1000, 0))}
     order = {"GPU-a": 0, "GPU-b": 1}
@@ -189,7 +205,7 @@ def test_region_counts_more_than_the_grant() -> None:
         ),
     ],
 )
-def test_container_without_a_known_use_is_not_shown(observation) -> None:
+def test_container_without_a_known_use_is_not_shown(observation: Observation) -> None:
     """No Pod, no series; and of a region that cannot be read nothing is claimed."""
     assert [] == samples(observation)["hami_vgpu_memory_used_bytes"]
 

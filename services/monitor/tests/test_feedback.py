@@ -1,4 +1,10 @@
-"""The feedback loop's rules, as a table and against a plain transcription of them."""
+"""
+The feedback loop's rules, as a table and against a plain transcription of them.
+"""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -9,11 +15,15 @@ from hami_monitor.decide.feedback import RECENT_MAX, FeedbackState, FeedbackWrit
 GPU_A, GPU_B = b"GPU-a", b"GPU-b"
 
 
-def a_state(*uuids, priority=1, recent_kernel=0, utilization_switch=1):
+Key = TypeVar("Key")
+
+
+def a_state(*uuids: bytes, priority: int = 1, recent_kernel: int = 0, utilization_switch: int = 1) -> FeedbackState:
+    """Return the state of a container that uses GPU_A where no device is named."""
     return FeedbackState(uuids or (GPU_A,), priority, recent_kernel, utilization_switch)
 
 
-def after(states):
+def after(states: Mapping[Key, FeedbackState]) -> dict[Key, tuple[int, int]]:
     """Return what (recent kernel, switch) of each container is after one round."""
     writes = plan_writes(states)
     result = {}
@@ -25,7 +35,7 @@ def after(states):
     return result
 
 
-TABLE = [
+TABLE: list[tuple[str, dict[Any, FeedbackState], dict[Any, tuple[int, int]]]] = [
     ("lone-launched", {"a": a_state(recent_kernel=2)}, {"a": (1, 0)}),
     ("lone-idle", {"a": a_state(recent_kernel=0, utilization_switch=1)}, {"a": (0, 0)}),
     ("lone-last-round", {"a": a_state(recent_kernel=1)}, {"a": (0, 0)}),
@@ -99,7 +109,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("states", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_round_follows_the_rules(states, expected) -> None:
+def test_round_follows_the_rules(states: dict[object, FeedbackState], expected: dict[object, tuple[int, int]]) -> None:
     """A launch counts in exactly one round; smaller priorities block greater ones; equals limit each other."""
     assert expected == after(states)
 
@@ -137,11 +147,11 @@ states_strategy = st.dictionaries(
 )
 
 
-def transcription(states):
+def transcription(states: Mapping[Key, FeedbackState]) -> dict[Key, tuple[int, int]]:
     """The rules of both passes, as the upstream loop executes them: lists grown with zeros, fields changed in place."""
     recent = {key: state.recent_kernel for key, state in states.items()}
     switch = {key: state.utilization_switch for key, state in states.items()}
-    active = {}
+    active: dict[bytes, list[int]] = {}
     for key, state in states.items():
         if recent[key] > 0:
             recent[key] -= 1
@@ -165,14 +175,14 @@ def transcription(states):
 
 @given(states_strategy)
 @pytest.mark.property
-def test_any_round_agrees_with_the_transcribed_rules(states) -> None:
+def test_any_round_agrees_with_the_transcribed_rules(states: dict[int, FeedbackState]) -> None:
     """Counting sparsely decides as the two passes over grown lists do."""
     assert transcription(states) == after(states)
 
 
 @given(states_strategy, st.randoms())
 @pytest.mark.property
-def test_order_of_containers_does_not_matter(states, random) -> None:
+def test_order_of_containers_does_not_matter(states: dict[int, FeedbackState], random: Random) -> None:
     """A container's outcome depends on who its neighbours are, not on which of them was looked at first."""
     items = list(states.items())
     random.shuffle(items)
@@ -182,7 +192,7 @@ def test_order_of_containers_does_not_matter(states, random) -> None:
 
 @given(states_strategy)
 @pytest.mark.property
-def test_every_write_changes_something_and_can_be_stored(states) -> None:
+def test_every_write_changes_something_and_can_be_stored(states: dict[int, FeedbackState]) -> None:
     """A write names only fields that differ, with values the store takes."""
     for key, write in plan_writes(states).items():
         assert write.recent_kernel != states[key].recent_kernel

@@ -1,9 +1,12 @@
-"""Asking the driver, and doing without one."""
+"""
+Asking the driver, and doing without one.
+"""
 
 import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -28,7 +31,7 @@ asyncio.run(ask())
 """
 
 
-def ask(environment):
+def ask(environment: dict[str, str]) -> list[str]:
     """Return the lines that asking twice prints in a process of its own, which is how a library is found."""
     answer = subprocess.run(
         [sys.executable, "-c", ASK],
@@ -41,7 +44,7 @@ def ask(environment):
     return answer.stdout.splitlines()
 
 
-def test_devices_are_read_from_the_driver(fake_driver) -> None:
+def test_devices_are_read_from_the_driver(fake_driver: dict[str, str]) -> None:
     """Index, UUID, name, memory and utilization of each, as often as asked."""
     lines = ask(fake_driver)
 
@@ -52,7 +55,7 @@ def test_devices_are_read_from_the_driver(fake_driver) -> None:
     assert all("memory_used_bytes=" in line and "None" not in line for line in lines)
 
 
-def test_missing_driver_is_an_error_each_time_it_is_asked(tmp_path) -> None:
+def test_missing_driver_is_an_error_each_time_it_is_asked(tmp_path: Path) -> None:
     """It is looked for again by every call, so it may appear later."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
 
@@ -69,7 +72,7 @@ class Hanging(Nvml):
         self.is_free = Event()
         self.calls = 0
 
-    def _read(self):
+    def _read(self) -> tuple[HostDevice, ...]:
         self.calls += 1
         self.is_free.wait(10)
         return (HostDevice(0, "GPU-a", "T4", 1, 2, 3),)

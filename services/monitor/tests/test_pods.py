@@ -1,9 +1,15 @@
-"""What the monitor takes from the API's Pods."""
+"""
+What the monitor takes from the API's Pods.
+"""
+
+from collections.abc import Sequence
 
 import pytest
 
-from hami_monitor.decide.pods import monitored_pod, pod_uid
+from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
 from hamicommon.model import MigAllocation, MigPlacement, Share
+
+from .pod_server import Object
 
 NODE = "n1"
 MIG_TEXT = (
@@ -14,11 +20,21 @@ MIG = MigAllocation(1, 0, "GPU-a", "1g.5gb", MigPlacement(0, 1), "MIG-x", 4, 0)
 GPU_A = Share("GPU-a", "NVIDIA", 3000, 25)
 
 
-def a_container(name, *, gpus=1, **more):
+def a_container(name: str, *, gpus: int = 1, **more: str) -> Object:
+    """Return a container that asks for *gpus* devices."""
     return {"name": name, "resources": {"limits": {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}}, **more}
 
 
-def a_pod(*, containers=("main",), init=(), labels=None, annotations=None, phase="Running", init_statuses=()):
+def a_pod(
+    *,
+    containers: Sequence[str | Object] = ("main",),
+    init: Sequence[str | Object] = (),
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    phase: str = "Running",
+    init_statuses: Sequence[Object] = (),
+) -> Object:
+    """Return a Pod of NODE; a name stands for a container that asks for one device."""
     return {
         "metadata": {
             "uid": "u1",
@@ -36,7 +52,15 @@ def a_pod(*, containers=("main",), init=(), labels=None, annotations=None, phase
     }
 
 
-def with_allocation(text):
+def granted(pod: Object) -> MonitoredPod:
+    """Return what is monitored of *pod*, which was granted devices on NODE."""
+    found = monitored_pod(pod, NODE)
+    assert found is not None
+    return found
+
+
+def with_allocation(text: str) -> dict[str, str]:
+    """Return the annotations of a Pod that was granted *text* on NODE."""
     return {"hami.io/vgpu-node": NODE, "hami.io/vgpu-devices-allocated": text}
 
 
@@ -49,7 +73,9 @@ def with_allocation(text):
         pytest.param({}, {}, False, id="not-ours"),
     ],
 )
-def test_pod_is_shown_when_its_devices_were_granted_here(labels, annotations, is_shown) -> None:
+def test_pod_is_shown_when_its_devices_were_granted_here(
+    labels: dict[str, str] | None, annotations: dict[str, str], is_shown: bool
+) -> None:
     """The label that HAMi sets since 2.5, or the annotation all versions set."""
     assert is_shown == (monitored_pod(a_pod(labels=labels, annotations=annotations), NODE) is not None)
 
@@ -77,24 +103,23 @@ def test_bare_object_is_no_pod_of_ours() -> None:
         ),
     ],
 )
-def test_init_container_is_shown_while_it_may_run(init, state, expected) -> None:
+def test_init_container_is_shown_while_it_may_run(init: str | Object, state: Object, expected: set[str]) -> None:
     """A finished one would count its share a second time; a sidecar is as regular as the others."""
     name = init if isinstance(init, str) else init["name"]
 
-    pod = monitored_pod(a_pod(init=[init], init_statuses=[{"name": name, "state": state}]), NODE)
+    pod = granted(a_pod(init=[init], init_statuses=[{"name": name, "state": state}]))
 
     assert expected == set(pod.shown)
 
 
 def test_share_belongs_to_its_container_in_pod_order() -> None:
     """Init containers come first, and a container that asked for nothing has an empty place."""
-    pod = monitored_pod(
+    pod = granted(
         a_pod(
             init=["setup"],
             containers=[a_container("web", gpus=0), "main"],
             annotations=with_allocation(";;GPU-a,NVIDIA,3000,25:;"),
-        ),
-        NODE,
+        )
     )
 
     assert {"main": (GPU_A,)} == dict(pod.shares)
@@ -102,26 +127,25 @@ def test_share_belongs_to_its_container_in_pod_order() -> None:
 
 def test_share_of_a_value_that_lost_its_empty_places_finds_its_container() -> None:
     """A HAMi scheduler may leave empty places out; the container that asked for a device gets the share."""
-    pod = monitored_pod(
-        a_pod(containers=[a_container("web", gpus=0), "main"], annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")),
-        NODE,
+    pod = granted(
+        a_pod(containers=[a_container("web", gpus=0), "main"], annotations=with_allocation("GPU-a,NVIDIA,3000,25:;"))
     )
 
     assert {"main": (GPU_A,)} == dict(pod.shares)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_ended_pod_has_no_shares(phase) -> None:
+def test_ended_pod_has_no_shares(phase: str) -> None:
     """What it was granted is free again."""
-    pod = monitored_pod(a_pod(phase=phase, annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")), NODE)
+    pod = granted(a_pod(phase=phase, annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")))
 
     assert {} == pod.shares
 
 
 def test_mig_instance_is_named_with_its_container() -> None:
     """The index counts init containers first."""
-    pod = monitored_pod(
-        a_pod(init=["setup"], annotations={"hami.io/vgpu-node": NODE, "hami.io/vgpu-mig-allocations": MIG_TEXT}), NODE
+    pod = granted(
+        a_pod(init=["setup"], annotations={"hami.io/vgpu-node": NODE, "hami.io/vgpu-mig-allocations": MIG_TEXT})
     )
 
     assert (("main", MIG),) == pod.mig_allocations
@@ -135,8 +159,8 @@ def test_mig_instance_is_named_with_its_container() -> None:
         pytest.param("hami.io/vgpu-mig-allocations", MIG_TEXT, id="mig-of-a-container-past-the-last"),
     ],
 )
-def test_unreadable_annotation_is_a_problem_of_its_pod_only(key, text) -> None:
+def test_unreadable_annotation_is_a_problem_of_its_pod_only(key: str, text: str) -> None:
     """The Pod is still shown, and one sentence names the annotation."""
-    pod = monitored_pod(a_pod(annotations={"hami.io/vgpu-node": NODE, key: text}), NODE)
+    pod = granted(a_pod(annotations={"hami.io/vgpu-node": NODE, key: text}))
 
     assert ({}, (), [True]) == (pod.shares, pod.mig_allocations, [key in problem for problem in pod.problems])

@@ -1,9 +1,13 @@
-"""Reading region files of every layout, and storing no more than two fields."""
+"""
+Reading region files of every layout, and storing no more than two fields.
+"""
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,19 +23,25 @@ from hamicommon.wire.region import (
     LAYOUT_V1_1_SHIFTED,
     LAYOUT_V1_2,
     SLOTS,
+    Layout,
     decode_region,
 )
+
+from .region_files import Process, a_region
 
 RELEASED = [LAYOUT_V0, LAYOUT_V1_1, LAYOUT_V1_1_SHIFTED, LAYOUT_V1_2]
 of_every_release = pytest.mark.parametrize("layout", RELEASED, ids=lambda layout: layout.name)
 
 
-@pytest.fixture
-def opened(tmp_path, a_region):
-    """Return a function that makes a region file and opens it."""
-    files = []
+Open = Callable[..., tuple[Path, RegionFile]]
 
-    def make(*arguments, **more):
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """Return a function that makes a region file and opens it."""
+    files: list[RegionFile] = []
+
+    def make(*arguments: Layout, **more: Any) -> tuple[Path, RegionFile]:
         path = tmp_path / "r.cache"
         path.write_bytes(a_region(*arguments, **more))
         files.append(RegionFile.open(path))
@@ -42,12 +52,12 @@ def opened(tmp_path, a_region):
         file.close()
 
 
-def open_descriptors():
+def open_descriptors() -> int:
     """Return how many files this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def refusal_of(path):
+def refusal_of(path: Path) -> Refusal:
     """Return the kind of refusal that opening *path* meets."""
     with pytest.raises(RegionRefusedError) as caught:
         RegionFile.open(path)
@@ -55,16 +65,16 @@ def refusal_of(path):
 
 
 @of_every_release
-def test_usage_is_read_from_every_released_layout(layout, opened, a_process) -> None:
+def test_usage_is_read_from_every_released_layout(layout: Layout, opened: Open) -> None:
     """Two processes on two devices add up per device; one that is gone does not count."""
     _, file = opened(
         layout,
         uuids=(b"GPU-a", b"GPU-b"),
         limits=(4000, 2**64 - 1),
         processes=(
-            a_process({0: (10, 20, 30, 5, 65), 1: (1, 0, 0, 0, 1)}, {0: 40, 1: 7}),
-            a_process({0: (100, 0, 0, 0, 100)}, {0: 99}, status=0),
-            a_process({0: (3, 0, 4, 0, 7)}, {0: 50}, status=2),
+            Process({0: (10, 20, 30, 5, 65), 1: (1, 0, 0, 0, 1)}, {0: 40, 1: 7}),
+            Process({0: (100, 0, 0, 0, 100)}, {0: 99}, status=0),
+            Process({0: (3, 0, 4, 0, 7)}, {0: 50}, status=2),
         ),
         last_kernel_time=1_700_000_000,
     )
@@ -81,7 +91,7 @@ def test_usage_is_read_from_every_released_layout(layout, opened, a_process) -> 
 
 
 @of_every_release
-def test_feedback_state_is_read_from_every_released_layout(layout, opened) -> None:
+def test_feedback_state_is_read_from_every_released_layout(layout: Layout, opened: Open) -> None:
     """The four fields, and every name up to its first NUL, also past the device count."""
     _, file = opened(
         layout,
@@ -97,9 +107,9 @@ def test_feedback_state_is_read_from_every_released_layout(layout, opened) -> No
 
 @of_every_release
 @pytest.mark.parametrize("slots", [0, 1, SLOTS])
-def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout, slots, opened, a_process) -> None:
+def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout: Layout, slots: int, opened: Open) -> None:
     """Slots past the last used one are not read and do not matter, though there are remains in them."""
-    path, file = opened(layout, processes=(a_process({0: (1, 2, 3, 4, 10)}, {0: 1}),) * slots)
+    path, file = opened(layout, processes=(Process({0: (1, 2, 3, 4, 10)}, {0: 1}),) * slots)
     with path.open("r+b") as remains:
         remains.seek(layout.procs + min(slots + 1, SLOTS - 2) * layout.slot_size)
         remains.write(b"\xee" * 64)
@@ -107,10 +117,10 @@ def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout, slots, o
     assert decode_region(path.read_bytes()) == file.read().region
 
 
-def test_remains_of_another_file_are_not_read(tmp_path, a_region, a_process) -> None:
+def test_remains_of_another_file_are_not_read(tmp_path: Path) -> None:
     """Files are read one after the other, and none sees what the one before had in its slots."""
     full, empty = tmp_path / "full.cache", tmp_path / "empty.cache"
-    full.write_bytes(a_region(processes=(a_process({0: (1, 2, 3, 4, 10)}),) * SLOTS))
+    full.write_bytes(a_region(processes=(Process({0: (1, 2, 3, 4, 10)}),) * SLOTS))
     empty.write_bytes(a_region())
     full_file, empty_file = RegionFile.open(full), RegionFile.open(empty)
 
@@ -128,9 +138,9 @@ def test_remains_of_another_file_are_not_read(tmp_path, a_region, a_process) -> 
         pytest.param(FeedbackWrite(recent_kernel=RECENT_MAX - 1, utilization_switch=0), id="both"),
     ],
 )
-def test_store_changes_its_fields_and_no_other_byte(layout, write, opened, a_process) -> None:
+def test_store_changes_its_fields_and_no_other_byte(layout: Layout, write: FeedbackWrite, opened: Open) -> None:
     """Everything else in the file stays as the library left it."""
-    path, file = opened(layout, processes=(a_process({0: (1, 2, 3, 4, 10)}),))
+    path, file = opened(layout, processes=(Process({0: (1, 2, 3, 4, 10)}),))
     expected = bytearray(path.read_bytes())
     for offset, value in (
         (layout.recent_kernel, write.recent_kernel),
@@ -144,7 +154,7 @@ def test_store_changes_its_fields_and_no_other_byte(layout, write, opened, a_pro
     assert bytes(expected) == path.read_bytes()
 
 
-def test_store_reaches_a_process_that_has_the_file_mapped(opened) -> None:
+def test_store_reaches_a_process_that_has_the_file_mapped(opened: Open) -> None:
     """The library sees the value in its own mapping, and the monitor the library's."""
     path, file = opened(recent_kernel=2)
     program = (
@@ -156,6 +166,8 @@ def test_store_reaches_a_process_that_has_the_file_mapped(opened) -> None:
     )
     arguments = [sys.executable, "-c", program, str(path), str(LAYOUT_V1_2.recent_kernel)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as library:
+        assert library.stdin is not None
+        assert library.stdout is not None
         assert "mapped\n" == library.stdout.readline()
         file.store(FeedbackWrite(recent_kernel=-1))
         library.stdin.write("\n")
@@ -167,7 +179,7 @@ def test_store_reaches_a_process_that_has_the_file_mapped(opened) -> None:
 
 @of_every_release
 @pytest.mark.parametrize("size", [0, 100, 4096, 100_000, -2])
-def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout, size, opened) -> None:
+def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout: Layout, size: int, opened: Open) -> None:
     """Reading and storing end with a refusal, and neither makes the file longer again."""
     path, file = opened(layout)
     shrunk = size if size >= 0 else layout.region_size - 1
@@ -183,7 +195,7 @@ def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout, size
     assert (Refusal.TRUNCATED, shrunk) == (read.value.refusal, path.stat().st_size)
 
 
-def test_file_grown_back_after_it_was_shrunk_is_no_region(opened) -> None:
+def test_file_grown_back_after_it_was_shrunk_is_no_region(opened: Open) -> None:
     """Its size is right and its content is gone."""
     path, file = opened()
     os.truncate(path, 0)
@@ -195,7 +207,7 @@ def test_file_grown_back_after_it_was_shrunk_is_no_region(opened) -> None:
     assert Refusal.UNKNOWN_LAYOUT is caught.value.refusal
 
 
-def test_file_made_anew_is_noticed(tmp_path, a_region) -> None:
+def test_file_made_anew_is_noticed(tmp_path: Path) -> None:
     """The same name with another file behind it is another region."""
     path = tmp_path / "r.cache"
     path.write_bytes(a_region())
@@ -211,7 +223,7 @@ def test_file_made_anew_is_noticed(tmp_path, a_region) -> None:
     assert not file.is_at(path)
 
 
-def test_file_that_changes_its_layout_is_refused(tmp_path, opened, a_region) -> None:
+def test_file_that_changes_its_layout_is_refused(tmp_path: Path, opened: Open) -> None:
     """A region that was overwritten in place by another version must be opened again."""
     path, file = opened(LAYOUT_V1_2)
     path.write_bytes(a_region(LAYOUT_V1_1))
@@ -230,7 +242,7 @@ def test_file_that_changes_its_layout_is_refused(tmp_path, opened, a_region) -> 
         pytest.param(b"text" * 500_000, Refusal.UNKNOWN_LAYOUT, id="something-else"),
     ],
 )
-def test_file_that_is_no_region_is_refused(tmp_path, content, expected) -> None:
+def test_file_that_is_no_region_is_refused(tmp_path: Path, content: bytes, expected: Refusal) -> None:
     """With the reason that the metric shows."""
     path = tmp_path / "r.cache"
     path.write_bytes(content)
@@ -238,7 +250,7 @@ def test_file_that_is_no_region_is_refused(tmp_path, content, expected) -> None:
     assert expected is refusal_of(path)
 
 
-def test_trap_in_place_of_the_file_is_refused(tmp_path, a_region) -> None:
+def test_trap_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     """A container controls its directory: a link would lead out of it, a pipe would make the monitor wait."""
     target = tmp_path / "of-the-host"
     target.write_bytes(a_region())
@@ -251,7 +263,7 @@ def test_trap_in_place_of_the_file_is_refused(tmp_path, a_region) -> None:
     assert [Refusal.UNREADABLE] * 4 == found
 
 
-def test_refused_file_leaves_no_descriptor_open(tmp_path) -> None:
+def test_refused_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
     """A bad file is tried again every round for as long as it is there."""
     path = tmp_path / "r.cache"
     path.write_bytes(b"\0" * 100)
@@ -271,7 +283,9 @@ def test_refused_file_leaves_no_descriptor_open(tmp_path) -> None:
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.property
-def test_garbled_file_is_read_or_refused(tmp_path, a_region, data, layout, patches, size) -> None:
+def test_garbled_file_is_read_or_refused(
+    tmp_path: Path, data: st.DataObject, layout: Layout, patches: list[tuple[int, bytes]], size: int | None
+) -> None:
     """Whatever a container does to its file, the amounts are whole numbers from 0 on, or it is refused."""
     content = a_region(layout)
     fields = [layout.proc_num, layout.device_count, layout.uuids, layout.procs, layout.procs + layout.slot_status]

@@ -1,15 +1,19 @@
-"""Region files that HAMi's own libraries wrote, and what becomes of them when they are damaged."""
+"""
+Region files that HAMi's own libraries wrote, and what becomes of them when they are damaged.
+"""
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
 from hami_monitor.decide.containers import Refusal
 from hami_monitor.decide.feedback import FeedbackWrite
-from hami_monitor.decide.usage import container_usage, feedback_state
+from hami_monitor.decide.usage import RegionReading, container_usage, feedback_state
 
 VECTORS = Path(__file__).parents[3] / "libs/hamicommon/vectors/region"
 CASES = {case["case"]: case for case in json.loads((VECTORS / "cases.json").read_text())}
@@ -17,19 +21,24 @@ MALFORMED = json.loads((VECTORS / "malformed.json").read_text())
 PARTS = {"total": "memory_used_bytes", "context": "context_bytes", "module": "module_bytes", "data": "buffer_bytes"}
 
 
-def content_of(name):
+def content_of(name: str) -> bytearray:
+    """Return the region file of the case *name*."""
     return bytearray(gzip.decompress((VECTORS / CASES[name]["file"]).read_bytes()))
 
 
-def names(keep):
+def names(keep: Callable[[dict[str, Any]], bool]) -> list[str]:
+    """Return the names of the cases that *keep* holds for."""
     return [name for name, case in CASES.items() if keep(case)]
 
 
+Read = Callable[[bytes | bytearray], RegionReading]
+
+
 @pytest.fixture
-def read(tmp_path):
+def read(tmp_path: Path) -> Read:
     """Return a function that reads a region of the given content once."""
 
-    def reading(content):
+    def reading(content: bytes | bytearray) -> RegionReading:
         path = tmp_path / "r.cache"
         path.write_bytes(content)
         file = RegionFile.open(path)
@@ -42,7 +51,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
-def test_state_is_what_the_library_wrote(name, read) -> None:
+def test_state_is_what_the_library_wrote(name: str, read: Read) -> None:
     """Priority, both writable fields and the devices' names, in every layout."""
     expected = CASES[name]["expected"]
 
@@ -57,7 +66,7 @@ def test_state_is_what_the_library_wrote(name, read) -> None:
 
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
-def test_limits_and_sums_are_those_of_the_living_slots(name, read) -> None:
+def test_limits_and_sums_are_those_of_the_living_slots(name: str, read: Read) -> None:
     """Sums of each amount over the slots whose status is not 0."""
     expected = CASES[name]["expected"]
     living = [slot for slot in expected["slots"] if slot["status"] != 0]
@@ -77,8 +86,8 @@ def test_limits_and_sums_are_those_of_the_living_slots(name, read) -> None:
             assert exact % 2**64 == getattr(device, field)
 
 
-@pytest.mark.parametrize("name", names(lambda case: case.get("hami_2_10_reader_correct")))
-def test_values_are_those_of_hamis_monitor(name, read) -> None:
+@pytest.mark.parametrize("name", names(lambda case: bool(case.get("hami_2_10_reader_correct"))))
+def test_values_are_those_of_hamis_monitor(name: str, read: Read) -> None:
     """Wherever HAMi 2.10 reads a file rightly, the same numbers are exported."""
     expected = CASES[name]["hami_2_10_reads"]
 
@@ -97,7 +106,7 @@ def test_values_are_those_of_hamis_monitor(name, read) -> None:
 
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] == "mixed"))
-def test_file_of_two_layouts_is_refused(name, read) -> None:
+def test_file_of_two_layouts_is_refused(name: str, read: Read) -> None:
     """There is no right answer, so none is given."""
     with pytest.raises(RegionRefusedError) as caught:
         read(content_of(name))
@@ -106,7 +115,7 @@ def test_file_of_two_layouts_is_refused(name, read) -> None:
 
 
 @pytest.mark.parametrize("case", MALFORMED, ids=lambda case: case["case"])
-def test_damaged_file_is_read_or_refused(case, tmp_path) -> None:
+def test_damaged_file_is_read_or_refused(case: dict[str, Any], tmp_path: Path) -> None:
     """Nothing crashes, no amount is below 0 or wrapped, and a store changes two fields and not the size."""
     content = content_of(case["base"])
     if case["truncate"] is not None:
@@ -135,7 +144,7 @@ def test_damaged_file_is_read_or_refused(case, tmp_path) -> None:
     assert changed.bit_length() - first_bit < 2 * 32, "the two fields are neighbours in every layout"
 
 
-def test_shrunk_region_of_the_newest_layout_is_not_taken_for_an_old_one(read) -> None:
+def test_shrunk_region_of_the_newest_layout_is_not_taken_for_an_old_one(read: Read) -> None:
     """HAMi's monitor reads it as v0 and so gets every amount wrong."""
     with pytest.raises(RegionRefusedError):
         read(content_of("v1.2-idle")[:1600000])

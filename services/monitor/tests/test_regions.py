@@ -1,6 +1,9 @@
-"""Which regions are open, which are refused, and that one bad file leaves the others alone."""
+"""
+Which regions are open, which are refused, and that one bad file leaves the others alone.
+"""
 
 import os
+from collections.abc import Callable, Iterator
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,11 +13,16 @@ from hami_monitor.adapters.regions import Regions
 from hami_monitor.decide.containers import ContainerKey, Refusal
 from hami_monitor.decide.feedback import FeedbackWrite
 
+from .region_files import HookPath, a_region
+
 GOOD, BAD = ContainerKey("p1", "good"), ContainerKey("p2", "bad")
 
 
+Look = Callable[[], set[ContainerKey]]
+
+
 @pytest.fixture
-def regions(hook_path):
+def regions(hook_path: HookPath) -> Iterator[Regions]:
     """Return the regions below an empty HOOK_PATH."""
     held = Regions(hook_path.containers)
     yield held
@@ -22,10 +30,10 @@ def regions(hook_path):
 
 
 @pytest.fixture
-def look(hook_path, regions):
+def look(hook_path: HookPath, regions: Regions) -> Look:
     """Return a function that follows the folder as it is, and returns whose regions can be read."""
 
-    def follow():
+    def follow() -> set[ContainerKey]:
         listed, _ = Directories(str(hook_path.path)).scan()
         regions.follow(listed)
         return set(regions.read())
@@ -33,7 +41,7 @@ def look(hook_path, regions):
     return follow
 
 
-def test_bad_file_is_refused_and_the_rest_is_read(hook_path, a_region, regions, look) -> None:
+def test_bad_file_is_refused_and_the_rest_is_read(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """One container's garbage is that container's problem."""
     hook_path.add("p1_good", a_region())
     hook_path.add("p2_bad", b"garbage")
@@ -42,7 +50,7 @@ def test_bad_file_is_refused_and_the_rest_is_read(hook_path, a_region, regions, 
     assert {BAD: Refusal.UNKNOWN_LAYOUT} == regions.refusals
 
 
-def test_refusal_is_logged_once_and_again_after_a_change(hook_path, look) -> None:
+def test_refusal_is_logged_once_and_again_after_a_change(hook_path: HookPath, look: Look) -> None:
     """A file that stays bad is tried every round and reported once; another fault is reported again."""
     region = hook_path.add("p2_bad", b"garbage of twelve bytes or more")
 
@@ -56,7 +64,7 @@ def test_refusal_is_logged_once_and_again_after_a_change(hook_path, look) -> Non
     assert logs[0]["error"] != logs[1]["error"]
 
 
-def test_region_appears_when_the_library_has_made_it(hook_path, a_region, regions, look) -> None:
+def test_region_appears_when_the_library_has_made_it(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """A container that has not touched its device has no region, which is no fault; one half made is refused."""
     hook_path.add("p1_good")
     assert (set(), {}) == (look(), regions.refusals)
@@ -68,7 +76,7 @@ def test_region_appears_when_the_library_has_made_it(hook_path, a_region, region
     assert ({GOOD}, {}) == (look(), regions.refusals)
 
 
-def test_region_made_anew_under_the_same_name_is_read(hook_path, a_region, regions, look) -> None:
+def test_region_made_anew_under_the_same_name_is_read(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """A container that starts again writes a new file, and the old one's values are forgotten."""
     region = hook_path.add("p1_good", a_region(priority=1))
     look()
@@ -79,7 +87,7 @@ def test_region_made_anew_under_the_same_name_is_read(hook_path, a_region, regio
     assert 7 == regions.read()[GOOD].region.priority
 
 
-def test_region_that_is_gone_is_let_go(hook_path, a_region, regions, look) -> None:
+def test_region_that_is_gone_is_let_go(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """The file, the directory, or everything: what is no longer there is closed."""
     region = hook_path.add("p1_good", a_region())
     look()
@@ -88,7 +96,7 @@ def test_region_that_is_gone_is_let_go(hook_path, a_region, regions, look) -> No
     assert (set(), 0) == (look(), len(regions))
 
 
-def test_too_many_files_are_refused(hook_path, a_region, regions, look) -> None:
+def test_too_many_files_are_refused(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """Two regions and the library: nothing tells which region is in use."""
     hook_path.add("p1_good", a_region(), "a.cache")
     hook_path.add("p1_good", a_region(), "b.cache")
@@ -96,7 +104,7 @@ def test_too_many_files_are_refused(hook_path, a_region, regions, look) -> None:
     assert (set(), {GOOD: Refusal.TOO_MANY_FILES}) == (look(), regions.refusals)
 
 
-def test_file_shrunk_between_round_and_scrape_is_refused(hook_path, a_region, regions, look) -> None:
+def test_file_shrunk_between_round_and_scrape_is_refused(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """The scrape leaves it out, storing into it is no error, and the next round opens it again when it is whole."""
     region = hook_path.add("p1_good", a_region())
     look()
@@ -110,7 +118,7 @@ def test_file_shrunk_between_round_and_scrape_is_refused(hook_path, a_region, re
     assert {GOOD} == look()
 
 
-def test_stores_are_counted_by_field(hook_path, a_region, regions, look) -> None:
+def test_stores_are_counted_by_field(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """For the metric; what is not there is not counted."""
     hook_path.add("p1_good", a_region())
     look()

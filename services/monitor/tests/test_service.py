@@ -1,110 +1,25 @@
-"""The monitor as a process: real files, a real API over a socket, real scrapes."""
+"""
+The monitor as a process: real files, a real API over a socket, real scrapes.
+"""
 
 import asyncio
-import json
 import os
 import signal
 import sys
 import time
-from contextlib import asynccontextmanager
 from pathlib import Path
-
-import aiohttp
-import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from typing import Any
 
 from hamicommon.wire.region import LAYOUT_V0, LAYOUT_V1_2, decode_region
 
-PROGRAM = Path(sys.executable).with_name("hami-monitor")
-NODE = "n1"
-DEVICE_A, DEVICE_B = "GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444"
-DEADLINE_SECONDS = 20.0
+from .fake_driver import DEVICE_A, DEVICE_B
+from .pod_server import Object, PodServer
+from .region_files import HookPath, Process, a_region
+from .service import DEADLINE_SECONDS, NODE, PROGRAM, Labels, Start, eventually
 
 
-class Service:
-    """A running hami-monitor."""
-
-    def __init__(self, process) -> None:
-        self.process = process
-        self.logs = []
-        self.port = 0
-        self._reader = asyncio.create_task(self._read_logs())
-
-    async def _read_logs(self) -> None:
-        async for line in self.process.stderr:
-            self.logs.append(json.loads(line))
-            if self.logs[-1]["event"] == "Serving":
-                self.port = self.logs[-1]["port"]
-
-    async def get(self, path):
-        """Return the status and the text of *path*."""
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
-            return answer.status, await answer.text()
-
-    async def samples(self):
-        """Return {sample name: {labels: value}} of a scrape, labels as a sorted tuple of pairs without the zone."""
-        _, text = await self.get("/metrics")
-        found = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                labels = tuple(sorted(pair for pair in sample.labels.items() if pair[0] != "zone"))
-                found.setdefault(sample.name, {})[labels] = sample.value
-        return found
-
-    async def stop(self, number=signal.SIGTERM):
-        """Send a signal and return the exit code."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        code = await self.process.wait()
-        await self._reader
-        return code
-
-
-async def eventually(look, expected) -> None:
-    """Wait until *look* (a function, async or not) returns *expected*."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    found = None
-    while time.monotonic() < deadline:
-        found = look()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found == expected:
-            return
-        await asyncio.sleep(0.05)
-    assert expected == found
-
-
-@pytest.fixture
-def started(hook_path, pod_server, tmp_path):
-    """Return an async context manager that runs the service over the test's HOOK_PATH and Pod API."""
-
-    @asynccontextmanager
-    async def start(*arguments, **environment):
-        given = {
-            "NODE_NAME": NODE,
-            "HOOK_PATH": str(hook_path.path),
-            "KUBECONFIG": str(pod_server.kubeconfig(tmp_path)),
-            "LD_LIBRARY_PATH": "",
-        }
-        process = await asyncio.create_subprocess_exec(
-            str(PROGRAM),
-            "--metrics-bind-address=127.0.0.1:0",
-            "--feedback-interval=100ms",
-            *arguments,
-            env=os.environ | given | environment,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        service = Service(process)
-        try:
-            await eventually(lambda: service.port != 0, True)
-            yield service
-        finally:
-            await service.stop(signal.SIGKILL)
-
-    return start
-
-
-def a_pod(uid="u1", *containers, annotations=None):
+def a_pod(uid: str = "u1", *containers: str, annotations: dict[str, str] | None = None) -> Object:
+    """Return a running Pod that was granted devices on NODE."""
     return {
         "metadata": {
             "uid": uid,
@@ -122,7 +37,7 @@ def a_pod(uid="u1", *containers, annotations=None):
     }
 
 
-def labels(container="main", uid="u1", index=0, device="GPU-a"):
+def labels(container: str = "main", uid: str = "u1", index: int = 0, device: str = "GPU-a") -> Labels:
     """Return the labels of one device of one container as `samples` has them."""
     pairs = {
         "container": container,
@@ -134,12 +49,15 @@ def labels(container="main", uid="u1", index=0, device="GPU-a"):
     return tuple(sorted(pairs.items()))
 
 
-def host_labels(index, device, name, *, node=True):
+def host_labels(index: int, device: str, name: str, *, node: bool = True) -> Labels:
+    """Return the labels of one device of the host as `samples` has them."""
     pairs = {"device_index": str(index), "device_uuid": device, "device_type": f"NVIDIA-{name}"}
     return tuple(sorted((pairs | ({"node": NODE} if node else {})).items()))
 
 
-async def test_scrape_shows_every_family(hook_path, pod_server, started, a_region, a_process, fake_driver) -> None:
+async def test_scrape_shows_every_family(
+    hook_path: HookPath, pod_server: PodServer, started: Start, fake_driver: dict[str, str]
+) -> None:
     """Two layouts, two devices, a container that has not started, one that is refused, and the host's devices."""
     hook_path.add(
         "u1_main",
@@ -148,13 +66,13 @@ async def test_scrape_shows_every_family(hook_path, pod_server, started, a_regio
             uuids=(b"GPU-a", b"GPU-b"),
             limits=(3000, 2000),
             processes=(
-                a_process({0: (10, 20, 30, 0, 60), 1: (1, 0, 1, 0, 2)}, {0: 25}),
-                a_process({0: (5, 0, 5, 0, 10)}, {0: 30, 1: 3}),
+                Process({0: (10, 20, 30, 0, 60), 1: (1, 0, 1, 0, 2)}, {0: 25}),
+                Process({0: (5, 0, 5, 0, 10)}, {0: 30, 1: 3}),
             ),
             last_kernel_time=int(time.time()) - 100,
         ),
     )
-    hook_path.add("u1_old", a_region(LAYOUT_V0, limits=(1000,), processes=(a_process({0: (7, 0, 0, 0, 7)}),)))
+    hook_path.add("u1_old", a_region(LAYOUT_V0, limits=(1000,), processes=(Process({0: (7, 0, 0, 0, 7)}),)))
     hook_path.add("u1_bad", b"garbage")
     granted = {"hami.io/vgpu-devices-allocated": ";;GPU-b,NVIDIA,4,0:;GPU-b,NVIDIA,2,0:;"}
     pod_server.put(a_pod("u1", "main", "old", "bad", "idle", annotations=granted))
@@ -164,8 +82,8 @@ async def test_scrape_shows_every_family(hook_path, pod_server, started, a_regio
         labels("old"),
         labels("idle", device="GPU-b"),
     )
-    cards = ((0, DEVICE_A, "NVIDIA A100-SXM4-40GB"), (1, DEVICE_B, "NVIDIA T4"))
-    idle_device = {host_labels(*card): 0 for card in cards}
+    devices = ((0, DEVICE_A, "NVIDIA A100-SXM4-40GB"), (1, DEVICE_B, "NVIDIA T4"))
+    idle_device = {host_labels(*each): 0 for each in devices}
     expected = {
         "hami_vgpu_memory_used_bytes": {first: 70, second: 2, old: 7, idle: 0},
         "hami_vgpu_memory_limit_bytes": {first: 3000, second: 2000, old: 1000, idle: 2 << 20},
@@ -176,7 +94,9 @@ async def test_scrape_shows_every_family(hook_path, pod_server, started, a_regio
         "hami_vgpu_memory_buffer_bytes": {first: 35, second: 1, old: 0, idle: 0},
         "hami_host_gpu_memory_used_bytes": idle_device,
         "hami_host_gpu_utilization_ratio": idle_device,
-        "hami_host_gpu_memory_controller_utilization_ratio": {host_labels(*card, node=False): 0 for card in cards},
+        "hami_host_gpu_memory_controller_utilization_ratio": {
+            host_labels(*device, node=False): 0 for device in devices
+        },
         "hami_monitor_regions": {(): 2},
         "hami_monitor_driver_available": {(): 1},
         "hami_monitor_directories_removed_total": {(): 0},
@@ -186,7 +106,7 @@ async def test_scrape_shows_every_family(hook_path, pod_server, started, a_regio
     async with started(**fake_driver) as service:
         await eventually(lambda: service.get("/readyz"), (200, "ok\n"))
 
-        async def found():
+        async def found() -> dict[str, dict[Labels, float] | None]:
             samples = await service.samples()
             return {name: samples.get(name) for name in expected}
 
@@ -218,7 +138,9 @@ sys.stdin.readline()
 """
 
 
-async def test_memory_a_program_allocates_is_shown(hook_path, pod_server, started, library) -> None:
+async def test_memory_a_program_allocates_is_shown(
+    hook_path: HookPath, pod_server: PodServer, started: Start, library: dict[str, str]
+) -> None:
     """A real process under the real library: its limit, what it took, and nothing once it has ended."""
     pod_server.put(a_pod())
     region = hook_path.add("u1_main")
@@ -230,19 +152,20 @@ async def test_memory_a_program_allocates_is_shown(hook_path, pod_server, starte
 
     async with started() as service:
 
-        async def found():
+        async def found() -> list[Any]:
             samples = await service.samples()
             names = ("limit", "used", "buffer")
             return [samples.get(f"hami_vgpu_memory_{name}_bytes", {}).get(key) for name in names]
 
         context = 128 << 20  # what one takes of a fake device
         await eventually(found, [1000 << 20, context + (100 << 20), 100 << 20])
+        assert program.stdin is not None
         program.stdin.close()
         assert 0 == await program.wait()
         await eventually(found, [1000 << 20, 0, 0])
 
 
-async def test_legacy_names_come_with_their_flag(hook_path, pod_server, started, a_region) -> None:
+async def test_legacy_names_come_with_their_flag(hook_path: HookPath, pod_server: PodServer, started: Start) -> None:
     """Beside the new ones, for dashboards from before HAMi 2.9."""
     hook_path.add("u1_main", a_region(limits=(3000,)))
     pod_server.put(a_pod())
@@ -250,16 +173,16 @@ async def test_legacy_names_come_with_their_flag(hook_path, pod_server, started,
 
     async with started("--legacy-metrics") as service:
 
-        async def limits():
+        async def limits() -> list[dict[Labels, float] | None]:
             samples = await service.samples()
             return [samples.get(name) for name in ("vGPU_device_memory_limit_in_bytes", "hami_vgpu_memory_limit_bytes")]
 
         await eventually(limits, [{(*old_labels, ("vdeviceid", "0")): 3000}, {labels(): 3000}])
 
 
-async def test_feedback_writes_two_fields_and_nothing_else(hook_path, started, a_region, a_process) -> None:
+async def test_feedback_writes_two_fields_and_nothing_else(hook_path: HookPath, started: Start) -> None:
     """High priority runs: low is blocked and limited; without Pods, without a driver."""
-    process = a_process({0: (1, 2, 3, 4, 10)})
+    process = Process({0: (1, 2, 3, 4, 10)})
     high = hook_path.add("u1_high", a_region(priority=0, recent_kernel=2000, processes=(process,)))
     low = hook_path.add("u2_low", a_region(priority=1, recent_kernel=2, processes=(process,)))
     expected = bytearray(low.read_bytes())
@@ -271,7 +194,7 @@ async def test_feedback_writes_two_fields_and_nothing_else(hook_path, started, a
         await eventually(lambda: decode_region(high.read_bytes()).utilization_switch, 0)
 
 
-async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_path, started, a_region) -> None:
+async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_path: HookPath, started: Start) -> None:
     """Nothing but the files and the API is needed to continue."""
     region = hook_path.add("u1_main", a_region(recent_kernel=1000))
     before = decode_region(region.read_bytes())
@@ -280,7 +203,7 @@ async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_
         async with started() as service:
             reached = decode_region(region.read_bytes()).recent_kernel
 
-            def is_counted_down(reached=reached):
+            def is_counted_down(reached: int = reached) -> bool:
                 return decode_region(region.read_bytes()).recent_kernel < reached
 
             await eventually(is_counted_down, True)
@@ -290,7 +213,9 @@ async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_
     assert (before.slots, before.uuids, before.priority) == (after.slots, after.uuids, after.priority)
 
 
-async def test_directory_goes_with_its_pod_and_no_sooner(hook_path, pod_server, started, a_region) -> None:
+async def test_directory_goes_with_its_pod_and_no_sooner(
+    hook_path: HookPath, pod_server: PodServer, started: Start
+) -> None:
     """A living Pod keeps its directory however old; a deleted one's goes after the grace time."""
     for name in ("living_main", "dead_main"):
         hook_path.add(name, a_region())
@@ -298,7 +223,7 @@ async def test_directory_goes_with_its_pod_and_no_sooner(hook_path, pod_server, 
     pod_server.put(a_pod("living"))
     pod_server.put(a_pod("dead"))
 
-    def listing():
+    def listing() -> list[str]:
         return sorted(path.name for path in hook_path.containers.iterdir())
 
     async with started(HAMI_RESYNC_INTERVAL="1s") as service:
@@ -311,7 +236,9 @@ async def test_directory_goes_with_its_pod_and_no_sooner(hook_path, pod_server, 
         assert {(): 1} == (await service.samples())["hami_monitor_directories_removed_total"]
 
 
-async def test_nothing_is_deleted_while_the_api_has_not_answered(hook_path, pod_server, started, a_region) -> None:
+async def test_nothing_is_deleted_while_the_api_has_not_answered(
+    hook_path: HookPath, pod_server: PodServer, started: Start
+) -> None:
     """Without a list no Pod is known to be gone; the process lives and is not ready."""
     hook_path.add("u1_main", a_region())
     os.utime(hook_path.containers / "u1_main", (0, 0))
@@ -328,7 +255,7 @@ async def test_nothing_is_deleted_while_the_api_has_not_answered(hook_path, pod_
         await eventually((hook_path.containers / "u1_main").exists, False)
 
 
-async def test_only_the_pods_of_this_node_are_asked_for(pod_server, started) -> None:
+async def test_only_the_pods_of_this_node_are_asked_for(pod_server: PodServer, started: Start) -> None:
     """One list and one watch with a field selector, however large the cluster is."""
     async with started():
         await eventually(lambda: len(pod_server.queries) >= 2, True)
@@ -336,7 +263,9 @@ async def test_only_the_pods_of_this_node_are_asked_for(pod_server, started) -> 
     assert {"spec.nodeName=n1"} == {query["fieldSelector"] for query in pod_server.queries}
 
 
-async def test_missing_driver_leaves_the_container_metrics(hook_path, pod_server, started, a_region, tmp_path) -> None:
+async def test_missing_driver_leaves_the_container_metrics(
+    hook_path: HookPath, pod_server: PodServer, started: Start, tmp_path: Path
+) -> None:
     """The host's families are empty, the container's are there, and one metric says why."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
     hook_path.add("u1_main", a_region(limits=(3000,)))
@@ -344,7 +273,7 @@ async def test_missing_driver_leaves_the_container_metrics(hook_path, pod_server
 
     async with started(LD_LIBRARY_PATH=str(tmp_path)) as service:
 
-        async def found():
+        async def found() -> list[Any]:
             samples = await service.samples()
             names = ("hami_vgpu_memory_limit_bytes", "hami_host_gpu_memory_used_bytes", "hami_monitor_driver_available")
             return [samples.get(name) for name in names]
@@ -352,13 +281,13 @@ async def test_missing_driver_leaves_the_container_metrics(hook_path, pod_server
         await eventually(found, [{labels(): 3000}, None, {(): 0}])
 
 
-async def test_term_drains_and_exits_with_zero(started) -> None:
+async def test_term_drains_and_exits_with_zero(started: Start) -> None:
     """As the kubelet asks at the end of a Pod."""
     async with started() as service:
         assert 0 == await service.stop()
 
 
-async def test_address_in_use_is_one_clear_line(pod_server, tmp_path) -> None:
+async def test_address_in_use_is_one_clear_line(pod_server: PodServer, tmp_path: Path) -> None:
     """A monitor that nobody can scrape does not run."""
     address = pod_server.url.removeprefix("http://")
     process = await asyncio.create_subprocess_exec(

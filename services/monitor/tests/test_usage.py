@@ -1,4 +1,6 @@
-"""How the amounts of a region's processes add up."""
+"""
+How the amounts of a region's processes add up.
+"""
 
 import pytest
 from hypothesis import given
@@ -7,10 +9,13 @@ from hypothesis import strategies as st
 from hami_monitor.decide.usage import RegionReading, container_usage, total
 from hamicommon.wire.region import LAYOUT_V1_2, decode_region
 
+from .region_files import a_region
+
 UNSIGNED_MAX = 2**64 - 1
 
 
-def a_reading(content, uuids):
+def a_reading(content: bytes | bytearray, uuids: tuple[bytes, ...]) -> RegionReading:
+    """Return a reading of *content* with these device names."""
     return RegionReading(decode_region(content), uuids)
 
 
@@ -25,14 +30,14 @@ def a_reading(content, uuids):
         pytest.param([2**63 + 5, 2**63 + 7], 0, id="sum-of-64-bits-would-be-12"),
     ],
 )
-def test_sum_takes_an_underflow_for_what_it_stands_for(amounts, expected) -> None:
+def test_sum_takes_an_underflow_for_what_it_stands_for(amounts: list[int], expected: int) -> None:
     """An amount just below 2**64 is a negative one, and what is used is never less than nothing."""
     assert expected == total(amounts)
 
 
 @given(st.lists(st.integers(0, UNSIGNED_MAX), max_size=1024))
 @pytest.mark.property
-def test_sum_never_wraps(amounts) -> None:
+def test_sum_never_wraps(amounts: list[int]) -> None:
     """The sum is the exact one of the signed amounts, cut off at 0 only."""
     signed = sum(int.from_bytes(amount.to_bytes(8, "little"), "little", signed=True) for amount in amounts)
 
@@ -41,7 +46,7 @@ def test_sum_never_wraps(amounts) -> None:
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=50), st.integers(0, 2**63 - 1))
 @pytest.mark.property
-def test_more_use_is_never_shown_as_less(amounts, more) -> None:
+def test_more_use_is_never_shown_as_less(amounts: list[int], more: int) -> None:
     """Adding a process does not lower the sum."""
     assert total(amounts) <= total([*amounts, more])
 
@@ -56,14 +61,14 @@ def test_more_use_is_never_shown_as_less(amounts, more) -> None:
         pytest.param(b'GPU-"\n{', ['GPU-"\n{'], id="text-of-any-kind"),
     ],
 )
-def test_device_is_shown_under_a_name_that_is_text(a_region, uuid, expected) -> None:
+def test_device_is_shown_under_a_name_that_is_text(uuid: bytes, expected: list[str]) -> None:
     """HAMi shows forty bytes of it, and leaves out what is empty or not UTF-8."""
     usage = container_usage(a_reading(a_region(), (uuid,)))
 
     assert expected == [device.uuid for device in usage.devices]
 
 
-def test_device_keeps_its_index_when_another_is_left_out(a_region) -> None:
+def test_device_keeps_its_index_when_another_is_left_out() -> None:
     """`vdevice_index` is the position in the region."""
     usage = container_usage(a_reading(a_region(uuids=(b"a", b"b", b"c")), (b"a", b"", b"c")))
 
@@ -73,7 +78,7 @@ def test_device_keeps_its_index_when_another_is_left_out(a_region) -> None:
 @pytest.mark.parametrize(
     ("stored", "expected"), [(0, None), (1, 1), (1_700_000_000, 1_700_000_000), (UNSIGNED_MAX, None), (2**63, None)]
 )
-def test_time_of_the_last_launch_is_a_positive_time(a_region, stored, expected) -> None:
+def test_time_of_the_last_launch_is_a_positive_time(stored: int, expected: int | None) -> None:
     """0 is never, and what a signed reader would take for negative is none either."""
     reading = a_reading(a_region(LAYOUT_V1_2, last_kernel_time=stored), (b"GPU-a",))
 

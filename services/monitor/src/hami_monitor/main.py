@@ -2,7 +2,6 @@
 Start the monitor: one loop that scans and gives feedback, one that asks the driver, one that follows Pods, one server.
 """
 
-import asyncio
 import os
 import sys
 
@@ -35,18 +34,16 @@ async def run(config: Config) -> None:
     for warning in config.warnings:
         logger.warning("Setting ignored", problem=warning)
     async with await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}") as kube:
-        pods = Pods(kube, config.node_name)
-        monitor = Monitor(config, pods, Nvml())
+        monitor = Monitor(config, Pods(kube, config.node_name), Nvml())
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status, has_legacy_names=config.has_legacy_metrics))
-        app = http.application(NAME, __version__, live=monitor.live, ready=monitor.ready, registry=registry)
+        app = http.application(
+            NAME, __version__, live=monitor.rounds.live, ready=monitor.rounds.ready, registry=registry
+        )
         server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
         logger.info("Serving", port=server.port, node=config.node_name, hook_path=config.hook_path)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(pods.run())
-                tasks.create_task(monitor.run_rounds())
-                tasks.create_task(monitor.follow_driver())
+            await monitor.run()
         finally:
             await server.close()
             monitor.close()

@@ -1,14 +1,22 @@
-"""What the probes say of the monitor's life."""
+"""
+What the probes say of the monitor's life.
+"""
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from hami_monitor.adapters.kube import Pods
 from hami_monitor.adapters.nvml import Nvml
 from hami_monitor.config import Config
-from hami_monitor.serve.monitor import STALLED_SECONDS, Monitor
+from hami_monitor.serve.monitor import Monitor
+from hami_monitor.serve.rounds import STALLED_SECONDS
 from hamicommon.runtime.kube import Kube
+
+from .pod_server import PodServer
+from .region_files import HookPath, a_region
 
 
 class Clock:
@@ -17,18 +25,18 @@ class Clock:
     def __init__(self) -> None:
         self.seconds = 1000.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.seconds
 
 
 @pytest.fixture
-def clock():
+def clock() -> Clock:
     """Return a clock that stands still."""
     return Clock()
 
 
 @pytest.fixture
-async def monitor(hook_path, pod_server, tmp_path, clock):
+async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, clock: Clock) -> AsyncIterator[Monitor]:
     """Yield a monitor that knows the Pods of its Node, which are none."""
     async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
         pods = Pods(kube, "n1")
@@ -40,41 +48,41 @@ async def monitor(hook_path, pod_server, tmp_path, clock):
         following.cancel()
 
 
-async def test_monitor_is_ready_after_its_first_round(monitor) -> None:
+async def test_monitor_is_ready_after_its_first_round(monitor: Monitor) -> None:
     """Before it, a scrape would leave containers out."""
-    assert "the first round has not ended yet" == monitor.ready()
+    assert "the first round has not ended yet" == monitor.rounds.ready()
 
-    await monitor.round()
+    await monitor.rounds.round()
 
-    assert monitor.ready() is None
+    assert monitor.rounds.ready() is None
 
 
-async def test_monitor_without_rounds_is_not_alive(monitor, clock) -> None:
+async def test_monitor_without_rounds_is_not_alive(monitor: Monitor, clock: Clock) -> None:
     """A disk that hangs is noticed by the kubelet, which starts the monitor anew."""
     clock.seconds += STALLED_SECONDS
-    assert monitor.live() is None
+    assert monitor.rounds.live() is None
 
     clock.seconds += 1
 
-    assert "the last round ended 61 s ago" == monitor.live()
+    assert "the last round ended 61 s ago" == monitor.rounds.live()
 
 
-async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor, hook_path) -> None:
+async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor: Monitor, hook_path: HookPath) -> None:
     """The round is skipped, readiness says why, and the next one finds the folder mended."""
     hook_path.path.mkdir()
     hook_path.containers.symlink_to(hook_path.containers)
 
-    await monitor.round()
-    assert (0, True) == (monitor.status().rounds, "symbolic links" in monitor.ready())
+    await monitor.rounds.round()
+    assert (0, True) == (monitor.status().rounds, "symbolic links" in (monitor.rounds.ready() or ""))
 
     hook_path.containers.unlink()
-    await monitor.round()
-    assert (1, None) == (monitor.status().rounds, monitor.ready())
+    await monitor.rounds.round()
+    assert (1, None) == (monitor.status().rounds, monitor.rounds.ready())
 
 
-async def test_scrape_shows_a_region_that_is_newer_than_the_last_round(monitor, hook_path, a_region) -> None:
+async def test_scrape_shows_a_region_that_is_newer_than_the_last_round(monitor: Monitor, hook_path: HookPath) -> None:
     """What a container uses is shown from its first launch on, not from the next round on."""
-    await monitor.round()
+    await monitor.rounds.round()
     hook_path.add("u1_main", a_region(limits=(3000,)))
 
     usages = monitor.observe().usages

@@ -1,0 +1,113 @@
+"""
+Scan the container directories and give feedback, once an interval.
+
+An error of one directory or one region is logged, and the round goes on. Any other error ends the process, and the
+kubelet starts it again. The rounds keep nothing that the files and the API do not hold.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from hami_monitor.adapters.directories import Directories
+from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.regions import Regions
+from hami_monitor.config import Config
+from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, abandoned
+from hami_monitor.decide.feedback import plan_writes
+from hami_monitor.decide.usage import RegionReading, feedback_state
+
+STALLED_SECONDS = 60.0
+"""The process is not alive if no round has ended for this long and for twelve intervals."""
+
+logger = structlog.get_logger()
+
+
+class Rounds:
+    """The rounds over the container directories of one Node."""
+
+    def __init__(self, config: Config, pods: Pods, monotonic_seconds: Callable[[], float] = time.monotonic) -> None:
+        """Prepare; *monotonic_seconds* is the clock that `live` reads."""
+        self._config = config
+        self._pods = pods
+        self._monotonic_seconds = monotonic_seconds
+        self._directories = Directories(config.hook_path)
+        self.regions = Regions(self._directories.path)
+        self.ended = 0
+        """Rounds that ended since the start."""
+        self.removed = 0
+        """Directories deleted since the start."""
+        self._last_end_seconds = monotonic_seconds()
+        self._scan_problem: str | None = None
+        self._odd_names: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """Start a round each interval until cancelled."""
+        while True:
+            began = self._monotonic_seconds()
+            await self.round()
+            self._last_end_seconds = self._monotonic_seconds()
+            await asyncio.sleep(max(0.0, self._config.round_seconds - (self._last_end_seconds - began)))
+
+    async def round(self) -> None:
+        """Delete the directories of Pods that are gone, and store the feedback for the others."""
+        directories = self._scan()
+        if directories is None:
+            return
+        for directory in abandoned(directories, self._pods.cache(), time.time(), self._config.resync_seconds):
+            self.regions.forget(directory.key)
+            await self._remove(directory)
+        self.regions.store(plan_writes({key: feedback_state(region) for key, region in self.regions.read().items()}))
+        self.ended += 1
+
+    def readings(self) -> Mapping[ContainerKey, RegionReading]:
+        """Return what every region holds now, including regions made since the last round."""
+        self._scan()
+        return self.regions.read()
+
+    def live(self) -> str | None:
+        """Return None while rounds end in time, else the problem."""
+        silent_seconds = self._monotonic_seconds() - self._last_end_seconds
+        if silent_seconds > max(STALLED_SECONDS, 12 * self._config.round_seconds):
+            return f"the last round ended {silent_seconds:.0f} s ago"
+        return None
+
+    def ready(self) -> str | None:
+        """Return None once a scrape shows every container of the Node, else what is missing."""
+        if not self._pods.synced.is_set():
+            return f"the Pods of node {self._config.node_name} have not been listed yet"
+        return self._scan_problem or (None if self.ended else "the first round has not ended yet")
+
+    def close(self) -> None:
+        """Close every region."""
+        self.regions.close()
+
+    def _scan(self) -> tuple[ContainerDirectory, ...] | None:
+        """Open the regions that exist now and return the directories; None if they cannot be listed."""
+        try:
+            directories, odd_names = self._directories.scan()
+        except OSError as error:
+            self._report_scan(f"{self._directories.path}: {error.strerror}")
+            return None
+        self._report_scan(None)
+        for name in set(odd_names) - set(self._odd_names):
+            logger.warning("Directory is not named <pod UID>_<container name>", name=name)
+        self._odd_names = odd_names
+        self.regions.follow(directories)
+        return directories
+
+    async def _remove(self, directory: ContainerDirectory) -> None:
+        try:
+            await asyncio.to_thread(self._directories.remove, directory)
+        except OSError as error:
+            logger.warning("Container directory cannot be deleted", directory=str(directory.key), error=str(error))
+            return
+        self.removed += 1
+        logger.info("Deleted the directory of a container whose Pod is gone", directory=str(directory.key))
+
+    def _report_scan(self, problem: str | None) -> None:
+        if problem is not None and problem != self._scan_problem:
+            logger.warning("Container directories cannot be listed", error=problem)
+        self._scan_problem = problem
