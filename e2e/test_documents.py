@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.build import binaries
+from controlplane.programs.build import binaries
 from hamicommon.wire import keys
 from harness.cluster import ROOT, eventually
 from harness.documented import Document

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(ROOT / "e2e"))
-from controlplane.debian import PackageError, commands, ensure
+from testbed.debian import PackageError, commands, ensure
 
 DOCKERFILES = {
     "webhook": "services/webhook/Dockerfile",

@@ -21,9 +21,11 @@ from bench.load.simulation import give_locks_back
 from bench.record.measurement import Case, Load, Run
 from bench.report.command import parser, progress, tell
 from bench.report.tables import page
-from controlplane import build, linux, parts
+from controlplane import parts
 from controlplane.cluster import CONTROL, ControlPlane
+from controlplane.machines import linux
 from controlplane.pki import Authority
+from controlplane.programs import build
 
 FOLDER = Path("/var/tmp/hami-scale")
 SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 10}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.build import DEFAULT_KUBERNETES, KUBERNETES
+from controlplane.programs.build import DEFAULT_KUBERNETES, KUBERNETES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/conformance.md"

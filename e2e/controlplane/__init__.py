@@ -4,7 +4,7 @@ A real Kubernetes on one machine without a container engine: the upstream progra
     python -m controlplane up          # control machine, two nodes; kubeconfig in the folder
     python -m controlplane down        # nothing is left
 
-`build` makes the programs, `machine` and `boot` the machines they run in, `parts` says what each program is told,
-`network` joins the machines, `node` is what a test does to one, `cluster` puts it together. Nothing here knows the
-project's services: they come by the chart, as anywhere.
+Arrows: `cluster` → `parts` | `api` | `record` | `prerequisites` → `images` | `pki` → `machines` | `programs`. `cluster`
+puts everything together, `parts` says what each program is told. May import `testbed` and the API client of
+`minicluster`. Must never know the project's services: the chart deploys them, as on any cluster.
 """

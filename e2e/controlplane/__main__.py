@@ -6,8 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from controlplane import build, debian, prerequisites
+from controlplane import prerequisites
 from controlplane.cluster import ClusterError, ControlPlane
+from controlplane.programs import build
+from testbed import debian
 from testbed.folders import FolderInUseError
 from testbed.hardware import TWO_NODES
 
@@ -48,7 +50,7 @@ def _check(_: argparse.Namespace) -> None:
 
 
 def _prepare(args: argparse.Namespace) -> None:
-    debian.ensure(debian.CLUSTER, _say)
+    debian.ensure(prerequisites.PACKAGES, _say)
     print(build.binaries(args.kubernetes, _say))
 
 

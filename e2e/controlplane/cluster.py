@@ -21,14 +21,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controlplane import build, cgroups, debian, network, oci, parts
+from controlplane import parts, prerequisites
 from controlplane.api import Administrator
-from controlplane.machine import FRUGAL, Description, Machine, MachineError, Service
-from controlplane.node import Node
+from controlplane.images import oci
+from controlplane.images.store import CONTAINERD_ROOT, Store, load, serves_kubelet
+from controlplane.machines import cgroups, network
+from controlplane.machines.machine import FRUGAL, Description, Machine, MachineError, Service
+from controlplane.machines.node import Node
 from controlplane.pki import Authority
+from controlplane.programs import build
 from controlplane.record import Record
-from controlplane.store import CONTAINERD_ROOT, Store, load, serves_kubelet
 from minicluster.client import ApiError
+from testbed import debian
 from testbed.folders import claimed
 from testbed.hardware import FakeNode
 from testbed.ports import free_port
@@ -221,7 +225,7 @@ class ControlPlane:
             raise ClusterError("the cluster's machines are namespaces that only root can make: run it as root")
         if not (self._driver / "libcuda.so.1").exists():
             raise ClusterError(f"no driver for the nodes in {self._driver}: make it with `tox -e native`")
-        debian.ensure(debian.CLUSTER, step)
+        debian.ensure(prerequisites.PACKAGES, step)
         _allow_watching()
         self._binaries = build.binaries(self.kubernetes, step)
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import yaml
 
-from controlplane import build, network
-from controlplane.machine import PACKAGES, Machine, Service
+from controlplane.images.store import CONTAINERD_ROOT, CONTAINERD_SOCKET
+from controlplane.machines import network
+from controlplane.machines.machine import PACKAGES, Machine, Service
 from controlplane.pki import AUTHORITY, Authority
-from controlplane.store import CONTAINERD_ROOT, CONTAINERD_SOCKET
+from controlplane.programs import build
 from testbed.hardware import FakeNode
 
 API_PORT = 6443
@@ -144,7 +145,7 @@ def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Servi
 
 def relay() -> Service:
     """Return the way from this machine to the API server."""
-    argv = (sys.executable, "-m", "controlplane.relay", f"127.0.0.1:{API_PORT}")
+    argv = (sys.executable, "-m", "controlplane.machines.relay", f"127.0.0.1:{API_PORT}")
     return Service("relay", argv, {"PYTHONPATH": str(PACKAGES)})
 
 

@@ -10,8 +10,19 @@ import re
 import shutil
 import subprocess
 
-from controlplane import build, cgroups, debian
+from controlplane.machines import cgroups
+from controlplane.programs import build
+from testbed import debian
 
+PACKAGES = {
+    "conntrack": "conntrack",
+    "containernetworking-plugins": "/usr/lib/cni/bridge",
+    "iproute2": "ip",
+    "iptables": "iptables",
+    "procps": "sysctl",
+    "runc": "runc",
+}
+"""Debian packages, each with a file or command that it brings."""
 OLDEST_GO = (1, 24)
 PROBE_GROUP = "hami-probe"
 
@@ -61,7 +72,7 @@ def _go() -> str | None:
 
 
 def _packages() -> str | None:
-    lacking = debian.missing(debian.CLUSTER)
+    lacking = debian.missing(PACKAGES)
     if lacking and shutil.which("apt-get") is None:
         return f"{', '.join(lacking)} are missing, and there is no apt-get to install them"
     return None

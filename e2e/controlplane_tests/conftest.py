@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import build, oci, prerequisites
+from controlplane import prerequisites
 from controlplane.cluster import DRIVER, ControlPlane
+from controlplane.images import oci
+from controlplane.programs import build
 from testbed.hardware import TWO_NODES
 
 PROBE_IMAGE = "localhost/probe:1"

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane import cgroups
+from controlplane.machines import cgroups
 
 
 @dataclass(frozen=True)

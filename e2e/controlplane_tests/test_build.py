@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import build, modules
-from controlplane.machine import PACKAGES
+from controlplane.machines.machine import PACKAGES
+from controlplane.programs import build, modules
 
 GO = """#!/bin/sh
 [ "$1" = env ] && { echo go1.99.0; exit; }

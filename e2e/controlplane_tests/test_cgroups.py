@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from controlplane import cgroups
+from controlplane.machines import cgroups
 
 GROUP = "hami-weighed"
 SPIN = """

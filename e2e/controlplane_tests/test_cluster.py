@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.machine import Machine, MachineError
+from controlplane.machines.machine import Machine, MachineError
 from controlplane_tests.conftest import PROBE_IMAGE
 from minicluster.pids import start_ticks
 from testbed.hardware import TWO_NODES, FakeNode

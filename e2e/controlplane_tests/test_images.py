@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import oci
+from controlplane.images import oci
 
 
 @pytest.fixture

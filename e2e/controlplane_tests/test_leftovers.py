@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.cluster import ControlPlane
-from controlplane.machine import PACKAGES
+from controlplane.machines.machine import PACKAGES
 from controlplane_tests.machine_state import Footprint, groups, processes_below
 from testbed.folders import FolderInUseError, claimed
 from testbed.hardware import TWO_NODES

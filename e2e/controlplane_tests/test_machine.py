@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.machine import PACKAGES, Description, Machine, MachineError, Service
+from controlplane.machines.machine import PACKAGES, Description, Machine, MachineError, Service
 from controlplane_tests.machine_state import Footprint, groups, processes_below
 from minicluster.pids import start_ticks
 

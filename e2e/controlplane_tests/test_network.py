@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import network
+from controlplane.machines import network
 
 pytestmark = pytest.mark.usefixtures("able_machine")
 

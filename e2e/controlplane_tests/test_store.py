@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from controlplane import build, cgroups, parts, store
-from controlplane.machine import Description, Machine, MachineError, Service
-from controlplane.store import CONTAINERD_ROOT, KEPT_SETS, Store
+from controlplane import parts
+from controlplane.images import store
+from controlplane.images.store import CONTAINERD_ROOT, KEPT_SETS, Store
+from controlplane.machines import cgroups
+from controlplane.machines.machine import Description, Machine, MachineError, Service
+from controlplane.programs import build
 from controlplane_tests.conftest import PROBE_IMAGE
 
 pytestmark = [pytest.mark.usefixtures("able_machine"), pytest.mark.timeout(600)]

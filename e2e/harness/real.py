@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from controlplane.build import DEFAULT_KUBERNETES
 from controlplane.cluster import ControlPlane
-from controlplane.machine import MachineError
+from controlplane.machines.machine import MachineError
+from controlplane.programs.build import DEFAULT_KUBERNETES
 from harness.cluster import ROOT, Cluster, Requests, Settings, eventually
 from harness.release import DEPLOY_SECONDS, HAMI, Release, Value
 from minicluster.client import ApiError, Client, Object

@@ -14,7 +14,7 @@ from bootstrap import ROOT
 from image.archive import read_archive
 from image.store import KEPT_DAYS, Built, Store
 
-from controlplane.oci import packed
+from controlplane.images.oci import packed
 
 BUILT = Built(digest="sha256:1", unpacked_bytes=1, above_base_bytes=1, archive_bytes=1, seconds=1.0)
 

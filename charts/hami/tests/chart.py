@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane import build
+from controlplane.programs import build
 
 CHART = Path(__file__).parents[1]
 HAMI_DEFAULTS = {file.stem: file for file in CHART.glob("hami-defaults/*.yaml")}

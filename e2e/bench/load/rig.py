@@ -22,7 +22,7 @@ from bench.record.extender_clock import ExtenderClock
 from bench.record.measurement import Case, Load, Records, Run, is_binding, is_running, run_of
 from bench.record.usage import Usage
 from bench.record.yardstick import Yardstick
-from controlplane import cgroups
+from controlplane.machines import cgroups
 from hamicommon.wire import keys
 from harness.cluster import SCHEDULER_NAME, NotInTimeError, eventually
 from minicluster.client import ApiError, Client, Object

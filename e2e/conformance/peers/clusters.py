@@ -132,8 +132,8 @@ class RealPeer(Peer):
 
     def __init__(self, folder: Path, kubernetes: str | None = None) -> None:
         # What it takes to run a real cluster concerns only those who want one.
-        from controlplane.build import DEFAULT_KUBERNETES, KUBERNETES, binaries
         from controlplane.cluster import ControlPlane
+        from controlplane.programs.build import DEFAULT_KUBERNETES, KUBERNETES, binaries
 
         self.shared = folder / "plane"
         minor = kubernetes or DEFAULT_KUBERNETES

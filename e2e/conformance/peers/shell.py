@@ -17,7 +17,7 @@ COMMANDS = ("sh", "sleep", "cat", "touch", "env", "true", "sort", "ls", "mkdir",
 
 def shell_image(folder: Path) -> Path:
     """Pack the image into *folder* and return the archive."""
-    from controlplane.oci import packed
+    from controlplane.images.oci import packed
 
     files: dict[str, Path] = {}
     for command in COMMANDS:

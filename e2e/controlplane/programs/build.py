@@ -133,8 +133,8 @@ _CONTAINERD = Product(
 PROGRAMS = Product(
     "programs",
     ("build", "-v", "-trimpath", "-ldflags=-s -w", "-o", "{out}/", "./..."),
-    (*(SOURCES / "programs" / name for name in ("go.mod", "pause/main.go", "nvidia-container-runtime/main.go")),),
-    SOURCES / "programs",
+    (*(SOURCES / "ours" / name for name in ("go.mod", "pause/main.go", "nvidia-container-runtime/main.go")),),
+    SOURCES / "ours",
     "some seconds",
 )
 HELM = Product(

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from controlplane import cgroups
+from controlplane.machines import cgroups
 from minicluster.pids import start_ticks
 
-PACKAGES = Path(__file__).resolve().parent.parent
+PACKAGES = Path(__file__).resolve().parents[2]
 """Where this package is found."""
 FRUGAL = {"GOGC": "400"}
 """Environment of programs in Go that are to spend memory rather than time: a tenth less of the latter was measured."""
@@ -117,7 +117,7 @@ class Machine:
         logs.mkdir(exist_ok=True)
         self._write("machine.json", {**asdict(self.description), "own": self.description.own})
         self._write("services.json", [])
-        argv = [sys.executable, "-m", "controlplane.boot", str(self.folder / "machine.json"), str(os.getpid())]
+        argv = [sys.executable, "-m", "controlplane.machines.boot", str(self.folder / "machine.json"), str(os.getpid())]
         with (logs / "boot.log").open("ab") as log:
             done = subprocess.run(
                 argv,

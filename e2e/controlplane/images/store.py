@@ -19,8 +19,8 @@ from pathlib import Path
 
 import grpc
 
-from controlplane import oci
-from controlplane.machine import Machine, MachineError, Service
+from controlplane.images import oci
+from controlplane.machines.machine import Machine, MachineError, Service
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CONTAINERD_ROOT = "/var/lib/containerd"

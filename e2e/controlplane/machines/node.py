@@ -7,7 +7,7 @@ Owns what is done to one node. Neighbours: `machine` is the box, `parts` what ru
 from collections.abc import Callable
 from pathlib import Path
 
-from controlplane.machine import Machine, MachineError
+from controlplane.machines.machine import Machine, MachineError
 from testbed.hardware import FakeNode
 
 

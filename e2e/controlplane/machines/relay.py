@@ -1,5 +1,5 @@
 """
-The way from this machine into the cluster: `python -m controlplane.relay HOST:PORT`.
+The way from this machine into the cluster: `python -m controlplane.machines.relay HOST:PORT`.
 
 Runs in the control machine's network with a listening socket of this machine's as its standard input, and joins each
 connection made there to a new one to HOST:PORT. Must never look at what passes.

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import debian
-from controlplane.machine import PACKAGES
+from controlplane.machines.machine import PACKAGES
+from testbed import debian
 
 CONTROL = """\
 Package: example
@@ -40,7 +40,7 @@ case "$*" in
 *--configure*) printf 'Status: install ok installed\\n' | cat {root}/control - > {root}/status;;
 esac
 """
-INSTALL = 'from controlplane import debian; debian.ensure({"example": "example"}, print)'
+INSTALL = 'from testbed import debian; debian.ensure({"example": "example"}, print)'
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """
-The first process of a machine: `python -m controlplane.boot MACHINE.json OWNER`.
+The first process of a machine: `python -m controlplane.machines.boot MACHINE.json OWNER`.
 
 A machine is namespaces of its own: of processes, mounts, network, host name, IPC and control groups. All of it lives
 and dies with this process: when it ends, however that comes about, the kernel kills everything in the machine, and
@@ -19,7 +19,7 @@ import socket
 import sys
 from pathlib import Path
 
-from controlplane import cgroups, filetree, linux
+from controlplane.machines import cgroups, filetree, linux
 from minicluster.pids import start_ticks
 
 CHECK_OWNER_SECONDS = 0.5

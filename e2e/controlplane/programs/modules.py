@@ -1,5 +1,7 @@
 """
-Write the module file of a Kubernetes minor: `python -m controlplane.modules 1.35`, after a version in `build` changed.
+Write the module file of a Kubernetes minor: `python -m controlplane.programs.modules 1.35`.
+
+Run it after a version in `build` changed.
 
 Kubernetes' own go.mod takes 31 of its modules from its source tree, which a build from the module proxy does not have;
 each is published under the same number as v0. Owns `kubernetes/versions/`; builds nothing.
@@ -12,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controlplane import build
+from controlplane.programs import build
 
 FOLDER = build.SOURCES / "kubernetes"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from controlplane import cgroups, linux
+from controlplane.machines import cgroups, linux
 
 TUNED = (
     "kernel/keys/root_maxbytes",

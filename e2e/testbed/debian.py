@@ -1,5 +1,5 @@
 """
-Debian packages this machine needs for a cluster, installed where they are missing.
+Debian packages, installed where this machine lacks them.
 
 Owns the call of apt-get. Must never upgrade or remove anything.
 """
@@ -9,16 +9,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-CLUSTER = {
-    "conntrack": "conntrack",
-    "containernetworking-plugins": "/usr/lib/cni/bridge",
-    "iproute2": "ip",
-    "iptables": "iptables",
-    "procps": "sysctl",
-    "runc": "runc",
-}
-"""What a cluster needs: a file or command of each package, by the package's name."""
 
 LOCK_SECONDS = 600.0
 """How long to wait for another program that installs packages."""
