@@ -1,6 +1,14 @@
 """Which devices are taken when more are acceptable than asked."""
 
+from collections.abc import Sequence
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hami_scheduler.values.topology import choose_by_topology
+from hamicommon.model import Share
 
 from .builders import a_share
 
@@ -26,3 +34,27 @@ def test_first_group_wins_without_ratings() -> None:
 def test_exactly_enough_devices_are_all_taken() -> None:
     """There is nothing to choose."""
     assert SHARES == choose_by_topology(SHARES, 3, LINKS)
+
+
+@pytest.mark.property
+@given(
+    st.integers(1, 5).flatmap(
+        lambda count: st.tuples(
+            st.just(count),
+            st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=6, max_size=6),
+        )
+    )
+)
+def test_link_counts_once_as_its_first_device_rates_it(drawn: tuple[int, list[list[int]]]) -> None:
+    """Of all groups in order the first with the highest sum, whatever the other end of a link says."""
+    count, ratings = drawn
+    shares = [a_share(str(index)) for index in range(6)]
+    scores = {str(one): {str(two): ratings[one][two] for two in range(6) if two != one} for one in range(6)}
+
+    def rated(group: Sequence[Share]) -> int:
+        return sum(scores[group[i].uuid][group[k].uuid] for i in range(len(group)) for k in range(i + 1, len(group)))
+
+    chosen = choose_by_topology(shares, count, scores)
+    if count > 1:
+        groups = list(combinations(shares, count))
+        assert tuple(chosen) == groups[[rated(group) for group in groups].index(max(map(rated, groups)))]

@@ -7,7 +7,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import Protocol, TypeVar
 
 from hami_scheduler.values.inventory import PairScores
@@ -29,7 +29,8 @@ def choose_by_topology(shares: Sequence[_Placed], count: int, pair_scores: PairS
     Return *count* of *shares*, one device each: those with the best links to each other.
 
     One device alone is the one with the worst links to the rest, so that well-connected groups stay whole. The first in
-    order wins a tie; a missing rating counts 0.
+    order wins a tie; a missing rating counts 0. A link that its two ends rate differently counts as the device that
+    comes first in *shares* rates it.
     """
     if len(shares) <= count:
         return list(shares)
@@ -39,7 +40,7 @@ def choose_by_topology(shares: Sequence[_Placed], count: int, pair_scores: PairS
 
 
 def _group_rating(group: Iterable[OnDevice], pair_scores: PairScores) -> int:
-    return sum(_rating(one, other, pair_scores) for one, other in permutations(group, 2))
+    return sum(_rating(one, other, pair_scores) for one, other in combinations(group, 2))
 
 
 def _rating(one: OnDevice, other: OnDevice, pair_scores: PairScores) -> int:
