@@ -214,8 +214,8 @@ def test_rating_of_links_counts_those_had_and_those_cut(zones: list[int], data: 
     had = sum(a in chosen and b in chosen for a, b in pairs)
     cut = sum((a in chosen) != (b in chosen) for a, b in pairs)
 
-    for is_spread, weight in ((False, 10000), (True, -10000)):
-        view = NodeView(shares, uses, devices, {}, rules, is_spread=is_spread)
+    for policy, weight in (("binpack", 10000), ("spread", -10000), ("other", 10000)):
+        view = NodeView(shares, uses, devices, {}, rules, policy)
         assert SGPU.rate is not None
         assert weight * (100 * had - 10 * cut) == SGPU.rate(view)
 
@@ -553,6 +553,31 @@ def test_kunlun_keeps_to_the_uuid_lists_of_both_its_backends(key: str) -> None:
 
     assert ["k1"] == [uuid for uuid in ("k0", "k1", "k2", "k3") if rules.accepts_uuid(uuid)]
     assert ["k0"] == [uuid for uuid in ("k0", "k1") if only_theirs.accepts_uuid(uuid)]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "is_mutex", "expected"),
+    [
+        ({}, False, "1/8 NumaNotFit"),
+        ({Reason.MEMORY: 5, Reason.MODE: 1}, False, "1/8 NumaNotFit"),
+        ({Reason.UUID: 7}, False, "7/8 CardUuidMismatch"),
+        ({Reason.UNHEALTHY: 2, Reason.MEMORY: 6}, False, "2/8 CardNotHealth"),
+        ({Reason.EXCLUSIVE: 8}, True, "8/8 ExclusiveDeviceAllocateConflict"),
+    ],
+)
+def test_kunlun_tells_of_links_only_where_no_device_is_ruled_out(
+    refusals: dict[Reason, int], is_mutex: bool, expected: str
+) -> None:
+    """What rules a device out is the reason; without any the devices left are not linked."""
+    frame = FRAMES["XPU"]
+    attempt = an_attempt(frame, 4, [a_use(index, "XPU") for index in range(8)], is_mutex=is_mutex)
+    assert frame.sharing.choose is not None
+    chooser = frame.sharing.choose(attempt)
+    assert chooser is not None
+    found = chooser(attempt, [], refusals)
+
+    assert isinstance(found, Misfit)
+    assert expected == found.text
 
 
 def test_enflame_memory_is_told_in_mib_whatever_it_was_asked_in() -> None:

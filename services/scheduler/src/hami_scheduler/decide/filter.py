@@ -206,15 +206,14 @@ def _ratings_at_best(request: PodRequest, hopeful: NDArray[np.bool_], ledger: Le
 
 
 def _rating_at_best(request: PodRequest, frame: VendorFrame, entry: NodeEntry, ledger: Ledger) -> float:
-    is_spread = request.node_policy == "spread"
     if frame.rate_at_best is None:
-        return -math.inf if is_spread else math.inf
+        return _sign(request) * math.inf
     devices = entry.inventory.devices
     replicas = ledger.promised[entry.start : entry.start + len(devices), 0].tolist()
     used = {device.index for device, count in zip(devices, replicas, strict=True) if count}
     counts = [asked.count for c in request.containers for asked in c.requests if asked.vendor == frame.key]
     rules = request.rules[frame.key]
-    return frame.rate_at_best(Prospect(devices, used, entry.inventory.notes, counts, rules, is_spread))
+    return frame.rate_at_best(Prospect(devices, used, entry.inventory.notes, counts, rules, request.node_policy))
 
 
 def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger) -> float:
@@ -233,7 +232,7 @@ def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger)
             devices,
             entry.inventory.notes,
             request.rules[frame.key],
-            is_spread=request.node_policy == "spread",
+            request.node_policy,
         )
         total += frame.rate(view) if frame.rate else 0.0
     return total

@@ -49,8 +49,13 @@ class NodeView:
     notes: Mapping[str, str]
     """The Node annotations the vendor wants to know."""
     rules: Rules
-    is_spread: bool
-    """Whether the Node with the lowest rating is chosen."""
+    policy: str
+    """The Node policy that the Pod names; any text."""
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the Node with the lowest rating is chosen."""
+        return self.policy == "spread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +71,13 @@ class Prospect:
     counts: Sequence[int]
     """How many devices each container asks of the vendor that asks it for any."""
     rules: Rules
-    is_spread: bool
-    """Whether the Node with the lowest rating is chosen."""
+    policy: str
+    """The Node policy that the Pod names; any text."""
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the Node with the lowest rating is chosen."""
+        return self.policy == "spread"
 
 
 @dataclass(frozen=True, slots=True)

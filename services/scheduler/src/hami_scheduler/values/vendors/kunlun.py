@@ -6,7 +6,7 @@ links are those of its index.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/kunlun/topo.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -31,8 +31,8 @@ _SQUARES = ((0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7), (0, 3, 4, 7)
 _LINKS = frozenset((*_BRIDGES, *combinations(range(_WING), 2), *combinations(range(_WING, 2 * _WING), 2)))
 _ODD_ORDER = (1, 3, 2, 4)
 """How many free devices of a wing one alone is best taken from."""
-_WHATEVER_IS_FREE = frozenset((Reason.UNHEALTHY, Reason.CORDONED, Reason.TYPE, Reason.UUID))
-"""Reasons that are told of each device; all else is told once, as a place that is not free."""
+_TOLD_OF_DEVICES = frozenset((Reason.UNHEALTHY, Reason.CORDONED, Reason.TYPE, Reason.UUID))
+"""Reasons that are told of each device. Where there are none, what is told is that the free ones are not linked."""
 _RATINGS = {-1: 3000, 0: 2000, 1: 1000, 2: 0}
 """By how much more broken the wings become."""
 
@@ -51,7 +51,9 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
     yield VendorFrame(
         kunlun.xpu_vendor(config.kunlun),
         partial(kunlun.parse_xpu_request, config=config.kunlun),
-        sharing=Sharing(counts_cores=False, counts_replicas=False, check_last=_refusal_of_other_sizes, choose=_chooser),
+        sharing=Sharing(
+            counts_cores=False, counts_replicas=False, check_last=_refusal_of_other_sizes, choose=_xpu_chooser
+        ),
     )
 
 
@@ -73,20 +75,25 @@ def _refusal_of_other_sizes(use: DeviceUse, attempt: Attempt) -> Reason | None:
 
 
 def _chooser(_attempt: Attempt) -> Chooser | None:
-    return _by_wings
+    return partial(_by_wings, told=_TOLD_OF_DEVICES)
 
 
-def _by_wings(attempt: Attempt, offers: Sequence[Offer], refusals: Mapping[Reason, int]) -> Sequence[Offer] | Misfit:
+def _xpu_chooser(attempt: Attempt) -> Chooser | None:
+    told = _TOLD_OF_DEVICES | {Reason.EXCLUSIVE} if attempt.rules.is_mutex else _TOLD_OF_DEVICES
+    return partial(_by_wings, told=told)
+
+
+def _by_wings(
+    attempt: Attempt, offers: Sequence[Offer], refusals: Mapping[Reason, int], *, told: Set[Reason]
+) -> Sequence[Offer] | Misfit:
     """Return the offers that leave the wings least broken."""
     offered = {offer.uuid: offer for offer in offers}
     places = [offered.get(use.device.id) for use in attempt.candidates]
     chosen = _choose(places, attempt.request.count)
     if chosen:
         return chosen
-    counts = {reason: count for reason, count in refusals.items() if count and reason in _WHATEVER_IS_FREE}
-    if sum(counts.values()) < len(places):
-        counts[Reason.NUMA] = 1
-    return Misfit(tuple(counts.items()), len(places))
+    counts = {reason: count for reason, count in refusals.items() if count and reason in told}
+    return Misfit(tuple(counts.items()) or ((Reason.NUMA, 1),), len(places))
 
 
 def _choose(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:

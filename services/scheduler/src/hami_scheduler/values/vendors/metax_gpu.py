@@ -22,6 +22,8 @@ _MEMORY_MIB = 65536
 """Of every model, whatever it has: nobody tells, and nobody shares it."""
 _BEST = 2000
 """What a figure is taken from."""
+_FIGURES = {"binpack": metax.LOSSES_KEY, "spread": metax.SCORES_KEY}
+"""By Node policy: the annotation with the figures, by number of devices."""
 
 
 def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
@@ -33,7 +35,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         offers=partial(_offers, config=config.metax),
         node_keys=(metax.LOSSES_KEY, metax.SCORES_KEY),
         rate=_rate,
-        rate_at_best=lambda prospect: _rate_count(sum(prospect.counts), prospect.notes, is_spread=prospect.is_spread),
+        rate_at_best=lambda prospect: _rate_count(sum(prospect.counts), prospect.notes, prospect.policy),
     )
 
 
@@ -43,12 +45,12 @@ def _offers(node: Mapping[str, Any], config: MetaxConfig) -> Sequence[Device]:
 
 
 def _rate(view: NodeView) -> float:
-    return _rate_count(sum(map(len, view.shares)), view.notes, is_spread=view.is_spread)
+    return _rate_count(sum(map(len, view.shares)), view.notes, view.policy)
 
 
-def _rate_count(count: int, notes: Mapping[str, str], *, is_spread: bool) -> float:
-    """Return the rating by what would be lost (binpack) or won (spread) in links between *count* devices."""
-    text = notes.get(metax.SCORES_KEY if is_spread else metax.LOSSES_KEY)
+def _rate_count(count: int, notes: Mapping[str, str], policy: str) -> float:
+    """Return the rating by what would be lost (binpack) or won (spread) in links; 0 under any other policy."""
+    text = notes.get(_FIGURES.get(policy, ""))
     if text is None:
         return 0
     try:
