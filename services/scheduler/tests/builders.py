@@ -155,7 +155,7 @@ def a_grant(uid: str = "u1", node: str = "n1", *shares: Share, **fields: Any) ->
 def a_cluster(*nodes: Object, config: str = "default") -> Cluster:
     """Return a cluster with *nodes*, whose contained problems nobody hears of."""
     cluster = Cluster(vendors(config), lambda _kind, _name, _problem: None)
-    cluster.replace_nodes(list(nodes), NOW)
+    cluster.replace_nodes(list(nodes))
     return cluster
 
 

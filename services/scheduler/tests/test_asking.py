@@ -20,7 +20,6 @@ from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.request import Policies
 
 from .builders import (
-    NOW,
     VECTORS,
     Object,
     a_cluster,
@@ -366,7 +365,7 @@ def test_snapshot_decides_as_the_cluster_does() -> None:
     saved = Saved()
     for found in ({**a_node("n1", a_device()), "kind": "Node"}, {**bound, "kind": "Pod"}, QUOTA):
         saved.add({"kind": "List", "items": [pruned(found, resources)]}, "file")
-    cluster = saved.cluster(vendors(), NOW)
+    cluster = saved.cluster(vendors())
 
     cluster_of_all.quotas.put(QUOTA)
     pod = a_pod("p", a_container(gpu=1, gpumem=9000))

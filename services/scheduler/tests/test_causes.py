@@ -19,7 +19,6 @@ from hamicommon.model import MigAllocation, MigPlacement
 from hamicommon.wire.mig import encode_mig_allocations
 
 from .builders import (
-    NOW,
     Object,
     a_cluster,
     a_container,
@@ -155,7 +154,7 @@ def test_causes_follow_a_node_that_changes() -> None:
     texts = []
     for healthy, cordoned in ((True, ""), (False, ""), (True, "GPU-0-0"), (True, "")):
         node = a_node("n0", a_device("GPU-0-0", healthy=healthy), hami_io__device_cordon=cordoned)
-        cluster.put_node(node, NOW)
+        cluster.put_node(node)
         texts.append(told(cluster, request)["n0"].text)
 
     assert [

@@ -1,6 +1,5 @@
 """What the cluster's events make of the ledger."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from hami_scheduler.state.reservation import RESERVATION_SECONDS
 from hami_scheduler.values.inventory import Problem
 
 from .builders import (
-    NOW,
     a_cluster,
     a_container,
     a_device,
@@ -69,9 +67,9 @@ def test_share_of_an_unknown_device_counts_once_the_device_is_known() -> None:
     cluster = a_cluster()
     cluster.put_pod(a_pod(node="n1", allocated=SHARE))
 
-    cluster.put_node(a_node("n1", a_device()), NOW)
+    cluster.put_node(a_node("n1", a_device()))
     assert HELD == promises(cluster, "n1")
-    cluster.put_node(a_node("n1", a_device("GPU-b")), NOW)
+    cluster.put_node(a_node("n1", a_device("GPU-b")))
     assert {} == promises(cluster, "n1")
 
 
@@ -79,7 +77,7 @@ def test_edited_allocation_of_a_bound_pod_is_reported_and_not_believed() -> None
     """A tenant who lowers the annotation of a running Pod gains no room."""
     reported: list[tuple[str, str, Problem]] = []
     cluster = Cluster(vendors(), lambda kind, name, problem: reported.append((kind, name, problem)))
-    cluster.put_node(a_node("n1", a_device()), NOW)
+    cluster.put_node(a_node("n1", a_device()))
     cluster.put_pod(a_pod(node="n1", allocated=SHARE))
 
     for _ in range(2):
@@ -95,7 +93,7 @@ def test_unreadable_allocation_is_reported_once_and_costs_nothing_known() -> Non
     """What was read before stays; what never was cannot be counted."""
     reported: list[tuple[str, Problem]] = []
     cluster = Cluster(vendors(), lambda _kind, name, problem: reported.append((name, problem)))
-    cluster.put_node(a_node("n1", a_device()), NOW)
+    cluster.put_node(a_node("n1", a_device()))
     cluster.put_pod(a_pod("known", node="n1", allocated=SHARE))
 
     for _ in range(2):
@@ -112,11 +110,11 @@ def test_broken_register_annotation_keeps_what_the_node_offered() -> None:
     """A writer's slip does not end what runs there; the problem is told once."""
     reported: list[str] = []
     cluster = Cluster(vendors(), lambda _kind, name, _problem: reported.append(name))
-    cluster.put_node(a_node("n1", a_device()), NOW)
+    cluster.put_node(a_node("n1", a_device()))
     broken: dict[str, Any] = {"hami_io__node_nvidia_register": "{"}
 
     for _ in range(2):
-        cluster.put_node(a_node("n1", **broken), NOW)
+        cluster.put_node(a_node("n1", **broken))
 
     assert cluster.ledger.node("n1") is not None
     assert ["n1"] == reported
@@ -126,25 +124,32 @@ def test_devices_are_hidden_while_the_kubelet_offers_none_of_them() -> None:
     """Allocatable 0 after more than 0 means the device plugin died; its inventory is believed again with its return."""
     cluster = a_cluster(a_node("n1", a_device(), replicas=10))
 
-    cluster.put_node(a_node("n1", a_device(), replicas=0), NOW)
+    cluster.put_node(a_node("n1", a_device(), replicas=0))
     assert None is cluster.ledger.node("n1")
-    cluster.put_node(a_node("n1", a_device(), replicas=10), NOW)
+    cluster.put_node(a_node("n1", a_device(), replicas=10))
     assert None is not cluster.ledger.node("n1")
 
 
-def test_unanswered_question_of_an_older_scheduler_hides_devices_never_offered() -> None:
-    """`Requesting_` of more than a minute ago and nothing allocatable: nobody is there."""
-    asked = NOW - timedelta(seconds=61)
-    node = a_node("n1", a_device(), replicas=0, hami_io__node_handshake=f"Requesting_{asked:%Y-%m-%d %H:%M:%S}")
+@pytest.mark.parametrize("when", ["2020-01-01 00:00:00", "2099-01-01 00:00:00", "soon", ""])
+def test_request_of_another_scheduler_hides_devices_never_offered(when: str) -> None:
+    """`Requesting_` and nothing allocatable: no plugin is there, whatever time the request says."""
+    node = a_node("n1", a_device(), replicas=0, hami_io__node_handshake=f"Requesting_{when}")
 
     assert None is a_cluster(node).ledger.node("n1")
+
+
+def test_request_of_another_scheduler_hides_nothing_while_the_kubelet_offers_devices() -> None:
+    """Plugins since HAMi 2.8 answer no request."""
+    node = a_node("n1", a_device(), replicas=1, hami_io__node_handshake="Requesting_2020-01-01 00:00:00")
+
+    assert None is not a_cluster(node).ledger.node("n1")
 
 
 def test_new_list_of_nodes_is_all_there_are() -> None:
     """A Node missing from it is forgotten."""
     cluster = a_cluster(a_node("n1", a_device()), a_node("n2", a_device("GPU-b")))
 
-    cluster.replace_nodes([a_node("n2", a_device("GPU-b"))], NOW)
+    cluster.replace_nodes([a_node("n2", a_device("GPU-b"))])
 
     assert (None, "n2") == (cluster.ledger.node("n1"), cluster.ledger.node_name(cluster.ledger.node("n2").index))  # type: ignore[union-attr]
 
@@ -322,7 +327,7 @@ def test_cordon_and_identity_follow_the_node_annotation() -> None:
     cluster.put_pod(a_pod(node="n1", allocated=SHARE))
 
     cordoned: dict[str, Any] = {"hami_io__device_cordon": "GPU-a", "hami_io__node_allocation": "identity"}
-    cluster.put_node(a_node("n1", a_device(), **cordoned), NOW)
+    cluster.put_node(a_node("n1", a_device(), **cordoned))
 
     entry = cluster.ledger.node("n1")
     assert entry is not None
@@ -350,11 +355,11 @@ def test_events_that_change_nothing_of_it_are_not_decoded_again(monkeypatch: pyt
     cluster = a_cluster(a_node("n1", a_device()))
     for phase in ("Pending", "Running", "Running"):
         cluster.put_pod(a_pod(node="n1", allocated=SHARE, phase=phase))
-        cluster.put_node({**a_node("n1", a_device()), "spec": {"phase": phase}}, NOW)
+        cluster.put_node({**a_node("n1", a_device()), "spec": {"phase": phase}})
     assert ["inventory", "grant"] == decoded
 
     cluster.put_pod(a_pod(node="n1", allocated=SHARE, annotations={"hami.io/bind-phase": "success"}))
-    cluster.put_node(a_node("n1", a_device(healthy=False)), NOW)
+    cluster.put_node(a_node("n1", a_device(healthy=False)))
     assert ["inventory", "grant", "grant", "inventory"] == decoded
 
 

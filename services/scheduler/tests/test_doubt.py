@@ -111,7 +111,7 @@ async def test_bound_pod_that_is_bound_again_keeps_its_room(scene: Scene) -> Non
     await scene.ask(pod, "n1")
     assert "" == await scene.bind(pod, "n1", "done")
     ill = a_device("GPU-a", memory_mib=9000, healthy=False)
-    scene.cluster.put_node(a_node("n1", ill, **IDENTITY), NOW)
+    scene.cluster.put_node(a_node("n1", ill, **IDENTITY))
 
     assert "" == await scene.bind(pod, "n1")
     assert "already bound to node n1" in await scene.bind(pod, "n2")
@@ -155,7 +155,7 @@ async def test_scheduler_that_was_deposed_during_a_bind_writes_nothing(scene: Sc
             """Give it back."""
 
     scene.extender._binder._locks = SlowLocks()  # type: ignore[assignment]
-    scene.cluster.put_node(a_node("n1", a_device("GPU-a", memory_mib=9000)), NOW)
+    scene.cluster.put_node(a_node("n1", a_device("GPU-a", memory_mib=9000)))
 
     assert "the Lease is another's" in await scene.bind(pod, "n1")
     assert 0 == scene.world.calls

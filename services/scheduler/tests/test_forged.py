@@ -11,7 +11,7 @@ from hami_scheduler.values.grant import read_grant
 from hami_scheduler.values.inventory import Problem
 
 from .api_server import ApiServer
-from .builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod, promises, vendors
+from .builders import Object, a_cluster, a_container, a_device, a_node, a_pod, promises, vendors
 from .service import Running, until
 
 NVIDIA = "hami.io/vgpu-devices-allocated"
@@ -26,7 +26,7 @@ class Told(list[tuple[str, Problem]]):
     def __init__(self) -> None:
         super().__init__()
         self.cluster = Cluster(vendors(), lambda _kind, name, problem: self.append((name, problem)))
-        self.cluster.put_node(a_node("n1", a_device()), NOW)
+        self.cluster.put_node(a_node("n1", a_device()))
 
 
 @pytest.fixture

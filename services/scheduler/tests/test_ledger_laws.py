@@ -19,7 +19,6 @@ from hami_scheduler.values.request import PodRequest
 from hamicommon.wire import keys
 
 from .builders import (
-    NOW,
     Object,
     a_cluster,
     a_container,
@@ -166,7 +165,7 @@ class Cycle(RuleBasedStateMachine):
         if is_gone:
             self.cluster.drop_node(NODES[1])
         else:
-            self.cluster.put_node(copy.deepcopy(NODES[1]), NOW)
+            self.cluster.put_node(copy.deepcopy(NODES[1]))
 
     @invariant()
     def no_device_is_promised_beyond_what_it_offers(self) -> None:
@@ -212,14 +211,14 @@ def test_order_of_nodes_and_pods_does_not_matter(seed: int) -> None:
     nodes = [a_node(f"n{n}", *(a_device(f"GPU-{n}-{i}") for i in range(4))) for n in range(30)]
     pods = [a_pod(f"p{i}", node=f"n{i % 30}", allocated=f"GPU-{i % 30}-{i % 4},NVIDIA,{i},1:;") for i in range(120)]
     events: list[tuple[Any, Object]] = [(Cluster.put_pod, pod) for pod in pods]
-    events += [(lambda cluster, node: cluster.put_node(node, NOW), node) for node in nodes for _ in range(2)]
+    events += [(lambda cluster, node: cluster.put_node(node), node) for node in nodes for _ in range(2)]
     events += [(Cluster.drop_node, node) for node in draw.sample(nodes, 15)]
     draw.shuffle(events)
     cluster, expected = a_cluster(), a_cluster(*nodes)
     for act, item in events:
         act(cluster, item)
     for node in draw.sample(nodes, 30):
-        cluster.put_node(node, NOW)
+        cluster.put_node(node)
     expected.replace_pods(pods, 0.0)
 
     assert 0 == cluster.recount()

@@ -13,7 +13,7 @@ from hami_scheduler.state.quota import UNLIMITED, Quotas
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.request import Policies, read_request
 
-from .builders import NOW, a_grant, a_share, vendors
+from .builders import a_grant, a_share, vendors
 
 LIMITS = json.loads(
     (Path(__file__).parents[3] / "libs/hamicommon/vectors/resource-quotas/limits.json").read_text(encoding="utf-8")
@@ -123,7 +123,7 @@ def test_limit_on_enflame_memory_bounds_the_profiles(limit: str, asked: dict[str
         "metadata": {"name": "n1", "annotations": annotations},
         "status": {"allocatable": {"enflame.com/drs-gcu": "2"}},
     }
-    cluster.put_node(node, NOW)
+    cluster.put_node(node)
     hard = {"limits.enflame.com/gcu-memory": limit}
     cluster.quotas.put({"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}})
     limits = {f"enflame.com/{name}": amount for name, amount in asked.items()}

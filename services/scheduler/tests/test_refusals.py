@@ -10,7 +10,7 @@ from hami_scheduler.decide.memo import Refusals
 from hami_scheduler.state.cluster import Cluster
 from hamicommon.wire import keys
 
-from .builders import NOW, a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share
+from .builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share
 
 REQUEST = a_request(a_pod("p", a_container(gpu=1, gpumem=6000)))
 NAMES = [f"n{number:02}" for number in range(20)]
@@ -65,7 +65,7 @@ def test_node_that_comes_is_tried_and_one_that_goes_is_not() -> None:
     cluster.drop_node({"metadata": {"name": "n03"}})
     assert None is chosen(cluster, refusals)
 
-    cluster.put_node(a_node("n03", a_device("GPU-n03", memory_mib=20000)), NOW)
+    cluster.put_node(a_node("n03", a_device("GPU-n03", memory_mib=20000)))
     assert "n03" == chosen(cluster, refusals)
 
 

@@ -230,7 +230,7 @@ class Life(RuleBasedStateMachine):
         if kind == "pods":
             self.cluster.replace_pods(listed, self.steady)
         elif kind == "nodes":
-            self.cluster.replace_nodes(listed, self.wall)
+            self.cluster.replace_nodes(listed)
             self.told_nodes = {node["metadata"]["name"]: node for node in listed}
         else:
             self.cluster.quotas.replace(listed)
@@ -418,7 +418,7 @@ class Life(RuleBasedStateMachine):
                 if verb == "put":
                     self.told_limits[item["metadata"]["namespace"]] = limit_of(item)
             elif verb == "put":
-                self.cluster.put_node(item, self.wall)
+                self.cluster.put_node(item)
                 self.told_nodes[item["metadata"]["name"]] = item
             else:
                 self.cluster.drop_node(item)

@@ -83,6 +83,7 @@ VENDOR_FILES = (
     "vastai",
     "biren",
     "mixed",
+    "more",
 )
 FILTERS = [case for name in VENDOR_FILES for case in cases(name)]
 HOSTILE = cases("hostile")
@@ -124,7 +125,7 @@ def cluster_of(case: Case) -> Cluster:
     """Return the cluster of *case*, counting as HAMi counts."""
     config = case["flags"]["config"]
     cluster = Cluster(vendors(config), lambda _kind, _name, _problem: None)
-    cluster.replace_nodes([as_hami_sees(node, config) for node in case["nodes"]], NOW)
+    cluster.replace_nodes([as_hami_sees(node, config) for node in case["nodes"]])
     cluster.quotas.replace(case.get("quotas", []))
     cluster.replace_pods([pod for pod in map(as_hami_counts, case.get("pods", [])) if pod], 0.0)
     return cluster
@@ -332,7 +333,7 @@ def test_devices_are_offered_while_the_kubelet_offers_them_whoever_was_asked(cas
     """HAMi leaves out the devices of a plugin that a scheduler before it has asked; the kubelet knows it is alive."""
     config = case["flags"]["config"]
     cluster = Cluster(vendors(config), lambda _kind, _name, _problem: None)
-    cluster.replace_nodes(case["nodes"], NOW)
+    cluster.replace_nodes(case["nodes"])
 
     for node in case["nodes"]:
         keys_left_out = unanswered(node, config)

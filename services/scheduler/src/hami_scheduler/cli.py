@@ -15,7 +15,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -95,7 +94,7 @@ def _explain(options: argparse.Namespace) -> int:
             question = Question.of(pod, vendors, policies)
         except DecodeError as error:
             raise CommandError(f"Pod {options.namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
-        report = shape(finish(explain(question, saved.cluster(vendors, _local_now()).view)))
+        report = shape(finish(explain(question, saved.cluster(vendors).view)))
     else:
         report = _ask(options.server, f"/explain/{quote(options.namespace)}/{quote(name)}")
     _show([report], options)
@@ -110,7 +109,7 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.snapshot:
         saved = _saved(options.snapshot)
         vendors, policies = _settings(saved, options)
-        cluster = saved.cluster(vendors, _local_now())
+        cluster = saved.cluster(vendors)
         try:
             questions = as_new(pods, cluster, policies)
         except DecodeError as error:
@@ -247,10 +246,6 @@ def _show(reports: Sequence[Object], options: argparse.Namespace) -> None:
     is_coloured = is_terminal and not os.environ.get("NO_COLOR")
     pages = [page(report, columns=columns, is_coloured=is_coloured, is_whole=options.all) for report in reports]
     sys.stdout.buffer.write("\n".join(pages).encode())
-
-
-def _local_now() -> datetime:
-    return datetime.now().astimezone()
 
 
 # Command lines

@@ -124,12 +124,12 @@ class View:
             await reflector.synced.wait()
 
     def _replace_nodes(self, nodes: list[Object]) -> None:
-        self.cluster.replace_nodes(nodes, _local_now())
+        self.cluster.replace_nodes(nodes)
         for node in nodes:
             self._service.observe_lock(node)
 
     def _put_node(self, node: Object) -> None:
-        self.cluster.put_node(node, _local_now())
+        self.cluster.put_node(node)
         self._service.observe_lock(node)
 
 
@@ -345,8 +345,3 @@ async def _every(seconds: float, act: Callable[[], None]) -> None:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _local_now() -> datetime:
-    """Return the time with the local zone, in which HAMi's schedulers write handshakes."""
-    return datetime.now().astimezone()

@@ -8,7 +8,6 @@ the file, `cluster` takes the objects.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from hami_scheduler.state.cluster import Cluster
@@ -74,10 +73,10 @@ class Saved:
         if kept is not None:
             kept.append(found)
 
-    def cluster(self, vendors: tuple[VendorFrame, ...], now: datetime) -> Cluster:
-        """Return what a scheduler that sees these objects knows; *now* is when, for handshakes of old plugins."""
+    def cluster(self, vendors: tuple[VendorFrame, ...]) -> Cluster:
+        """Return what a scheduler that sees these objects knows."""
         cluster = Cluster(vendors, lambda _kind, _name, _problem: None)
-        cluster.replace_nodes(self.nodes, now)
+        cluster.replace_nodes(self.nodes)
         cluster.replace_pods(self.pods, 0.0)
         cluster.quotas.replace(self.quotas)
         return cluster

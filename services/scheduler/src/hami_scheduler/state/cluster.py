@@ -9,7 +9,6 @@ allocation annotations before the Pod is bound. Neighbours: `kube` delivers the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from hami_scheduler.state.health import plugin_is_alive
@@ -87,7 +86,7 @@ class Cluster:
 
     # Nodes
 
-    def put_node(self, node: Mapping[str, Any], now: datetime) -> None:
+    def put_node(self, node: Mapping[str, Any]) -> None:
         """Take *node*, a v1 Node, as it is now."""
         name = node["metadata"]["name"]
         memory = self._nodes.setdefault(name, _NodeMemory(NodeInventory(name)))
@@ -101,9 +100,7 @@ class Cluster:
             memory.inventory, memory.problems, memory.read = inventory, problems, read
         inventory = memory.inventory
         offering = {device.vendor for device in inventory.devices}
-        alive = {
-            frame.key for frame in self.vendors if frame.key in offering and self._is_alive(node, frame, memory, now)
-        }
+        alive = {frame.key for frame in self.vendors if frame.key in offering and self._is_alive(node, frame, memory)}
         devices = tuple(device for device in inventory.devices if device.vendor in alive)
         self.ledger.put_node(_with_devices(inventory, devices))
 
@@ -113,23 +110,22 @@ class Cluster:
         self._nodes.pop(name, None)
         self.ledger.drop_node(name)
 
-    def replace_nodes(self, nodes: list[dict[str, Any]], now: datetime) -> None:
+    def replace_nodes(self, nodes: list[dict[str, Any]]) -> None:
         """Take *nodes* as all there are."""
         names = {node["metadata"]["name"] for node in nodes}
         for name in [name for name in self._nodes if name not in names]:
             self.drop_node({"metadata": {"name": name}})
         for node in nodes:
-            self.put_node(node, now)
+            self.put_node(node)
 
     @staticmethod
-    def _is_alive(node: Mapping[str, Any], frame: VendorFrame, memory: _NodeMemory, now: datetime) -> bool:
+    def _is_alive(node: Mapping[str, Any], frame: VendorFrame, memory: _NodeMemory) -> bool:
         replica_count = count_resource(node, frame)
         annotations = (node.get("metadata") or {}).get("annotations") or {}
         alive = plugin_is_alive(
             annotations.get(frame.vendor.handshake_key),
             replica_count,
             had_replicas=frame.key in memory.had_replicas,
-            now=now,
         )
         if replica_count:
             memory.had_replicas.add(frame.key)

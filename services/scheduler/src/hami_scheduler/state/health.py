@@ -7,19 +7,17 @@ Neighbours: `cluster` hides the inventory of a Node whose plugin is dead.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (`CheckHealth`)
 """
 
-from datetime import datetime
-
-from hamicommon.wire.handshake import check_health
+from hamicommon.wire.handshake import HandshakeState
 
 
-def plugin_is_alive(handshake: str | None, replica_count: int, *, had_replicas: bool, now: datetime) -> bool:
+def plugin_is_alive(handshake: str | None, replica_count: int, *, had_replicas: bool) -> bool:
     """
     Return whether the inventory of a vendor on a Node can be believed.
 
     *replica_count* is what the kubelet offers now, *had_replicas* whether it ever offered any while we looked. A
-    question an older scheduler left open (`Requesting_...`) counts against a plugin that offers nothing. *now* has
-    the zone of whoever wrote *handshake*.
+    plugin that offers nothing is dead if it offered something before, or if its handshake is a scheduler's request,
+    whatever time that request says.
     """
     if replica_count > 0:
         return True
-    return not had_replicas and check_health(handshake, now=now, allocatable=replica_count).is_healthy
+    return not had_replicas and HandshakeState.REQUESTING.value not in (handshake or "")
