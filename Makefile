@@ -2,10 +2,11 @@
 
 PYTHON ?= python3
 KEEP ?=
+CHECK ?= demo
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup native demo down test e2e-real lock clean
+.PHONY: help python setup native demo down test e2e-real bare lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +35,9 @@ test: native ## every check and test that needs no GPU, root or cluster
 e2e-real: native ## the same promises on a real Kubernetes, where this machine can have one
 	@if why=$$(cd e2e && ../$(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real; \
 	else echo "not run: e2e-real: $$why"; fi
+
+bare: setup ## make CHECK (demo, test or e2e-real) in a fresh clone on a bare Debian (root)
+	@$(VENV)/python tools/bare_machine.py $(CHECK)
 
 lock: setup ## write requirements/*.lock anew from the .in files
 	@$(VENV)/python tools/lock.py

@@ -119,14 +119,18 @@ def uv_environment(pip_config: str, environment: Mapping[str, str]) -> Mapping[s
 
     pip_config  what `pip config list` prints
     """
-    found = list(filter(None, map(PIP_SETTING.match, pip_config.splitlines())))
-    found.sort(key=lambda match: match[0].startswith(":env:"))  # as for pip, the environment wins
     # pip takes the best version of all indexes; each is pinned by hash, so any index may have it.
     told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
-    for match in found:
-        variable, value = UV_VARIABLES.get(match[1]), str(ast.literal_eval(match[2]))
-        if match[1] == "find-links":  # pip ignores folders that are missing
-            value = ",".join(link for link in value.split() if "://" in link or Path(link).is_dir())
-        if variable and value:
-            told[variable] = value
+    settings = pip_settings(pip_config)
+    told |= {UV_VARIABLES[name]: value for name, value in settings.items() if name in UV_VARIABLES}
+    # pip ignores folders that are missing.
+    links = [link for link in settings.get("find-links", "").split() if "://" in link or Path(link).is_dir()]
+    told["UV_FIND_LINKS"] = ",".join(links)
     return {**told, **environment}
+
+
+def pip_settings(pip_config: str) -> dict[str, str]:
+    """Return the settings by name that `pip config list` printed. As for pip, the environment wins."""
+    found = list(filter(None, map(PIP_SETTING.match, pip_config.splitlines())))
+    found.sort(key=lambda match: match[0].startswith(":env:"))
+    return {match[1]: str(ast.literal_eval(match[2])) for match in found}

@@ -50,7 +50,7 @@ def make_python_image(buildah: Buildah, packages: tuple[str, ...], arch: str, st
     step(f"making {reference} of Debian {SUITE} for {arch}: {', '.join(packages)}")
     with tempfile.TemporaryDirectory(dir=buildah.scratch) as scratch:
         folder = Path(scratch)
-        command = [*_bootstrap(packages, arch), *_apt_options(folder), SUITE, str(folder / "root.tar"), *_mirrors()]
+        command = [*_bootstrap(packages, arch), *apt_options(folder), SUITE, str(folder / "root.tar"), *mirrors()]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": scratch}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -70,7 +70,7 @@ def _bootstrap(packages: tuple[str, ...], arch: str) -> list[str]:
     ]
 
 
-def _apt_options(folder: Path) -> list[str]:
+def apt_options(folder: Path) -> list[str]:
     """Return the option by which apt in the new root reaches its mirrors as this machine's does."""
     command = ["apt-config", "dump", "--no-empty", "Acquire::http", "Acquire::https"]
     settings = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -78,7 +78,7 @@ def _apt_options(folder: Path) -> list[str]:
     return [f"--aptopt={folder / 'apt.conf'}"] if settings.strip() else []
 
 
-def _mirrors() -> list[str]:
+def mirrors() -> list[str]:
     """Return this machine's mirrors of Debian as lines of apt's; where it has none, mmdebstrap knows its own."""
     command = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
     known = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
