@@ -176,6 +176,13 @@ def test_report_keeps_its_layout_in_every_version() -> None:
     assert "Reported_2026.08.21 06:20:39" == encode_handshake(note, NEWEST)
 
 
+@pytest.mark.parametrize("share", [Share("a", "NVIDIA", 2**31, 0), Share("a", "NVIDIA", 0, -(2**31) - 1)])
+def test_amount_that_no_reader_takes_is_not_written(share: Share) -> None:
+    """A reader refuses the whole Pod for it, and counts nothing of what it holds."""
+    with pytest.raises(EncodeError):
+        encode_pod_devices(((share,),))
+
+
 def test_share_without_uuid_is_not_written() -> None:
     """It would be read as no share."""
     with pytest.raises(EncodeError, match="uuid"):

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hamicommon.model import ContainerShares, PodShares, Share
+from hamicommon.quantity import INT32_MAX
 from hamicommon.wire.budget import POINTER_BYTES, Budget
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.strconv import parse_int
@@ -26,6 +27,7 @@ from hamicommon.wire.text import pieces, spans
 from hamicommon.wire.version import NEWEST, WireVersion
 
 _FIELDS: Final = 4
+_LEAST: Final = -INT32_MAX - 1
 _SHARE_BYTES: Final = 64
 _TUPLE_BYTES: Final = 56
 _INT_BYTES: Final = 28
@@ -119,7 +121,7 @@ def encode_pod_devices(shares: PodShares, version: WireVersion = NEWEST) -> str:
     >>> encode_pod_devices(((), (Share("GPU-a", "NVIDIA", 3000, 30),)))
     ';GPU-a,NVIDIA,3000,30:;'
 
-    Raises: EncodeError when a name has a separator in it, or a UUID is empty.
+    Raises: EncodeError when a name has a separator in it, a UUID is empty, or an amount is no 32-bit integer.
     """
     written = []
     for container, container_shares in enumerate(shares):
@@ -130,6 +132,9 @@ def encode_pod_devices(shares: PodShares, version: WireVersion = NEWEST) -> str:
             for name, value in (("uuid", share.uuid), ("type", share.type)):
                 if any(separator in value for separator in ",:;"):
                     raise EncodeError(f"{place}, field {name}", f"{quote(value)} has a ',', ':' or ';'")
+            for name, amount in (("memory", share.memory_mib), ("cores", share.core_percent)):
+                if not _LEAST <= amount <= INT32_MAX:
+                    raise EncodeError(f"{place}, field {name}", f"{amount} is outside {_LEAST}..{INT32_MAX}")
             written.append(f"{share.uuid},{share.type},{share.memory_mib},{share.core_percent}:")
         written.append(";")
     return "".join(written)

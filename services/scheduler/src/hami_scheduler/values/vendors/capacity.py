@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from hamicommon.model import Device
+from hamicommon.vendors.amounts import saturated
 from hamicommon.wire.errors import DecodeError
 
 DEVICES_PER_NODE = 1024
@@ -20,9 +21,18 @@ def counted_devices(node: Mapping[str, Any], count: int, name: str, like: Device
     """
     Return *count* devices of *node* that are *like* one another, called `<node>-<name>-<index>`.
 
+    A capacity has no limit. Where it says more than 32 bits of something, a device has what 32 bits hold: a Pod cannot
+    be told of more.
+
     Raises DecodeError: there are too many to be true.
     """
     if count > DEVICES_PER_NODE:
         raise DecodeError("capacity", f"{count} devices are more than the {DEVICES_PER_NODE} a Node may have")
+    within = replace(
+        like,
+        count=saturated(like.count),
+        memory_mib=saturated(like.memory_mib),
+        core_percent=saturated(like.core_percent),
+    )
     node_name = (node.get("metadata") or {}).get("name") or ""
-    return tuple(replace(like, id=f"{node_name}-{name}-{index}", index=index) for index in range(count))
+    return tuple(replace(within, id=f"{node_name}-{name}-{index}", index=index) for index in range(count))
