@@ -63,8 +63,8 @@ def test_nvml_names_are_nvmls() -> None:
 
 def test_newest_known_cuda_is_the_newest_release_compared() -> None:
     """
-    `src/entry.c` trusts its tables up to that version.
+    `src/hooks/lookup.c` trusts its tables up to that version.
     """
     newest = re.findall(r"^#define CUDA_VERSION (\d+)", NEWEST.cuda_h.read_text(), re.M)
 
-    assert newest == re.findall(r"^#define NEWEST_KNOWN_CUDA (\d+)", (SOURCE / "src/entry.c").read_text(), re.M)
+    assert newest == re.findall(r"^#define NEWEST_KNOWN_CUDA (\d+)", (SOURCE / "src/hooks/lookup.c").read_text(), re.M)

@@ -76,8 +76,9 @@ def emulator() -> list[str]:
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Target:
     """The library, built for a processor."""
     target = Target(request.param, tmp_path_factory.mktemp(request.param))
-    sources = [*SOURCE.glob("src/*.c"), *SOURCE.glob("src/*.S")]
-    includes = [f"-I{SOURCE / folder}" for folder in ("include", "src", ".")]
+    sources = [*SOURCE.glob("src/**/*.c"), *SOURCE.glob("src/**/*.S")]
+    headers = sorted({header.parent for header in SOURCE.glob("src/**/*.h")})
+    includes = [f"-I{folder}" for folder in (SOURCE / "include", SOURCE, *headers)]
     target.compile(
         "libvgpu.so",
         *LIBRARY_FLAGS,

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "gpu_time.h"
 
 #define MS 1000000u
 

@@ -1,0 +1,17 @@
+/*
+ * The C library's own dlsym and dlvsym, which this library's exported ones hide.
+ *
+ * Usable before any initialisation. Takes no lock of this library.
+ */
+#ifndef HAMI_DLSYM_H
+#define HAMI_DLSYM_H
+
+/* Call them; NULL also when the process has none. */
+void *hami_real_dlsym(void *handle, const char *symbol);
+void *hami_real_dlvsym(void *handle, const char *symbol, const char *version);
+
+/* Their addresses; NULL when the process has none. */
+void *hami_libc_dlsym(void);
+void *hami_libc_dlvsym(void);
+
+#endif

@@ -1,0 +1,173 @@
+/*
+ * The driver's own functions, and which of them this library stands in for.
+ *
+ * The rows of hooks_cuda.def and hooks_nvml.def make an enumeration, pointers to the real functions (typed for HOOK_CUSTOM) and, in
+ * entry.S, the bodies of the hooks that only forward. Real functions are looked up when the driver's library is in the process;
+ * calling one that the driver does not have is answered with CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND, never by a jump to
+ * NULL.
+ * Locks: none; threads that look up at the same time find the same. Fork: nothing changes; the driver stays mapped.
+ */
+#ifndef HAMI_HOOKS_H
+#define HAMI_HOOKS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "hami/cuda_abi.h"
+#include "hami/nvml_abi.h"
+
+#define HAMI_EXPORT __attribute__((visibility("default")))
+
+enum hami_hook {
+#define HOOK_CUSTOM(symbol, ...) HAMI_HOOK_##symbol,
+#define HOOK_FORWARD HOOK_CUSTOM
+#include "hooks_cuda.def"
+    HAMI_HOOKS_CUDA,
+    HAMI_HOOKS_BEFORE_NVML = HAMI_HOOKS_CUDA - 1,
+#include "hooks_nvml.def"
+#undef HOOK_FORWARD
+#undef HOOK_CUSTOM
+    HAMI_HOOKS
+};
+
+enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
+
+/* Functions the library calls itself without standing in for them. */
+#define HAMI_CALLED_CUDA(X)              \
+    X(cuCtxFromGreenCtx)                 \
+    X(cuCtxGetDevice)                    \
+    X(cuCtxGetCurrent)                   \
+    X(cuCtxPushCurrent_v2)               \
+    X(cuCtxPopCurrent_v2)                \
+    X(cuCtxSetCurrent)                   \
+    X(cuDeviceGetAttribute)              \
+    X(cuDeviceGetCount)                  \
+    X(cuDeviceGetDefaultMemPool)         \
+    X(cuDeviceGetGraphMemAttribute)      \
+    X(cuDeviceGetMemPool)                \
+    X(cuDeviceGetUuid)                   \
+    X(cuDeviceGetUuid_v2)                \
+    X(cuDevicePrimaryCtxGetState)        \
+    X(cuGraphChildGraphNodeGetGraph)     \
+    X(cuGraphGetNodes)                   \
+    X(cuGraphMemAllocNodeGetParams)      \
+    X(cuGraphNodeGetType)                \
+    X(cuMemAdvise)                       \
+    X(cuMemGetAddressRange_v2)           \
+    X(cuMemPoolGetAttribute)             \
+    X(cuStreamGetCtx)                    \
+    X(cuStreamGetCtx_ptsz)               \
+    X(cuStreamIsCapturing)               \
+    X(cuStreamIsCapturing_ptsz)          \
+    X(cuStreamCreate)                    \
+    X(cuThreadExchangeStreamCaptureMode) \
+    X(cuEventCreate)                     \
+    X(cuEventDestroy_v2)                 \
+    X(cuEventRecord)                     \
+    X(cuEventQuery)                      \
+    X(cuEventElapsedTime)
+
+#define HAMI_CALLED_NVML(X)                \
+    X(nvmlInit_v2)                         \
+    X(nvmlShutdown)                        \
+    X(nvmlDeviceGetCount_v2)               \
+    X(nvmlDeviceGetHandleByIndex_v2)       \
+    X(nvmlDeviceGetHandleByUUID)           \
+    X(nvmlDeviceGetMaxMigDeviceCount)      \
+    X(nvmlDeviceGetMigDeviceHandleByIndex) \
+    X(nvmlDeviceGetUUID)
+
+struct hami_real {
+#define HOOK_CUSTOM(symbol, ...) __typeof__(&symbol) symbol;
+#define HOOK_FORWARD(...)
+#define HAMI_CALLED(symbol) __typeof__(&symbol) symbol;
+#include "hooks_cuda.def"
+#include "hooks_nvml.def"
+    HAMI_CALLED_CUDA(HAMI_CALLED)
+    HAMI_CALLED_NVML(HAMI_CALLED)
+#undef HAMI_CALLED
+#undef HOOK_FORWARD
+#undef HOOK_CUSTOM
+};
+
+/*
+ * Pointers of functions the driver lacks stay NULL. Filled by hami_hooks_load() and hami_hooks_find(), before hami_is_loaded; those of
+ * forwards, which are not here, when they are first met.
+ */
+extern struct hami_real hami_real;
+
+extern _Atomic bool hami_is_loaded[2];
+
+/* The real function behind a symbol, or NULL: loads the driver's library if need be. */
+#define HAMI_REAL(library, symbol)                                                                                         \
+    (__builtin_expect(atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire), 1) || hami_hooks_load(library) \
+         ? hami_real.symbol                                                                                                \
+         : NULL)
+#define HAMI_REAL_CUDA(symbol) HAMI_REAL(HAMI_LIBRARY_CUDA, symbol)
+#define HAMI_REAL_NVML(symbol) HAMI_REAL(HAMI_LIBRARY_NVML, symbol)
+
+/* The body of a CUDA hook that asks the driver the same, and hands its answer through `settle`. */
+#define HAMI_SETTLE(symbol, settle, ...)                                   \
+    do {                                                                   \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                 \
+                                                                           \
+        return real ? settle(real(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND;    \
+    } while (0)
+
+/* Look up a library's functions, loading it if it is not in the process. Returns false when it cannot be had. */
+bool hami_hooks_load(enum hami_library library);
+
+/* The same, but only if the library is in the process already: asking must not change it. */
+bool hami_hooks_find(enum hami_library library);
+
+/* One row of the tables. */
+struct hami_hook_row {
+    const char *symbol;
+    int since; /* 0 for NVML */
+    bool is_forward;
+    enum hami_library library;
+    void *hook;
+    void **real;
+};
+
+/* Supplied by hook_table.c, which names the functions of all folders. A constant: programs look up before constructors have run. */
+extern const struct hami_hook_row hami_hook_rows[HAMI_HOOKS];
+
+/* The row of an exact symbol, or NULL. Constant time; touches no driver. */
+const struct hami_hook_row *hami_hook_of_symbol(const char *symbol);
+
+/*
+ * The row whose function the driver answered for `name`, or NULL. Constant time. Several symbols may share one function: then it is
+ * the one of that name. A driver that binds to its own symbols by the dynamic linker answers with the hook itself.
+ */
+const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *function);
+
+/*
+ * The newest row of what cuGetProcAddress calls `name` that is not newer than `version`, as the driver chooses: the per-thread variant
+ * if it is asked for and there is one. NULL when the tables have none. Constant time.
+ */
+const struct hami_hook_row *hami_hook_of_name(const char *name, int version, bool is_per_thread);
+
+/* The driver's function behind a row, or NULL; the row's library must have been found. */
+void *hami_hook_real(const struct hami_hook_row *row);
+
+/* Where a HOOK_FORWARD whose pointer `real` is empty goes on: the driver's function, or one that says the driver lacks it. */
+void *hami_forward_target(void **real);
+
+/* Whether `address` lies inside the driver's own library. */
+bool hami_is_driver_code(enum hami_library library, const void *address);
+
+/*
+ * Set while this library calls the driver: a driver that calls its own exported functions meets our hooks, and they then forward.
+ */
+extern _Thread_local int hami_inside __attribute__((tls_model("initial-exec")));
+
+#define HAMI_INSIDE(expression)                             \
+    ({                                                      \
+        hami_inside++;                                      \
+        __typeof__(expression) hami_result_ = (expression); \
+        hami_inside--;                                      \
+        hami_result_;                                       \
+    })
+
+#endif

@@ -1,0 +1,146 @@
+#include "lookup.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+
+#include "dlsym.h"
+#include "hooks.h"
+#include "objects.h"
+
+/* The newest CUDA version whose symbols the tables were checked against; later ones may have changed types. */
+#define NEWEST_KNOWN_CUDA 13050
+
+static struct hami_lookup answer(void *function)
+{
+    return (struct hami_lookup){function, NULL};
+}
+
+/* Fail as the real dlsym fails, dlerror and all: libc has none of the driver's names. */
+static struct hami_lookup not_there(const char *symbol)
+{
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+
+    return answer(libc ? hami_real_dlsym(libc, symbol) : NULL);
+}
+
+/* `cuInit` and `nvmlInit`, not `curl_easy_init` nor `cublasCreate`. */
+HAMI_EARLY static bool begins_like_ours(const char *symbol)
+{
+    const char *rest = symbol[0] == 'c' && symbol[1] == 'u' ? symbol + 2
+                       : symbol[0] == 'n' && symbol[1] == 'v' && symbol[2] == 'm' && symbol[3] == 'l' ? symbol + 4
+                                                                                                     : "";
+
+    return *rest >= 'A' && *rest <= 'Z';
+}
+
+/* A lookup that is the tables' business. */
+struct question {
+    const struct hami_hook_row *row;
+    void *real; /* what the driver in this process has under the symbol, or NULL */
+};
+
+/* Whether a lookup is: not one that this library makes, nor the driver's own, as WSL's stub makes them. */
+static bool is_asked(const char *symbol, const void *caller, struct question *question)
+{
+    const struct hami_hook_row *row = hami_inside ? NULL : hami_hook_of_symbol(symbol);
+    bool is_here = row && hami_hooks_find(row->library);
+
+    if (!row || (is_here && hami_is_driver_code(row->library, caller)))
+        return false;
+    *question = (struct question){row, is_here ? hami_hook_real(row) : NULL};
+    return true;
+}
+
+/* `found` is what the real lookup said last, so that dlerror tells of it and of nothing that was done here. */
+static struct hami_lookup answer_to(const struct question *question, void *found)
+{
+    if (found == question->row->hook && !question->real)
+        return not_there(question->row->symbol);
+    return answer(found && found == question->real ? question->row->hook : found);
+}
+
+/*
+ * RTLD_NEXT is the real lookup's to answer, except that after a caller that comes before this library it would find a hook of what the
+ * driver lacks, and after one that comes later the driver's own function.
+ */
+static struct hami_lookup answer_next(const struct question *question, const void *caller, void *real_lookup)
+{
+    void *found = hami_object_definition_after(caller, question->row->symbol);
+
+    if (found && found == question->real)
+        return answer(question->row->hook);
+    if (!question->real)
+        return found ? answer(found) : not_there(question->row->symbol);
+    return (struct hami_lookup){NULL, real_lookup};
+}
+
+HAMI_EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
+{
+    struct question question;
+
+    (void)unused;
+    if (!symbol || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
+        return (struct hami_lookup){NULL, hami_libc_dlsym()};
+    if (handle == RTLD_NEXT)
+        return answer_next(&question, caller, hami_libc_dlsym());
+    return answer_to(&question, hami_real_dlsym(handle, symbol));
+}
+
+HAMI_EARLY struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const char *version, const void *caller)
+{
+    struct question question;
+
+    if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
+        return (struct hami_lookup){NULL, hami_libc_dlvsym()};
+    return answer_to(&question, hami_real_dlvsym(handle, symbol, version));
+}
+
+static bool is_exported(const void *function)
+{
+    Dl_info info;
+
+    return dladdr(function, &info) && info.dli_saddr == function;
+}
+
+/*
+ * The hook for what the driver answered, or the driver's answer itself. A driver may keep entries apart from its exported symbols:
+ * such an address belongs to no symbol, and the name, version and flags say which one it implements.
+ */
+static void *hook_for(void *found, const char *name, int version, cuuint64_t flags)
+{
+    const struct hami_hook_row *row = hami_hook_of_answer(name, found);
+
+    if (row)
+        return row->hook;
+    row = hami_hook_of_name(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+    if (!row || row->is_forward || !hami_hook_real(row) || version > NEWEST_KNOWN_CUDA || is_exported(found))
+        return found;
+    return row->hook;
+}
+
+HAMI_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                                         CUdriverProcAddressQueryResult *status)
+{
+    __typeof__(&cuGetProcAddress_v2) real = HAMI_REAL_CUDA(cuGetProcAddress_v2);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = real(symbol, function, version, flags, status);
+    if (result == CUDA_SUCCESS && symbol && function && *function && !hami_inside)
+        *function = hook_for(*function, symbol, version, flags);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+    __typeof__(&cuGetProcAddress) real = HAMI_REAL_CUDA(cuGetProcAddress);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = real(symbol, function, version, flags);
+    if (result == CUDA_SUCCESS && symbol && function && *function && !hami_inside)
+        *function = hook_for(*function, symbol, version, flags);
+    return result;
+}

@@ -1,0 +1,379 @@
+#include "overhead.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "changes.h"
+#include "charges.h"
+#include "devices.h"
+#include "driver.h"
+#include "hooks.h"
+#include "log.h"
+#include "own_process.h"
+#include "pool.h"
+#include "region.h"
+
+/* What a context can cost: less is noise, more is a neighbour's allocation. NVIDIA's take 100 to 600 MiB. */
+#define CONTEXT_LEAST ((uint64_t)16 << 20)
+#define CONTEXT_MOST ((uint64_t)1 << 30)
+
+static struct {
+    _Atomic int contexts;
+    _Atomic bool is_doubtful;    /* what is stated may be too much */
+    _Atomic uint64_t each_bytes; /* of one context, as last known */
+    uint64_t context, module;    /* as the region has them */
+    int making;                  /* contexts that may be the driver's already and are not counted yet */
+    _Atomic time_t measured_at;
+} devices[HAMI_DEVICES_MAX];
+
+/* A thread pauses its change (changes.h) while it waits for this mutex and holds it, so that the thread inside may know exactly. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool is_stale[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = true};
+
+/* Knowing: the caller is inside. */
+
+struct measure {
+    uint64_t bytes;
+    bool is_known, is_exact;
+};
+
+/*
+ * Bytes NVML counts for this process beyond its charges. Charges are made before the driver acts and given back after it, so the answer
+ * is never too large, and exact when nothing was under way: else it is asked again, a few times. Of a context that is being made it
+ * would say too much: then nothing is known that was not before.
+ */
+static struct measure measure(int device)
+{
+    struct measure answer = {.is_known = true};
+
+    if (devices[device].making) {
+        atomic_store(&is_stale[device], true);
+        return (struct measure){.is_known = hami_nvml_is_recognised()};
+    }
+    for (int attempt = 0; attempt < 4 && !answer.is_exact; attempt++) {
+        uint32_t changes;
+        uint64_t charged, counted;
+
+        hami_pools_refresh();
+        answer.is_exact = hami_changes_are_settled(device, &changes);
+        charged = hami_region_own_data(device);
+        if (!hami_nvml_own_bytes(device, &counted))
+            return (struct measure){.is_known = false};
+        hami_pools_refresh();
+        answer.is_exact &= hami_changes_are_none_since(device, changes) && charged == hami_region_own_data(device);
+        counted = counted > charged ? counted - charged : 0;
+        if (answer.is_exact || counted > answer.bytes)
+            answer.bytes = counted;
+    }
+    return answer;
+}
+
+/* What a context cost, by the card's own use before and after: neighbours' allocations only add to it, so less is better known. */
+static uint64_t estimate(int device, uint64_t card_before)
+{
+    uint64_t card_after = hami_nvml_card_used(device);
+    uint64_t bytes = card_after > card_before ? card_after - card_before : 0;
+    uint64_t others;
+
+    if (bytes < CONTEXT_LEAST || bytes > CONTEXT_MOST)
+        bytes = 0;
+    if (hami_region_least_context(device, &others) && (!bytes || others < bytes))
+        bytes = others;
+    return bytes;
+}
+
+/* Stating: the caller is inside. */
+
+static void state(int device, uint64_t context, uint64_t module, uint64_t held)
+{
+    devices[device].context = context;
+    devices[device].module = module;
+    hami_region_state_overhead(device, &(struct hami_overhead){(uint64_t)devices[device].contexts, context, module}, held);
+}
+
+/*
+ * What contexts and modules take together, in place of what was held for them. An answer that may be too low raises what is known and
+ * does not lower it.
+ */
+static uint64_t overhead(int device, const struct measure *answer, uint64_t held)
+{
+    uint64_t most = devices[device].context + devices[device].module + held;
+
+    atomic_store(&devices[device].is_doubtful, !answer->is_exact);
+    return answer->is_exact || answer->bytes > most ? answer->bytes : most;
+}
+
+/* A context came: what is not code is contexts'. True unless it took more than was held. */
+static bool add_context(int device, uint64_t held)
+{
+    uint64_t before = devices[device].context + devices[device].module, module = devices[device].module, bytes;
+    uint64_t contexts = (uint64_t)++devices[device].contexts;
+    struct measure answer = measure(device);
+
+    bytes = answer.is_known ? overhead(device, &answer, held) : contexts * devices[device].each_bytes + module;
+    if (module > bytes)
+        module = bytes;
+    state(device, bytes - module, module, held);
+    devices[device].each_bytes = devices[device].context / contexts;
+    return bytes <= before + held;
+}
+
+/* A context went, and its code with it: what is not the other contexts' is code. */
+static void remove_context(int device)
+{
+    uint64_t context = (uint64_t)--devices[device].contexts * devices[device].each_bytes, module = devices[device].module, bytes;
+    struct measure answer = {.is_known = false};
+
+    if (devices[device].contexts == 0)
+        module = 0;
+    else
+        answer = measure(device);
+    bytes = answer.is_known ? overhead(device, &answer, 0) : context + module;
+    if (context > bytes)
+        context = bytes;
+    state(device, context, bytes - context, 0);
+}
+
+/* A module came or went. True unless it took more than was held. */
+static bool count_modules(int device, uint64_t held)
+{
+    uint64_t before = devices[device].context + devices[device].module, context = devices[device].context, bytes;
+    struct measure answer = measure(device);
+
+    bytes = answer.is_known ? overhead(device, &answer, held) : before;
+    if (context > bytes)
+        context = bytes;
+    state(device, context, bytes - context, held);
+    return bytes <= before + held;
+}
+
+/*
+ * Count the context that is current, though nobody saw it made: a runtime may reach the driver by ways that are not caught. Where it is
+ * the only one that NVML lists, it is this process's.
+ */
+static void adopt(int device)
+{
+    struct hami_charge found = {.key = (uint64_t)(uintptr_t)hami_current_context(), .device = (int16_t)device, .references = 1}, replaced;
+    struct hami_nvml_processes listed, nobody = {.count = 0};
+    struct measure answer;
+
+    if (!found.key || hami_current_device() != device)
+        return;
+    if (!hami_nvml_is_recognised() && hami_nvml_list(device, &listed))
+        hami_nvml_recognise(&nobody, &listed);
+    answer = measure(device);
+    if (!answer.is_known || !answer.bytes || !hami_charges_put(&hami_contexts, found, &replaced))
+        return;
+    add_context(device, 0);
+}
+
+static void look_again(int device)
+{
+    atomic_store(&devices[device].measured_at, time(NULL));
+    atomic_store(&is_stale[device], false);
+    if (devices[device].contexts == 0)
+        adopt(device);
+    else
+        count_modules(device, 0);
+}
+
+static void refresh(int device)
+{
+    hami_change_pause();
+    pthread_mutex_lock(&mutex);
+    if (!devices[device].making)
+        look_again(device);
+    pthread_mutex_unlock(&mutex);
+    hami_change_resume();
+}
+
+void hami_overhead_refresh(int device)
+{
+    if (__builtin_expect(atomic_load_explicit(&is_stale[device], memory_order_relaxed), 0))
+        refresh(device);
+}
+
+void hami_overhead_refresh_if_stale(int device)
+{
+    if (hami_nvml_is_recognised() && atomic_load(&devices[device].measured_at) != time(NULL))
+        refresh(device);
+}
+
+bool hami_overhead_make_room(int device)
+{
+    bool is_anything = hami_pools_trim(device);
+
+    if (!atomic_load(&devices[device].is_doubtful))
+        return is_anything;
+    refresh(device);
+    return true;
+}
+
+void hami_overhead_changed(void)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        if (devices[device].contexts)
+            atomic_store_explicit(&is_stale[device], true, memory_order_relaxed);
+}
+
+void hami_overhead_forget(void)
+{
+    pthread_mutex_init(&mutex, NULL);
+    memset((void *)devices, 0, sizeof(devices));
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        atomic_store(&is_stale[device], true);
+    hami_nvml_self_forget();
+}
+
+/* Holding */
+
+static bool hold(int device, uint64_t bytes)
+{
+    return hami_region_hold(device, bytes) || (hami_overhead_make_room(device) && hami_region_hold(device, bytes));
+}
+
+/* Whether the container is within its limit after all, when more was taken than was held. */
+static bool is_within(int device)
+{
+    uint64_t limit = hami_region_limit(device);
+
+    if (!limit || hami_region_used(device) <= limit)
+        return true;
+    hami_region_sweep();
+    hami_pools_trim(device);
+    return hami_region_used(device) <= limit;
+}
+
+static bool is_cost_known(int device, uint64_t *bytes)
+{
+    *bytes = devices[device].each_bytes;
+    return *bytes || hami_region_least_context(device, bytes);
+}
+
+static void change_making(int device, int change)
+{
+    hami_change_pause();
+    pthread_mutex_lock(&mutex);
+    devices[device].making += change;
+    pthread_mutex_unlock(&mutex);
+    hami_change_resume();
+}
+
+/* What was so before a context was made. */
+struct before {
+    struct hami_nvml_processes processes;
+    uint64_t card_used, held;
+};
+
+static void look_before(int device, struct before *before)
+{
+    before->processes.count = 0;
+    before->card_used = hami_nvml_card_used(device);
+    if (!hami_nvml_is_recognised() && !hami_nvml_list(device, &before->processes))
+        before->processes.count = HAMI_NVML_PROCESSES_MAX + 1;
+}
+
+/* Charge for a context that was made, in place of what was held. False when it passes the limit. */
+static bool charge_context(int device, const struct before *before, CUcontext context)
+{
+    struct hami_charge made = {.key = (uint64_t)(uintptr_t)context, .device = (int16_t)device, .references = 1}, replaced;
+    struct hami_nvml_processes after;
+    bool is_listed = !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
+    bool is_as_held;
+
+    hami_change_pause();
+    pthread_mutex_lock(&mutex);
+    devices[device].making--;
+    if (is_listed)
+        hami_nvml_recognise(&before->processes, &after);
+    if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
+        devices[device].each_bytes = estimate(device, before->card_used);
+    is_as_held = add_context(device, before->held);
+    pthread_mutex_unlock(&mutex);
+    hami_change_resume();
+    hami_charges_put(&hami_contexts, made, &replaced);
+    return is_as_held || is_within(device);
+}
+
+static bool make(int device, struct before *before, const struct hami_context_maker *maker, CUresult *result)
+{
+    look_before(device, before);
+    change_making(device, 1);
+    *result = HAMI_INSIDE(maker->make(maker->arguments));
+    if (*result == CUDA_SUCCESS && *maker->context)
+        return charge_context(device, before, *maker->context);
+    change_making(device, -1);
+    hami_region_drop_hold(device, before->held);
+    return true;
+}
+
+/* Hold what a context is expected to take. False when it does not fit. `is_first`: nobody knows, so that what is left is held. */
+static bool hold_context(int device, bool is_first, uint64_t *held)
+{
+    if (!hami_region_limit(device))
+        return true;
+    if (is_first)
+        return (*held = hami_region_hold_rest(device, CONTEXT_MOST)) != 0;
+    return !is_cost_known(device, held) || hold(device, *held);
+}
+
+/*
+ * While nobody in the container has a context, nobody allocates: one process at a time finds out what a context costs, and holds what is
+ * left meanwhile. One that is not let in within the lock's time holds nothing.
+ */
+CUresult hami_overhead_make_context(int device, const struct hami_context_maker *maker, bool *is_within)
+{
+    struct before before = {.held = 0};
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool is_first, is_locked;
+
+    hami_overhead_refresh(device);
+    is_first = hami_region_limit(device) && !is_cost_known(device, &before.held);
+    is_locked = is_first && hami_region_lock_contexts();
+    if (is_locked && is_cost_known(device, &before.held)) {
+        hami_region_unlock_contexts();
+        is_locked = false;
+    }
+    *is_within = true;
+    if (hold_context(device, is_locked, &before.held))
+        *is_within = make(device, &before, maker, &result);
+    else
+        hami_log(HAMI_LOG_WARNING, "a context refused on device %d: %llu of %llu in use", device,
+                 (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
+    if (is_locked)
+        hami_region_unlock_contexts();
+    return result;
+}
+
+void hami_overhead_discharge(CUcontext context)
+{
+    struct hami_charge made;
+
+    if (!hami_charges_take(&hami_contexts, (uint64_t)(uintptr_t)context, &made))
+        return;
+    hami_change_pause();
+    pthread_mutex_lock(&mutex);
+    remove_context(made.device);
+    pthread_mutex_unlock(&mutex);
+    hami_change_resume();
+}
+
+bool hami_overhead_hold(int device, uint64_t bytes)
+{
+    hami_overhead_refresh(device);
+    return hold(device, bytes);
+}
+
+bool hami_overhead_settle(int device, uint64_t held)
+{
+    bool is_as_held;
+
+    hami_change_pause();
+    pthread_mutex_lock(&mutex);
+    is_as_held = count_modules(device, held);
+    pthread_mutex_unlock(&mutex);
+    hami_change_resume();
+    return is_as_held || is_within(device);
+}

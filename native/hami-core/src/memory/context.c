@@ -1,0 +1,425 @@
+/*
+ * Contexts: made, charged for (overhead.h), and ended again when they pass the limit.
+ *
+ * The end of a context ends what was allocated in it, and what is timed of it: that must go before, for its events are the context's. A
+ * primary context ends with its last release; how many there are to come is counted here, because the driver does not say.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "account.h"
+#include "context.h"
+#include "devices.h"
+#include "driver.h"
+#include "hooks.h"
+#include "limiter.h"
+#include "overhead.h"
+#include "pool.h"
+
+/*
+ * Threads that make contexts of a device, or end its primary, do so one after the other: what is not accounted for yet must not be taken
+ * for what is there. Never locked inside another lock of this library.
+ */
+static pthread_mutex_t mutexes[HAMI_ORDINALS_MAX] = {[0 ... HAMI_ORDINALS_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+static bool has_mutex(CUdevice ordinal)
+{
+    return !hami_inside && ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX;
+}
+
+static bool primary_is_active(CUdevice ordinal)
+{
+    unsigned int flags;
+    int active = 0;
+
+    return hami_real.cuDevicePrimaryCtxGetState &&
+           HAMI_INSIDE(hami_real.cuDevicePrimaryCtxGetState(ordinal, &flags, &active)) == CUDA_SUCCESS && active;
+}
+
+static CUresult release_primary(CUdevice ordinal)
+{
+    return hami_real.cuDevicePrimaryCtxRelease_v2 ? hami_real.cuDevicePrimaryCtxRelease_v2(ordinal) : CUDA_ERROR_NOT_FOUND;
+}
+
+/* What ends with a context: what was allocated in it, and what itself took. */
+static void forget_context(CUcontext context)
+{
+    hami_memory_end_context(context);
+    hami_overhead_discharge(context);
+}
+
+/* A context that a program asks for, by one of the driver's functions; `flags` and the rest are that function's arguments. */
+struct creation {
+    CUcontext *context;
+    CUdevice ordinal;
+    unsigned int flags;
+    CUexecAffinityParam *affinities;
+    int affinity_count;
+    CUctxCreateParams *params;
+    __typeof__(&cuCtxCreate_v2) create;
+    __typeof__(&cuCtxCreate_v3) create_v3;
+    __typeof__(&cuCtxCreate_v4) create_v4;
+    __typeof__(&cuDevicePrimaryCtxRetain) retain;
+};
+
+static CUresult call_driver(const void *arguments)
+{
+    const struct creation *creation = arguments;
+
+    if (creation->retain)
+        return creation->retain(creation->context, creation->ordinal);
+    if (creation->create_v4)
+        return creation->create_v4(creation->context, creation->params, creation->flags, creation->ordinal);
+    if (creation->create_v3)
+        return creation->create_v3(creation->context, creation->affinities, creation->affinity_count, creation->flags,
+                                   creation->ordinal);
+    return creation->create ? creation->create(creation->context, creation->flags, creation->ordinal) : CUDA_ERROR_NOT_FOUND;
+}
+
+static void undo(const struct creation *creation)
+{
+    if (creation->retain)
+        release_primary(creation->ordinal);
+    else if (hami_real.cuCtxDestroy_v2)
+        hami_real.cuCtxDestroy_v2(*creation->context);
+}
+
+/* Make a context and charge for it; end it again when it passes the limit. */
+static CUresult make(const struct creation *creation, int device)
+{
+    CUcontext before = hami_current_context();
+    bool is_within;
+    CUresult result = hami_overhead_make_context(
+        device, &(struct hami_context_maker){call_driver, creation, creation->context}, &is_within);
+
+    if (is_within)
+        return result;
+    hami_inside++;
+    undo(creation);
+    if (hami_real.cuCtxSetCurrent)
+        hami_real.cuCtxSetCurrent(before);
+    hami_inside--;
+    forget_context(*creation->context);
+    *creation->context = NULL;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A primary context that is there already costs nothing. */
+static CUresult create(const struct creation *creation)
+{
+    bool is_alone = has_mutex(creation->ordinal);
+    int device = creation->context && !hami_inside ? hami_device_of_ordinal(creation->ordinal) : -1;
+    CUresult result;
+
+    if (is_alone)
+        pthread_mutex_lock(&mutexes[creation->ordinal]);
+    if (device < 0 || (creation->retain && primary_is_active(creation->ordinal)))
+        result = call_driver(creation);
+    else
+        result = make(creation, device);
+    if (is_alone)
+        pthread_mutex_unlock(&mutexes[creation->ordinal]);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice ordinal)
+{
+    __typeof__(&cuCtxCreate) real = HAMI_REAL_CUDA(cuCtxCreate);
+
+    return real ? create(&(struct creation){.context = context, .ordinal = ordinal, .flags = flags, .create = real})
+                : CUDA_ERROR_NOT_FOUND;
+}
+
+HAMI_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal)
+{
+    __typeof__(&cuCtxCreate_v2) real = HAMI_REAL_CUDA(cuCtxCreate_v2);
+
+    return real ? create(&(struct creation){.context = context, .ordinal = ordinal, .flags = flags, .create = real})
+                : CUDA_ERROR_NOT_FOUND;
+}
+
+HAMI_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int count, unsigned int flags,
+                                    CUdevice ordinal)
+{
+    __typeof__(&cuCtxCreate_v3) real = HAMI_REAL_CUDA(cuCtxCreate_v3);
+
+    return real ? create(&(struct creation){.context = context,
+                                            .ordinal = ordinal,
+                                            .flags = flags,
+                                            .affinities = affinities,
+                                            .affinity_count = count,
+                                            .create_v3 = real})
+                : CUDA_ERROR_NOT_FOUND;
+}
+
+HAMI_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice ordinal)
+{
+    __typeof__(&cuCtxCreate_v4) real = HAMI_REAL_CUDA(cuCtxCreate_v4);
+
+    return real ? create(&(struct creation){
+                      .context = context, .ordinal = ordinal, .flags = flags, .params = params, .create_v4 = real})
+                : CUDA_ERROR_NOT_FOUND;
+}
+
+/* How often a primary context was retained and not released, by this process and by its green contexts. */
+static _Atomic int retains[HAMI_ORDINALS_MAX];
+
+static void count_retain(CUresult result, CUdevice ordinal, int change)
+{
+    if (result == CUDA_SUCCESS && !hami_inside && ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX)
+        atomic_fetch_add(&retains[ordinal], change);
+}
+
+/* Whether a release that is about to be made is the last: of several at once at least one is told so. */
+static bool begin_release(CUdevice ordinal)
+{
+    return ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX && atomic_fetch_sub(&retains[ordinal], 1) <= 1;
+}
+
+void hami_contexts_forget(void)
+{
+    for (int ordinal = 0; ordinal < HAMI_ORDINALS_MAX; ordinal++) {
+        pthread_mutex_init(&mutexes[ordinal], NULL);
+        atomic_store(&retains[ordinal], 0);
+    }
+}
+
+HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
+{
+    __typeof__(&cuDevicePrimaryCtxRetain) real = HAMI_REAL_CUDA(cuDevicePrimaryCtxRetain);
+    CUresult result = real ? create(&(struct creation){.context = context, .ordinal = ordinal, .retain = real}) : CUDA_ERROR_NOT_FOUND;
+
+    count_retain(result, ordinal, 1);
+    return result;
+}
+
+/* Ending contexts, which frees what was allocated in them */
+
+static CUresult destroy(CUcontext context, __typeof__(&cuCtxDestroy_v2) real)
+{
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (hami_inside)
+        return real(context);
+    HAMI_CHANGING(hami_charges_device(&hami_contexts, (uint64_t)(uintptr_t)context));
+    hami_limiter_end_context(context);
+    result = HAMI_INSIDE(real(context));
+    if (result == CUDA_SUCCESS)
+        forget_context(context);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuCtxDestroy(CUcontext context)
+{
+    return destroy(context, HAMI_REAL_CUDA(cuCtxDestroy));
+}
+
+HAMI_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    return destroy(context, HAMI_REAL_CUDA(cuCtxDestroy_v2));
+}
+
+/* A context that was attached to ends when it was detached from as often, and once more. */
+HAMI_EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+    __typeof__(&cuCtxAttach) real = HAMI_REAL_CUDA(cuCtxAttach);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(context, flags));
+    if (result == CUDA_SUCCESS && context && !hami_inside)
+        hami_charges_retain(&hami_contexts, (uint64_t)(uintptr_t)*context);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+    __typeof__(&cuCtxDetach) real = HAMI_REAL_CUDA(cuCtxDetach);
+    struct hami_charge made;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (!hami_charges_find(&hami_contexts, (uint64_t)(uintptr_t)context, &made) || made.references <= 1)
+        return destroy(context, real);
+    result = HAMI_INSIDE(real(context));
+    if (result == CUDA_SUCCESS && !hami_inside)
+        hami_charges_drop(&hami_contexts, (uint64_t)(uintptr_t)context, &made);
+    return result;
+}
+
+/* The handle of a primary context that is active, without keeping it. */
+static CUcontext primary_of(CUdevice ordinal)
+{
+    CUcontext context = NULL;
+
+    if (hami_inside || !hami_real.cuDevicePrimaryCtxRetain || !primary_is_active(ordinal) ||
+        HAMI_INSIDE(hami_real.cuDevicePrimaryCtxRetain(&context, ordinal)) != CUDA_SUCCESS)
+        return NULL;
+    HAMI_INSIDE(release_primary(ordinal));
+    return context;
+}
+
+/* A reset empties a primary context, the last release ends it; whether a reset also ends it is the driver's to say. */
+static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
+{
+    bool is_ended = !primary_is_active(ordinal);
+
+    if (!is_emptied && !is_ended)
+        return;
+    hami_memory_end_context(context);
+    hami_pools_end_device(hami_device_of_ordinal(ordinal), hami_memory_discharge);
+    if (is_ended)
+        hami_overhead_discharge(context);
+}
+
+/* What releases or resets a primary context: `real` is the driver's function. */
+static CUresult end_primary(CUdevice ordinal, bool is_reset, __typeof__(&cuDevicePrimaryCtxRelease_v2) real)
+{
+    CUcontext context;
+    CUresult result;
+
+    HAMI_CHANGING(hami_device_of_ordinal(ordinal));
+    context = primary_of(ordinal);
+    if (is_reset || begin_release(ordinal))
+        hami_limiter_end_context(context);
+    result = HAMI_INSIDE(real(ordinal));
+    if (result == CUDA_SUCCESS && context)
+        settle_primary(ordinal, context, is_reset);
+    else if (result != CUDA_SUCCESS && !is_reset)
+        count_retain(CUDA_SUCCESS, ordinal, 1);
+    return result;
+}
+
+static CUresult end_primary_alone(CUdevice ordinal, bool is_reset, __typeof__(&cuDevicePrimaryCtxRelease_v2) real)
+{
+    bool is_alone = has_mutex(ordinal);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (hami_inside)
+        return real(ordinal);
+    if (is_alone)
+        pthread_mutex_lock(&mutexes[ordinal]);
+    result = end_primary(ordinal, is_reset, real);
+    if (is_alone)
+        pthread_mutex_unlock(&mutexes[ordinal]);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
+{
+    return end_primary_alone(ordinal, false, HAMI_REAL_CUDA(cuDevicePrimaryCtxRelease_v2));
+}
+
+HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
+{
+    return end_primary_alone(ordinal, false, HAMI_REAL_CUDA(cuDevicePrimaryCtxRelease));
+}
+
+HAMI_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)
+{
+    return end_primary_alone(ordinal, true, HAMI_REAL_CUDA(cuDevicePrimaryCtxReset_v2));
+}
+
+HAMI_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
+{
+    return end_primary_alone(ordinal, true, HAMI_REAL_CUDA(cuDevicePrimaryCtxReset));
+}
+
+/*
+ * Green contexts are parts of the primary context, which they make when it is not there and keep as if they had retained it. Source: CUDA
+ * Driver API, cuGreenCtxCreate, cuGreenCtxDestroy.
+ */
+static CUcontext context_of(CUgreenCtx green)
+{
+    CUcontext context = NULL;
+
+    if (hami_real.cuCtxFromGreenCtx)
+        HAMI_INSIDE(hami_real.cuCtxFromGreenCtx(&context, green));
+    return context;
+}
+
+/* A green context of a primary that is there costs a little, which is settled like code. */
+static CUresult make_part(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice ordinal, unsigned int flags, int device)
+{
+    CUresult result;
+
+    if (!hami_overhead_hold(device, HAMI_MEMORY_BLOCK))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = HAMI_INSIDE(hami_real.cuGreenCtxCreate(green, resources, ordinal, flags));
+    if (hami_overhead_settle(device, HAMI_MEMORY_BLOCK) || result != CUDA_SUCCESS || !hami_real.cuGreenCtxDestroy)
+        return result;
+    HAMI_INSIDE(hami_real.cuGreenCtxDestroy(*green));
+    hami_overhead_changed();
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The primary is retained for the moment of making the part, so that what each costs is known. */
+HAMI_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice ordinal, unsigned int flags)
+{
+    __typeof__(&cuGreenCtxCreate) real = HAMI_REAL_CUDA(cuGreenCtxCreate);
+    int device = real && green && !hami_inside ? hami_device_of_ordinal(ordinal) : -1;
+    struct hami_charge made = {.owner = (uint64_t)ordinal, .device = (int16_t)device}, replaced;
+    CUcontext primary;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (device < 0)
+        return real(green, resources, ordinal, flags);
+    result = cuDevicePrimaryCtxRetain(&primary, ordinal);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = make_part(green, resources, ordinal, flags, device);
+    count_retain(result, ordinal, 1);
+    cuDevicePrimaryCtxRelease_v2(ordinal);
+    made.key = (uint64_t)(uintptr_t)*green;
+    if (result == CUDA_SUCCESS)
+        hami_charges_put(&hami_greens, made, &replaced);
+    return result;
+}
+
+/* End a part of the primary of an ordinal, which may be the primary's end too. */
+static CUresult end_part(CUgreenCtx green, const struct hami_charge *made, __typeof__(&cuGreenCtxDestroy) real)
+{
+    CUdevice ordinal = (CUdevice)made->owner;
+    struct hami_charge taken;
+    CUcontext primary;
+    CUresult result;
+
+    HAMI_CHANGING(made->device);
+    primary = primary_of(ordinal);
+    hami_limiter_end_context(context_of(green));
+    if (begin_release(ordinal))
+        hami_limiter_end_context(primary);
+    result = HAMI_INSIDE(real(green));
+    if (result != CUDA_SUCCESS) {
+        count_retain(CUDA_SUCCESS, ordinal, 1);
+        return result;
+    }
+    hami_charges_take(&hami_greens, (uint64_t)(uintptr_t)green, &taken);
+    hami_overhead_changed();
+    settle_primary(ordinal, primary, false);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    __typeof__(&cuGreenCtxDestroy) real = HAMI_REAL_CUDA(cuGreenCtxDestroy);
+    struct hami_charge made;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (hami_inside || !hami_charges_find(&hami_greens, (uint64_t)(uintptr_t)green, &made))
+        return real(green);
+    pthread_mutex_lock(&mutexes[made.owner]);
+    result = end_part(green, &made, real);
+    pthread_mutex_unlock(&mutexes[made.owner]);
+    return result;
+}

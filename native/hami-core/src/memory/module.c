@@ -1,0 +1,115 @@
+/*
+ * Code and what else a context sets aside: modules, libraries, and the heaps that cuCtxSetLimit sizes.
+ *
+ * How much they take only NVML can tell, once it is there: a block is held before (overhead.h), and what passes the limit is
+ * unloaded again.
+ */
+#include "blocks.h"
+#include "devices.h"
+#include "hooks.h"
+#include "log.h"
+#include "overhead.h"
+#include "region.h"
+
+static CUresult settle_change(CUresult result)
+{
+    if (result == CUDA_SUCCESS && !hami_inside)
+        hami_overhead_changed();
+    return result;
+}
+
+static CUresult refuse(int device)
+{
+    hami_log(HAMI_LOG_WARNING, "code or a heap refused on device %d: %llu of %llu in use", device,
+             (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/*
+ * The body that loads code. `arguments` are the driver's, in parentheses; it leaves the code's handle in `*made`. `unload`, a function of
+ * the driver, unloads it again.
+ */
+#define LOAD(symbol, arguments, made, unload)                                                                  \
+    do {                                                                                                       \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                    \
+        int device_ = real_ ? hami_current_device() : -1;                                                      \
+        CUresult result_;                                                                                      \
+                                                                                                               \
+        if (!real_)                                                                                            \
+            return CUDA_ERROR_NOT_FOUND;                                                                       \
+        if (!hami_region_limit(device_))                                                                       \
+            return settle_change(real_ arguments);                                                             \
+        if (!hami_overhead_hold(device_, HAMI_MEMORY_BLOCK))                                                   \
+            return refuse(device_);                                                                            \
+        result_ = HAMI_INSIDE(real_ arguments);                                                                \
+        if (hami_overhead_settle(device_, HAMI_MEMORY_BLOCK) || result_ != CUDA_SUCCESS || !hami_real.unload)  \
+            return result_;                                                                                    \
+        HAMI_INSIDE(hami_real.unload(*(made)));                                                                \
+        hami_overhead_changed();                                                                               \
+        *(made) = NULL;                                                                                        \
+        return refuse(device_);                                                                                \
+    } while (0)
+
+HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    LOAD(cuModuleLoad, (module, path), module, cuModuleUnload);
+}
+
+HAMI_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    LOAD(cuModuleLoadData, (module, image), module, cuModuleUnload);
+}
+
+HAMI_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
+{
+    LOAD(cuModuleLoadDataEx, (module, image, count, options, values), module, cuModuleUnload);
+}
+
+HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
+{
+    LOAD(cuModuleLoadFatBinary, (module, binary), module, cuModuleUnload);
+}
+
+HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count,
+                                       CUlibraryOption *library_options, void **library_values, unsigned int library_count)
+{
+    LOAD(cuLibraryLoadData, (library, code, options, values, count, library_options, library_values, library_count), library,
+         cuLibraryUnload);
+}
+
+HAMI_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values,
+                                           unsigned int count, CUlibraryOption *library_options, void **library_values,
+                                           unsigned int library_count)
+{
+    LOAD(cuLibraryLoadFromFile, (library, path, options, values, count, library_options, library_values, library_count), library,
+         cuLibraryUnload);
+}
+
+HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
+{
+    HAMI_SETTLE(cuModuleUnload, settle_change, module);
+}
+
+HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
+{
+    HAMI_SETTLE(cuLibraryUnload, settle_change, library);
+}
+
+/* What the heap and the buffer of printf are set to is taken at once; what they had before goes when it has succeeded. */
+HAMI_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    __typeof__(&cuCtxSetLimit) real = HAMI_REAL_CUDA(cuCtxSetLimit);
+    int device = real ? hami_current_device() : -1;
+    uint64_t held = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE ? hami_whole_blocks(value) : 0;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (!held || !hami_region_limit(device))
+        return settle_change(real(limit, value));
+    if (!hami_overhead_hold(device, held))
+        return refuse(device);
+    result = HAMI_INSIDE(real(limit, value));
+    hami_overhead_settle(device, held);
+    return result;
+}

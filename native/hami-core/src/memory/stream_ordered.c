@@ -1,0 +1,280 @@
+/*
+ * Stream-ordered allocations, the pools they come from, and the synchronisations at which pools give memory back.
+ *
+ * What an allocation costs is its pool's matter (pool.h). In a stream that is being captured nothing is allocated: the graph's
+ * launch does that (graph.c). Pools of host memory cost no device anything, and an imported pool costs its exporter.
+ */
+#include "account.h"
+#include "devices.h"
+#include "driver.h"
+#include "graph.h"
+#include "hooks.h"
+#include "pool.h"
+#include "substitute.h"
+
+/* The pool a device's stream-ordered allocations come from now, known afterwards; 0 when it is none of a device. */
+static uint64_t current_pool(CUdevice ordinal)
+{
+    CUmemoryPool pool;
+    int device = hami_device_of_ordinal(ordinal);
+
+    if (device < 0 || !hami_real.cuDeviceGetMemPool ||
+        HAMI_INSIDE(hami_real.cuDeviceGetMemPool(&pool, ordinal)) != CUDA_SUCCESS)
+        return 0;
+    if (hami_pool_device(HAMI_POOL_OF(pool)) < 0)
+        hami_pool_know(HAMI_POOL_OF(pool), device);
+    return HAMI_POOL_OF(pool);
+}
+
+/* The pools the driver itself makes are met here first: one a device. */
+static uint64_t known_pool(CUmemoryPool pool)
+{
+    CUmemoryPool made_by_driver;
+
+    if (hami_pool_device(HAMI_POOL_OF(pool)) >= 0)
+        return HAMI_POOL_OF(pool);
+    for (CUdevice ordinal = 0; hami_device_of_ordinal(ordinal) >= 0; ordinal++) {
+        if (!hami_real.cuDeviceGetDefaultMemPool ||
+            HAMI_INSIDE(hami_real.cuDeviceGetDefaultMemPool(&made_by_driver, ordinal)) != CUDA_SUCCESS || made_by_driver != pool)
+            continue;
+        hami_pool_know(HAMI_POOL_OF(pool), hami_device_of_ordinal(ordinal));
+        return HAMI_POOL_OF(pool);
+    }
+    return 0;
+}
+
+/* Give back what a pool could not be charged for. The memory is the pool's again, so make it let go of it. */
+static CUresult give_back(CUdeviceptr pointer, CUstream stream, uint64_t pool)
+{
+    if (hami_real.cuMemFreeAsync)
+        HAMI_INSIDE(hami_real.cuMemFreeAsync(pointer, stream));
+    hami_pools_trim(hami_pool_device(pool));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult remember(CUdeviceptr pointer, CUstream stream, uint64_t pool)
+{
+    struct hami_charge charge = {
+        .key = pointer, .owner = pool, .device = (int16_t)hami_pool_device(pool), .kind = HAMI_MEMORY_POOLED};
+
+    hami_pool_retain(pool);
+    return hami_memory_remember(&hami_pointers, charge) ? CUDA_SUCCESS : give_back(pointer, stream, pool);
+}
+
+/* Managed memory in the place of what the card has no room for; it belongs to no pool and is charged by itself. */
+static CUresult substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, uint64_t pool)
+{
+    struct hami_charge charge = {.bytes = bytes, .device = (int16_t)hami_pool_device(pool), .kind = HAMI_MEMORY_SUBSTITUTE};
+    bool is_substitute = false;
+
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || hami_memory_charge(charge.device, bytes) != CUDA_SUCCESS)
+        return result;
+    result = hami_memory_substitute(result, pointer, bytes, &is_substitute);
+    charge.key = is_substitute ? *pointer : 0;
+    charge.owner = (uint64_t)(uintptr_t)hami_current_context();
+    if (!is_substitute)
+        hami_memory_discharge(&charge);
+    else if (!hami_memory_remember(&hami_pointers, charge))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
+}
+
+/* An allocation that a program asks for: by one driver function from a pool, by the other from the stream's current pool. */
+struct request {
+    CUdeviceptr *pointer;
+    size_t bytes;
+    CUmemoryPool from;
+    CUstream stream;
+    bool is_per_thread;
+    __typeof__(&cuMemAllocAsync) allocate;
+    __typeof__(&cuMemAllocFromPoolAsync) allocate_from;
+};
+
+static CUresult call_driver(const void *arguments)
+{
+    const struct request *request = arguments;
+
+    if (request->allocate_from)
+        return request->allocate_from(request->pointer, request->bytes, request->from, request->stream);
+    return request->allocate(request->pointer, request->bytes, request->stream);
+}
+
+/* The pool to charge; 0 where nothing is to be charged. */
+static uint64_t pool_of(const struct request *request)
+{
+    uint64_t pool;
+
+    if (hami_inside || !request->pointer || !request->bytes || (request->allocate_from && !request->from))
+        return 0;
+    pool = request->allocate_from ? known_pool(request->from)
+                                  : current_pool(hami_ordinal_of_stream(request->stream, request->is_per_thread));
+    if (pool && hami_is_capturing(request->stream, request->is_per_thread)) {
+        hami_graph_allocates();
+        pool = 0;
+    }
+    return pool;
+}
+
+static CUresult allocate(const struct request *request)
+{
+    uint64_t pool;
+    enum hami_growth growth;
+    CUresult result;
+
+    if (!request->allocate && !request->allocate_from)
+        return CUDA_ERROR_NOT_FOUND;
+    pool = pool_of(request);
+    if (!pool)
+        return call_driver(request);
+    HAMI_CHANGING(hami_pool_device(pool));
+    growth = hami_memory_grow_pool(pool, request->bytes, call_driver, request, &result);
+    if (growth == HAMI_GROWTH_REFUSED)
+        return result;
+    if (result != CUDA_SUCCESS)
+        return substitute(result, request->pointer, request->bytes, pool);
+    return growth == HAMI_GROWTH_WITHIN ? remember(*request->pointer, request->stream, pool)
+                                        : give_back(*request->pointer, request->stream, pool);
+}
+
+HAMI_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    return allocate(&(struct request){
+        .pointer = pointer, .bytes = bytes, .stream = stream, .allocate = HAMI_REAL_CUDA(cuMemAllocAsync)});
+}
+
+HAMI_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    return allocate(&(struct request){
+        .pointer = pointer, .bytes = bytes, .stream = stream, .is_per_thread = true, .allocate = HAMI_REAL_CUDA(cuMemAllocAsync_ptsz)});
+}
+
+HAMI_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool from, CUstream stream)
+{
+    return allocate(&(struct request){.pointer = pointer,
+                                      .bytes = bytes,
+                                      .from = from,
+                                      .stream = stream,
+                                      .allocate_from = HAMI_REAL_CUDA(cuMemAllocFromPoolAsync)});
+}
+
+HAMI_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool from, CUstream stream)
+{
+    return allocate(&(struct request){.pointer = pointer,
+                                      .bytes = bytes,
+                                      .from = from,
+                                      .stream = stream,
+                                      .is_per_thread = true,
+                                      .allocate_from = HAMI_REAL_CUDA(cuMemAllocFromPoolAsync_ptsz)});
+}
+
+/* The driver frees no managed memory in stream order: wait for the stream, then free. */
+static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__(&cuStreamSynchronize) wait)
+{
+    CUresult result = wait ? HAMI_INSIDE(wait(stream)) : CUDA_SUCCESS;
+
+    if (result != CUDA_SUCCESS || !hami_real.cuMemFree_v2)
+        return result;
+    return HAMI_INSIDE(hami_real.cuMemFree_v2(pointer));
+}
+
+static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(&cuMemFreeAsync) real, __typeof__(&cuStreamSynchronize) wait)
+{
+    struct hami_charge taken = {.kind = HAMI_MEMORY_PLAIN};
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (hami_inside || !pointer)
+        return real(pointer, stream);
+    result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken,
+                             taken.kind == HAMI_MEMORY_SUBSTITUTE ? free_substitute(pointer, stream, wait) : real(pointer, stream));
+    hami_pools_refresh();
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+    __typeof__(&cuMemFreeAsync) real = HAMI_REAL_CUDA(cuMemFreeAsync);
+
+    return free_async(pointer, stream, real, hami_real.cuStreamSynchronize);
+}
+
+HAMI_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+    __typeof__(&cuMemFreeAsync_ptsz) real = HAMI_REAL_CUDA(cuMemFreeAsync_ptsz);
+
+    return free_async(pointer, stream, real, hami_real.cuStreamSynchronize_ptsz);
+}
+
+/* Pools */
+
+HAMI_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    __typeof__(&cuMemPoolCreate) real = HAMI_REAL_CUDA(cuMemPoolCreate);
+    CUresult result;
+    int device;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(pool, properties));
+    if (result != CUDA_SUCCESS || hami_inside || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return result;
+    device = hami_device_of_ordinal(properties->location.id);
+    if (device >= 0)
+        hami_pool_know(HAMI_POOL_OF(*pool), device);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    __typeof__(&cuMemPoolDestroy) real = HAMI_REAL_CUDA(cuMemPoolDestroy);
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (!pool || hami_inside)
+        return real(pool);
+    HAMI_CHANGING(hami_pool_device(HAMI_POOL_OF(pool)));
+    return hami_pool_destroy(pool, real);
+}
+
+/* Calls after which pools may have less */
+static CUresult refresh_pools(CUresult result)
+{
+    hami_pools_refresh();
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
+{
+    HAMI_SETTLE(cuMemPoolTrimTo, refresh_pools, pool, keep_bytes);
+}
+
+HAMI_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+    HAMI_SETTLE(cuDeviceGraphMemTrim, refresh_pools, device);
+}
+
+HAMI_EXPORT CUresult cuStreamSynchronize(CUstream stream)
+{
+    HAMI_SETTLE(cuStreamSynchronize, refresh_pools, stream);
+}
+
+HAMI_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
+{
+    HAMI_SETTLE(cuStreamSynchronize_ptsz, refresh_pools, stream);
+}
+
+HAMI_EXPORT CUresult cuEventSynchronize(CUevent event)
+{
+    HAMI_SETTLE(cuEventSynchronize, refresh_pools, event);
+}
+
+HAMI_EXPORT CUresult cuCtxSynchronize(void)
+{
+    HAMI_SETTLE(cuCtxSynchronize, refresh_pools);
+}
+
+HAMI_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    HAMI_SETTLE(cuCtxSynchronize_v2, refresh_pools, context);
+}

@@ -1,0 +1,153 @@
+/*
+ * What a program is told of its device: the container's limit for the card's size, the container's use for the card's.
+ *
+ * The driver is asked first and its errors stand. `free` is never more than the driver has left, and totals never more than the card,
+ * unless CUDA_OVERSUBSCRIBE grants more than the card has: then the grant is all that counts.
+ */
+#include <stdint.h>
+
+#include "devices.h"
+#include "hooks.h"
+#include "options.h"
+#include "overhead.h"
+#include "pool.h"
+#include "region.h"
+
+static uint64_t smaller(uint64_t first, uint64_t second)
+{
+    return first < second ? first : second;
+}
+
+static uint64_t view_total(int device, uint64_t card_total)
+{
+    uint64_t limit = hami_region_limit(device);
+
+    if (!limit)
+        return card_total;
+    return hami_options()->is_oversubscribed ? limit : smaller(limit, card_total);
+}
+
+/*
+ * A device's memory as its container has it: total is the limit, or the card if that is smaller; used is the container's; available is
+ * what is left of the total, or of the card if that is less. With CUDA_OVERSUBSCRIBE the card does not count. used + available <= total.
+ */
+struct view {
+    uint64_t total, used, available;
+};
+
+/* Turn the card's numbers into the container's. False, with nothing changed, when the device has no limit. */
+static bool view_memory(int device, struct view *view)
+{
+    uint64_t left;
+
+    if (!hami_region_limit(device))
+        return false;
+    hami_region_sweep_if_stale();
+    hami_pools_refresh();
+    hami_overhead_refresh(device);
+    hami_overhead_refresh_if_stale(device);
+    view->total = view_total(device, view->total);
+    view->used = smaller(hami_region_used(device), view->total);
+    left = view->total - view->used;
+    view->available = hami_options()->is_oversubscribed ? left : smaller(view->available, left);
+    return true;
+}
+
+HAMI_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+    __typeof__(&cuDeviceTotalMem_v2) real = HAMI_REAL_CUDA(cuDeviceTotalMem_v2);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = real(bytes, device);
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = view_total(hami_device_of_ordinal(device), *bytes);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
+    __typeof__(&cuDeviceTotalMem) real = HAMI_REAL_CUDA(cuDeviceTotalMem);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = real(bytes, device);
+    if (result == CUDA_SUCCESS && bytes)
+        *bytes = (unsigned int)smaller(view_total(hami_device_of_ordinal(device), *bytes), UINT32_MAX);
+    return result;
+}
+
+/* The body of either version. Either answer may be unwanted; a driver that insists on both says so. `most` is the largest it can hold. */
+#define GET_INFO(symbol, available, total, most)                                                                     \
+    do {                                                                                                             \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                          \
+        struct view view_;                                                                                           \
+        CUresult result_;                                                                                            \
+                                                                                                                     \
+        if (!real_)                                                                                                  \
+            return CUDA_ERROR_NOT_FOUND;                                                                             \
+        result_ = real_(available, total);                                                                           \
+        if (result_ != CUDA_SUCCESS)                                                                                 \
+            return result_;                                                                                          \
+        view_ = (struct view){(total) ? *(total) : (most), 0, (available) ? *(available) : (most)};                  \
+        if (!view_memory(hami_current_device(), &view_))                                                             \
+            return result_;                                                                                          \
+        if (available)                                                                                               \
+            *(available) = (__typeof__(*(available)))smaller(view_.available, (most));                               \
+        if (total)                                                                                                   \
+            *(total) = (__typeof__(*(total)))smaller(view_.total, (most));                                           \
+        return result_;                                                                                              \
+    } while (0)
+
+HAMI_EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
+{
+    GET_INFO(cuMemGetInfo_v2, available, total, SIZE_MAX);
+}
+
+HAMI_EXPORT CUresult cuMemGetInfo(unsigned int *available, unsigned int *total)
+{
+    GET_INFO(cuMemGetInfo, available, total, UINT32_MAX);
+}
+
+/* Total, use and free memory as the container has them. Returns false when there is no limit to show. */
+static bool container_memory(nvmlDevice_t handle, unsigned long long *total, unsigned long long *used,
+                             unsigned long long *available)
+{
+    struct view view = {.total = *total, .available = *available};
+
+    if (!view_memory(hami_nvml_device(handle), &view))
+        return false;
+    *total = view.total;
+    *used = view.used;
+    *available = view.available;
+    return true;
+}
+
+HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    __typeof__(&nvmlDeviceGetMemoryInfo) real = HAMI_REAL_NVML(nvmlDeviceGetMemoryInfo);
+    nvmlReturn_t result;
+
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    result = HAMI_INSIDE(real(device, memory));
+    if (result == NVML_SUCCESS)
+        container_memory(device, &memory->total, &memory->used, &memory->free);
+    return result;
+}
+
+/* What neighbours hold of the card beyond their own shares is reserved here, so that the parts add up to the total. */
+HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    __typeof__(&nvmlDeviceGetMemoryInfo_v2) real = HAMI_REAL_NVML(nvmlDeviceGetMemoryInfo_v2);
+    nvmlReturn_t result;
+
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    result = HAMI_INSIDE(real(device, memory));
+    if (result == NVML_SUCCESS && container_memory(device, &memory->total, &memory->used, &memory->free))
+        memory->reserved = memory->total - memory->used - memory->free;
+    return result;
+}

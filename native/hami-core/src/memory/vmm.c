@@ -1,0 +1,139 @@
+/*
+ * Virtual memory management: physical memory is charged when it is created and discharged when the driver frees it, which is when its
+ * last handle is released and its last mapping is gone.
+ *
+ * What another process exported costs that process, for as long as it holds it; here its handles are unknown and forwarded. What this
+ * process exported and imports again is the same memory, told by the same handle. Mappings into sparse arrays keep memory alive in the
+ * driver but not in this account: they are rare, and the handle is usually kept.
+ */
+#include "account.h"
+#include "devices.h"
+#include "hooks.h"
+
+/* The device of one whole mapping; several may be of several devices. */
+static int device_of(CUdeviceptr pointer, size_t bytes)
+{
+    struct hami_charge mapping;
+
+    return hami_charges_find(&hami_mappings, pointer, &mapping) && mapping.bytes >= bytes ? mapping.device : HAMI_ANY_DEVICE;
+}
+
+static void drop(uint64_t handle)
+{
+    struct hami_charge taken;
+
+    if (hami_charges_drop(&hami_handles, handle, &taken))
+        hami_memory_discharge(&taken);
+}
+
+HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+                                 unsigned long long flags)
+{
+    __typeof__(&cuMemCreate) real = HAMI_REAL_CUDA(cuMemCreate);
+    struct hami_charge charge = {.bytes = bytes, .references = 1};
+    int device = -1;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    if (handle && bytes && properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        device = hami_device_of_ordinal(properties->location.id);
+    if (device < 0)
+        return real(handle, bytes, properties, flags);
+    HAMI_CHANGING(device);
+    charge.device = (int16_t)device;
+    result = hami_memory_charge(device, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = HAMI_INSIDE(real(handle, bytes, properties, flags));
+    if (result != CUDA_SUCCESS) {
+        hami_memory_discharge(&charge);
+        return result;
+    }
+    charge.key = *handle;
+    if (hami_memory_remember(&hami_handles, charge))
+        return CUDA_SUCCESS;
+    if (hami_real.cuMemRelease)
+        HAMI_INSIDE(hami_real.cuMemRelease(*handle));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+HAMI_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    __typeof__(&cuMemRelease) real = HAMI_REAL_CUDA(cuMemRelease);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    HAMI_CHANGING(hami_charges_device(&hami_handles, handle));
+    result = HAMI_INSIDE(real(handle));
+    if (result == CUDA_SUCCESS && handle && !hami_inside)
+        drop(handle);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+    __typeof__(&cuMemRetainAllocationHandle) real = HAMI_REAL_CUDA(cuMemRetainAllocationHandle);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(handle, address));
+    if (result == CUDA_SUCCESS && *handle && !hami_inside)
+        hami_charges_retain(&hami_handles, *handle);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type)
+{
+    __typeof__(&cuMemImportFromShareableHandle) real = HAMI_REAL_CUDA(cuMemImportFromShareableHandle);
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(handle, shareable, type));
+    if (result == CUDA_SUCCESS && *handle && !hami_inside)
+        hami_charges_retain(&hami_handles, *handle);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                              unsigned long long flags)
+{
+    __typeof__(&cuMemMap) real = HAMI_REAL_CUDA(cuMemMap);
+    struct hami_charge charge, replaced;
+    struct hami_charge mapping = {.key = pointer, .bytes = bytes, .owner = handle};
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(pointer, bytes, offset, handle, flags));
+    if (result != CUDA_SUCCESS || hami_inside || !handle || !hami_charges_find(&hami_handles, handle, &charge))
+        return result;
+    mapping.device = charge.device;
+    if (hami_charges_put(&hami_mappings, mapping, &replaced))
+        hami_charges_retain(&hami_handles, handle);
+    return result;
+}
+
+/* One call may end several neighbouring mappings; the driver has checked that they are whole. */
+HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
+{
+    __typeof__(&cuMemUnmap) real = HAMI_REAL_CUDA(cuMemUnmap);
+    struct hami_charge mapping;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    HAMI_CHANGING(device_of(pointer, bytes));
+    result = HAMI_INSIDE(real(pointer, bytes));
+    if (result != CUDA_SUCCESS || hami_inside)
+        return result;
+    for (CUdeviceptr end = pointer + bytes; pointer && pointer < end; pointer += mapping.bytes) {
+        if (!hami_charges_take(&hami_mappings, pointer, &mapping))
+            break;
+        drop(mapping.owner);
+    }
+    return result;
+}

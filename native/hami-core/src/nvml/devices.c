@@ -1,0 +1,120 @@
+#include "devices.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "hooks.h"
+#include "inventory.h"
+#include "log.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool is_matched;
+static int8_t device_of_ordinal[HAMI_ORDINALS_MAX];
+static int ordinal_count;
+
+static int region_device(const char *uuid)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        if (hami_is_same_uuid(hami_region()->uuids[device], uuid))
+            return device;
+    return -1;
+}
+
+static bool match_all(void)
+{
+    char uuid[HAMI_UUID_BYTES];
+    bool is_complete = true;
+
+    for (int ordinal = 0; ordinal < ordinal_count; ordinal++) {
+        device_of_ordinal[ordinal] = hami_cuda_uuid(ordinal, uuid) ? (int8_t)region_device(uuid) : -1;
+        if (device_of_ordinal[ordinal] < 0)
+            is_complete = false;
+        hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is device %d of the region", ordinal, uuid, device_of_ordinal[ordinal]);
+    }
+    return is_complete;
+}
+
+bool hami_match_devices(void)
+{
+    if (atomic_load_explicit(&is_matched, memory_order_acquire))
+        return true;
+    if (!hami_start() || !hami_hooks_load(HAMI_LIBRARY_CUDA))
+        return false;
+    pthread_mutex_lock(&mutex);
+    if (!atomic_load(&is_matched)) {
+        ordinal_count = hami_cuda_device_count();
+        if (!match_all()) {
+            hami_region_renew_inventory(hami_list_devices);
+            match_all();
+        }
+        atomic_store_explicit(&is_matched, ordinal_count > 0, memory_order_release);
+    }
+    pthread_mutex_unlock(&mutex);
+    return ordinal_count > 0;
+}
+
+int hami_device_of_ordinal(CUdevice ordinal)
+{
+    if (hami_inside || !hami_match_devices() || ordinal < 0 || ordinal >= ordinal_count)
+        return -1;
+    return device_of_ordinal[ordinal];
+}
+
+int hami_ordinal_count(void)
+{
+    return atomic_load_explicit(&is_matched, memory_order_acquire) ? ordinal_count : 0;
+}
+
+CUdevice hami_current_ordinal(void)
+{
+    CUdevice ordinal;
+
+    if (hami_inside || !hami_match_devices() || !hami_real.cuCtxGetDevice || hami_real.cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
+        return -1;
+    return ordinal;
+}
+
+int hami_current_device(void)
+{
+    return hami_device_of_ordinal(hami_current_ordinal());
+}
+
+CUdevice hami_ordinal_of_stream(CUstream stream, bool is_per_thread)
+{
+    __typeof__(&cuStreamGetCtx) get_context =
+        is_per_thread && hami_real.cuStreamGetCtx_ptsz ? hami_real.cuStreamGetCtx_ptsz : hami_real.cuStreamGetCtx;
+    CUcontext context, popped;
+    CUdevice ordinal;
+
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return hami_current_ordinal();
+    if (hami_inside || !hami_match_devices() || !get_context || !hami_real.cuCtxPushCurrent_v2 || !hami_real.cuCtxPopCurrent_v2)
+        return -1;
+    if (HAMI_INSIDE(get_context(stream, &context)) != CUDA_SUCCESS ||
+        HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(context)) != CUDA_SUCCESS)
+        return -1;
+    ordinal = hami_current_ordinal();
+    HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
+    return ordinal;
+}
+
+int hami_device_of_stream(CUstream stream, bool is_per_thread)
+{
+    return hami_device_of_ordinal(hami_ordinal_of_stream(stream, is_per_thread));
+}
+
+int hami_nvml_device(nvmlDevice_t device)
+{
+    char uuid[HAMI_UUID_BYTES];
+
+    if (hami_inside || !hami_start() || !hami_real.nvmlDeviceGetUUID ||
+        HAMI_INSIDE(hami_real.nvmlDeviceGetUUID(device, uuid, sizeof(uuid))) != NVML_SUCCESS)
+        return -1;
+    return hami_region_device(uuid);
+}
+
+void hami_devices_forget(void)
+{
+    pthread_mutex_init(&mutex, NULL);
+    atomic_store(&is_matched, false);
+}

@@ -1,0 +1,105 @@
+#include "own_process.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "region.h"
+
+static _Atomic unsigned int reported_pid; /* 0: not found out */
+static _Atomic bool is_ready;
+
+static bool nvml_device(int device, nvmlDevice_t *handle)
+{
+    if (!atomic_load(&is_ready)) {
+        if (!hami_hooks_load(HAMI_LIBRARY_NVML) || !hami_real.nvmlInit_v2 || HAMI_INSIDE(hami_real.nvmlInit_v2()) != NVML_SUCCESS)
+            return false;
+        if (atomic_exchange(&is_ready, true) && hami_real.nvmlShutdown)
+            HAMI_INSIDE(hami_real.nvmlShutdown());
+    }
+    return hami_real.nvmlDeviceGetHandleByUUID &&
+           HAMI_INSIDE(hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[device], handle)) == NVML_SUCCESS;
+}
+
+bool hami_nvml_list(int device, struct hami_nvml_processes *listing)
+{
+    __typeof__(&nvmlDeviceGetComputeRunningProcesses_v3) list = hami_real.nvmlDeviceGetComputeRunningProcesses_v3;
+    nvmlDevice_t handle;
+
+    listing->count = 0;
+    if (!nvml_device(device, &handle))
+        return false;
+    if (!list)
+        list = hami_real.nvmlDeviceGetComputeRunningProcesses_v2;
+    listing->count = HAMI_NVML_PROCESSES_MAX;
+    return list && HAMI_INSIDE(list(handle, &listing->count, listing->list)) == NVML_SUCCESS;
+}
+
+static const nvmlProcessInfo_v2_t *find_process(const struct hami_nvml_processes *listing, unsigned int pid)
+{
+    for (unsigned int index = 0; index < listing->count; index++)
+        if (listing->list[index].pid == pid)
+            return &listing->list[index];
+    return NULL;
+}
+
+/*
+ * This process is the only one that came with its own first context. Of two that came at once it is the one with the pid it knows
+ * itself by, if that is among them; else they cannot be told apart.
+ */
+void hami_nvml_recognise(const struct hami_nvml_processes *before, const struct hami_nvml_processes *after)
+{
+    unsigned int found = 0, own = (unsigned int)getpid();
+
+    if (find_process(after, own) && !find_process(before, own))
+        found = own;
+
+    for (unsigned int index = 0; index < after->count && found != own; index++) {
+        unsigned int pid = after->list[index].pid;
+
+        if (find_process(before, pid))
+            continue;
+        if (found && found != pid)
+            return;
+        found = pid;
+    }
+    if (!found)
+        return;
+    atomic_store(&reported_pid, found);
+    hami_region_state_host_pid((int32_t)found);
+    hami_log(HAMI_LOG_DECISION, "NVML knows this process as %u", found);
+}
+
+uint64_t hami_nvml_card_used(int device)
+{
+    nvmlDevice_t handle;
+    nvmlMemory_t memory;
+
+    if (!nvml_device(device, &handle) || !hami_real.nvmlDeviceGetMemoryInfo ||
+        HAMI_INSIDE(hami_real.nvmlDeviceGetMemoryInfo(handle, &memory)) != NVML_SUCCESS)
+        return 0;
+    return memory.used;
+}
+
+bool hami_nvml_is_recognised(void)
+{
+    return atomic_load(&reported_pid) != 0;
+}
+
+bool hami_nvml_own_bytes(int device, uint64_t *bytes)
+{
+    struct hami_nvml_processes listing;
+    const nvmlProcessInfo_v2_t *self;
+
+    if (!hami_nvml_is_recognised() || !hami_nvml_list(device, &listing) ||
+        !(self = find_process(&listing, atomic_load(&reported_pid))) || self->usedGpuMemory == UINT64_MAX)
+        return false;
+    *bytes = self->usedGpuMemory;
+    return true;
+}
+
+void hami_nvml_self_forget(void)
+{
+    atomic_store(&reported_pid, 0);
+    atomic_store(&is_ready, false);
+}

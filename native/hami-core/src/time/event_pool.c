@@ -1,0 +1,182 @@
+#include "event_pool.h"
+
+#include <string.h>
+
+#include "hooks.h"
+
+enum { CONTEXTS_MAX = 32, EVENTS_MAX = 512 };
+
+/* The driver tells milliseconds as a float: up to two seconds apart that is a quarter of a microsecond. */
+#define ANCHOR_NS 2000000000u
+
+#define STREAM_NON_BLOCKING 1u
+
+struct hami_event {
+    struct hami_event_pool *pool;
+    CUevent event;
+    struct hami_event *anchor; /* NULL for an anchor */
+    struct hami_event *next; /* while free */
+    uint64_t at_ns; /* 0: not known; for an anchor when it was recorded */
+    unsigned users;
+};
+
+struct hami_event_pool {
+    CUcontext context;
+    CUstream stream;
+    struct hami_event *anchor, *free;
+    unsigned made;
+    struct hami_event events[EVENTS_MAX];
+};
+
+static struct hami_event_pool pools[CONTEXTS_MAX];
+
+static bool can_time(void)
+{
+    return hami_real.cuEventCreate && hami_real.cuEventRecord && hami_real.cuEventQuery && hami_real.cuEventElapsedTime &&
+           hami_real.cuEventDestroy_v2 && hami_real.cuStreamCreate && hami_real.cuStreamDestroy_v2 && hami_real.cuStreamIsCapturing;
+}
+
+struct hami_event_pool *hami_event_pool_of(CUcontext context)
+{
+    struct hami_event_pool *fresh = NULL;
+
+    if (!context || !can_time())
+        return NULL;
+    for (int index = 0; index < CONTEXTS_MAX; index++) {
+        if (pools[index].context == context)
+            return &pools[index];
+        if (!pools[index].context && !fresh)
+            fresh = &pools[index];
+    }
+    if (!fresh || HAMI_INSIDE(hami_real.cuStreamCreate(&fresh->stream, STREAM_NON_BLOCKING)) != CUDA_SUCCESS)
+        return NULL;
+    fresh->context = context;
+    return fresh;
+}
+
+CUcontext hami_event_pool_context(const struct hami_event_pool *pool)
+{
+    return pool->context;
+}
+
+static struct hami_event *take(struct hami_event_pool *pool)
+{
+    struct hami_event *event = pool->free;
+
+    if (event) {
+        pool->free = event->next;
+    } else {
+        if (pool->made == EVENTS_MAX)
+            return NULL;
+        event = &pool->events[pool->made];
+        if (HAMI_INSIDE(hami_real.cuEventCreate(&event->event, 0)) != CUDA_SUCCESS)
+            return NULL;
+        pool->made++;
+    }
+    event->pool = pool;
+    event->anchor = NULL;
+    event->at_ns = 0;
+    event->users = 1;
+    return event;
+}
+
+struct hami_event *hami_event_hold(struct hami_event *event)
+{
+    event->users++;
+    return event;
+}
+
+void hami_event_drop(struct hami_event *event)
+{
+    if (!event || --event->users || !event->event)
+        return;
+    hami_event_drop(event->anchor);
+    event->next = event->pool->free;
+    event->pool->free = event;
+}
+
+/* The stream is this pool's own and empty, so the device reaches the anchor when it is recorded. */
+static struct hami_event *anchor_of(struct hami_event_pool *pool, uint64_t now_ns)
+{
+    struct hami_event *fresh;
+
+    if (pool->anchor && now_ns - pool->anchor->at_ns < ANCHOR_NS)
+        return pool->anchor;
+    fresh = take(pool);
+    if (!fresh)
+        return pool->anchor;
+    if (HAMI_INSIDE(hami_real.cuEventRecord(fresh->event, pool->stream)) != CUDA_SUCCESS) {
+        hami_event_drop(fresh);
+        return pool->anchor;
+    }
+    fresh->at_ns = now_ns;
+    hami_event_drop(pool->anchor);
+    pool->anchor = fresh;
+    return fresh;
+}
+
+/* Asking about the legacy stream fails while others are captured, and recording on it would spoil their capture. */
+static bool is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status;
+
+    return HAMI_INSIDE(hami_real.cuStreamIsCapturing(stream, &status)) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+struct hami_event *hami_event_record(struct hami_event_pool *pool, CUstream stream, uint64_t now_ns)
+{
+    struct hami_event *anchor, *event;
+
+    if (!pool->context || is_captured(stream))
+        return NULL;
+    anchor = anchor_of(pool, now_ns);
+    event = anchor ? take(pool) : NULL;
+    if (!event)
+        return NULL;
+    if (HAMI_INSIDE(hami_real.cuEventRecord(event->event, stream)) != CUDA_SUCCESS) {
+        hami_event_drop(event);
+        return NULL;
+    }
+    event->anchor = hami_event_hold(anchor);
+    return event;
+}
+
+enum hami_event_state hami_event_ask(struct hami_event *event, uint64_t *at_ns)
+{
+    float milliseconds;
+    CUresult result;
+
+    if (!event->event)
+        return HAMI_EVENT_LOST;
+    if (!event->at_ns) {
+        result = HAMI_INSIDE(hami_real.cuEventQuery(event->event));
+        if (result == CUDA_SUCCESS)
+            result = HAMI_INSIDE(hami_real.cuEventElapsedTime(&milliseconds, event->anchor->event, event->event));
+        if (result == CUDA_ERROR_NOT_READY)
+            return HAMI_EVENT_AHEAD;
+        if (result != CUDA_SUCCESS)
+            return HAMI_EVENT_LOST;
+        event->at_ns = event->anchor->at_ns + (uint64_t)(int64_t)((double)milliseconds * 1e6);
+    }
+    *at_ns = event->at_ns;
+    return HAMI_EVENT_REACHED;
+}
+
+void hami_event_pool_close(struct hami_event_pool *pool)
+{
+    for (unsigned index = 0; index < pool->made; index++) {
+        HAMI_INSIDE(hami_real.cuEventDestroy_v2(pool->events[index].event));
+        pool->events[index].event = NULL;
+    }
+    HAMI_INSIDE(hami_real.cuStreamDestroy_v2(pool->stream));
+    pool->context = NULL;
+    pool->anchor = pool->free = NULL;
+    pool->made = 0;
+}
+
+void hami_event_pools_forget(void)
+{
+    for (int index = 0; index < CONTEXTS_MAX; index++)
+        if (pools[index].context)
+            memset(&pools[index], 0, sizeof(pools[index]));
+}

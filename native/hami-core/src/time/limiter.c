@@ -1,0 +1,323 @@
+#include "limiter.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "bucket.h"
+#include "clock.h"
+#include "devices.h"
+#include "driver.h"
+#include "hooks.h"
+#include "options.h"
+#include "priority.h"
+#include "region.h"
+#include "watcher.h"
+
+/*
+ * How long a launch sleeps that may not start yet: until the bucket holds what the device runs of a container before it takes the next
+ * one's turn, since every turn that is cut short costs both. Less than a program notices, and at most so long that a changed limit is
+ * soon felt.
+ */
+#define TURN_NS 1800000u
+#define NAP_LEAST_MAX_NS 20000000u
+#define NAP_MAX_NS 50000000u
+
+/* A process is late by no more than this for its turn, else another takes it. */
+#define LATE_NS 5000000u
+
+/* With so much unused there is enough for all of a container's processes at once: more than is lost while one hands its turn to another. */
+#define PLENTY_NS (HAMI_BUCKET_KEPT_NS / 2)
+
+/* How often a launch looks that waits for the device, not for the bucket. */
+#define DEVICE_NAP_NS 1000000u
+
+/*
+ * What may be queued on a device while it is limited: enough to bridge a nap, little enough that what was estimated too low does not
+ * matter, and that the driver's queue of 1024 launches a stream never fills.
+ */
+#define QUEUED_MAX_NS 30000000u
+#define QUEUED_MAX_LAUNCHES 512u
+
+/* Whether any device of the region may have to be limited; looked up once a second. */
+enum bearing { NEVER, WHILE_SWITCHED_ON, ALWAYS };
+
+/*
+ * The lanes of the thread's default streams when it last asked in which context it is: the legacy stream and its own. Known only in a
+ * process that has one device, so that whatever the thread did with contexts since, the right device pays, and no more than a lease
+ * counts for the wrong context.
+ */
+static _Thread_local uint64_t default_ids[2] __attribute__((tls_model("initial-exec")));
+
+static _Atomic int bearing;
+static _Atomic uint64_t looked_second, noted_second;
+
+static unsigned limit_of(const struct hami_region *region, int device)
+{
+    uint64_t percent = atomic_load_explicit(&region->sm_limit[device], memory_order_relaxed);
+
+    return percent < 100 ? (unsigned)percent : 0;
+}
+
+static bool is_limiting(const struct hami_region *region)
+{
+    int now = atomic_load_explicit(&bearing, memory_order_relaxed);
+
+    return now == ALWAYS ||
+           (now == WHILE_SWITCHED_ON && atomic_load_explicit(&region->utilization_switch, memory_order_relaxed) != 0);
+}
+
+/* The percentage of a region device's time that launches are held to now; 0 when they are not. */
+static unsigned percent_of(int device)
+{
+    const struct hami_region *region = hami_region();
+
+    return is_limiting(region) ? limit_of(region, device) : 0;
+}
+
+static void read_limits(struct hami_limits *limits)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        limits->percent[device] = percent_of(device);
+}
+
+static void look_for_limits(const struct hami_region *region)
+{
+    bool has_limit = false;
+    int policy = hami_options()->utilization_policy;
+
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        has_limit |= limit_of(region, device) != 0;
+    atomic_store_explicit(&bearing,
+                          !has_limit || policy == HAMI_POLICY_DISABLE ? NEVER
+                          : policy == HAMI_POLICY_FORCE               ? ALWAYS
+                                                                      : WHILE_SWITCHED_ON,
+                          memory_order_relaxed);
+}
+
+/* Once a second at most: what a launch notes, and what it need not look at each time. */
+static void new_second(struct hami_region *region, uint64_t second)
+{
+    atomic_store_explicit(&looked_second, second, memory_order_relaxed);
+    look_for_limits(region);
+    if (second < atomic_load(&noted_second) + (uint64_t)hami_options()->kernel_interval_seconds)
+        return;
+    atomic_store(&noted_second, second);
+    hami_priority_note_time(region, second);
+}
+
+/* The default streams by their explicit handles. */
+static CUstream handle_of(const struct hami_launch *launch)
+{
+    if (launch->stream)
+        return launch->stream;
+    return launch->is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+/* A stream's handle is its lane's name; a default stream is its context's, or its thread's in the context. */
+static uint64_t stream_id(CUstream stream, CUcontext context)
+{
+    if (stream == CU_STREAM_LEGACY)
+        return (uint64_t)(uintptr_t)context + 1;
+    if (stream == CU_STREAM_PER_THREAD)
+        return ((uint64_t)(uintptr_t)context ^ (uint64_t)(uintptr_t)&hami_inside << 16) + 2;
+    return (uint64_t)(uintptr_t)stream;
+}
+
+static uint64_t id_of(CUstream stream)
+{
+    uint64_t id;
+
+    if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
+        return stream_id(stream, NULL);
+    id = stream_id(stream, hami_current_context());
+    if (hami_ordinal_count() == 1)
+        default_ids[stream == CU_STREAM_PER_THREAD] = id;
+    return id;
+}
+
+/* The same as far as a lease needs it, mostly without asking the driver. */
+static uint64_t probable_id_of(CUstream stream)
+{
+    uint64_t known = stream == CU_STREAM_LEGACY       ? default_ids[0]
+                     : stream == CU_STREAM_PER_THREAD ? default_ids[1]
+                                                      : 0;
+
+    return known ? known : id_of(stream);
+}
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* How long the launch must wait; 0 when it may start. */
+static uint64_t wait_ns(const struct hami_device_now *now, const struct hami_kernel *kernel)
+{
+    int device = now->device;
+    uint64_t now_ns = now->ns;
+    const struct hami_meter *meter = &hami_meters[device];
+    const _Atomic uint64_t *paid_at = hami_gpu_time() ? &hami_gpu_time()->devices[device].paid_at : NULL;
+    uint64_t probed = atomic_load_explicit(&kernel->probed_at_ns, memory_order_relaxed);
+    uint64_t wait;
+
+    if (!paid_at)
+        return 0;
+    if (!atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && probed && now_ns - probed < HAMI_PATIENCE_NS)
+        return DEVICE_NAP_NS;
+    if ((meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES) &&
+        now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
+        return DEVICE_NAP_NS;
+    wait = hami_bucket_wait_ns(paid_at, now_ns);
+    if (!wait && (hami_bucket_kept_ns(paid_at, now_ns) > PLENTY_NS || !hami_meter_must_yield(device, now_ns)))
+        return 0;
+    wait = clamp(wait, clamp(TURN_NS * 100ull / now->percent, 0, NAP_LEAST_MAX_NS), NAP_MAX_NS);
+    hami_meter_wait(device, now_ns + wait + LATE_NS);
+    return wait;
+}
+
+/* The stream with an id, made if need be; NULL when its device is not known. */
+static struct hami_stream *stream_with(uint64_t id, const struct hami_launch *launch, CUstream handle)
+{
+    struct hami_stream *stream = hami_stream_find(id);
+    int device;
+
+    if (stream)
+        return stream;
+    device = hami_device_of_stream(launch->stream, launch->is_per_thread);
+    return device < 0 ? NULL : hami_stream_make(id, device, handle, hami_current_context());
+}
+
+/* One attempt, under the lock. Returns how long to wait before the next; 0 when the launch has passed. */
+static uint64_t attempt(const struct hami_launch *launch, CUstream handle, uint64_t id, struct hami_timed_launch *timed)
+{
+    struct hami_stream *stream = stream_with(id, launch, handle);
+    struct hami_device_now now;
+    struct hami_kernel *kernel;
+    struct hami_limits limits;
+    uint64_t wait;
+
+    if (!stream)
+        return 0;
+    now = hami_stream_now(stream, percent_of(stream->device), hami_now_ns());
+    if (!now.percent)
+        return 0;
+    kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
+    hami_stream_settle(stream, &now);
+    wait = wait_ns(&now, kernel);
+    if (wait) {
+        hami_streams_pause(&now, stream);
+        read_limits(&limits);
+        hami_streams_collect(stream->device, &limits, now.ns);
+        wait = wait_ns(&now, kernel);
+    }
+    if (!wait) {
+        hami_meter_pass(stream->device, now.ns + LATE_NS);
+        hami_stream_launch(stream, kernel, &now, timed);
+    }
+    return wait;
+}
+
+/* The clock must be read: the stream's lease is over, or its kernel is not known, or the stream itself. */
+static void __attribute__((noinline)) pass_slowly(const struct hami_launch *launch, struct hami_timed_launch *timed)
+{
+    CUstream handle = handle_of(launch);
+    uint64_t id = id_of(handle), wait;
+    int mode;
+
+    if (hami_is_capturing(launch->stream, launch->is_per_thread))
+        return;
+    do {
+        pthread_mutex_lock(&hami_meter_mutex);
+        mode = hami_relax_capture_mode();
+        wait = attempt(launch, handle, id, timed);
+        hami_restore_capture_mode(mode);
+        pthread_mutex_unlock(&hami_meter_mutex);
+        hami_watcher_wake(read_limits);
+        if (wait)
+            hami_nap(wait);
+    } while (wait);
+}
+
+static bool pass_on_lease(const struct hami_region *region, const struct hami_launch *launch)
+{
+    struct hami_stream *stream = hami_stream_find(probable_id_of(handle_of(launch)));
+    const struct hami_kernel *kernel;
+    uint64_t estimate;
+
+    if (!stream)
+        return false;
+    if (!limit_of(region, stream->device))
+        return true;
+    kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
+    estimate = hami_meter_estimate(&hami_meters[stream->device], kernel);
+    return estimate && hami_stream_take(stream, estimate);
+}
+
+/* The moment at which the container asked its monitor is shared by its processes. */
+static void obey_monitor(struct hami_region *region)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    hami_priority_pass(region, shared ? &shared->monitor_asked_at_ns : NULL);
+}
+
+void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_launch *timed)
+{
+    struct hami_region *region = hami_region();
+    uint64_t second;
+
+    timed->from = NULL;
+    if (__builtin_expect(!region, 0)) {
+        if (hami_inside || !hami_start())
+            return;
+        region = hami_region();
+    }
+    if (__builtin_expect(atomic_load_explicit(&region->recent_kernel, memory_order_relaxed) != HAMI_RECENT_ACTIVE, 0) && !hami_inside &&
+        !(atomic_load(&region->recent_kernel) < 0 && hami_is_capturing(launch->stream, launch->is_per_thread)))
+        obey_monitor(region);
+    second = (uint64_t)time(NULL);
+    if (__builtin_expect(second != atomic_load_explicit(&looked_second, memory_order_relaxed), 0))
+        new_second(region, second);
+    if (!is_limiting(region) || hami_inside)
+        return;
+    if (!pass_on_lease(region, launch))
+        pass_slowly(launch, timed);
+}
+
+void hami_limiter_leave(struct hami_timed_launch *timed, CUresult result)
+{
+    struct hami_device_now now;
+    int mode;
+
+    pthread_mutex_lock(&hami_meter_mutex);
+    mode = hami_relax_capture_mode();
+    now = hami_stream_now(timed->stream, percent_of(timed->stream->device), hami_now_ns());
+    hami_stream_end_timed(timed, result == CUDA_SUCCESS, &now);
+    hami_restore_capture_mode(mode);
+    pthread_mutex_unlock(&hami_meter_mutex);
+}
+
+void hami_limiter_end_stream(CUstream stream)
+{
+    if (hami_inside || !stream)
+        return;
+    pthread_mutex_lock(&hami_meter_mutex);
+    hami_stream_end(stream_id(stream, NULL));
+    pthread_mutex_unlock(&hami_meter_mutex);
+}
+
+void hami_limiter_end_context(CUcontext context)
+{
+    if (hami_inside || !context)
+        return;
+    pthread_mutex_lock(&hami_meter_mutex);
+    hami_streams_end_context(context);
+    pthread_mutex_unlock(&hami_meter_mutex);
+}
+
+void hami_limiter_forget(void)
+{
+    pthread_mutex_init(&hami_meter_mutex, NULL);
+    hami_streams_forget();
+    hami_watcher_forget();
+}

@@ -1,0 +1,200 @@
+#include "meter.h"
+
+#include <string.h>
+
+#include "bucket.h"
+#include "region.h"
+
+/* The factor follows the last seconds of what was timed, and begins with the belief that nothing overlaps. */
+#define FACTOR_MEMORY_NS 4000000000u
+#define FACTOR_PRIOR_NS 20000000u
+#define FACTOR_MIN (HAMI_ONE / 256)
+#define FACTOR_MAX (HAMI_ONE * 2)
+
+/*
+ * Above this the device is the container's own, but for what NVML rounds. On one that it shares, more processes with work have more turns,
+ * so they need not launch one at a time.
+ */
+#define ALONE_SCALE (HAMI_ONE * 7 / 8)
+
+struct hami_kernels hami_kernels;
+struct hami_meter hami_meters[HAMI_DEVICES_MAX];
+
+/* What spans of this process took, as if it had the container for itself. A child's has what is before its birth, which does no harm. */
+static struct hami_timeline own_timelines[HAMI_DEVICES_MAX];
+
+pthread_mutex_t hami_meter_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void hami_meter_forget(void)
+{
+    memset(&hami_kernels, 0, sizeof(hami_kernels));
+    memset(hami_meters, 0, sizeof(hami_meters));
+}
+
+uint64_t hami_meter_occupied_ns(const struct hami_meter *meter, uint64_t estimate_ns)
+{
+    uint64_t factor = atomic_load_explicit(&meter->factor, memory_order_relaxed);
+
+    return factor ? estimate_ns * HAMI_ONE / factor : estimate_ns;
+}
+
+void hami_meter_debit(const struct hami_device_now *now, int64_t gpu_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    if (now->percent && shared && gpu_ns)
+        hami_bucket_debit(&shared->devices[now->device].paid_at, now->ns, gpu_ns, now->percent);
+}
+
+void hami_meter_count(int device, uint64_t gpu_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    atomic_fetch_add_explicit(&hami_meters[device].own_ns, gpu_ns, memory_order_relaxed);
+    if (shared)
+        atomic_fetch_add_explicit(&shared->devices[device].charged_ns, gpu_ns, memory_order_relaxed);
+}
+
+static uint64_t scale_of(int device)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+    uint64_t scale = shared ? atomic_load_explicit(&shared->devices[device].scale, memory_order_relaxed) : 0;
+
+    return !scale || scale > 2 * HAMI_ONE ? HAMI_ONE : scale;
+}
+
+uint64_t hami_meter_others_ns(int device)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    return shared ? atomic_load_explicit(&shared->devices[device].charged_ns, memory_order_relaxed) - hami_meters[device].own_ns : 0;
+}
+
+/* This process's place among the container's; -1 when the region has no slot for it. */
+static int own_place(void)
+{
+    struct hami_region *region = hami_region();
+    ptrdiff_t place = hami_region_slot() - region->procs;
+
+    return place >= 0 && place < HAMI_SLOTS_MAX ? (int)place : -1;
+}
+
+static struct hami_process_turns *turns_of(int device)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    return shared && own_place() >= 0 ? &shared->turns[device] : NULL;
+}
+
+void hami_meter_use(int device, int64_t gpu_ns)
+{
+    struct hami_process_turns *turns = turns_of(device);
+
+    if (turns)
+        hami_process_turns_use(turns, own_place(), gpu_ns);
+}
+
+void hami_meter_prepay(const struct hami_device_now *now, uint64_t estimate_ns)
+{
+    hami_meter_use(now->device, (int64_t)estimate_ns);
+    hami_meter_debit(now, (int64_t)estimate_ns);
+}
+
+bool hami_meter_must_yield(int device, uint64_t now_ns)
+{
+    struct hami_process_turns *turns = turns_of(device);
+    int count = atomic_load(&hami_region()->proc_num);
+
+    return turns && hami_process_turns_must_yield(turns, own_place(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX,
+                                          scale_of(device) > ALONE_SCALE, now_ns);
+}
+
+void hami_meter_wait(int device, uint64_t until_ns)
+{
+    struct hami_process_turns *turns = turns_of(device);
+
+    if (turns)
+        hami_process_turns_wait(turns, own_place(), until_ns);
+}
+
+void hami_meter_pass(int device, uint64_t until_ns)
+{
+    struct hami_process_turns *turns = turns_of(device);
+
+    if (turns)
+        hami_process_turns_pass(turns, own_place(), until_ns);
+}
+
+uint64_t hami_meter_priced(int device, uint64_t busy_ns)
+{
+    return busy_ns * scale_of(device) / HAMI_ONE;
+}
+
+/*
+ * How far spans are believed: a device that the container has for itself does its work and nothing else. The more of the container's
+ * busy time turns out to be others', the less a span says, for one that waits for its turn is many times as long as its work.
+ */
+static uint64_t belief(int device)
+{
+    uint64_t scale = scale_of(device), squared = scale * scale / HAMI_ONE;
+
+    return scale < HAMI_ONE ? squared * squared / HAMI_ONE : HAMI_ONE;
+}
+
+uint64_t hami_meter_believed(int device, uint64_t ns)
+{
+    return ns * belief(device) / HAMI_ONE;
+}
+
+uint64_t hami_meter_pay(const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns, uint64_t *prepaid_ns)
+{
+    int device = now->device;
+    struct hami_gpu_time *shared = hami_gpu_time();
+    uint64_t price, part, covered;
+
+    if (!shared || to_ns <= from_ns)
+        return 0;
+    price = hami_meter_priced(device, hami_timeline_mark(&shared->timelines[device], from_ns, to_ns));
+    part = hami_meter_believed(device, price);
+    covered = part < *prepaid_ns ? part : *prepaid_ns;
+    *prepaid_ns -= covered;
+    hami_meter_count(device, part);
+    hami_meter_debit(now, (int64_t)(part - covered));
+    return price;
+}
+
+uint64_t hami_meter_own(int device, uint64_t from_ns, uint64_t to_ns)
+{
+    return hami_meter_priced(device, hami_timeline_mark(&own_timelines[device], from_ns, to_ns));
+}
+
+void hami_meter_let_stand(int device, uint64_t estimate_ns, uint64_t now_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+    uint64_t length = hami_meter_occupied_ns(&hami_meters[device], estimate_ns);
+
+    if (shared && estimate_ns)
+        hami_timeline_mark(&shared->timelines[device], now_ns > length ? now_ns - length : 0, now_ns);
+    hami_meter_count(device, estimate_ns);
+}
+
+/* The factor is the container's: of overlapping spans whoever reports first pays, and the others' cost nothing. */
+void hami_meter_learn(int device, uint64_t alone_ns, uint64_t cost_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+    uint64_t alone, cost, factor;
+
+    if (!shared)
+        return;
+    alone = atomic_fetch_add(&shared->devices[device].alone_ns, alone_ns) + alone_ns;
+    cost = atomic_fetch_add(&shared->devices[device].cost_ns, cost_ns) + cost_ns;
+    if (alone > FACTOR_MEMORY_NS) {
+        bool is_too_long = alone > 2 * (uint64_t)FACTOR_MEMORY_NS;
+
+        atomic_store(&shared->devices[device].alone_ns, is_too_long ? FACTOR_MEMORY_NS : alone / 2);
+        atomic_store(&shared->devices[device].cost_ns, is_too_long ? FACTOR_MEMORY_NS * cost_ns / (alone_ns + 1) : cost / 2);
+    }
+    factor = (cost + FACTOR_PRIOR_NS) * HAMI_ONE / (alone + FACTOR_PRIOR_NS);
+    factor = factor < FACTOR_MIN ? FACTOR_MIN : factor > FACTOR_MAX ? FACTOR_MAX : factor;
+    atomic_store_explicit(&hami_meters[device].factor, factor, memory_order_relaxed);
+}

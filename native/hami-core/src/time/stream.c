@@ -1,0 +1,250 @@
+#include "stream.h"
+
+#include <string.h>
+
+#include "hooks.h"
+
+/* What the estimates may be early by: the time between two launches of a program that does nothing else. */
+#define DRY_TOLERANCE_NS 10000u
+
+/* Launches are taken to have to wait until none had to for so long. */
+#define PAUSING_NS 100000000u
+
+/* What a launch is taken to cost that could not be timed. */
+#define GUESS_NS 1000000u
+
+/* What a launch pays in advance whose cost is not known: some of them empty the bucket, also for the container's other processes. */
+#define ADVANCE_NS 10000000u
+
+#define NS_OF(used) ((used) & 0xffffffffffu)
+#define LAUNCHES_OF(used) ((unsigned)((used) >> 40))
+
+struct hami_stream hami_streams[HAMI_STREAMS_MAX];
+
+static bool is_used;
+
+/* A child of a process that launched nothing has nothing to forget, and touches no memory for it. */
+void hami_streams_forget(void)
+{
+    if (is_used) {
+        memset(hami_streams, 0, sizeof(hami_streams));
+        hami_intervals_forget();
+        hami_event_pools_forget();
+        hami_meter_forget();
+    }
+    is_used = false;
+}
+
+static void empty(struct hami_stream *stream)
+{
+    hami_intervals_drop(&stream->intervals, stream->device);
+    hami_event_drop(stream->tail);
+    stream->tail = NULL;
+    atomic_store(&stream->id, 0);
+}
+
+struct hami_stream *hami_stream_make(uint64_t id, int device, CUstream handle, CUcontext context)
+{
+    struct hami_stream *stream = hami_stream_find(id);
+
+    if (stream)
+        return stream;
+    stream = hami_stream_place(id, 0);
+    for (unsigned step = HAMI_STREAM_REACH; step-- > 0;)
+        if (!hami_stream_place(id, step)->id)
+            stream = hami_stream_place(id, step);
+    is_used = true;
+    empty(stream);
+    memset(stream, 0, sizeof(*stream));
+    stream->device = device;
+    stream->is_default = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+    stream->handle = handle;
+    stream->pool = hami_event_pool_of(context);
+    atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
+    atomic_store_explicit(&stream->id, id, memory_order_release);
+    return stream;
+}
+
+static struct hami_event *record(struct hami_stream *stream, uint64_t now_ns)
+{
+    return stream->pool ? hami_event_record(stream->pool, stream->handle, now_ns) : NULL;
+}
+
+static bool is_dry(const struct hami_stream *stream, uint64_t now_ns)
+{
+    return now_ns > stream->idle_ns + DRY_TOLERANCE_NS;
+}
+
+static void extend(struct hami_stream *stream, uint64_t from_ns, uint64_t estimate_ns)
+{
+    stream->idle_ns = (stream->idle_ns > from_ns ? stream->idle_ns : from_ns) +
+                    hami_meter_occupied_ns(&hami_meters[stream->device], estimate_ns);
+    stream->untimed_ns += estimate_ns;
+}
+
+void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now)
+{
+    uint64_t used = atomic_exchange_explicit(&stream->used, 0, memory_order_relaxed);
+
+    if (!LAUNCHES_OF(used))
+        return;
+    hami_meter_prepay(now, NS_OF(used));
+    extend(stream, stream->granted_ns, NS_OF(used));
+    stream->open_ns += NS_OF(used);
+    stream->open_launches += LAUNCHES_OF(used);
+}
+
+/* Give up timing the open launches. */
+static void let_stand(struct hami_stream *stream, uint64_t now_ns)
+{
+    hami_meter_let_stand(stream->device, stream->open_ns, now_ns);
+    stream->open_ns = 0;
+    stream->open_launches = 0;
+    hami_event_drop(stream->tail);
+    stream->tail = NULL;
+}
+
+/* Record where the open launches end, which becomes the new tail. */
+static void close_open(struct hami_stream *stream, const struct hami_device_now *now)
+{
+    struct hami_event *end = stream->tail ? record(stream, now->ns) : NULL;
+    struct hami_interval interval = {
+        .from = stream->tail, .to = end, .prepaid_ns = stream->open_ns, .launches = stream->open_launches};
+
+    if (!end) {
+        let_stand(stream, now->ns);
+        return;
+    }
+    hami_interval_add(&stream->intervals, now, &interval);
+    stream->tail = end;
+    stream->open_ns = 0;
+    stream->open_launches = 0;
+}
+
+void hami_streams_pause(const struct hami_device_now *now, const struct hami_stream *current)
+{
+    hami_meters[now->device].paused_ns = now->ns;
+    for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
+        if (!stream->id || stream->device != now->device)
+            continue;
+        hami_stream_settle(stream, now);
+        atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
+        if (stream->open_launches && !is_dry(stream, now->ns) && (!stream->is_default || stream == current))
+            close_open(stream, now);
+        /* The stream may run dry in the pause, so nothing is timed from its tail. */
+        let_stand(stream, now->ns);
+    }
+}
+
+static void begin_timed(struct hami_stream *stream, struct hami_kernel *kernel, bool is_known, uint64_t prepaid_ns,
+                        const struct hami_device_now *now, struct hami_timed_launch *timed)
+{
+    if (stream->open_launches)
+        close_open(stream, now);
+    timed->from = stream->tail ? stream->tail : record(stream, now->ns);
+    stream->tail = NULL;
+    if (!timed->from) {
+        if (!is_known)
+            hami_kernel_learn(kernel, &(struct hami_sample){GUESS_NS, GUESS_NS, GUESS_NS});
+        return;
+    }
+    timed->stream = stream;
+    timed->stream_id = stream->id;
+    timed->kernel = kernel;
+    timed->prepaid_ns = prepaid_ns;
+    stream->untimed_ns = 0;
+    if (!is_known)
+        atomic_store_explicit(&kernel->probed_at_ns, now->ns, memory_order_relaxed);
+}
+
+static bool is_pausing(int device, uint64_t now_ns)
+{
+    return hami_meters[device].paused_ns && now_ns - hami_meters[device].paused_ns < PAUSING_NS;
+}
+
+void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
+                        struct hami_timed_launch *timed)
+{
+    uint64_t known = hami_meter_estimate(&hami_meters[stream->device], kernel);
+    uint64_t estimate = known ? known : ADVANCE_NS;
+
+    if (is_dry(stream, now->ns) || !stream->tail)
+        let_stand(stream, now->ns);
+    timed->from = NULL;
+    if (!known || stream->untimed_ns + estimate >= HAMI_INTERVAL_NS)
+        begin_timed(stream, kernel, known != 0, estimate, now, timed);
+    else if (!stream->tail && is_pausing(stream->device, now->ns))
+        stream->tail = record(stream, now->ns);
+    hami_meter_prepay(now, estimate);
+    extend(stream, now->ns, estimate);
+    if (!timed->from) {
+        stream->open_ns += estimate;
+        stream->open_launches++;
+    }
+    stream->granted_ns = now->ns;
+}
+
+void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now)
+{
+    struct hami_stream *stream = timed->stream;
+    bool is_same = stream->id == timed->stream_id;
+    struct hami_event *to = is_same && is_launched ? record(stream, now->ns) : NULL;
+    struct hami_interval interval = {
+        .from = timed->from, .to = to, .kernel = timed->kernel, .prepaid_ns = timed->prepaid_ns, .launches = 1};
+
+    if (!to) {
+        atomic_store_explicit(&timed->kernel->probed_at_ns, 0, memory_order_relaxed);
+        hami_event_drop(timed->from);
+        if (!is_launched && is_same)
+            hami_meter_debit(now, -(int64_t)timed->prepaid_ns);
+        return;
+    }
+    hami_interval_add(&stream->intervals, now, &interval);
+    let_stand(stream, now->ns);
+    stream->tail = to;
+}
+
+bool hami_streams_collect(int device, const struct hami_limits *limits, uint64_t now_ns)
+{
+    bool is_ahead = false;
+    CUcontext popped;
+
+    for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
+        struct hami_device_now now;
+        uint64_t idle = 0;
+
+        if (!stream->intervals.first || (device != HAMI_ALL_DEVICES && stream->device != device))
+            continue;
+        if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_event_pool_context(stream->pool))) != CUDA_SUCCESS)
+            continue;
+        now = hami_stream_now(stream, limits->percent[stream->device], now_ns);
+        hami_intervals_collect(&stream->intervals, &now, stream->tail, &idle);
+        HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
+        if (idle)
+            stream->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[stream->device], stream->open_ns);
+        is_ahead |= stream->intervals.first != NULL;
+    }
+    return is_ahead;
+}
+
+void hami_stream_end(uint64_t id)
+{
+    struct hami_stream *stream = hami_stream_find(id);
+
+    if (stream)
+        empty(stream);
+}
+
+void hami_streams_end_context(CUcontext context)
+{
+    struct hami_event_pool *pool = NULL;
+
+    for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
+        if (!stream->id || !stream->pool || hami_event_pool_context(stream->pool) != context)
+            continue;
+        pool = stream->pool;
+        empty(stream);
+    }
+    if (pool)
+        hami_event_pool_close(pool);
+}
