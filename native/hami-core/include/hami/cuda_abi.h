@@ -186,15 +186,9 @@ typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
 typedef int CUjit_option;
 typedef int CUlibraryOption;
 
-typedef enum CUlimit_enum {
-    CU_LIMIT_PRINTF_FIFO_SIZE = 1,
-    CU_LIMIT_MALLOC_HEAP_SIZE = 2
-} CUlimit;
+typedef enum CUlimit_enum { CU_LIMIT_PRINTF_FIFO_SIZE = 1, CU_LIMIT_MALLOC_HEAP_SIZE = 2 } CUlimit;
 
-typedef enum CUgraphNodeType_enum {
-    CU_GRAPH_NODE_TYPE_GRAPH = 4,
-    CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10
-} CUgraphNodeType;
+typedef enum CUgraphNodeType_enum { CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10 } CUgraphNodeType;
 
 /* The rest of it depends on the type. */
 typedef struct CUgraphNodeParams_st {
@@ -453,8 +447,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                                    CUstream stream, void **params);
 CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                        unsigned int block_x, unsigned int block_y, unsigned int block_z,
-                                        unsigned int shared_bytes, CUstream stream, void **params);
+                                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                                        CUstream stream, void **params);
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags);
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);

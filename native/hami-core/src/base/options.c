@@ -104,8 +104,8 @@ static void parse_by_device(const char *variable, uint64_t *values, uint64_t fal
 
 static void parse_bytes_by_device(const char *variable, hami_option_bytes_by_device *values, uint64_t fallback)
 {
-    parse_by_device(variable, *values, fallback, HAMI_REFUSE_ALL_BYTES, parse_bytes,
-                    "an integer with an optional suffix k, m or g", "nothing can be allocated");
+    parse_by_device(variable, *values, fallback, HAMI_REFUSE_ALL_BYTES, parse_bytes, "an integer with an optional suffix k, m or g",
+                    "nothing can be allocated");
 }
 
 static void parse_percent_by_device(const char *variable, hami_option_percent_by_device *values, uint64_t fallback)

@@ -7,8 +7,8 @@
 #define HAMI_ENTRY_H
 
 #define HOOK_CUSTOM(...)
-#define HOOK_FORWARD(symbol, ...)                                             \
-    extern char hami_thunk_##symbol[] __attribute__((visibility("hidden")));  \
+#define HOOK_FORWARD(symbol, ...)                                            \
+    extern char hami_thunk_##symbol[] __attribute__((visibility("hidden"))); \
     extern void *hami_forward_##symbol __attribute__((visibility("hidden")));
 #include "hooks_cuda.def"
 #include "hooks_nvml.def"

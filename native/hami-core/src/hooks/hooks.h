@@ -107,11 +107,11 @@ extern _Atomic bool hami_is_loaded[2];
 #define HAMI_REAL_NVML(symbol) HAMI_REAL(HAMI_LIBRARY_NVML, symbol)
 
 /* The body of a CUDA hook that asks the driver the same, and hands its answer through `settle`. */
-#define HAMI_SETTLE(symbol, settle, ...)                                   \
-    do {                                                                   \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);                 \
-                                                                           \
-        return real ? settle(real(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND;    \
+#define HAMI_SETTLE(symbol, settle, ...)                                \
+    do {                                                                \
+        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);              \
+                                                                        \
+        return real ? settle(real(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND; \
     } while (0)
 
 /* Look up a library's functions, loading it if it is not in the process. Returns false when it cannot be had. */

@@ -26,9 +26,9 @@ static struct hami_lookup not_there(const char *symbol)
 /* `cuInit` and `nvmlInit`, not `curl_easy_init` nor `cublasCreate`. */
 HAMI_EARLY static bool begins_like_ours(const char *symbol)
 {
-    const char *rest = symbol[0] == 'c' && symbol[1] == 'u' ? symbol + 2
+    const char *rest = symbol[0] == 'c' && symbol[1] == 'u'                                           ? symbol + 2
                        : symbol[0] == 'n' && symbol[1] == 'v' && symbol[2] == 'm' && symbol[3] == 'l' ? symbol + 4
-                                                                                                     : "";
+                                                                                                      : "";
 
     return *rest >= 'A' && *rest <= 'Z';
 }

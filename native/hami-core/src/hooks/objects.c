@@ -72,7 +72,8 @@ HAMI_EARLY static void *exported(const struct link_map *object, const char *name
     for (; index >= first; index++) {
         const ElfW(Sym) *symbol = &symbols.table[index];
 
-        if ((chain[index - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF && is_same(symbols.names + symbol->st_name, name))
+        if ((chain[index - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
+            is_same(symbols.names + symbol->st_name, name))
             return (void *)(object->l_addr + symbol->st_value);
         if (chain[index - first] & 1)
             break;

@@ -31,26 +31,26 @@ static CUresult settle(CUresult result, CUdeviceptr pointer, struct hami_charge 
  * The body of an allocation on the current device. `arguments` are the driver's, in parentheses; it leaves its answer in `*pointer`.
  * `substitute(result, pointer, charge)` may take other memory when the driver has none.
  */
-#define ALLOCATE(symbol, arguments, pointer, charged_bytes, substitute)                            \
-    do {                                                                                           \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                        \
-        struct hami_charge charge_ = {.bytes = (charged_bytes), .kind = HAMI_MEMORY_PLAIN};        \
-        int device_ = real_ && charge_.bytes && (pointer) ? hami_current_device() : -1;            \
-        CUresult result_;                                                                          \
-                                                                                                   \
-        if (!real_)                                                                                \
-            return CUDA_ERROR_NOT_FOUND;                                                           \
-        if (device_ < 0)                                                                           \
-            return real_ arguments;                                                                \
-        HAMI_CHANGING(device_);                                                                    \
-        charge_.device = (int16_t)device_;                                                         \
-        result_ = hami_memory_charge(device_, charge_.bytes);                                      \
-        if (result_ != CUDA_SUCCESS)                                                               \
-            return result_;                                                                        \
-        result_ = HAMI_INSIDE(real_ arguments);                                                    \
-        if (__builtin_expect(result_ == CUDA_ERROR_OUT_OF_MEMORY, 0))                              \
-            result_ = substitute(result_, pointer, &charge_);                                      \
-        return settle(result_, result_ == CUDA_SUCCESS ? *(pointer) : 0, charge_);                 \
+#define ALLOCATE(symbol, arguments, pointer, charged_bytes, substitute)                     \
+    do {                                                                                    \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                 \
+        struct hami_charge charge_ = {.bytes = (charged_bytes), .kind = HAMI_MEMORY_PLAIN}; \
+        int device_ = real_ && charge_.bytes && (pointer) ? hami_current_device() : -1;     \
+        CUresult result_;                                                                   \
+                                                                                            \
+        if (!real_)                                                                         \
+            return CUDA_ERROR_NOT_FOUND;                                                    \
+        if (device_ < 0)                                                                    \
+            return real_ arguments;                                                         \
+        HAMI_CHANGING(device_);                                                             \
+        charge_.device = (int16_t)device_;                                                  \
+        result_ = hami_memory_charge(device_, charge_.bytes);                               \
+        if (result_ != CUDA_SUCCESS)                                                        \
+            return result_;                                                                 \
+        result_ = HAMI_INSIDE(real_ arguments);                                             \
+        if (__builtin_expect(result_ == CUDA_ERROR_OUT_OF_MEMORY, 0))                       \
+            result_ = substitute(result_, pointer, &charge_);                               \
+        return settle(result_, result_ == CUDA_SUCCESS ? *(pointer) : 0, charge_);          \
     } while (0)
 
 #define NO_SUBSTITUTE(result, ...) (result)
@@ -112,27 +112,27 @@ static CUresult substitute_pitched(CUresult result, CUdeviceptr *pointer, size_t
 }
 
 /* ALLOCATE for `height` rows of `width` bytes, whose distance the driver leaves in `*pitch`. */
-#define ALLOCATE_PITCHED(symbol, arguments, pointer, pitch, width, height, substitute)                                     \
-    do {                                                                                                                   \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                                \
-        int device_ = real_ && (pointer) && (pitch) && (width) && (height) ? hami_current_device() : -1;                   \
-        struct hami_charge charge_ = {.bytes = pitched(width, height), .device = (int16_t)device_};                        \
-        CUresult result_;                                                                                                  \
-                                                                                                                           \
-        if (!real_)                                                                                                        \
-            return CUDA_ERROR_NOT_FOUND;                                                                                   \
-        if (device_ < 0)                                                                                                   \
-            return real_ arguments;                                                                                        \
-        HAMI_CHANGING(device_);                                                                                            \
-        result_ = hami_memory_charge(device_, charge_.bytes);                                                              \
-        if (result_ != CUDA_SUCCESS)                                                                                       \
-            return result_;                                                                                                \
-        result_ = HAMI_INSIDE(real_ arguments);                                                                            \
-        if (__builtin_expect(result_ == CUDA_ERROR_OUT_OF_MEMORY, 0))                                                      \
-            result_ = substitute(result_, pointer, pitch, width, &charge_);                                                \
-        if (result_ != CUDA_SUCCESS)                                                                                       \
-            return settle(result_, 0, charge_);                                                                            \
-        return settle_pitch(*(pointer), (uint64_t)*(pitch) * (height), charge_);                                  \
+#define ALLOCATE_PITCHED(symbol, arguments, pointer, pitch, width, height, substitute)                   \
+    do {                                                                                                 \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                              \
+        int device_ = real_ && (pointer) && (pitch) && (width) && (height) ? hami_current_device() : -1; \
+        struct hami_charge charge_ = {.bytes = pitched(width, height), .device = (int16_t)device_};      \
+        CUresult result_;                                                                                \
+                                                                                                         \
+        if (!real_)                                                                                      \
+            return CUDA_ERROR_NOT_FOUND;                                                                 \
+        if (device_ < 0)                                                                                 \
+            return real_ arguments;                                                                      \
+        HAMI_CHANGING(device_);                                                                          \
+        result_ = hami_memory_charge(device_, charge_.bytes);                                            \
+        if (result_ != CUDA_SUCCESS)                                                                     \
+            return result_;                                                                              \
+        result_ = HAMI_INSIDE(real_ arguments);                                                          \
+        if (__builtin_expect(result_ == CUDA_ERROR_OUT_OF_MEMORY, 0))                                    \
+            result_ = substitute(result_, pointer, pitch, width, &charge_);                              \
+        if (result_ != CUDA_SUCCESS)                                                                     \
+            return settle(result_, 0, charge_);                                                          \
+        return settle_pitch(*(pointer), (uint64_t)*(pitch) * (height), charge_);                         \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
@@ -152,19 +152,19 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
  * A pointer this library does not know goes to the driver all the same: its answer is the program's. The driver waits for the device,
  * so that pools may have less afterwards.
  */
-#define FREE(symbol, pointer)                                                     \
-    do {                                                                          \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                        \
-        struct hami_charge taken_;                                                 \
-        CUresult result_;                                                          \
-                                                                                  \
-        if (!real_)                                                                \
-            return CUDA_ERROR_NOT_FOUND;                                          \
-        if (hami_inside || !(pointer))                                            \
-            return real_(pointer);                                                 \
+#define FREE(symbol, pointer)                                                        \
+    do {                                                                             \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                          \
+        struct hami_charge taken_;                                                   \
+        CUresult result_;                                                            \
+                                                                                     \
+        if (!real_)                                                                  \
+            return CUDA_ERROR_NOT_FOUND;                                             \
+        if (hami_inside || !(pointer))                                               \
+            return real_(pointer);                                                   \
         result_ = HAMI_MEMORY_END(&hami_pointers, pointer, &taken_, real_(pointer)); \
-        hami_pools_refresh();                                                     \
-        return result_;                                                            \
+        hami_pools_refresh();                                                        \
+        return result_;                                                              \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)

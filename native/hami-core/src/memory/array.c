@@ -98,34 +98,34 @@ static bool is_bare(unsigned int flags)
  * The body that makes an object on the current device. `arguments` are the driver's, in parentheses; it leaves the object in `*made`.
  * `charged_bytes` are charged in `table` if `is_charged`; `undo`, a function of the driver, ends the object again.
  */
-#define CREATE(symbol, arguments, made, table, is_charged, charged_bytes, undo)                      \
-    do {                                                                                             \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                          \
-        int device_ = real_ && (is_charged) && !hami_inside ? hami_current_device() : -1;            \
-        struct hami_charge charge_ = {.device = (int16_t)device_};                                   \
-        CUresult result_;                                                                            \
-                                                                                                     \
-        if (!real_)                                                                                  \
-            return CUDA_ERROR_NOT_FOUND;                                                             \
-        if (device_ < 0)                                                                             \
-            return real_ arguments;                                                                  \
-        HAMI_CHANGING(device_);                                                                      \
-        charge_.bytes = (charged_bytes);                                                             \
-        result_ = hami_memory_charge(device_, charge_.bytes);                                        \
-        if (result_ != CUDA_SUCCESS)                                                                 \
-            return result_;                                                                          \
-        result_ = HAMI_INSIDE(real_ arguments);                                                      \
-        if (result_ != CUDA_SUCCESS) {                                                               \
-            hami_memory_discharge(&charge_);                                                         \
-            return result_;                                                                          \
-        }                                                                                            \
-        charge_.key = (uint64_t)(uintptr_t)*(made);                                                  \
-        charge_.owner = (uint64_t)(uintptr_t)hami_current_context();                                 \
-        if (hami_memory_remember(&(table), charge_))                                                 \
-            return CUDA_SUCCESS;                                                                     \
-        if (hami_real.undo)                                                                          \
-            HAMI_INSIDE(hami_real.undo(*(made)));                                                    \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                             \
+#define CREATE(symbol, arguments, made, table, is_charged, charged_bytes, undo)           \
+    do {                                                                                  \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                               \
+        int device_ = real_ && (is_charged) && !hami_inside ? hami_current_device() : -1; \
+        struct hami_charge charge_ = {.device = (int16_t)device_};                        \
+        CUresult result_;                                                                 \
+                                                                                          \
+        if (!real_)                                                                       \
+            return CUDA_ERROR_NOT_FOUND;                                                  \
+        if (device_ < 0)                                                                  \
+            return real_ arguments;                                                       \
+        HAMI_CHANGING(device_);                                                           \
+        charge_.bytes = (charged_bytes);                                                  \
+        result_ = hami_memory_charge(device_, charge_.bytes);                             \
+        if (result_ != CUDA_SUCCESS)                                                      \
+            return result_;                                                               \
+        result_ = HAMI_INSIDE(real_ arguments);                                           \
+        if (result_ != CUDA_SUCCESS) {                                                    \
+            hami_memory_discharge(&charge_);                                              \
+            return result_;                                                               \
+        }                                                                                 \
+        charge_.key = (uint64_t)(uintptr_t)*(made);                                       \
+        charge_.owner = (uint64_t)(uintptr_t)hami_current_context();                      \
+        if (hami_memory_remember(&(table), charge_))                                      \
+            return CUDA_SUCCESS;                                                          \
+        if (hami_real.undo)                                                               \
+            HAMI_INSIDE(hami_real.undo(*(made)));                                         \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                  \
     } while (0)
 
 static CUDA_ARRAY3D_DESCRIPTOR flat(size_t width, size_t height, int format, unsigned int channels)
@@ -147,8 +147,8 @@ HAMI_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTO
 
 static CUDA_ARRAY3D_DESCRIPTOR widened(const CUDA_ARRAY3D_DESCRIPTOR_v1 *narrow)
 {
-    return (CUDA_ARRAY3D_DESCRIPTOR){narrow->Width, narrow->Height, narrow->Depth, narrow->Format, narrow->NumChannels,
-                                     narrow->Flags};
+    return (CUDA_ARRAY3D_DESCRIPTOR){narrow->Width,  narrow->Height,      narrow->Depth,
+                                     narrow->Format, narrow->NumChannels, narrow->Flags};
 }
 
 HAMI_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
@@ -176,16 +176,16 @@ HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA
            description->size, cuDestroyExternalMemory);
 }
 
-#define DESTROY(symbol, table, handle)                                     \
-    do {                                                                   \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                \
-        struct hami_charge taken_;                                         \
-                                                                           \
-        if (!real_)                                                        \
-            return CUDA_ERROR_NOT_FOUND;                                   \
-        if (hami_inside || !(handle))                                      \
-            return real_(handle);                                          \
-        return HAMI_MEMORY_END(&(table), handle, &taken_, real_(handle));  \
+#define DESTROY(symbol, table, handle)                                    \
+    do {                                                                  \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);               \
+        struct hami_charge taken_;                                        \
+                                                                          \
+        if (!real_)                                                       \
+            return CUDA_ERROR_NOT_FOUND;                                  \
+        if (hami_inside || !(handle))                                     \
+            return real_(handle);                                         \
+        return HAMI_MEMORY_END(&(table), handle, &taken_, real_(handle)); \
     } while (0)
 
 HAMI_EXPORT CUresult cuArrayDestroy(CUarray array)

@@ -89,8 +89,8 @@ static CUresult make(const struct creation *creation, int device)
 {
     CUcontext before = hami_current_context();
     bool is_within;
-    CUresult result = hami_overhead_make_context(
-        device, &(struct hami_context_maker){call_driver, creation, creation->context}, &is_within);
+    CUresult result =
+        hami_overhead_make_context(device, &(struct hami_context_maker){call_driver, creation, creation->context}, &is_within);
 
     if (is_within)
         return result;
@@ -187,7 +187,8 @@ void hami_contexts_forget(void)
 HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
     __typeof__(&cuDevicePrimaryCtxRetain) real = HAMI_REAL_CUDA(cuDevicePrimaryCtxRetain);
-    CUresult result = real ? create(&(struct creation){.context = context, .ordinal = ordinal, .retain = real}) : CUDA_ERROR_NOT_FOUND;
+    CUresult result =
+        real ? create(&(struct creation){.context = context, .ordinal = ordinal, .retain = real}) : CUDA_ERROR_NOT_FOUND;
 
     count_retain(result, ordinal, 1);
     return result;

@@ -137,11 +137,11 @@ HAMI_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream)
     return launch(&(struct run){executable, stream, HAMI_REAL_CUDA(cuGraphLaunch_ptsz)}, true);
 }
 
-#define INSTANTIATE(symbol, arguments, executable, graph)                                      \
-    do {                                                                                       \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                    \
-                                                                                               \
-        return real_ ? note(real_ arguments, executable, graph) : CUDA_ERROR_NOT_FOUND;        \
+#define INSTANTIATE(symbol, arguments, executable, graph)                               \
+    do {                                                                                \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                             \
+                                                                                        \
+        return real_ ? note(real_ arguments, executable, graph) : CUDA_ERROR_NOT_FOUND; \
     } while (0)
 
 HAMI_EXPORT CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
@@ -149,8 +149,7 @@ HAMI_EXPORT CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, 
     INSTANTIATE(cuGraphInstantiate, (executable, graph, failed, log, log_bytes), executable, graph);
 }
 
-HAMI_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log,
-                                           size_t log_bytes)
+HAMI_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
 {
     INSTANTIATE(cuGraphInstantiate_v2, (executable, graph, failed, log, log_bytes), executable, graph);
 }
@@ -165,7 +164,8 @@ HAMI_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgra
     INSTANTIATE(cuGraphInstantiateWithParams, (executable, graph, params), executable, graph);
 }
 
-HAMI_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+HAMI_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
+                                                       CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
     INSTANTIATE(cuGraphInstantiateWithParams_ptsz, (executable, graph, params), executable, graph);
 }
@@ -223,14 +223,14 @@ HAMI_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgr
     ADD_NODE(cuGraphAddNode, (node, graph, dependencies, count, params), params);
 }
 
-HAMI_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-                                       size_t count, CUgraphNodeParams *params)
+HAMI_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                       const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
     ADD_NODE(cuGraphAddNode_v2, (node, graph, dependencies, edges, count, params), params);
 }
 
-HAMI_EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-                                       size_t count, CUgraphNodeParams *params)
+HAMI_EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                       const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
     ADD_NODE(cuGraphAddNode_v3, (node, graph, dependencies, edges, count, params), params);
 }

@@ -29,25 +29,25 @@ static CUresult refuse(int device)
  * The body that loads code. `arguments` are the driver's, in parentheses; it leaves the code's handle in `*made`. `unload`, a function of
  * the driver, unloads it again.
  */
-#define LOAD(symbol, arguments, made, unload)                                                                  \
-    do {                                                                                                       \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                    \
-        int device_ = real_ ? hami_current_device() : -1;                                                      \
-        CUresult result_;                                                                                      \
-                                                                                                               \
-        if (!real_)                                                                                            \
-            return CUDA_ERROR_NOT_FOUND;                                                                       \
-        if (!hami_region_limit(device_))                                                                       \
-            return settle_change(real_ arguments);                                                             \
-        if (!hami_overhead_hold(device_, HAMI_MEMORY_BLOCK))                                                   \
-            return refuse(device_);                                                                            \
-        result_ = HAMI_INSIDE(real_ arguments);                                                                \
-        if (hami_overhead_settle(device_, HAMI_MEMORY_BLOCK) || result_ != CUDA_SUCCESS || !hami_real.unload)  \
-            return result_;                                                                                    \
-        HAMI_INSIDE(hami_real.unload(*(made)));                                                                \
-        hami_overhead_changed();                                                                               \
-        *(made) = NULL;                                                                                        \
-        return refuse(device_);                                                                                \
+#define LOAD(symbol, arguments, made, unload)                                                                 \
+    do {                                                                                                      \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                   \
+        int device_ = real_ ? hami_current_device() : -1;                                                     \
+        CUresult result_;                                                                                     \
+                                                                                                              \
+        if (!real_)                                                                                           \
+            return CUDA_ERROR_NOT_FOUND;                                                                      \
+        if (!hami_region_limit(device_))                                                                      \
+            return settle_change(real_ arguments);                                                            \
+        if (!hami_overhead_hold(device_, HAMI_MEMORY_BLOCK))                                                  \
+            return refuse(device_);                                                                           \
+        result_ = HAMI_INSIDE(real_ arguments);                                                               \
+        if (hami_overhead_settle(device_, HAMI_MEMORY_BLOCK) || result_ != CUDA_SUCCESS || !hami_real.unload) \
+            return result_;                                                                                   \
+        HAMI_INSIDE(hami_real.unload(*(made)));                                                               \
+        hami_overhead_changed();                                                                              \
+        *(made) = NULL;                                                                                       \
+        return refuse(device_);                                                                               \
     } while (0)
 
 HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
@@ -60,7 +60,8 @@ HAMI_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
     LOAD(cuModuleLoadData, (module, image), module, cuModuleUnload);
 }
 
-HAMI_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
+HAMI_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
+                                        void **values)
 {
     LOAD(cuModuleLoadDataEx, (module, image, count, options, values), module, cuModuleUnload);
 }
@@ -70,8 +71,9 @@ HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
     LOAD(cuModuleLoadFatBinary, (module, binary), module, cuModuleUnload);
 }
 
-HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count,
-                                       CUlibraryOption *library_options, void **library_values, unsigned int library_count)
+HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
+                                       unsigned int count, CUlibraryOption *library_options, void **library_values,
+                                       unsigned int library_count)
 {
     LOAD(cuLibraryLoadData, (library, code, options, values, count, library_options, library_values, library_count), library,
          cuLibraryUnload);

@@ -18,8 +18,7 @@ static uint64_t current_pool(CUdevice ordinal)
     CUmemoryPool pool;
     int device = hami_device_of_ordinal(ordinal);
 
-    if (device < 0 || !hami_real.cuDeviceGetMemPool ||
-        HAMI_INSIDE(hami_real.cuDeviceGetMemPool(&pool, ordinal)) != CUDA_SUCCESS)
+    if (device < 0 || !hami_real.cuDeviceGetMemPool || HAMI_INSIDE(hami_real.cuDeviceGetMemPool(&pool, ordinal)) != CUDA_SUCCESS)
         return 0;
     if (hami_pool_device(HAMI_POOL_OF(pool)) < 0)
         hami_pool_know(HAMI_POOL_OF(pool), device);
@@ -138,14 +137,17 @@ static CUresult allocate(const struct request *request)
 
 HAMI_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 {
-    return allocate(&(struct request){
-        .pointer = pointer, .bytes = bytes, .stream = stream, .allocate = HAMI_REAL_CUDA(cuMemAllocAsync)});
+    return allocate(
+        &(struct request){.pointer = pointer, .bytes = bytes, .stream = stream, .allocate = HAMI_REAL_CUDA(cuMemAllocAsync)});
 }
 
 HAMI_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 {
-    return allocate(&(struct request){
-        .pointer = pointer, .bytes = bytes, .stream = stream, .is_per_thread = true, .allocate = HAMI_REAL_CUDA(cuMemAllocAsync_ptsz)});
+    return allocate(&(struct request){.pointer = pointer,
+                                      .bytes = bytes,
+                                      .stream = stream,
+                                      .is_per_thread = true,
+                                      .allocate = HAMI_REAL_CUDA(cuMemAllocAsync_ptsz)});
 }
 
 HAMI_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool from, CUstream stream)
@@ -177,7 +179,8 @@ static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__
     return HAMI_INSIDE(hami_real.cuMemFree_v2(pointer));
 }
 
-static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(&cuMemFreeAsync) real, __typeof__(&cuStreamSynchronize) wait)
+static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(&cuMemFreeAsync) real,
+                           __typeof__(&cuStreamSynchronize) wait)
 {
     struct hami_charge taken = {.kind = HAMI_MEMORY_PLAIN};
     CUresult result;

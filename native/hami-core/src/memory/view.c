@@ -80,25 +80,25 @@ HAMI_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 }
 
 /* The body of either version. Either answer may be unwanted; a driver that insists on both says so. `most` is the largest it can hold. */
-#define GET_INFO(symbol, available, total, most)                                                                     \
-    do {                                                                                                             \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                          \
-        struct view view_;                                                                                           \
-        CUresult result_;                                                                                            \
-                                                                                                                     \
-        if (!real_)                                                                                                  \
-            return CUDA_ERROR_NOT_FOUND;                                                                             \
-        result_ = real_(available, total);                                                                           \
-        if (result_ != CUDA_SUCCESS)                                                                                 \
-            return result_;                                                                                          \
-        view_ = (struct view){(total) ? *(total) : (most), 0, (available) ? *(available) : (most)};                  \
-        if (!view_memory(hami_current_device(), &view_))                                                             \
-            return result_;                                                                                          \
-        if (available)                                                                                               \
-            *(available) = (__typeof__(*(available)))smaller(view_.available, (most));                               \
-        if (total)                                                                                                   \
-            *(total) = (__typeof__(*(total)))smaller(view_.total, (most));                                           \
-        return result_;                                                                                              \
+#define GET_INFO(symbol, available, total, most)                                                    \
+    do {                                                                                            \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                         \
+        struct view view_;                                                                          \
+        CUresult result_;                                                                           \
+                                                                                                    \
+        if (!real_)                                                                                 \
+            return CUDA_ERROR_NOT_FOUND;                                                            \
+        result_ = real_(available, total);                                                          \
+        if (result_ != CUDA_SUCCESS)                                                                \
+            return result_;                                                                         \
+        view_ = (struct view){(total) ? *(total) : (most), 0, (available) ? *(available) : (most)}; \
+        if (!view_memory(hami_current_device(), &view_))                                            \
+            return result_;                                                                         \
+        if (available)                                                                              \
+            *(available) = (__typeof__(*(available)))smaller(view_.available, (most));              \
+        if (total)                                                                                  \
+            *(total) = (__typeof__(*(total)))smaller(view_.total, (most));                          \
+        return result_;                                                                             \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)

@@ -92,8 +92,8 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t devi
     if (list->version != nvmlProcessDetailList_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     asked = (nvmlProcessDetailList_t){.version = list->version, .mode = list->mode};
-    return answer_list(HAMI_INSIDE(real(device, &asked)), index, &list->numProcArrayEntries, list->procArray, sizeof(*list->procArray),
-                       list->mode == NVML_PROCESS_MODE_COMPUTE || list->mode == NVML_PROCESS_MODE_ALL);
+    return answer_list(HAMI_INSIDE(real(device, &asked)), index, &list->numProcArrayEntries, list->procArray,
+                       sizeof(*list->procArray), list->mode == NVML_PROCESS_MODE_COMPUTE || list->mode == NVML_PROCESS_MODE_ALL);
 }
 
 /* What names processes by the way */
@@ -174,17 +174,17 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t devi
 }
 
 /* The body of a call that writes `*count` entries, of which `kept` stay. */
-#define LIST_OWN(symbol, device, count, entries, kept)                            \
-    do {                                                                          \
-        __typeof__(&symbol) real_ = HAMI_REAL_NVML(symbol);                       \
-        nvmlReturn_t result_;                                                     \
-                                                                                  \
-        if (!real_)                                                               \
-            return NVML_ERROR_FUNCTION_NOT_FOUND;                                 \
-        result_ = HAMI_INSIDE(real_(device, count, entries));                     \
+#define LIST_OWN(symbol, device, count, entries, kept)                             \
+    do {                                                                           \
+        __typeof__(&symbol) real_ = HAMI_REAL_NVML(symbol);                        \
+        nvmlReturn_t result_;                                                      \
+                                                                                   \
+        if (!real_)                                                                \
+            return NVML_ERROR_FUNCTION_NOT_FOUND;                                  \
+        result_ = HAMI_INSIDE(real_(device, count, entries));                      \
         if (result_ == NVML_SUCCESS && (entries) && hami_nvml_device(device) >= 0) \
-            *(count) = (kept);                                                    \
-        return result_;                                                           \
+            *(count) = (kept);                                                     \
+        return result_;                                                            \
     } while (0)
 
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *count, nvmlEncoderSessionInfo_t *sessions)

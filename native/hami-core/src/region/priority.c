@@ -45,7 +45,8 @@ void hami_priority_pass(struct hami_region *region, _Atomic uint64_t *asked_at_n
     while (asked_at_ns && hami_priority_must_wait(&block, &region->recent_kernel, asked_at_ns, hami_now_ns()))
         hami_nap(BLOCKED_NAP_NS);
     if (block.since_ns)
-        hami_log(HAMI_LOG_DECISION, "launches go on after %llu ms", (unsigned long long)(hami_now_ns() - block.since_ns) / 1000000u);
+        hami_log(HAMI_LOG_DECISION, "launches go on after %llu ms",
+                 (unsigned long long)(hami_now_ns() - block.since_ns) / 1000000u);
     /* A monitor that blocks in this very moment must not be overwritten. */
     recent = atomic_load(&region->recent_kernel);
     while (recent >= 0 && recent != HAMI_RECENT_ACTIVE &&

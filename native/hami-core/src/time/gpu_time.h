@@ -22,7 +22,8 @@ struct hami_gpu_time_device {
     _Atomic uint64_t paid_at; /* the bucket */
     _Atomic uint64_t scale; /* what a busy nanosecond of the timeline costs, HAMI_ONE at most times 2; 0 stands for HAMI_ONE */
     _Atomic uint64_t asker, asked_until_ns; /* the process that compares with NVML, and until when nobody else does */
-    _Atomic uint64_t alone_ns, cost_ns; /* of spans that ended lately: what their launches take by themselves, and what they cost together */
+    /* Of intervals that ended lately: what their launches take one by one, and what they cost together. */
+    _Atomic uint64_t alone_ns, cost_ns;
     _Atomic uint64_t charged_ns; /* what the container was charged, in all */
     uint64_t unused;
 };

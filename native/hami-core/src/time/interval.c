@@ -83,7 +83,8 @@ void hami_intervals_drop(struct hami_intervals *intervals, int device)
 static void progress(struct hami_interval *interval, int device, uint64_t done_ns)
 {
     uint64_t parts = interval->queued_ns / PROGRESS_NS;
-    uint64_t standing = done_ns == interval->queued_ns || !parts ? interval->standing_ns : interval->standing_ns / parts * (done_ns / PROGRESS_NS);
+    uint64_t standing =
+        done_ns == interval->queued_ns || !parts ? interval->standing_ns : interval->standing_ns / parts * (done_ns / PROGRESS_NS);
 
     hami_meter_count(device, standing);
     interval->standing_ns -= standing;
@@ -141,7 +142,8 @@ static void end(struct hami_interval *interval, const struct hami_device_now *no
 }
 
 /* Returns false when the device has not reached the span's end. */
-static bool collect(struct hami_interval *interval, const struct hami_device_now *now, const struct hami_event *tail, uint64_t *idle_ns)
+static bool collect(struct hami_interval *interval, const struct hami_device_now *now, const struct hami_event *tail,
+                    uint64_t *idle_ns)
 {
     uint64_t from = 0, to = 0;
     enum hami_event_state begun = hami_event_ask(interval->from, &from);

@@ -44,18 +44,16 @@ HAMI_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, un
                                     unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                                     CUstream stream, void **params, void **extra)
 {
-    LAUNCH(cuLaunchKernel,
-           (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, extra), stream, false,
-           function, SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
+    LAUNCH(cuLaunchKernel, (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, extra),
+           stream, false, function, SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
 }
 
 HAMI_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                          unsigned int block_x, unsigned int block_y, unsigned int block_z,
                                          unsigned int shared_bytes, CUstream stream, void **params, void **extra)
 {
-    LAUNCH(cuLaunchKernel_ptsz,
-           (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, extra), stream, true,
-           function, SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
+    LAUNCH(cuLaunchKernel_ptsz, (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, extra),
+           stream, true, function, SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
 }
 
 #define STREAM_OF(config) ((config) ? (config)->hStream : NULL)
@@ -64,27 +62,27 @@ HAMI_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_
 
 HAMI_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
 {
-    LAUNCH(cuLaunchKernelEx, (config, function, params, extra), STREAM_OF(config), false, function, BLOCKS_OF(config), THREADS_OF(config));
+    LAUNCH(cuLaunchKernelEx, (config, function, params, extra), STREAM_OF(config), false, function, BLOCKS_OF(config),
+           THREADS_OF(config));
 }
 
 HAMI_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
 {
-    LAUNCH(cuLaunchKernelEx_ptsz, (config, function, params, extra), STREAM_OF(config), true, function, BLOCKS_OF(config), THREADS_OF(config));
+    LAUNCH(cuLaunchKernelEx_ptsz, (config, function, params, extra), STREAM_OF(config), true, function, BLOCKS_OF(config),
+           THREADS_OF(config));
 }
 
-HAMI_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                               unsigned int block_z, unsigned int shared_bytes, CUstream stream, void **params)
+HAMI_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                                               unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                                               unsigned int shared_bytes, CUstream stream, void **params)
 {
-    LAUNCH(cuLaunchCooperativeKernel,
-           (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params), stream, false, function,
-           SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
+    LAUNCH(cuLaunchCooperativeKernel, (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params),
+           stream, false, function, SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
 }
 
 HAMI_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                                     unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                                                    void **params)
+                                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream, void **params)
 {
     LAUNCH(cuLaunchCooperativeKernel_ptsz,
            (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params), stream, true, function,

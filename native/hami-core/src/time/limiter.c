@@ -138,9 +138,7 @@ static uint64_t id_of(CUstream stream)
 /* The same as far as a lease needs it, mostly without asking the driver. */
 static uint64_t probable_id_of(CUstream stream)
 {
-    uint64_t known = stream == CU_STREAM_LEGACY       ? default_ids[0]
-                     : stream == CU_STREAM_PER_THREAD ? default_ids[1]
-                                                      : 0;
+    uint64_t known = stream == CU_STREAM_LEGACY ? default_ids[0] : stream == CU_STREAM_PER_THREAD ? default_ids[1] : 0;
 
     return known ? known : id_of(stream);
 }
@@ -272,8 +270,8 @@ void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_laun
             return;
         region = hami_region();
     }
-    if (__builtin_expect(atomic_load_explicit(&region->recent_kernel, memory_order_relaxed) != HAMI_RECENT_ACTIVE, 0) && !hami_inside &&
-        !(atomic_load(&region->recent_kernel) < 0 && hami_is_capturing(launch->stream, launch->is_per_thread)))
+    if (__builtin_expect(atomic_load_explicit(&region->recent_kernel, memory_order_relaxed) != HAMI_RECENT_ACTIVE, 0) &&
+        !hami_inside && !(atomic_load(&region->recent_kernel) < 0 && hami_is_capturing(launch->stream, launch->is_per_thread)))
         obey_monitor(region);
     second = (uint64_t)time(NULL);
     if (__builtin_expect(second != atomic_load_explicit(&looked_second, memory_order_relaxed), 0))

@@ -67,7 +67,8 @@ uint64_t hami_meter_others_ns(int device)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
 
-    return shared ? atomic_load_explicit(&shared->devices[device].charged_ns, memory_order_relaxed) - hami_meters[device].own_ns : 0;
+    return shared ? atomic_load_explicit(&shared->devices[device].charged_ns, memory_order_relaxed) - hami_meters[device].own_ns
+                  : 0;
 }
 
 /* This process's place among the container's; -1 when the region has no slot for it. */
@@ -106,7 +107,7 @@ bool hami_meter_must_yield(int device, uint64_t now_ns)
     int count = atomic_load(&hami_region()->proc_num);
 
     return turns && hami_process_turns_must_yield(turns, own_place(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX,
-                                          scale_of(device) > ALONE_SCALE, now_ns);
+                                                  scale_of(device) > ALONE_SCALE, now_ns);
 }
 
 void hami_meter_wait(int device, uint64_t until_ns)

@@ -35,7 +35,8 @@ struct hami_device_now {
 };
 
 struct hami_meter {
-    _Atomic uint64_t factor; /* what a nanosecond of a kernel costs, HAMI_ONE for one that overlaps with nothing; 0 stands for that */
+    /* What a nanosecond of a kernel costs, as a fixed-point number: HAMI_ONE for one that overlaps with nothing; 0 stands for that. */
+    _Atomic uint64_t factor;
     uint64_t queued_ns; /* estimates of what the device has not done */
     unsigned queued_launches;
     uint64_t progress_ns; /* when something last ended or nothing was queued */

@@ -77,8 +77,8 @@ static bool is_dry(const struct hami_stream *stream, uint64_t now_ns)
 
 static void extend(struct hami_stream *stream, uint64_t from_ns, uint64_t estimate_ns)
 {
-    stream->idle_ns = (stream->idle_ns > from_ns ? stream->idle_ns : from_ns) +
-                    hami_meter_occupied_ns(&hami_meters[stream->device], estimate_ns);
+    stream->idle_ns =
+        (stream->idle_ns > from_ns ? stream->idle_ns : from_ns) + hami_meter_occupied_ns(&hami_meters[stream->device], estimate_ns);
     stream->untimed_ns += estimate_ns;
 }
 

@@ -106,9 +106,8 @@ int main(void)
     if (pthread_create(&thread, NULL, stay, NULL) != 0)
         return 1;
     if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        cuCtxSetCurrent(context) != CUDA_SUCCESS ||
-        cuModuleLoadData(&module, "") != CUDA_SUCCESS || cuModuleGetFunction(&nothing, module, "busy_0") != CUDA_SUCCESS ||
-        cuStreamCreate(&stream, 1) != CUDA_SUCCESS)
+        cuCtxSetCurrent(context) != CUDA_SUCCESS || cuModuleLoadData(&module, "") != CUDA_SUCCESS ||
+        cuModuleGetFunction(&nothing, module, "busy_0") != CUDA_SUCCESS || cuStreamCreate(&stream, 1) != CUDA_SUCCESS)
         return 1;
     printf("{\"launch\": %.1f", median_ns(launch));
     printf(", \"launch on a stream\": %.1f", median_ns(launch_on_stream));

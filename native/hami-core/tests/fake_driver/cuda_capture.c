@@ -70,7 +70,7 @@ EXTRA(cuThreadExchangeStreamCaptureMode, int *mode)
 
     if (!mode || *mode < GLOBAL || *mode > RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
-    thread_mode = (enum mode)*mode;
+    thread_mode = (enum mode)(*mode);
     *mode = (int)before;
     return CUDA_SUCCESS;
 }

@@ -331,7 +331,8 @@ EXTRA(cuCtxGetApiVersion, CUcontext context, unsigned int *version)
 static CUresult set_aside(CUcontext context, int limit, uint64_t included_bytes, size_t value)
 {
     uint64_t *bytes = &context->set_aside_bytes[limit];
-    uint64_t wanted = value > included_bytes ? (value - included_bytes + HW_GRANULE_BYTES - 1) / HW_GRANULE_BYTES * HW_GRANULE_BYTES : 0;
+    uint64_t wanted =
+        value > included_bytes ? (value - included_bytes + HW_GRANULE_BYTES - 1) / HW_GRANULE_BYTES * HW_GRANULE_BYTES : 0;
 
     if (wanted <= *bytes)
         return CUDA_SUCCESS;

@@ -120,21 +120,21 @@ API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count)
 }
 
 /* The rest of the family: 1 and 2 dimensions, now and in a stream. */
-#define MEMSET(name, element)                                                    \
-    EXTRA(name, CUdeviceptr to, element value, size_t count)                     \
-    {                                                                            \
-        return fill(to, 0, &value, sizeof(value), count, 1);                     \
+#define MEMSET(name, element)                                \
+    EXTRA(name, CUdeviceptr to, element value, size_t count) \
+    {                                                        \
+        return fill(to, 0, &value, sizeof(value), count, 1); \
     }
-#define MEMSET_ASYNC(name, element)                                              \
-    EXTRA(name, CUdeviceptr to, element value, size_t count, CUstream stream)    \
-    {                                                                            \
-        (void)stream;                                                            \
-        return fill(to, 0, &value, sizeof(value), count, 1);                     \
+#define MEMSET_ASYNC(name, element)                                           \
+    EXTRA(name, CUdeviceptr to, element value, size_t count, CUstream stream) \
+    {                                                                         \
+        (void)stream;                                                         \
+        return fill(to, 0, &value, sizeof(value), count, 1);                  \
     }
-#define MEMSET_2D(name, element)                                                                     \
-    EXTRA(name, CUdeviceptr to, size_t pitch, element value, size_t width, size_t height)            \
-    {                                                                                                \
-        return fill(to, pitch, &value, sizeof(value), width, height);                                \
+#define MEMSET_2D(name, element)                                                          \
+    EXTRA(name, CUdeviceptr to, size_t pitch, element value, size_t width, size_t height) \
+    {                                                                                     \
+        return fill(to, pitch, &value, sizeof(value), width, height);                     \
     }
 #define MEMSET_2D_ASYNC(name, element)                                                                     \
     EXTRA(name, CUdeviceptr to, size_t pitch, element value, size_t width, size_t height, CUstream stream) \

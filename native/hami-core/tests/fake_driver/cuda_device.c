@@ -83,7 +83,10 @@ struct error {
 
 static const struct error *error_of(CUresult code)
 {
-#define ERROR(name, text) {name, #name, text}
+#define ERROR(name, text) \
+    {                     \
+        name, #name, text \
+    }
     static const struct error errors[] = {
         ERROR(CUDA_SUCCESS, "no error"),
         ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),

@@ -19,8 +19,8 @@
 #define ORACLE __attribute__((visibility("default")))
 
 /* Prototype and definition in one, for entries that the library under test has no need to know. */
-#define EXTRA(name, ...)                \
-    API CUresult name(__VA_ARGS__);     \
+#define EXTRA(name, ...)            \
+    API CUresult name(__VA_ARGS__); \
     CUresult name(__VA_ARGS__)
 
 struct CUctx_st {

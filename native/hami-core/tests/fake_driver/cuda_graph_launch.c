@@ -248,8 +248,8 @@ static CUresult run(CUgraphExec executable, CUstream stream)
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (executable->duration_ns)
-        result = fake_enqueue(stream, (struct fake_step){
-                                          .kind = FAKE_RUN, .duration_ns = executable->duration_ns, .part = PROFILE_WHOLE});
+        result = fake_enqueue(stream,
+                              (struct fake_step){.kind = FAKE_RUN, .duration_ns = executable->duration_ns, .part = PROFILE_WHOLE});
     return result == CUDA_SUCCESS ? call_hosts(executable->graph, stream) : result;
 }
 

@@ -25,7 +25,8 @@ static CUresult launch(CUfunction function, bool has_threads, CUstream handle)
     duration_ns = fake_kernel_draw(function);
     if (!duration_ns)
         return CUDA_SUCCESS;
-    return fake_enqueue(stream, (struct fake_step){.kind = FAKE_RUN, .duration_ns = duration_ns, .part = fake_kernel_part(function)});
+    return fake_enqueue(stream,
+                        (struct fake_step){.kind = FAKE_RUN, .duration_ns = duration_ns, .part = fake_kernel_part(function)});
 }
 
 API CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
@@ -69,8 +70,8 @@ API CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction func
 }
 
 API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                       unsigned int block_x, unsigned int block_y, unsigned int block_z,
-                                       unsigned int shared_bytes, CUstream stream, void **params)
+                                       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                                       CUstream stream, void **params)
 {
     return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, NULL);
 }

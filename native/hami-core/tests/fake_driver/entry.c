@@ -114,8 +114,8 @@ static void complete_variants(void)
         size_t length = strlen(entry->symbol);
         char base[96];
 
-        if (!fake_entry_is_missing(entry) || length < 6 || (strcmp(entry->symbol + length - 5, "_ptsz") != 0 &&
-                                                            strcmp(entry->symbol + length - 5, "_ptds") != 0))
+        if (!fake_entry_is_missing(entry) || length < 6 ||
+            (strcmp(entry->symbol + length - 5, "_ptsz") != 0 && strcmp(entry->symbol + length - 5, "_ptds") != 0))
             continue;
         snprintf(base, sizeof(base), "%.*s", (int)length - 5, entry->symbol);
         if (entry_of(base))

@@ -80,8 +80,8 @@ API(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci)
         return result;
     source = hardware(device);
     memset(pci, 0, sizeof(*pci));
-    snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0", source->pci_domain & 0xffffu,
-             source->pci_bus & 0xffu, source->pci_device & 0xffu);
+    snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0", source->pci_domain & 0xffffu, source->pci_bus & 0xffu,
+             source->pci_device & 0xffu);
     memcpy(pci->busId, source->pci_bus_id, sizeof(pci->busId));
     pci->domain = source->pci_domain;
     pci->bus = source->pci_bus;

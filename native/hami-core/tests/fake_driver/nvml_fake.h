@@ -13,8 +13,8 @@
 #include "visible.h"
 
 /* Prototype and definition in one: the library under test knows few of these. */
-#define API(name, ...)                                  \
-    nvmlReturn_t name(__VA_ARGS__);                     \
+#define API(name, ...)              \
+    nvmlReturn_t name(__VA_ARGS__); \
     __attribute__((visibility("default"))) nvmlReturn_t name(__VA_ARGS__)
 
 #define NO_INSTANCE 0xffffffffu

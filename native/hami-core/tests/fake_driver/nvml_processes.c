@@ -46,8 +46,8 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
     for (int row = 0; row < hw_device_count(); row++) {
         if (row != device->physical && hw_device(row)->parent != device->physical)
             continue;
-        found += write_processes(row, found < room ? (char *)processes + found * stride : NULL, found < room ? room - found : 0,
-                                 stride);
+        found +=
+            write_processes(row, found < room ? (char *)processes + found * stride : NULL, found < room ? room - found : 0, stride);
     }
     *count = found;
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -126,11 +126,11 @@ API(nvmlDeviceGetAccountingStats, nvmlDevice_t device, unsigned int pid, nvmlAcc
     return result;
 }
 
-#define NO_PROCESSES(name, process)                                                             \
-    API(name, nvmlDevice_t device, unsigned int *count, process *processes)                     \
-    {                                                                                           \
-        (void)processes;                                                                        \
-        return fake_nvml_number(device, count, 0);                                              \
+#define NO_PROCESSES(name, process)                                         \
+    API(name, nvmlDevice_t device, unsigned int *count, process *processes) \
+    {                                                                       \
+        (void)processes;                                                    \
+        return fake_nvml_number(device, count, 0);                          \
     }
 
 NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)

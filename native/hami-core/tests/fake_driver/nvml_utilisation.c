@@ -151,8 +151,10 @@ API(nvmlDeviceGetProcessesUtilizationInfo, nvmlDevice_t device, nvmlProcessesUti
     room = info->procUtilArray ? info->processSamplesCount : 0;
     info->processSamplesCount = total;
     for (unsigned int index = 0; total <= room && index < total; index++)
-        info->procUtilArray[index] = (nvmlProcessUtilizationInfo_v1_t){
-            .timeStamp = found[index].timeStamp, .pid = found[index].pid, .smUtil = found[index].smUtil, .memUtil = found[index].memUtil};
+        info->procUtilArray[index] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = found[index].timeStamp,
+                                                                       .pid = found[index].pid,
+                                                                       .smUtil = found[index].smUtil,
+                                                                       .memUtil = found[index].memUtil};
     return total > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 

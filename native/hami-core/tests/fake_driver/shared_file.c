@@ -127,7 +127,8 @@ static void become_holder(struct shared_file *file)
     shared_file_claim(file, HOLDERS_POSITION + (int)file->self);
 }
 
-bool shared_file_open(struct shared_file *file, const char *folder, const char *name, size_t bytes, void (*initialise)(void *memory))
+bool shared_file_open(struct shared_file *file, const char *folder, const char *name, size_t bytes,
+                      void (*initialise)(void *memory))
 {
     struct header *header;
 

@@ -30,7 +30,8 @@ struct shared_lock {
  * it that open the same name. The first to open it runs `initialise`, if not NULL, on zeroed memory before anybody else sees it.
  * Returns false with errno set.
  */
-bool shared_file_open(struct shared_file *file, const char *folder, const char *name, size_t bytes, void (*initialise)(void *memory));
+bool shared_file_open(struct shared_file *file, const char *folder, const char *name, size_t bytes,
+                      void (*initialise)(void *memory));
 
 /*
  * Claim a position, 0 <= position < 2^30, for as long as this process lives and keeps the file open. Claims are locks of an open file

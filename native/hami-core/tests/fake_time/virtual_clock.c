@@ -370,4 +370,3 @@ void virtual_clock_close(void)
     unlock();
     process = NOBODY;
 }
-

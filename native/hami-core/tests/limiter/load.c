@@ -136,8 +136,10 @@ static void parse(int count, char **arguments)
 {
     wanted.seconds = count > 2 ? atoi(arguments[2]) : 0;
     for (int index = 3; index < count; index++)
-        if (sscanf(arguments[index], "streams=%d", &wanted.streams) != 1 && sscanf(arguments[index], "graph=%d", &wanted.graph) != 1 &&
-            sscanf(arguments[index], "pause_us=%d", &wanted.pause_us) != 1 && sscanf(arguments[index], "threads=%d", &wanted.threads) != 1)
+        if (sscanf(arguments[index], "streams=%d", &wanted.streams) != 1 &&
+            sscanf(arguments[index], "graph=%d", &wanted.graph) != 1 &&
+            sscanf(arguments[index], "pause_us=%d", &wanted.pause_us) != 1 &&
+            sscanf(arguments[index], "threads=%d", &wanted.threads) != 1)
             wanted.seconds = 0;
     if (wanted.seconds > 0 && wanted.seconds <= SECONDS_MAX && wanted.streams > 0 && wanted.streams <= STREAMS_MAX)
         return;

@@ -126,7 +126,8 @@ struct verdict judge_ask(int device)
 {
     struct verdict verdict;
 
-    if (write(question[1], &device, sizeof(device)) != sizeof(device) || read(answer[0], &verdict, sizeof(verdict)) != sizeof(verdict))
+    if (write(question[1], &device, sizeof(device)) != sizeof(device) ||
+        read(answer[0], &verdict, sizeof(verdict)) != sizeof(verdict))
         fail("the judge is gone");
     return verdict;
 }

@@ -384,9 +384,9 @@ static void beget(void)
 
 static void step(void)
 {
-    static void (*const steps[])(void) = {take_plain,  take_plain,   take_plain, take_pooled, take_pooled, take_pool, take_array,
-                                          take_mapped, take_graph,   take_offer, take_context, give_any,   give_any,  give_any,
-                                          give_any,    give_any,     give_any,   trim,        change_device, load};
+    static void (*const steps[])(void) = {take_plain,  take_plain, take_plain, take_pooled,  take_pooled,   take_pool, take_array,
+                                          take_mapped, take_graph, take_offer, take_context, give_any,      give_any,  give_any,
+                                          give_any,    give_any,   give_any,   trim,         change_device, load};
 
     if (chance(200) == 0 && self != victim)
         beget();

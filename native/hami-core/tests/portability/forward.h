@@ -6,8 +6,8 @@ struct big {
     long numbers[8];
 };
 
-double cuDeviceGetTexture1DLinearMaxWidth(int a, double b, long c, float d, int e, double f, long g, double h, int i, double j, int k,
-                                          double l, int m, double n, int o, double p, double q, double r);
+double cuDeviceGetTexture1DLinearMaxWidth(int a, double b, long c, float d, int e, double f, long g, double h, int i, double j,
+                                          int k, double l, int m, double n, int o, double p, double q, double r);
 int cuFlushGPUDirectRDMAWrites(int count, ...);
 struct big cuDeviceGetP2PAttribute(long first);
 

@@ -15,8 +15,8 @@ int cuInit(unsigned int flags)
     return (int)flags;
 }
 
-EXPORT double cuDeviceGetTexture1DLinearMaxWidth(int a, double b, long c, float d, int e, double f, long g, double h, int i, double j,
-                                                 int k, double l, int m, double n, int o, double p, double q, double r)
+EXPORT double cuDeviceGetTexture1DLinearMaxWidth(int a, double b, long c, float d, int e, double f, long g, double h, int i,
+                                                 double j, int k, double l, int m, double n, int o, double p, double q, double r)
 {
     return a + 2 * b + 3 * (double)c + 4 * (double)d + 5 * e + 6 * f + 7 * (double)g + 8 * h + 9 * i + 10 * j + 11 * k + 12 * l +
            13 * m + 14 * n + 15 * o + 16 * p + 17 * q + 18 * r;

@@ -94,7 +94,7 @@ static void policies_are_three(void)
     static const struct {
         const char *text;
         hami_option_policy policy;
-    } cases[] = {{"force", HAMI_POLICY_FORCE},     {"FORCE", HAMI_POLICY_FORCE},     {"Disable", HAMI_POLICY_DISABLE},
+    } cases[] = {{"force", HAMI_POLICY_FORCE},     {"FORCE", HAMI_POLICY_FORCE},    {"Disable", HAMI_POLICY_DISABLE},
                  {"default", HAMI_POLICY_DEFAULT}, {"always", HAMI_POLICY_DEFAULT}, {"", HAMI_POLICY_DEFAULT}};
     struct hami_options options;
 

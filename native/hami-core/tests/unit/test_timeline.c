@@ -69,7 +69,8 @@ static void what_the_ring_no_longer_holds_is_paid_once_more(void)
     empty();
     hami_timeline_mark(&timeline, at_slice(0) + HAMI_TIMELINE_NS, at_slice(50) + HAMI_TIMELINE_NS);
     CHECK_EQUAL(50 * HAMI_SLICE_NS, hami_timeline_mark(&timeline, at_slice(0), at_slice(50)));
-    CHECK_EQUAL(50 * HAMI_SLICE_NS, hami_timeline_busy_ns(&timeline, at_slice(0) + HAMI_TIMELINE_NS, at_slice(50) + HAMI_TIMELINE_NS));
+    CHECK_EQUAL(50 * HAMI_SLICE_NS,
+                hami_timeline_busy_ns(&timeline, at_slice(0) + HAMI_TIMELINE_NS, at_slice(50) + HAMI_TIMELINE_NS));
 }
 
 static void kernel_longer_than_the_ring_is_paid_in_full(void)

@@ -155,7 +155,8 @@ static bool count_modules(int device, uint64_t held)
  */
 static void adopt(int device)
 {
-    struct hami_charge found = {.key = (uint64_t)(uintptr_t)hami_current_context(), .device = (int16_t)device, .references = 1}, replaced;
+    struct hami_charge found = {.key = (uint64_t)(uintptr_t)hami_current_context(), .device = (int16_t)device, .references = 1},
+                       replaced;
     struct hami_nvml_processes listed, nobody = {.count = 0};
     struct measure answer;
 
@@ -280,7 +281,8 @@ static bool charge_context(int device, const struct before *before, CUcontext co
 {
     struct hami_charge made = {.key = (uint64_t)(uintptr_t)context, .device = (int16_t)device, .references = 1}, replaced;
     struct hami_nvml_processes after;
-    bool is_listed = !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
+    bool is_listed =
+        !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
     bool is_as_held;
 
     hami_change_pause();

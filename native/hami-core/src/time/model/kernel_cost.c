@@ -31,10 +31,10 @@ struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t 
 /* What the launch cost as far as is known: what it was believed to if that is possible. One odd launch hardly counts. */
 static uint64_t judged(const struct hami_kernel *kernel, uint64_t mean, const struct hami_sample *sample)
 {
-    uint64_t value = !mean                       ? sample->likely_ns
-                     : mean > sample->most_ns    ? sample->most_ns
-                     : mean < sample->least_ns   ? sample->least_ns
-                                                 : mean;
+    uint64_t value = !mean                     ? sample->likely_ns
+                     : mean > sample->most_ns  ? sample->most_ns
+                     : mean < sample->least_ns ? sample->least_ns
+                                               : mean;
 
     return kernel->samples == MEMORY_SAMPLES && value > ODD_FACTOR * mean ? ODD_FACTOR * mean : value;
 }

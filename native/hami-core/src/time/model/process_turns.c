@@ -38,7 +38,8 @@ static uint64_t used_by(const struct hami_place *place)
 }
 
 /* Who had least of this one and those that wait. */
-static const struct hami_place *first_of(const struct hami_process_turns *turns, const struct hami_place *self, int count, uint64_t now_ns)
+static const struct hami_place *first_of(const struct hami_process_turns *turns, const struct hami_place *self, int count,
+                                         uint64_t now_ns)
 {
     const struct hami_place *first = self;
 
