@@ -10,12 +10,8 @@ import pytest
 
 from hamicommon.model import Device, MigPlacement, MigProfile
 from hamicommon.wire.errors import DecodeError, EncodeError
-from hamicommon.wire.node_devices import (
-    decode_node_devices,
-    decode_pair_scores,
-    encode_node_devices,
-    encode_pair_scores,
-)
+from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
+from hamicommon.wire.pair_scores import decode_pair_scores, encode_pair_scores
 from hamicommon.wire.version import JSON_SINCE, WireVersion
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -10,7 +10,8 @@ import pytest
 
 from hamicommon.model import MigAllocation, MigPlacement, PodShares, Share
 from hamicommon.wire.errors import DecodeError, EncodeError
-from hamicommon.wire.mig import decode_mig_allocations, encode_mig_allocations, join_mig_suffix, split_mig_suffix
+from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations
+from hamicommon.wire.mig_suffix import decode_mig_suffix, encode_mig_suffix
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
 from hamicommon.wire.version import WireVersion
 
@@ -93,10 +94,10 @@ def test_mig_suffix_is_read_as_hami_reads_it(case: dict[str, Any]) -> None:
     uuid = case["text"]
     if "value" in case["parsed"]:
         expected = tuple(case["parsed"]["value"])
-        assert (uuid[: uuid.index("[")], expected) == split_mig_suffix(uuid)
-        assert uuid.startswith(join_mig_suffix(uuid[: uuid.index("[")], *expected))
+        assert (uuid[: uuid.index("[")], expected) == decode_mig_suffix(uuid)
+        assert uuid.startswith(encode_mig_suffix(uuid[: uuid.index("[")], *expected))
     elif "[" in uuid or "]" in uuid:
         with pytest.raises(DecodeError):
-            split_mig_suffix(uuid)
+            decode_mig_suffix(uuid)
     else:
-        assert (uuid, None) == split_mig_suffix(uuid)
+        assert (uuid, None) == decode_mig_suffix(uuid)

@@ -1,22 +1,27 @@
 """
-Hostile texts: refused or read, in memory of at most ten times their size.
-
-Time is bounded too: a decoder whose time grew faster than its text would pass the suite's timeout here.
+Hostile texts are refused, or read in memory and time in proportion to their size.
 """
 
+import json
+import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from hamicommon.wire.device_lists import type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.handshake import decode_handshake
-from hamicommon.wire.mig import decode_mig_allocations, split_mig_suffix
-from hamicommon.wire.node_devices import decode_node_devices, decode_pair_scores
+from hamicommon.wire.limits import MAX_CHARACTERS
+from hamicommon.wire.mig_allocations import decode_mig_allocations
+from hamicommon.wire.mig_suffix import decode_mig_suffix
+from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock
+from hamicommon.wire.pair_scores import decode_pair_scores
 from hamicommon.wire.pod_devices import decode_pod_devices
 from hamicommon.wire.policies import decode_device_policies
 from hamicommon.wire.region import decode_region
@@ -28,7 +33,7 @@ DECODERS: dict[str, Callable[[str], Any]] = {
     "pair-scores": decode_pair_scores,
     "pod-devices": decode_pod_devices,
     "mig-allocations": decode_mig_allocations,
-    "mig-suffix": split_mig_suffix,
+    "mig-suffix": decode_mig_suffix,
     "node-lock": decode_node_lock,
     "handshake": decode_handshake,
     "scoring-weights": decode_scoring_weights,
@@ -44,9 +49,9 @@ def repeated(piece: str, head: str = "", tail: str = "") -> str:
 
 
 def numbered(form: str, head: str = "", tail: str = "") -> str:
-    """Return about SIZE characters of *form*, each with another number in it."""
+    """Return about SIZE characters of *form*, each with another number in place of `#` (hexadecimal) and `@`."""
     count = SIZE // (len(form) + 3)
-    return head + "".join(form.replace("#", f"{number:x}") for number in range(count)) + tail
+    return head + "".join(form.replace("#", f"{number:x}").replace("@", str(number)) for number in range(count)) + tail
 
 
 MIG = '{"containerIndex":#N,"gpuUUID":"G","profile":"p","placement":{"size":1}},'
@@ -122,6 +127,23 @@ def most_memory(decode: Callable[[Any], Any], text: Any) -> int:
         tracemalloc.stop()
 
 
+def calls(decode: Callable[[Any], Any], text: Any) -> int:
+    """Return how many functions *decode* calls."""
+    count = 0
+
+    def profile(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        with suppress(DecodeError):
+            decode(text)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_refusal_of_hostile_text_is_one_short_line(name: str) -> None:
     """A log or a terminal takes it whole."""
@@ -144,6 +166,55 @@ def test_hostile_text_takes_at_most_ten_times_its_size(name: str) -> None:
     size = len(text.encode("utf-8", "surrogatepass"))
     taken = {format_: most_memory(decode, text) for format_, decode in DECODERS.items()}
     assert {} == {format_: used / size for format_, used in taken.items() if used > 10 * size}
+
+
+NAME = st.sampled_from(["#", "#é", "#\U0001f600", "", "a", "#" + "x" * 9])
+AMOUNT = st.sampled_from(["0", "1000", "1@", "1000@", "-1@"])
+PADDING = st.sampled_from(["", ",", ",,,,,", ",éé"])
+SHARE = st.builds("{},{},{},{}{}:{}".format, NAME, NAME, AMOUNT, AMOUNT, PADDING, st.sampled_from(["", ";", ";;"]))
+DEVICE = st.builds("{},{},{},{},{},{},true,{},{}:".format, NAME, AMOUNT, AMOUNT, AMOUNT, NAME, AMOUNT, AMOUNT, NAME)
+KEYS = (
+    *("id", "count", "type", "mode", "devicevendor", "migProfiles", "placements", "migtemplate", "start", "name"),
+    *("custominfo", "uuid", "score", "#", "#é"),
+)
+ITEM = st.recursive(
+    st.sampled_from(["1@", "0", '"#"', '"#é"', "null", "true", "1.5", "{}", "[]"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: "[" + ",".join(items) + "]")
+        | st.dictionaries(st.sampled_from(KEYS).map(json.dumps), inner, max_size=4).map(
+            lambda entries: "{" + ",".join(f"{key}:{value}" for key, value in entries.items()) + "}"
+        )
+    ),
+    max_leaves=6,
+)
+FORMS = (
+    st.tuples(SHARE | DEVICE | st.text(",:;[]{}=-#a", min_size=1, max_size=20))
+    | st.tuples(ITEM.map(lambda item: item + ","), st.just("["), st.just("0]"))
+    | st.tuples(ITEM.map(lambda item: item + ","), st.just('[{"custominfo":{"a":['), st.just("0]}}]"))
+    | st.tuples(ITEM.map(lambda item: f'"#":{item},'), st.just('[{"custominfo":{'), st.just('"":0}}]'))
+)
+
+
+@pytest.mark.property
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(FORMS)
+@example(("#é,#é,1000@,1000@,éé:;",))
+@example(('{"id":"#é","type":"#é","mode":"#é"},', "[", "{}]"))
+@example(('"#é":"#é#é#é#é#é",', '[{"custominfo":{', '"":0}}]'))
+def test_decoders_take_memory_and_work_in_proportion_to_the_text(form: tuple[str, ...]) -> None:
+    """At most sixteen bytes for each byte, and twenty calls for each character."""
+    text = numbered(*form)
+    size = len(text.encode("utf-8", "surrogatepass"))
+    for name, decode in DECODERS.items():
+        assert most_memory(decode, text) <= 16 * size, name
+        assert calls(decode, text) <= 20 * len(text), name
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if name not in ("policies", "uuids", "models")])
+def test_text_longer_than_any_annotation_is_refused(name: str) -> None:
+    """By every decoder that can refuse."""
+    with pytest.raises(DecodeError, match="more than 1048576"):
+        DECODERS[name]("[" + " " * MAX_CHARACTERS)
 
 
 def test_hostile_region_takes_less_than_its_size() -> None:

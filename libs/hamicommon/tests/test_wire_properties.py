@@ -31,16 +31,16 @@ from hamicommon.wire.handshake import (
     decode_handshake,
     encode_handshake,
 )
-from hamicommon.wire.mig import decode_mig_allocations, encode_mig_allocations, join_mig_suffix, split_mig_suffix
+from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations
+from hamicommon.wire.mig_suffix import decode_mig_suffix, encode_mig_suffix
 from hamicommon.wire.node_devices import (
     NodeForm,
     decode_node_devices,
-    decode_pair_scores,
     encode_node_devices,
-    encode_pair_scores,
     node_form,
 )
 from hamicommon.wire.node_lock import LockAction, decode_node_lock, encode_node_lock, plan_lock, releases
+from hamicommon.wire.pair_scores import decode_pair_scores, encode_pair_scores
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices, shares_by_container
 from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, encode_device_policies
 from hamicommon.wire.region import (
@@ -197,8 +197,8 @@ def test_mig_allocations_survive(allocations: list[MigAllocation]) -> None:
 @given(NAME.filter(lambda name: "[" not in name and "]" not in name), st.integers(0, 99), st.integers(0, 99))
 def test_mig_suffix_survives(uuid: str, geometry: int, slot: int) -> None:
     """A UUID without brackets is found again."""
-    assert (uuid, (geometry, slot)) == split_mig_suffix(join_mig_suffix(uuid, geometry, slot))
-    assert (uuid, None) == split_mig_suffix(uuid)
+    assert (uuid, (geometry, slot)) == decode_mig_suffix(encode_mig_suffix(uuid, geometry, slot))
+    assert (uuid, None) == decode_mig_suffix(uuid)
 
 
 ZONES = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -380,7 +380,7 @@ def test_any_text_is_a_value_or_a_refusal(text: str) -> None:
         decode_pair_scores,
         decode_pod_devices,
         decode_mig_allocations,
-        split_mig_suffix,
+        decode_mig_suffix,
         decode_node_lock,
         decode_handshake,
         decode_scoring_weights,

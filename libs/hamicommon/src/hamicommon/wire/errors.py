@@ -4,6 +4,9 @@ What a decoder and an encoder raise, and nothing else.
 
 from hamicommon.errors import HamiError
 
+WHOLE_TEXT = "whole text"
+"""The place of an error that no one part of the text causes."""
+
 _SHOWN_CHARACTERS = 60
 
 
@@ -18,6 +21,10 @@ class DecodeError(HamiError):
         super().__init__(f"{place}: {reason}")
         self.place = place
         self.reason = reason
+
+    def within(self, place: str) -> "DecodeError":
+        """Return the same error, its place inside *place*."""
+        return DecodeError(f"{place}, {self.place}" if self.place else place, self.reason)
 
 
 class EncodeError(HamiError):

@@ -19,7 +19,8 @@ from enum import Enum
 from typing import Final
 
 from hamicommon.model import Moment
-from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, EncodeError, quote
+from hamicommon.wire.limits import check_size
 from hamicommon.wire.times import DASHED, DOTTED, wall_clock
 from hamicommon.wire.version import DASHED_TIME_SINCE, NEWEST, WireVersion
 
@@ -75,9 +76,10 @@ def decode_handshake(text: str) -> Handshake:
 
     Raises: DecodeError when it is not a note that any version writes.
     """
+    check_size(text)
     found = _NOTE.fullmatch(text)
     if not found:
-        raise DecodeError("whole text", f"{quote(text)} is not Requesting_, Reported or Deleted_ and a time")
+        raise DecodeError(WHOLE_TEXT, f"{quote(text)} is not Requesting_, Reported or Deleted_ and a time")
     state, time = HandshakeState(found["state"]), found["time"]
     if found["mark"] == " ":
         return _go_note(state, time)

@@ -17,8 +17,8 @@ from dataclasses import fields
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # in C, since 2.6
 from typing import Any, Final
 
-from hamicommon.wire.budget import POINTER_BYTES, WHOLE_TEXT, Budget
-from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, quote
+from hamicommon.wire.limits import check_size, max_items
 
 Kind = Callable[["Reader", Any], Any]
 """
@@ -38,22 +38,24 @@ _KEPT_NESTING: Final = 64
 """Nesting of a free-form value that is kept: far more than any writer uses, and safe to walk recursively."""
 _NAMED_NESTING: Final = 8
 """How many steps of the way to an error are named."""
-_DICT_BYTES: Final = 240
-_ENTRY_BYTES: Final = 110
-_NUMBER_BYTES: Final = 32
-_TUPLE_BYTES: Final = 56
 
 
 class Reader:
-    """A position in a JSON text, and what its value may still cost."""
+    """A position in a JSON text, and how many more items its value may have."""
 
-    __slots__ = ("at", "budget", "depth", "text")
+    __slots__ = ("at", "depth", "items_left", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.depth = 0
-        self.budget = Budget(len(text))
+        self.items_left = max_items(text)
+
+    def count_item(self) -> None:
+        """Count an item of a list or an entry of a map that is kept."""
+        self.items_left -= 1
+        if self.items_left < 0:
+            raise DecodeError(WHOLE_TEXT, f"has more than {max_items(self.text)} items in {len(self.text)} characters")
 
     def peek(self) -> str:
         """Skip blanks and return the next character, empty at the end."""
@@ -169,6 +171,7 @@ def decode(text: str, kind: Kind) -> Any:
 
     Raises: DecodeError naming the item and field, or the character.
     """
+    check_size(text)
     reader = Reader(text)
     value = kind(reader, None)
     if reader.peek():
@@ -182,9 +185,7 @@ def string(reader: Reader, old: str | None) -> str:
         return old or ""
     if reader.peek() != '"':
         raise _mismatch(reader, "a string")
-    text = reader.string()
-    reader.budget.spend_string(text)
-    return text
+    return reader.string()
 
 
 def truth(reader: Reader, old: bool | None) -> bool:
@@ -224,7 +225,6 @@ def whole_number(bits: int, *, signed: bool = True) -> Kind:
         # "-0" has a sign, and Go's unsigned fields take none.
         if len(text) > longest or not low <= int(text) <= high or (text == "-0" and not signed):
             raise DecodeError(f"character {start}", f"{quote(text)} is outside {low}..{high}")
-        reader.budget.spend(_NUMBER_BYTES)
         return int(text)
 
     return read
@@ -250,13 +250,12 @@ def array(item: Kind) -> Kind:
             raise _mismatch(reader, "a list")
         if reader.take("]"):
             return ()
-        reader.budget.spend(_TUPLE_BYTES)
         items: list[Any] = []
         before = old or ()
         while True:
+            reader.count_item()
             index = len(items)
             items.append(_nested(reader, item, before[index] if index < len(before) else None, f"item {index}"))
-            reader.budget.spend(POINTER_BYTES)
             if not reader.take(","):
                 reader.expect("]", "',' or ']'")
                 return tuple(items)
@@ -273,7 +272,6 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
     """
     made = type(zero)
     blank = {field.name: getattr(zero, field.name) for field in fields(zero)}
-    size = POINTER_BYTES * len(blank) + _NUMBER_BYTES
     known = {name.lower(): (name, attribute, kind) for name, (attribute, kind) in keys.items()}
 
     def read(reader: Reader, old: Any) -> Any:
@@ -297,7 +295,6 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
             values[attribute] = _nested(reader, kind, held, f"field {shown}")
         if not values:
             return before
-        reader.budget.spend(size)
         start = blank if old is None else {name: getattr(old, name) for name in blank}
         return made(**{**start, **values})
 
@@ -311,12 +308,10 @@ def mapping(kind: Kind) -> Kind:
         """Return the object that is next, every key of it."""
         if reader.null():
             return {}
-        reader.budget.spend(_DICT_BYTES)
         # What is not empty was read from this very text; copying it for each repeated key would take quadratic time.
         entries = old or {}
         for name in _keys(reader):
-            reader.budget.spend(_ENTRY_BYTES)
-            reader.budget.spend_string(name)
+            reader.count_item()
             entries[name] = _nested(reader, kind, None, f"key {quote(name)}")
         return entries
 
@@ -333,7 +328,6 @@ def anything(reader: Reader, _old: Any) -> Any:
             raise DecodeError(f"character {reader.at}", f"a free-form value nested deeper than {_KEPT_NESTING} levels")
         if character == "{":
             return mapping(anything)(reader, None)
-        reader.budget.spend(_DICT_BYTES)
         return list(array(anything)(reader, None))
     for word, value in (("true", True), ("false", False), ("null", None)):
         if reader.word(word):
@@ -345,7 +339,6 @@ def _any_number(reader: Reader) -> int | float:
     """Read a number of any form, within what a 64-bit float can hold (Go keeps it as one)."""
     start = reader.at
     text = reader.number()
-    reader.budget.spend(_NUMBER_BYTES + len(text))
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise DecodeError(f"character {start}", f"{quote(text)} is beyond a 64-bit float")

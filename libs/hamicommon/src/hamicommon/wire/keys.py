@@ -17,7 +17,7 @@ BIND_PHASE_FAILED = "failed"
 BIND_TIME = "hami.io/bind-time"
 """Pod annotation: Unix seconds of the bind."""
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
-"""Pod annotation: JSON, see `wire.mig`."""
+"""Pod annotation: JSON, see `wire.mig_allocations`."""
 
 ROOM_TIME = "hami.io/room-time"
 """Pod annotation, ours: Unix seconds at which there was room for a Pod nobody asked about; its change wakes it."""

@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Final
 
 from hamicommon.model import Moment, NodeLock
-from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, EncodeError, quote
+from hamicommon.wire.limits import check_size
 from hamicommon.wire.times import format_rfc3339, parse_rfc3339
 from hamicommon.wire.version import NEWEST, WireVersion
 
@@ -42,11 +43,12 @@ def decode_node_lock(text: str) -> NodeLock:
 
     Raises: DecodeError when there are neither one nor three parts, or the first is no time.
     """
+    check_size(text)
     commas = text.count(",")
     if commas == 0:
         return NodeLock(parse_rfc3339(text, "lock time"))
     if commas != 2:
-        raise DecodeError("whole text", f"{quote(text)} has {commas + 1} parts, not time or time,namespace,pod")
+        raise DecodeError(WHOLE_TEXT, f"{quote(text)} has {commas + 1} parts, not time or time,namespace,pod")
     time, namespace, pod = text.split(",")
     return NodeLock(parse_rfc3339(time, "lock time"), namespace, pod)
 

@@ -20,19 +20,14 @@ from typing import Final
 
 from hamicommon.model import ContainerShares, PodShares, Share
 from hamicommon.quantity import INT32_MAX
-from hamicommon.wire.budget import POINTER_BYTES, Budget
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.limits import check_size
 from hamicommon.wire.strconv import parse_int
-from hamicommon.wire.text import pieces, spans
+from hamicommon.wire.text import pieces
 from hamicommon.wire.version import NEWEST, WireVersion
 
 _FIELDS: Final = 4
 _LEAST: Final = -INT32_MAX - 1
-_SHARE_BYTES: Final = 64
-_TUPLE_BYTES: Final = 56
-_INT_BYTES: Final = 28
-_REMEMBERED: Final = 64
-"""Texts remembered, so that equal ones share a value; a Pod has a few."""
 
 
 def decode_pod_devices(text: str) -> PodShares:
@@ -47,71 +42,8 @@ def decode_pod_devices(text: str) -> PodShares:
 
     Raises: DecodeError when a device has fewer than four fields or an amount is not a 32-bit integer.
     """
-    return _Decoder(text).decode()
-
-
-class _Decoder:
-    """The walk over one text: what the value costs, and what was read before, because texts repeat themselves."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._budget = Budget(len(text))
-        self._types: dict[str, str] = {}
-        self._amounts: dict[str, int] = {}
-        self._last_piece = ""
-        self._last_share: Share | None = None
-
-    def decode(self) -> PodShares:
-        containers: list[ContainerShares] = []
-        for index, (start, stop) in enumerate(spans(self._text, ";")):
-            self._budget.spend(POINTER_BYTES)
-            containers.append(self._container(index, start, stop) if start < stop else ())
-        return tuple(containers)
-
-    def _container(self, container: int, start: int, stop: int) -> ContainerShares:
-        shares: list[Share] = []
-        for index, piece in enumerate(pieces(self._text, ":", start, stop)):
-            if "," not in piece:
-                continue
-            if piece != self._last_piece:
-                self._last_share = self._share(piece, f"container {container}, device {index}")
-                self._last_piece = piece
-            if self._last_share is not None:
-                self._budget.spend(POINTER_BYTES)
-                shares.append(self._last_share)
-        if shares:
-            self._budget.spend(_TUPLE_BYTES)
-        return tuple(shares)
-
-    def _share(self, piece: str, place: str) -> Share | None:
-        values = piece.split(",", _FIELDS)
-        if len(values) < _FIELDS:
-            raise DecodeError(place, f"{quote(piece)} has {len(values)} fields, not uuid,type,memory,cores")
-        memory_mib = self._amount(values[2], f"{place}, field memory")
-        core_percent = self._amount(values[3], f"{place}, field cores")
-        if not values[0]:
-            return None
-        self._budget.spend(_SHARE_BYTES)
-        self._budget.spend_string(values[0])
-        return Share(values[0], self._type(values[1]), memory_mib, core_percent)
-
-    def _type(self, text: str) -> str:
-        known = self._types.get(text)
-        if known is None:
-            self._budget.spend_string(text)
-            known = text
-            if len(self._types) < _REMEMBERED:
-                self._types[text] = text
-        return known
-
-    def _amount(self, text: str, place: str) -> int:
-        known = self._amounts.get(text)
-        if known is None:
-            known = parse_int(text, place, 32)
-            self._budget.spend(_INT_BYTES)
-            if len(self._amounts) < _REMEMBERED:
-                self._amounts[text] = known
-        return known
+    check_size(text, ":;")
+    return tuple(_decode_container(part, index) if part else () for index, part in enumerate(pieces(text, ";")))
 
 
 def encode_pod_devices(shares: PodShares, version: WireVersion = NEWEST) -> str:
@@ -123,21 +55,53 @@ def encode_pod_devices(shares: PodShares, version: WireVersion = NEWEST) -> str:
 
     Raises: EncodeError when a name has a separator in it, a UUID is empty, or an amount is no 32-bit integer.
     """
-    written = []
-    for container, container_shares in enumerate(shares):
-        for index, share in enumerate(container_shares):
-            place = f"container {container}, device {index}"
-            if not share.uuid:
-                raise EncodeError(f"{place}, field uuid", "is empty, which means no device")
-            for name, value in (("uuid", share.uuid), ("type", share.type)):
-                if any(separator in value for separator in ",:;"):
-                    raise EncodeError(f"{place}, field {name}", f"{quote(value)} has a ',', ':' or ';'")
-            for name, amount in (("memory", share.memory_mib), ("cores", share.core_percent)):
-                if not _LEAST <= amount <= INT32_MAX:
-                    raise EncodeError(f"{place}, field {name}", f"{amount} is outside {_LEAST}..{INT32_MAX}")
-            written.append(f"{share.uuid},{share.type},{share.memory_mib},{share.core_percent}:")
-        written.append(";")
-    return "".join(written)
+    return "".join(_encode_container(container, index) for index, container in enumerate(shares))
+
+
+def _decode_container(text: str, container: int) -> ContainerShares:
+    """Return the devices of one container."""
+    shares = []
+    for index, part in enumerate(text.split(":")):
+        if "," not in part:
+            continue
+        try:
+            share = _decode_share(part)
+        except DecodeError as error:
+            raise error.within(f"container {container}, device {index}") from None
+        if share.uuid:
+            shares.append(share)
+    return tuple(shares)
+
+
+def _encode_container(shares: ContainerShares, container: int) -> str:
+    """Return the text of one container."""
+    return (
+        "".join(_encode_share(share, f"container {container}, device {index}") for index, share in enumerate(shares))
+        + ";"
+    )
+
+
+def _decode_share(text: str) -> Share:
+    """Return one device; a placeholder has no UUID."""
+    fields = text.split(",", _FIELDS)
+    if len(fields) < _FIELDS:
+        raise DecodeError("", f"{quote(text)} has {len(fields)} fields, not uuid,type,memory,cores")
+    memory_mib = parse_int(fields[2], "field memory", 32)
+    core_percent = parse_int(fields[3], "field cores", 32)
+    return Share(fields[0], fields[1], memory_mib, core_percent)
+
+
+def _encode_share(share: Share, place: str) -> str:
+    """Return the text of one device."""
+    if not share.uuid:
+        raise EncodeError(f"{place}, field uuid", "is empty, which means no device")
+    for name, value in (("uuid", share.uuid), ("type", share.type)):
+        if any(separator in value for separator in ",:;"):
+            raise EncodeError(f"{place}, field {name}", f"{quote(value)} has a ',', ':' or ';'")
+    for name, amount in (("memory", share.memory_mib), ("cores", share.core_percent)):
+        if not _LEAST <= amount <= INT32_MAX:
+            raise EncodeError(f"{place}, field {name}", f"{amount} is outside {_LEAST}..{INT32_MAX}")
+    return f"{share.uuid},{share.type},{share.memory_mib},{share.core_percent}:"
 
 
 def shares_by_container(shares: PodShares, container_count: int, requesting: Sequence[bool] | None = None) -> PodShares:

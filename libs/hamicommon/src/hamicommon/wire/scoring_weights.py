@@ -9,7 +9,8 @@ from typing import Final
 
 from hamicommon.model import ScoringWeights
 from hamicommon.wire.device_lists import GO_BLANKS
-from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, quote
+from hamicommon.wire.limits import check_size
 from hamicommon.wire.strconv import parse_int
 
 _NAMES: Final = ("slot", "core", "memory")
@@ -24,8 +25,9 @@ def decode_scoring_weights(text: str) -> ScoringWeights:
 
     Raises: DecodeError when one is missing, twice, unknown, negative or no 64-bit integer, or all are zero.
     """
+    check_size(text)
     if text.count(",") != len(_NAMES) - 1:
-        raise DecodeError("whole text", f"{quote(text)} is not slot=<n>,core=<n>,memory=<n>")
+        raise DecodeError(WHOLE_TEXT, f"{quote(text)} is not slot=<n>,core=<n>,memory=<n>")
     weights: dict[str, int] = {}
     for index, entry in enumerate(text.split(",")):
         name, equals, value = entry.strip(GO_BLANKS).partition("=")
@@ -40,7 +42,7 @@ def decode_scoring_weights(text: str) -> ScoringWeights:
         if weights[name] < 0:
             raise DecodeError(f"weight {name}", f"{weights[name]} is negative")
     if not any(weights.values()):
-        raise DecodeError("whole text", "all weights are zero, at least one must be positive")
+        raise DecodeError(WHOLE_TEXT, "all weights are zero, at least one must be positive")
     return ScoringWeights(**weights)
 
 

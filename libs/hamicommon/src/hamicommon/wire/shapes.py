@@ -20,7 +20,7 @@ from hamicommon.model import (
     Share,
 )
 from hamicommon.wire import json_reader as json
-from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, quote
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState
 from hamicommon.wire.region import Region
 from hamicommon.wire.times import format_rfc3339, parse_local, parse_rfc3339
@@ -286,5 +286,5 @@ _LINE_ENDS: Final = {ord(character): f"\\u{ord(character):04x}" for character in
 def _present(text: str, kind: json.Kind) -> Any:
     """Read *text*, for which `null` is no value."""
     if text.strip() == "null":
-        raise DecodeError("whole text", "null is no value")
+        raise DecodeError(WHOLE_TEXT, "null is no value")
     return json.decode(text, kind)

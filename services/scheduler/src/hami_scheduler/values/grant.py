@@ -17,7 +17,8 @@ from hami_scheduler.values.vendor import VendorFrame
 from hamicommon.model import MigAllocation, PodShares
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.mig import decode_mig_allocations, split_mig_suffix
+from hamicommon.wire.mig_allocations import decode_mig_allocations
+from hamicommon.wire.mig_suffix import decode_mig_suffix
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 AMOUNT_LIMIT = 2**31 - 1
@@ -109,7 +110,7 @@ def base_uuid(uuid: str) -> str:
     if "[" not in uuid:
         return uuid
     try:
-        return split_mig_suffix(uuid)[0]
+        return decode_mig_suffix(uuid)[0]
     except DecodeError:
         return uuid
 

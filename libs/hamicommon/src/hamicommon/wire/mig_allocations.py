@@ -1,9 +1,8 @@
 """
-Which MIG instances a Pod was promised: the annotation `hami.io/vgpu-mig-allocations`, and the form before it.
+Which MIG instances a Pod was promised: `hami.io/vgpu-mig-allocations`, a JSON list, since 2.10.
 
-2.10 writes a JSON list; the scheduler fills the first five fields, the device plugin adds the runtime identity once the
-instance exists. 2.5 to 2.9 instead wrote `GPU-a[1-3]` as the UUID in the Pod's devices: geometry 1 of the model's
-list, slot 3 of that geometry.
+The scheduler writes the first five fields. The device plugin adds the runtime identity once the instance exists.
+Neighbours: `mig_suffix` is the form before 2.10.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/mig_allocations.go
 """
 
@@ -13,9 +12,8 @@ from typing import Any, Final
 
 from hamicommon.model import MigAllocation, MigPlacement
 from hamicommon.wire import json_reader as json
-from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.json_writer import compact
-from hamicommon.wire.strconv import parse_int
 
 PLACEMENT: Final = json.struct(
     MigPlacement(0, 0),
@@ -78,36 +76,6 @@ def encode_mig_allocations(allocations: Iterable[MigAllocation]) -> str:
     '[{"containerIndex":0,"deviceIndex":0,"gpuUUID":"GPU-a","profile":"1g.5gb","placement":{"start":2,"size":1}}]'
     """
     return compact([_json_allocation(allocation) for allocation in allocations])
-
-
-def split_mig_suffix(uuid: str) -> tuple[str, tuple[int, int] | None]:
-    """
-    Return the GPU's UUID and the geometry and slot that 2.5 to 2.9 appended to it, None where nothing is appended.
-
-    >>> split_mig_suffix("GPU-a[1-3]"), split_mig_suffix("GPU-a")
-    (('GPU-a', (1, 3)), ('GPU-a', None))
-
-    Raises: DecodeError when there is a bracket but not `[<integer>-<integer>]`.
-    """
-    left, right = uuid.find("["), uuid.find("]")
-    if left < 0 and right < 0:
-        return uuid, None
-    if not 0 <= left < right:
-        raise DecodeError("MIG suffix", f"{quote(uuid)} does not end in [<geometry>-<slot>]")
-    geometry, dash, slot = uuid[left + 1 : right].partition("-")
-    if not dash or "-" in slot:
-        raise DecodeError("MIG suffix", f"{quote(uuid)} does not end in [<geometry>-<slot>]")
-    return uuid[:left], (parse_int(geometry, "MIG suffix, geometry"), parse_int(slot, "MIG suffix, slot"))
-
-
-def join_mig_suffix(uuid: str, geometry: int, slot: int) -> str:
-    """
-    Return the UUID as 2.5 to 2.9 write it for a MIG slot.
-
-    >>> join_mig_suffix("GPU-a", 1, 3)
-    'GPU-a[1-3]'
-    """
-    return f"{uuid}[{geometry}-{slot}]"
 
 
 def _incomplete(allocation: MigAllocation) -> str:

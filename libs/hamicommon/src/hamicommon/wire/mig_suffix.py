@@ -1,0 +1,41 @@
+"""
+Which MIG slot a device is: `GPU-a[1-3]` as the UUID in a Pod's devices, from 2.5 to 2.9.
+
+This is geometry 1 in the model's list of geometries, slot 3 of that geometry.
+Neighbours: `mig_allocations` is the form since 2.10.
+"""
+
+from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.limits import check_size
+from hamicommon.wire.strconv import parse_int
+
+
+def decode_mig_suffix(uuid: str) -> tuple[str, tuple[int, int] | None]:
+    """
+    Return the GPU's UUID and the geometry and slot that 2.5 to 2.9 appended to it, None where nothing is appended.
+
+    >>> decode_mig_suffix("GPU-a[1-3]"), decode_mig_suffix("GPU-a")
+    (('GPU-a', (1, 3)), ('GPU-a', None))
+
+    Raises: DecodeError when there is a bracket but not `[<integer>-<integer>]`.
+    """
+    check_size(uuid)
+    left, right = uuid.find("["), uuid.find("]")
+    if left < 0 and right < 0:
+        return uuid, None
+    if not 0 <= left < right:
+        raise DecodeError("MIG suffix", f"{quote(uuid)} does not end in [<geometry>-<slot>]")
+    geometry, dash, slot = uuid[left + 1 : right].partition("-")
+    if not dash or "-" in slot:
+        raise DecodeError("MIG suffix", f"{quote(uuid)} does not end in [<geometry>-<slot>]")
+    return uuid[:left], (parse_int(geometry, "MIG suffix, geometry"), parse_int(slot, "MIG suffix, slot"))
+
+
+def encode_mig_suffix(uuid: str, geometry: int, slot: int) -> str:
+    """
+    Return the UUID as 2.5 to 2.9 write it for a MIG slot.
+
+    >>> encode_mig_suffix("GPU-a", 1, 3)
+    'GPU-a[1-3]'
+    """
+    return f"{uuid}[{geometry}-{slot}]"
