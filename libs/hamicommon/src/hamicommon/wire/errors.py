@@ -2,6 +2,8 @@
 What a decoder and an encoder raise, and nothing else.
 """
 
+from typing import Self
+
 from hamicommon.errors import HamiError
 
 WHOLE_TEXT = "whole text"
@@ -10,34 +12,33 @@ WHOLE_TEXT = "whole text"
 _SHOWN_CHARACTERS = 60
 
 
-class DecodeError(HamiError):
+class _PlacedError(HamiError):
+    """An error at one place of an input."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
+        self.place = place
+        self.reason = reason
+
+    def within(self, place: str) -> Self:
+        """Return the same error, its place inside *place*."""
+        return type(self)(f"{place}, {self.place}" if self.place else place, self.reason)
+
+
+class DecodeError(_PlacedError):
     """
-    Text or bytes that are not in the format asked for.
+    Text or bytes that are not in the expected format.
 
     `place` names where in the input (`"device 2, field memory"`, `"byte 56"`), `reason` what is wrong there.
     """
 
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place}: {reason}")
-        self.place = place
-        self.reason = reason
 
-    def within(self, place: str) -> "DecodeError":
-        """Return the same error, its place inside *place*."""
-        return DecodeError(f"{place}, {self.place}" if self.place else place, self.reason)
-
-
-class EncodeError(HamiError):
+class EncodeError(_PlacedError):
     """
-    A value that the format asked for cannot carry without being read back as something else.
+    A value that the format cannot carry: a reader would read something else.
 
-    `place` names the part of the value, `reason` what the format has no room for.
+    `place` names the part of the value, `reason` what is wrong with it.
     """
-
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place}: {reason}")
-        self.place = place
-        self.reason = reason
 
 
 def quote(text: str) -> str:

@@ -44,7 +44,13 @@ def encode_text(devices: Iterable[Device], *, is_indexed: bool) -> str:
 
     Raises: EncodeError when a name has a `,` or `:` in it.
     """
-    return "".join(_encode_device(device, position, is_indexed) for position, device in enumerate(devices))
+    parts = []
+    for position, device in enumerate(devices):
+        try:
+            parts.append(_encode_device(device, is_indexed))
+        except EncodeError as error:
+            raise error.within(f"device {position}") from None
+    return "".join(parts)
 
 
 def _decode_device(text: str) -> Device:
@@ -77,12 +83,12 @@ def _decode_device(text: str) -> Device:
     )
 
 
-def _encode_device(device: Device, position: int, is_indexed: bool) -> str:
+def _encode_device(device: Device, is_indexed: bool) -> str:
     """Return the text of one device."""
     tail = f",{device.index},{device.mode}" if is_indexed else ""
     for name, value in (("id", device.id), ("type", device.type), ("mode", device.mode if is_indexed else "")):
         if "," in value or ":" in value:
-            raise EncodeError(f"device {position}, field {name}", f"{quote(value)} has a ',' or ':' in it")
+            raise EncodeError(f"field {name}", f"{quote(value)} has a ',' or ':' in it")
     amounts = f"{device.count},{device.memory_mib},{device.core_percent}"
     health = "true" if device.healthy else "false"
     return f"{device.id},{amounts},{device.type},{device.numa},{health}{tail}:"

@@ -75,10 +75,13 @@ def _decode_container(text: str, container: int) -> ContainerShares:
 
 def _encode_container(shares: ContainerShares, container: int) -> str:
     """Return the text of one container."""
-    return (
-        "".join(_encode_share(share, f"container {container}, device {index}") for index, share in enumerate(shares))
-        + ";"
-    )
+    parts = []
+    for index, share in enumerate(shares):
+        try:
+            parts.append(_encode_share(share))
+        except EncodeError as error:
+            raise error.within(f"container {container}, device {index}") from None
+    return "".join(parts) + ";"
 
 
 def _decode_share(text: str) -> Share:
@@ -91,16 +94,16 @@ def _decode_share(text: str) -> Share:
     return Share(fields[0], fields[1], memory_mib, core_percent)
 
 
-def _encode_share(share: Share, place: str) -> str:
+def _encode_share(share: Share) -> str:
     """Return the text of one device."""
     if not share.uuid:
-        raise EncodeError(f"{place}, field uuid", "is empty, which means no device")
+        raise EncodeError("field uuid", "is empty, which means no device")
     for name, value in (("uuid", share.uuid), ("type", share.type)):
-        if any(separator in value for separator in ",:;"):
-            raise EncodeError(f"{place}, field {name}", f"{quote(value)} has a ',', ':' or ';'")
+        if "," in value or ":" in value or ";" in value:
+            raise EncodeError(f"field {name}", f"{quote(value)} has a ',', ':' or ';'")
     for name, amount in (("memory", share.memory_mib), ("cores", share.core_percent)):
         if not _LEAST <= amount <= INT32_MAX:
-            raise EncodeError(f"{place}, field {name}", f"{amount} is outside {_LEAST}..{INT32_MAX}")
+            raise EncodeError(f"field {name}", f"{amount} is outside {_LEAST}..{INT32_MAX}")
     return f"{share.uuid},{share.type},{share.memory_mib},{share.core_percent}:"
 
 

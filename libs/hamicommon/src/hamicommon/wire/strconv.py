@@ -13,6 +13,8 @@ from hamicommon.wire.errors import DecodeError, quote
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _MAX_DIGITS: Final = 20
+_SAFE_DIGITS: Final = 9
+"""As many digits fit in 32 bits, the smallest size in use."""
 
 
 def parse_int(text: str, place: str, bits: int = 64) -> int:
@@ -24,6 +26,8 @@ def parse_int(text: str, place: str, bits: int = 64) -> int:
 
     Raises: DecodeError when it is not a number, or out of range.
     """
+    if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         raise DecodeError(place, f"{quote(text)} is not a whole number")
