@@ -24,8 +24,7 @@ from bootstrap import ROOT, fail, to_the_end
 from image.base import SUITE, apt_options, mirrors
 from installer import pip_settings
 
-sys.path.insert(0, str(ROOT / "e2e"))
-from controlplane.debian import PackageError, commands, ensure
+from testbed.debian import PackageError, commands, ensure
 
 PREREQUISITES = ("ca-certificates", "gcc", "git", "libc6-dev", "make", "python3-venv")
 """What README asks for, beside Go."""
