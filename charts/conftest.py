@@ -1,5 +1,5 @@
 """
-How the chart's tests find Helm, and how golden renders are written anew.
+The option that rewrites the golden files.
 """
 
 import pytest
@@ -7,4 +7,4 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--write-golden`."""
-    parser.addoption("--write-golden", action="store_true", help="write the chart's renders and permissions anew")
+    parser.addoption("--write-golden", action="store_true", help="rewrite the golden files of manifests and rights")

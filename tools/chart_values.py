@@ -1,9 +1,8 @@
 """
-Make the chart's values.schema.json, alias-defaults.json and docs/values.md from what says it once.
+Generate the chart's values.schema.json and alias-defaults.json, and docs/values.md.
 
-`charts/hami/schema.yaml` says what values mean and may be, `values.yaml` their defaults, `hamicommon.config` the
-sections of `deviceConfig`, `aliases.yaml` which names of HAMi's stand for them. With `--check` it writes nothing and
-fails when a committed file differs.
+`charts/hami/schema.yaml` has meanings and types, `values.yaml` the defaults, `hamicommon.config` the sections of
+`deviceConfig`, `aliases.yaml` HAMi's names. With `--check` it writes nothing, and fails if a committed file differs.
 """
 
 import ast
@@ -41,7 +40,7 @@ _CHANGED_ON_THE_WAY: dict[str, Json] = {
     "names": {"type": ["array", "null"], "items": {"type": ["string", "object"]}},
     "arguments": {"type": ["array", "null"], "items": {"type": "string"}},
 }
-"""What an old name takes where it is not what the new one takes; the words are those of templates/_aliases.tpl."""
+"""The schema of an old name, by conversion in templates/_aliases.tpl."""
 
 
 def main() -> None:
@@ -72,7 +71,7 @@ def generated() -> dict[Path, str]:
 
 
 def add_sections(properties: Json, parts: Json) -> None:
-    """Write the sections of the device config into *properties*; what names of resources are is said by *parts*."""
+    """Add the sections of the device config to *properties*; *parts* describes resource names."""
     properties |= dataclass_properties(DeviceConfig)
     nvidia = properties["nvidia"]["properties"]
     properties["nvidia"]["properties"] = {name: each for name, each in nvidia.items() if name not in _names_in(nvidia)}
@@ -92,7 +91,7 @@ def _add_names(properties: Json, parts: Json) -> None:
 
 
 def dataclass_properties(kind: type[Any]) -> Json:
-    """Return the JSON Schema of each key of *kind* but those that only older files have."""
+    """Return the JSON Schema of each key of *kind*, without legacy keys."""
     types, meanings = typing.get_type_hints(kind), field_docstrings(kind)
     rules: dict[str, Key] = {
         field.name: field.metadata["key"] for field in dataclasses.fields(kind) if "key" in field.metadata
@@ -105,7 +104,7 @@ def dataclass_properties(kind: type[Any]) -> Json:
 
 
 def field_docstrings(kind: type[Any]) -> dict[str, str]:
-    """Return the docstring below each field of *kind* that has one, on one line."""
+    """Return the docstring below each field of *kind*, on one line."""
     body = typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]).body
     return {
         field.target.id: " ".join(below.value.value.split())
@@ -138,7 +137,7 @@ def _whole_schema(kind: type[Any]) -> Json:
 
 
 def add_defaults(schema: Json, values: Any) -> None:
-    """Write the default of each property of *schema* into it; an object's are its properties'."""
+    """Add the default of each property to *schema*; an object's defaults are its properties'."""
     for name, property_ in schema.get("properties", {}).items():
         if isinstance(values, dict) and name in values:
             if "properties" in property_:
@@ -148,7 +147,7 @@ def add_defaults(schema: Json, values: Any) -> None:
 
 
 def add_old_names(schema: Json, aliases: Json) -> None:
-    """Let *schema* take HAMi's names, too."""
+    """Add HAMi's names to *schema*."""
     for old, row in aliases["renamed"].items():
         target = copy.deepcopy(property_at(schema, row["to"]))
         accepted = copy.deepcopy(_CHANGED_ON_THE_WAY[row["as"]]) if "as" in row else _or_null(target)
@@ -160,7 +159,7 @@ def add_old_names(schema: Json, aliases: Json) -> None:
 
 
 def _or_null(schema: Json) -> Json:
-    """Return *schema* such that it takes a null, which says nothing, and has no default."""
+    """Return *schema* without a default, and with null allowed, which means not given."""
     schema.pop("default", None)
     if "enum" in schema:
         return schema | {"enum": [*schema["enum"], None]}
@@ -184,7 +183,7 @@ def _put(schema: Json, path: str, value: Json) -> None:
 
 
 def refuse_other_keys(schema: Json) -> None:
-    """Refuse, wherever an object's properties are listed, all others."""
+    """Reject unknown keys in every object that lists its properties."""
     if "properties" in schema:
         schema.setdefault("additionalProperties", False)
         for property_ in schema["properties"].values():
@@ -194,7 +193,7 @@ def refuse_other_keys(schema: Json) -> None:
 
 
 def at(values: Any, path: str) -> Any:
-    """Return the value at *path*, None where there is none."""
+    """Return the value at *path*, or None."""
     for name in path.split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return values
@@ -205,7 +204,7 @@ def document(schema: Json, aliases: Json) -> str:
     lines = [
         "# Values of the chart",
         "",
-        "Made by `tools/chart_values.py`; what is not here is refused.",
+        "Generated by `tools/chart_values.py`. The chart rejects any other key.",
     ]
     plain = {name: each for name, each in schema["properties"].items() if "properties" not in each}
     lines += _table("Common", "", {"properties": plain})
@@ -247,13 +246,13 @@ def _rows(prefix: str, schema: Json) -> typing.Iterator[str]:
 
 
 def _default(schema: Json) -> str:
-    """Return the default as the table shows it; a long list is where all of them are."""
+    """Return the default for the table; a long list links to values.yaml."""
     text = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
     return text if len(text) <= 200 else "[values.yaml](../charts/hami/values.yaml)"
 
 
 def may_be(schema: Json) -> str:
-    """Return in a few words what a value may be."""
+    """Return the type and range of a value in a few words."""
     if "enum" in schema:
         return ", ".join(f"`{choice}`" if choice != "" else "empty" for choice in schema["enum"])
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -269,7 +268,7 @@ def _targets(aliases: Json) -> set[str]:
 
 
 def _load(name: str) -> Json:
-    # By way of JSON: what YAML's anchors repeat becomes a copy each, which may be changed.
+    # JSON turns YAML's shared anchors into copies, which may be changed.
     return typing.cast(Json, json.loads(json.dumps(yaml.safe_load((CHART / name).read_text(encoding="utf-8")))))
 
 

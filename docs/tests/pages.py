@@ -1,9 +1,8 @@
 """
-What the pages of `docs/` say that a machine can check: quoted names, commands and links.
+Parse the pages of `docs/`: quoted names, commands and links.
 
-Owns how a page is read. A code span quotes something of this repository, or a command, a path or a setting; what
-Kubernetes and drivers say is in italics and is not looked at.
-Neighbours: `sources` knows what exists, `test_docs` compares.
+A code span quotes this repository, a command, a path or a setting. Messages of Kubernetes and drivers are in italics
+and are not checked. Neighbours: `sources` lists what exists, `test_docs` compares.
 """
 
 import re
@@ -25,7 +24,7 @@ _SLUG = re.compile(r"[^\w\- ]")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One Markdown file, read."""
+    """A parsed Markdown file."""
 
     path: Path
     spans: tuple[str, ...]
@@ -34,10 +33,10 @@ class Page:
     """Fenced blocks without their fences."""
     links: tuple[str, ...]
     headings: frozenset[str]
-    """Anchors, as GitHub makes them of headings."""
+    """Anchors of the headings, as GitHub builds them."""
 
     def commands(self) -> Iterator[list[str]]:
-        """Yield each command of fences and spans, split into words; of a pipe, each part."""
+        """Yield each command in fences and spans, split into words; each part of a pipe by itself."""
         lines = [line for fence in self.fences for line in fence.replace("\\\n", " ").splitlines()]
         for line in [*lines, *self.spans]:
             for part in re.split(r"\s\|\s|\s&&\s|;\s|\$\(", line):
@@ -49,7 +48,7 @@ class Page:
 
 
 def read_page(path: Path) -> Page:
-    """Return what *path* says."""
+    """Return the parsed page at *path*."""
     tokens = list(_flat(_MARKDOWN.parse(path.read_text())))
     links = [str(token.attrs.get("href") or token.attrs.get("src")) for token in tokens if token.type in _LINKS]
     headings = [inline.content for opening, inline in pairwise(tokens) if opening.type == "heading_open"]

@@ -1,7 +1,7 @@
 """
-What exists in the code, for pages to be compared with: texts, options of the library, values of the chart.
+Collect what exists in the code: texts, options of the library, values of the chart.
 
-Reads sources, and imports none of them. Neighbours: `pages` reads what is claimed, `test_docs` compares.
+Reads source files without importing them. Neighbours: `pages` parses the claims, `test_docs` compares.
 """
 
 import ast
@@ -16,7 +16,7 @@ import yaml
 from .pages import ROOT
 
 GAP = "…"
-"""Stands for what a text is filled in with."""
+"""Stands for a placeholder in a text."""
 PYTHON = (*ROOT.glob("services/*/src"), ROOT / "libs/hamicommon/src")
 NATIVE = ROOT / "native/hami-core"
 CHART = ROOT / "charts/hami"
@@ -24,7 +24,7 @@ CHART = ROOT / "charts/hami"
 
 @cache
 def texts() -> frozenset[str]:
-    """Return every text in the Python sources that is no docstring, with GAP for what is filled in."""
+    """Return every string in the Python sources except docstrings, with GAP for each placeholder."""
     return frozenset(
         text
         for folder in PYTHON
@@ -36,14 +36,14 @@ def texts() -> frozenset[str]:
 
 @cache
 def native_text() -> str:
-    """Return the library's sources and tables in one."""
+    """Return the library's sources and tables as one text."""
     files = [*NATIVE.glob("*.def"), *NATIVE.glob("src/*.[ch]")]
     return "\n".join(path.read_text() for path in files)
 
 
 @cache
 def chart_values() -> frozenset[str]:
-    """Return the path of each value the chart takes, ours and HAMi's, joined by dots."""
+    """Return the dotted path of each value of the chart, by our names and HAMi's."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     aliases = yaml.safe_load((CHART / "aliases.yaml").read_text())
     return frozenset(_paths(schema)) | frozenset(name for kind in aliases.values() for name in kind)
@@ -58,17 +58,17 @@ def alerts() -> frozenset[str]:
 
 @cache
 def chart_text() -> str:
-    """Return the chart's templates in one."""
+    """Return the chart's templates as one text."""
     return "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
 
 
 def is_said(text: str) -> bool:
-    """Say whether *text*, with GAP for what is filled in, is part of a text in the sources."""
+    """Say whether *text*, with GAP for placeholders, is part of a string in the sources."""
     return any(text in known for known in texts())
 
 
 def is_metric(name: str) -> bool:
-    """Say whether some service exports a metric *name*; counters are declared without their `_total`."""
+    """Say whether a service exports the metric *name*. Counters are declared without `_total`."""
     spellings = {name, name.removesuffix("_total")}
     return any(spelling in texts() for spelling in spellings) or any(
         re.fullmatch(re.escape(known).replace(GAP, "[a-z]+"), spelling)

@@ -1,4 +1,4 @@
-"""What the pages say exists: every name they quote, every command they show, every page they point to."""
+"""Every name, command and link on the pages exists."""
 
 import configparser
 import json
@@ -18,7 +18,7 @@ from . import sources
 from .pages import DOCS, PROGRAMS, ROOT, Page, read_page
 
 PAGES = [read_page(DOCS / f"{name}.md") for name in ("README", "install", "migrate", "support", "troubleshooting")]
-"""Those written by hand for people who run clusters; others have tests of their own, or are records."""
+"""The pages written by hand for operators. Other pages have their own tests, or are records."""
 LINKING = [read_page(path) for folder in (ROOT, DOCS) for path in sorted(folder.glob("*.md"))]
 KUBECTL = frozenset(
     {"annotate", "apply", "auth", "create", "delete", "describe", "drain", "exec", "get", "label", "logs", "patch"}
@@ -35,17 +35,17 @@ VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
 def spans(page: Page, pattern: re.Pattern[str]) -> list[str]:
-    """Return the code spans of *page* that are all *pattern*, without a value given to them."""
+    """Return the code spans of *page* that match *pattern* completely."""
     return [span for span in page.spans if pattern.fullmatch(span)]
 
 
 def by_page(page: Page) -> str:
-    """Return what a page is called in a test's name."""
+    """Return a page's name for test ids."""
     return page.path.relative_to(ROOT).as_posix()
 
 
 def nobody_knows(strangers: list[str]) -> None:
-    """Fail with every one of *strangers*."""
+    """Fail and list all *strangers*."""
     assert not strangers, "\n".join(["", *strangers])
 
 
@@ -54,7 +54,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=by_page)
 
 @pytest.mark.parametrize("page", LINKING, ids=by_page)
 def test_every_link_leads_somewhere(page: Page) -> None:
-    """To a file of the repository, and where it has an anchor, to a heading."""
+    """The file exists, and so does the heading of an anchor."""
     broken = []
     for link in page.links:
         if re.match(r"[a-z]+:", link):
@@ -68,14 +68,14 @@ def test_every_link_leads_somewhere(page: Page) -> None:
 
 @each_page
 def test_every_metric_is_exported(page: Page) -> None:
-    """Also those that a query or a label selector stands behind."""
+    """Metrics in queries and with label selectors count too."""
     quoted = {found for text in (*page.spans, *page.fences) for found in re.findall(r"\bhami_[a-z_]+[a-z]", text)}
     nobody_knows(sorted(name for name in quoted if not sources.is_metric(name)))
 
 
 @each_page
 def test_every_flag_is_taken_by_a_service(page: Page) -> None:
-    """A flag in a code span of its own is one of ours."""
+    """A flag alone in a code span is a flag of a service."""
     quoted = [span.split("=")[0] for span in page.spans if re.fullmatch(r"--[a-z][\w-]+(=\S*)?", span)]
     known = sources.texts() | {f"--{text}" for text in sources.texts() if re.fullmatch(r"[a-z][\w-]+", text)}
     nobody_knows([flag for flag in quoted if flag not in known])
@@ -83,7 +83,7 @@ def test_every_flag_is_taken_by_a_service(page: Page) -> None:
 
 @each_page
 def test_every_key_and_resource_is_one_of_the_contract(page: Page) -> None:
-    """Annotations, labels and resource names, also inside jsonpath."""
+    """Annotations, labels and resource names exist, also inside jsonpath."""
     quoted = {found for text in (*page.spans, *page.fences) for found in KEY.findall(text.replace("\\.", "."))}
     known = sources.chart_text() + (sources.CHART / "values.yaml").read_text() + "\n".join(sources.texts())
     nobody_knows(sorted(key for key in quoted if key.rstrip("-.") not in known))
@@ -91,14 +91,14 @@ def test_every_key_and_resource_is_one_of_the_contract(page: Page) -> None:
 
 @each_page
 def test_every_reason_is_given_by_a_service(page: Page) -> None:
-    """Reason codes, Events' reasons and alerts."""
+    """Reason codes, Event reasons and alerts exist."""
     known = sources.alerts()
     nobody_knows([reason for reason in spans(page, REASON) if reason not in known and not sources.is_said(reason)])
 
 
 @each_page
 def test_every_variable_is_read_by_something_here(page: Page) -> None:
-    """Environment variables of services and of the library, with or without a value."""
+    """The services or the library read each environment variable."""
     quoted = [span.split("=")[0] for span in page.spans if VARIABLE.fullmatch(span.split("=")[0])]
     known = sources.texts()
     strangers = [name for name in quoted if name not in known and name not in sources.native_text()]
@@ -107,7 +107,7 @@ def test_every_variable_is_read_by_something_here(page: Page) -> None:
 
 @each_page
 def test_every_value_is_one_of_the_chart(page: Page) -> None:
-    """Values in code spans and behind `--set`, ours or HAMi's; fields of objects begin with `spec.` and the like."""
+    """Values in code spans and after `--set` exist, by our name or HAMi's. Fields begin with `spec.` and so on."""
     quoted = [found[1] for span in page.spans if (found := VALUE.fullmatch(span))]
     for command in page.commands():
         given = [value for flag, value in pairwise(command) if flag.startswith("--set")]
@@ -124,7 +124,7 @@ def test_every_value_is_one_of_the_chart(page: Page) -> None:
 
 @each_page
 def test_every_message_is_said_by_a_service(page: Page) -> None:
-    """A code span of several words that is no command or setting quotes a message, with … for what is filled in."""
+    """A code span of several words, unless a command or setting, quotes a message, with … for placeholders."""
     of_others = re.compile(r"\S+:? [=<>] |[\w./-]+: \S+$|/|<|--|\$ ")
     sentences = [
         span
@@ -136,19 +136,19 @@ def test_every_message_is_said_by_a_service(page: Page) -> None:
 
 @each_page
 def test_every_log_line_shown_is_logged(page: Page) -> None:
-    """What an example of the log gives as its event."""
+    """The event of each example log line is in the code."""
     events = [event for fence in page.fences for event in re.findall(r'"event":"([^"]+)"', fence)]
     nobody_knows([event for event in events if event not in sources.texts()])
 
 
 @each_page
 def test_every_command_exists(page: Page) -> None:
-    """Subcommands, targets, environments, formats and the chart's objects."""
+    """Subcommands, targets, environments, formats and objects of the chart exist."""
     nobody_knows([problem for command in page.commands() if (problem := wrong_with(command))])
 
 
 def wrong_with(command: list[str]) -> str | None:
-    """Return what of *command* does not exist, None where all of it does."""
+    """Return the part of *command* that does not exist, or None."""
     program, words = command[0], command[1:]
     plain = [word for word in words if not word.startswith("-")]
     if program == "make":
@@ -167,7 +167,7 @@ def wrong_with(command: list[str]) -> str | None:
 
 
 def wrong_with_python(words: list[str]) -> str | None:
-    """Return what of `python` *words* does not exist: a script here, or a command or format of `hamicommon`."""
+    """Return the part of `python` *words* that does not exist: a script, or a command or format of `hamicommon`."""
     if not words:
         return None
     if words[:2] != ["-m", "hamicommon"]:
@@ -180,7 +180,7 @@ def wrong_with_python(words: list[str]) -> str | None:
 
 
 def wrong_with_kubectl(words: list[str]) -> str | None:
-    """Return what of `kubectl` *words* does not exist: its verb, or an object of the chart."""
+    """Return the part of `kubectl` *words* that does not exist: the verb, or an object of the chart."""
     verb = next(iter(without_options(words)), None)
     if verb is None:
         return None
@@ -213,7 +213,7 @@ def tox_sections() -> list[str]:
 
 
 def test_every_way_to_a_certificate_is_described() -> None:
-    """The table of modes is the schema's."""
+    """The table lists the modes in the schema."""
     schema = json.loads((sources.CHART / "values.schema.json").read_text())
     modes = schema["properties"]["webhook"]["properties"]["tls"]["properties"]["mode"]["enum"]
     section = (DOCS / "install.md").read_text().split("## Certificates")[1].split("\n## ")[0]
@@ -222,7 +222,7 @@ def test_every_way_to_a_certificate_is_described() -> None:
 
 
 def test_oldest_kubernetes_is_the_charts() -> None:
-    """Where the pages say what must be there."""
+    """The pages require the same version as the chart."""
     chart = yaml.safe_load((sources.CHART / "Chart.yaml").read_text())
     [oldest] = re.findall(r"^>=(1\.\d+)\.0-0$", chart["kubeVersion"])
 
@@ -231,7 +231,7 @@ def test_oldest_kubernetes_is_the_charts() -> None:
 
 
 def test_every_reason_and_alert_is_explained() -> None:
-    """Each code that can stand in an Event has its row, and so has each alert of the chart."""
+    """Each code of an Event and each alert has a row."""
     cells = re.findall(r"^\| (`[^|]+) \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
     explained = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
@@ -240,7 +240,7 @@ def test_every_reason_and_alert_is_explained() -> None:
 
 
 def test_decoding_as_shown_works() -> None:
-    """The one command that needs no cluster, with what a Node says."""
+    """The example that needs no cluster prints what the page shows."""
     text = "GPU-1,10,24576,100,NVIDIA A10,0,true:"
     command = [sys.executable, "-m", "hamicommon", "decode", "node-devices", "-"]
     shown = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
@@ -249,7 +249,7 @@ def test_decoding_as_shown_works() -> None:
 
 
 def test_a_wrong_name_is_noticed(tmp_path: Path) -> None:
-    """The checks above can fail: each kind of name, misspelt."""
+    """The checks above can fail, for each kind of name."""
     text = (
         "`hami_nonsense` `--nonsense-flag` `NonsenseReason` `HAMI_NONSENSE` `webhook.nonsense` `says what nobody says`"
     )

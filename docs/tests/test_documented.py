@@ -1,4 +1,4 @@
-"""Commands of a document run as they are written, with nothing replaced but what the document says may differ."""
+"""Commands of a document run as written; only documented variables may differ."""
 
 from pathlib import Path
 
@@ -43,28 +43,28 @@ def page(folder: Path, text: str = TEXT) -> Document:
 
 
 def test_only_marked_blocks_are_commands(tmp_path: Path) -> None:
-    """What stands below no mark is shown, not run."""
+    """Blocks without a mark are not run."""
     assert ["variables", "greet", "fail"] == list(page(tmp_path).blocks)
 
 
 def test_command_runs_with_the_values_of_the_document(tmp_path: Path) -> None:
-    """A reader who exports what the page says sees this."""
+    """The documented variables are exported."""
     assert "chart charts/hami\nfrom registry.example.com\n" == page(tmp_path).run("greet", folder=tmp_path)
 
 
 def test_documented_variable_can_be_given_another_value(tmp_path: Path) -> None:
-    """As a reader does who has a registry."""
+    """A reader has another registry."""
     assert "from here\n" in page(tmp_path).run("greet", {"REGISTRY": "here"}, folder=tmp_path)
 
 
 def test_variable_that_is_not_documented_cannot_be_given(tmp_path: Path) -> None:
-    """A test cannot smuggle in what a reader would not know of."""
+    """A test cannot use a variable that readers do not know."""
     with pytest.raises(DocumentError, match="TAG is none of its variables"):
         page(tmp_path).run("greet", {"TAG": "1"}, folder=tmp_path)
 
 
 def test_failing_command_stops_the_block_and_is_shown(tmp_path: Path) -> None:
-    """The error says which block of which line, and what it printed."""
+    """The error names the block and its line, and contains the output."""
     with pytest.raises(DocumentError, match=r"page\.md:\d+: fail ended with 1") as caught:
         page(tmp_path).run("fail", folder=tmp_path)
 
@@ -83,6 +83,6 @@ def test_failing_command_stops_the_block_and_is_shown(tmp_path: Path) -> None:
     ],
 )
 def test_page_that_cannot_keep_its_promise_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """A misplaced mark is found when the page is read, on every machine."""
+    """Parsing the page finds a misplaced mark, on every machine."""
     with pytest.raises(DocumentError, match=message):
         page(tmp_path, text)

@@ -1,5 +1,5 @@
 """
-Every key of HAMi's device config, and every flag of its scheduler, does something here or says that it does not.
+Every key of HAMi's device config and every flag of its scheduler works here, or is reported as without effect.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ enflame-gcu-memory-resource-name enflame-gcu-core-resource-name kunlun-name kunl
 
 @cache
 def readers() -> str:
-    """Return the sources of everything that reads a config, as one text."""
+    """Return the sources of all readers of the config, as one text."""
     schema = {"config_schema.py", "config_yaml.py"}
     return "\n".join(
         path.read_text()
@@ -65,7 +65,7 @@ def readers() -> str:
 
 
 def fields_of(section: str) -> dict[str, tuple[str, Key]]:
-    """Return each key of a section: the field it becomes, and its rules."""
+    """Return each key of a section, with its field and rules."""
     kind: Any = DeviceConfig
     for word in section.split("."):
         field = next(field for field in dataclasses.fields(kind) if field.metadata["key"].name == word)
@@ -76,7 +76,7 @@ def fields_of(section: str) -> dict[str, tuple[str, Key]]:
 
 @pytest.mark.parametrize(("section", "name"), [(section, name) for section in KEYS for name in KEYS[section].split()])
 def test_key_has_an_effect_or_says_that_it_has_none(section: str, name: str) -> None:
-    """A field nobody reads would be a key that is silently ignored; a reason on a key that works would be a lie."""
+    """A key without effect must say so, and a key with an effect must not."""
     if name == "knownMigGeometries":
         text = "nvidia: {resourceCountName: nvidia.com/gpu, knownMigGeometries: []}"
         assert ["nvidia.knownMigGeometries: ignored since v2.10; write migProfileAllowlist"] == list(
@@ -89,13 +89,13 @@ def test_key_has_an_effect_or_says_that_it_has_none(section: str, name: str) -> 
 
 
 def test_no_key_is_ours_alone() -> None:
-    """The list above is HAMi's, and so is ours."""
+    """Our keys are HAMi's keys."""
     for section, names in KEYS.items():
         assert set(names.split()) - {"knownMigGeometries"} == set(fields_of(section))
 
 
 def test_key_without_effect_is_told_once() -> None:
-    """Not once for each chip of a list."""
+    """A list of chips gives one warning, not one for each chip."""
     chips = ", ".join(f"{{commonWord: c{number}, chipName: x, aiCore: 4}}" for number in range(3))
 
     assert (
@@ -105,7 +105,7 @@ def test_key_without_effect_is_told_once() -> None:
 
 
 def test_every_flag_is_known() -> None:
-    """Whether it has an effect is each service's to say; that none is unknown is checked here."""
+    """No flag of HAMi is unknown. Each service decides whether it has an effect."""
     known = {*hami_flags.SCHEDULER_FLAGS, *hami_flags.VENDOR_FLAGS}
 
     assert set() == {f"--{name}" for name in FLAGS.split()} - known

@@ -1,4 +1,4 @@
-"""The README of a service says what its program says of itself."""
+"""The README of each service lists the flags of its program."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ SERVICES = sorted(path.parent.name for path in (ROOT / "services").glob("*/READM
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_flags_are_those_of_the_program(service: str) -> None:
-    """Every flag with an effect is in the table, and none that is not there."""
+    """The table has every flag with an effect, and no other."""
     program = Path(sys.executable).with_name(f"hami-{service}")
     shown = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
     effective = shown.split("accepted without effect:")[0]

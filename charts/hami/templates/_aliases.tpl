@@ -1,6 +1,6 @@
-{{/* HAMi's names for values, made ours by the table aliases.yaml before anything else reads .Values.
+{{/* Translates HAMi's names for values to ours, by the table aliases.yaml.
 
-Every template begins with "hami.translate"; the first of them does it, for all share one .Values. */}}
+Every template begins with "hami.translate". The first one translates .Values, which all templates share. */}}
 
 {{- define "hami.translate" -}}
 {{- if not (hasKey .Values "hamiNotes") -}}
@@ -71,7 +71,7 @@ Every template begins with "hami.translate"; the first of them does it, for all 
     {{- $isFree := has (toJson $new) (list (index $.defaults $row.to | toJson) (toJson $value)) -}}
     {{- if or (kindIs "invalid" $value) (and $found.isDefault (or $row.unlessDefault (not $isFree))) -}}
     {{- else if not $isFree -}}
-      {{- fail (printf "%s=%s and %s=%s are one value, whose name is %s here: remove %s" $old (toJson $found.value) $row.to (toJson $new) $row.to $old) -}}
+      {{- fail (printf "%s=%s and %s=%s are the same value, which is called %s here: remove %s" $old (toJson $found.value) $row.to (toJson $new) $row.to $old) -}}
     {{- else -}}
       {{- include "hami.put" (list $.values $row.to $value) -}}
       {{- if not $found.isDefault }}
@@ -82,7 +82,7 @@ Every template begins with "hami.translate"; the first of them does it, for all 
 {{- end -}}
 {{- end -}}
 
-{{/* What is at a path: {"value": ...}, null where nothing is. Argument: (list map "a.b.c"). */}}
+{{/* The value at a path: {"value": ...}, or null. Argument: (list map "a.b.c"). */}}
 {{- define "hami.at" -}}
 {{- $value := index . 0 -}}
 {{- range splitList "." (index . 1) -}}

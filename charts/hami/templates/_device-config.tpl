@@ -1,6 +1,6 @@
-{{/* The device config, which webhook, scheduler and device plugin read, and the names and keys that follow from it. */}}
+{{/* The device config of webhook, scheduler and device plugin, and the names and keys in it. */}}
 
-{{/* Name of the ConfigMap with device-config.yaml, as HAMi's chart calls it. */}}
+{{/* Name of the ConfigMap with device-config.yaml, the same as in HAMi's chart. */}}
 {{- define "hami.deviceConfigMap" -}}
 {{ include "hami.fullname" . }}-scheduler-device
 {{- end -}}
@@ -31,7 +31,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Names of every vendor's resources in a part of the device config, one a line. */}}
+{{/* Resource names in a part of the device config, one on each line. */}}
 {{- define "hami.namesIn" -}}
 {{- range $key, $value := . -}}
 {{- if or (kindIs "map" $value) (kindIs "slice" $value) -}}
@@ -42,7 +42,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The device config as webhook and scheduler take it, JSON: without the chips of vendors that are off. */}}
+{{/* The device config of webhook and scheduler, as JSON, without the chips of disabled vendors. */}}
 {{- define "hami.managedConfig" -}}
 {{- $config := include "hami.deviceConfig" . | fromYaml -}}
 {{- if $config.Error }}{{ fail (printf "deviceConfig.content is not YAML: %s" $config.Error) }}{{ end -}}
@@ -51,26 +51,26 @@
 {{- toJson $config -}}
 {{- end -}}
 
-{{/* Names of the resources that webhook and scheduler manage, a sorted JSON list: every vendor's that is on. */}}
+{{/* Names of the resources that webhook and scheduler manage: those of enabled vendors, as a sorted JSON list. */}}
 {{- define "hami.managedNames" -}}
 {{- $config := include "hami.managedConfig" . | fromJson -}}
 {{- if and .Values.devicePlugin.enabled (not (default dict $config.nvidia).resourceCountName) -}}
-  {{- fail "deviceConfig.content names no nvidia.resourceCountName: write nvidia: {resourceCountName: nvidia.com/gpu, ...}, or set devicePlugin.enabled=false" -}}
+  {{- fail "deviceConfig.content has no nvidia.resourceCountName: add nvidia: {resourceCountName: nvidia.com/gpu, ...}, or set devicePlugin.enabled=false" -}}
 {{- end -}}
 {{- $names := include "hami.namesIn" $config | splitList "\n" | compact | uniq | sortAlpha -}}
 {{- if not $names -}}
-  {{- fail "deviceConfig.content names no resource of a vendor that is on: name one, as nvidia: {resourceCountName: nvidia.com/gpu}" -}}
+  {{- fail "deviceConfig.content has no resource of an enabled vendor: add one, such as nvidia: {resourceCountName: nvidia.com/gpu}" -}}
 {{- end -}}
 {{- range $names -}}
   {{- if not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" .) -}}
-    {{- fail (printf "deviceConfig.content: %q is no name of a resource, such as nvidia.com/gpu" .) -}}
+    {{- fail (printf "deviceConfig.content: %q is not a resource name such as nvidia.com/gpu" .) -}}
   {{- end -}}
 {{- end -}}
 {{- toJson $names -}}
 {{- end -}}
 
-{{/* The annotations in which the scheduler reads what a Pod was granted, a sorted JSON list. Chips have one each, made
-of their word in the device config, and only where they are on; any other vendor's is read whatever that says. */}}
+{{/* The annotations from which the scheduler reads a Pod's grant, as a sorted JSON list. Each enabled chip has one, made from
+its commonWord in the device config. The other vendors' are always read. */}}
 {{- define "hami.allocatedKeys" -}}
 {{- $config := include "hami.managedConfig" . | fromJson -}}
 {{- $chips := default list $config.vnpus -}}
@@ -83,7 +83,7 @@ of their word in the device config, and only where they are on; any other vendor
 {{- $keys | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
-{{/* The arguments that let in the two vendors that HAMi leaves out unless asked. */}}
+{{/* Arguments that enable the two vendors that are off by default in HAMi. */}}
 {{- define "hami.vendorArguments" -}}
 - --enable-ascend={{ .Values.devices.ascend.enabled }}
 - --enable-iluvatar={{ .Values.devices.iluvatar.enabled }}

@@ -1,6 +1,6 @@
-{{/* Names, labels, images and the parts that Pods of every component have in common. `_aliases.tpl` has HAMi's names. */}}
+{{/* Names, labels, images and the common parts of all Pods. `_aliases.tpl` has HAMi's names. */}}
 
-{{/* The release's name, which every object's begins with: the release itself where it names the chart, as HAMi's. */}}
+{{/* Prefix of all object names: the release's name, plus the chart's unless the release's contains it, as in HAMi's chart. */}}
 {{- define "hami.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
@@ -18,7 +18,7 @@
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
 
-{{/* Labels that select a component's Pods; they never change. Argument: (list $ "component"). */}}
+{{/* Labels that select a component's Pods. They must never change. Argument: (list $ "component"). */}}
 {{- define "hami.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
@@ -58,20 +58,20 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Metadata of an object of the whole cluster. Argument: as above, but with the name after the release's. */}}
+{{/* Metadata of a cluster-scoped object. Argument: as above, with the part of the name that follows the prefix. */}}
 {{- define "hami.clusterMetadata" -}}
 {{- $name := printf "%s-%s" (include "hami.fullname" (index . 0)) (index . 2) -}}
 {{- include "hami.named" (concat (slice . 0 2) (list $name) (slice . 3)) -}}
 {{- end -}}
 
-{{/* Metadata of an object of a namespace. Argument: as above. */}}
+{{/* Metadata of a namespaced object. Argument: as above. */}}
 {{- define "hami.metadata" -}}
 namespace: {{ include "hami.namespace" (index . 0) }}
 {{ include "hami.clusterMetadata" . }}
 {{- end -}}
 
-{{/* Metadata of a component's Pods: admission of our own must not wait for our own webhook. A changed checksum restarts
-them, where a ConfigMap is read once. Argument: (list $ "component" values checksums). */}}
+{{/* Metadata of a component's Pods. Their label keeps them out of our own webhook. A changed checksum restarts Pods that read a
+ConfigMap only once. Argument: (list $ "component" values checksums). */}}
 {{- define "hami.podMetadata" -}}
 {{- $values := index . 2 -}}
 labels:
@@ -86,7 +86,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* An image of ours. Argument: (list $ image). */}}
+{{/* The image of a component. Argument: (list $ image). */}}
 {{- define "hami.image" -}}
 {{- $common := (index . 0).Values.image -}}
 {{- $image := index . 1 -}}
@@ -95,8 +95,8 @@ annotations:
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $common.tag (index . 0).Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
-{{/* kube-scheduler's image; without a tag the cluster's own version, without what distributions append to it.
-HAMi's global.imageRegistry wins over the image's own registry. */}}
+{{/* kube-scheduler's image. Without a tag: the cluster's version, without a distribution's suffix. HAMi's global.imageRegistry
+overrides the registry of the image. */}}
 {{- define "hami.kubeSchedulerImage" -}}
 {{- $image := .Values.scheduler.kubeScheduler.image -}}
 {{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version -}}
@@ -110,7 +110,7 @@ HAMi's global.imageRegistry wins over the image's own registry. */}}
 {{- default (printf "%s-%s" (include "hami.fullname" (index . 0)) (index . 1)) (index . 2).serviceAccount.name -}}
 {{- end -}}
 
-{{/* Who a component's Pods are, in front of their containers. Argument: (list $ "component" values). */}}
+{{/* ServiceAccount, priority class and pull Secrets of a component's Pods. Argument: (list $ "component" values). */}}
 {{- define "hami.podIdentity" -}}
 {{- $values := index . 2 -}}
 serviceAccountName: {{ include "hami.serviceAccount" . }}
@@ -125,7 +125,7 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Where Pods may run; what a component leaves open, its neighbour decides. Argument: (list values neighbour's). */}}
+{{/* Where a component's Pods may run. An empty value falls back to the neighbour's. Argument: (list values neighbour's). */}}
 {{- define "hami.placement" -}}
 {{- $own := index . 0 -}}
 {{- $neighbour := index . 1 -}}
@@ -139,7 +139,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* Replicas stand on different Nodes where there are several. Argument: (list $ "component" values). */}}
+{{/* Prefer different Nodes for the replicas. Argument: (list $ "component" values). */}}
 {{- define "hami.spread" -}}
 affinity:
 {{- with (index . 2).affinity }}
@@ -160,8 +160,8 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Whether a container has begun, may serve, and turns at all. On a Node with no time left all three are slow: being
-restarted for that would take more of it. Argument: (list port scheme). */}}
+{{/* Startup, readiness and liveness probes. Their time-outs are long, because a restart on an overloaded Node adds load.
+Argument: (list port scheme). */}}
 {{- define "hami.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: {{ index . 0 }}, scheme: {{ index . 1 }}}
@@ -179,7 +179,7 @@ livenessProbe:
   timeoutSeconds: 10
 {{- end -}}
 
-{{/* The securityContext of Pods that need nothing of their Node. */}}
+{{/* The securityContext of Pods without access to their Node. */}}
 {{- define "hami.unprivilegedPod" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -188,14 +188,14 @@ fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* The same of their containers. */}}
+{{/* The securityContext of their containers. */}}
 {{- define "hami.unprivileged" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* What the Node's two services may do: files below hookPath belong to any user id. Argument: values. */}}
+{{/* The securityContext of device plugin and monitor. Files below hookPath may belong to any user. Argument: values. */}}
 {{- define "hami.nodeSecurityContext" -}}
 {{- with .securityContext }}
 {{- toYaml . }}
@@ -208,7 +208,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end -}}
 
-{{/* The variables of the Node's two services. The NVIDIA runtime gives a container with these two the driver's library. */}}
+{{/* Variables of device plugin and monitor. The NVIDIA ones make its runtime add the driver's library. */}}
 {{- define "hami.nodeEnv" -}}
 - name: NODE_NAME
   valueFrom:
@@ -220,7 +220,7 @@ seccompProfile: {type: RuntimeDefault}
   value: utility
 {{- end -}}
 
-{{/* The environment variable that makes writers speak an older HAMi's wire format, if any. */}}
+{{/* The variable that selects an older HAMi's wire format, if wireVersion is set. */}}
 {{- define "hami.wireVersion" -}}
 {{- with .Values.wireVersion }}
 - name: HAMI_WIRE_VERSION
@@ -228,7 +228,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end -}}
 
-{{/* The port of each component's metrics that is always there. */}}
+{{/* The metrics port of each component. */}}
 {{- define "hami.metricsPorts" -}}
 webhook: 9395
 scheduler: 9395
@@ -236,7 +236,7 @@ device-plugin: 9396
 monitor: 9394
 {{- end -}}
 
-{{/* The components that are enabled, a JSON list. */}}
+{{/* The enabled components, as a JSON list. */}}
 {{- define "hami.components" -}}
 {{- $components := list -}}
 {{- range list "webhook" "scheduler" "device-plugin" "monitor" -}}

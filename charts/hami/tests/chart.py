@@ -1,8 +1,7 @@
 """
-The chart as its tests see it: its files, and what Helm makes of them.
+The chart's files, and what Helm renders from them.
 
-Helm comes from PATH, or is built as the real cluster's programs are; where there is neither Helm nor Go, `needs_helm`
-skips.
+Helm comes from PATH, or is built with Go. Without both, `needs_helm` skips the tests.
 """
 
 import functools
@@ -21,7 +20,7 @@ from controlplane.programs import build
 
 CHART = Path(__file__).parents[1]
 HAMI_DEFAULTS = {file.stem: file for file in CHART.glob("hami-defaults/*.yaml")}
-"""A whole default values file of each version of HAMi's chart."""
+"""The default values file of each version of HAMi's chart."""
 INSTALLATIONS = {file.stem.removesuffix("-values"): file for file in sorted(CHART.glob("ci/*-values.yaml"))}
 INSTALLATIONS["hami-2.10"] = HAMI_DEFAULTS["2.10"]
 KUBERNETES = "1.34.4"
@@ -35,7 +34,7 @@ Json = dict[str, Any]
 
 @functools.cache
 def helm() -> Path | None:
-    """Return Helm, built if need be; None where it cannot be."""
+    """Return Helm's path, built if necessary; None without Helm and Go."""
     found = shutil.which("helm")
     if found:
         return Path(found)
@@ -48,11 +47,11 @@ needs_helm = pytest.mark.skipif(helm() is None, reason="neither Helm nor Go, whi
 
 
 class RefusedError(Exception):
-    """Helm refused the values; the message is what it prints."""
+    """Helm rejected the values; the message is Helm's output."""
 
 
 def run(*arguments: str) -> str:
-    """Return what Helm prints. Raises: RefusedError."""
+    """Return Helm's output. Raises: RefusedError."""
     done = subprocess.run([str(helm()), *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RefusedError(done.stderr)
@@ -87,7 +86,7 @@ def given(values: Json) -> tuple[str, ...]:
 
 
 def escaped(path: tuple[str, ...]) -> str:
-    """Return *path* as Helm's command line takes it."""
+    """Return *path* in the form of Helm's command line."""
     return ".".join(name.replace(".", "\\.") for name in path)
 
 
@@ -101,21 +100,21 @@ def leaves(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def nested(path: str, value: Any) -> Json:
-    """Return *value* in the maps that *path* names."""
+    """Return *value* nested in maps along *path*."""
     for name in reversed(path.split(".")):
         value = {name: value}
     return value  # type: ignore[no-any-return]
 
 
 def at(values: Any, path: str) -> Any:
-    """Return what is at *path*, None where nothing is."""
+    """Return the value at *path*, or None."""
     for name in path.split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return values
 
 
 def hami_default(path: str) -> Any:
-    """Return HAMi's default at *path*: of 2.10, or of the version that last had the value."""
+    """Return HAMi's default at *path*, from the newest version that has it."""
     found = [at(HAMI_VALUES[version], path) for version in ("2.10", "2.9", "2.8")]
     return next((value for value in found if value is not None), None)
 
@@ -127,7 +126,7 @@ def pod_spec(workload: Json) -> Json:
 
 @functools.cache
 def _answer(expression: str, *arguments: str) -> Any:
-    """Return what a template expression gives in the chart, which `helm template` does not tell of notes and values."""
+    """Return the value of a template expression in the chart. `helm template` shows neither notes nor values."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "chart"
         shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("tests"))
@@ -139,12 +138,12 @@ def _answer(expression: str, *arguments: str) -> Any:
 
 
 def notes(*arguments: str) -> str:
-    """Return what is printed after an installation."""
+    """Return the notes that Helm prints after an installation."""
     return str(_answer('include "notes" .', *arguments))
 
 
 def effective_values(values: Json) -> Json:
-    """Return what templates find in .Values where *values* are given."""
+    """Return .Values as templates see them, for given *values*."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values, file)
         file.flush()

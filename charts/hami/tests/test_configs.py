@@ -1,5 +1,5 @@
 """
-What programs are told: their arguments, the device config, kube-scheduler's configuration, what Nodes do differently.
+Rendered configuration: arguments, device config, kube-scheduler's configuration, settings of single Nodes.
 """
 
 import functools
@@ -38,7 +38,7 @@ def device_config(*arguments: str) -> str:
 
 
 def kube_scheduler_config(*arguments: str) -> Json:
-    """Return what kube-scheduler is told."""
+    """Return kube-scheduler's configuration."""
     return yaml.safe_load(one("ConfigMap", "hami-scheduler", *arguments)["data"]["config.yaml"])  # type: ignore[no-any-return]
 
 
@@ -52,7 +52,7 @@ def flags(program: str) -> set[str]:
 
 
 def webhook(*arguments: str) -> Json:
-    """Return the one webhook that is registered."""
+    """Return the registered webhook."""
     (found,) = one("MutatingWebhookConfiguration", "hami-webhook", *arguments)["webhooks"]
     return found  # type: ignore[no-any-return]
 
@@ -68,7 +68,7 @@ def webhook(*arguments: str) -> Json:
     ],
 )
 def test_program_knows_every_flag_it_is_given(kind: str, name: str, program: str, tls: str) -> None:
-    """A flag that was renamed in a service is noticed here, not on a cluster."""
+    """A service does not start with an unknown flag."""
     values = ("--set", f"webhook.tls.mode={tls},webhook.tls.caBundle={'YQ==' if tls == 'given' else ''}")
     more = (
         "--set",
@@ -79,7 +79,7 @@ def test_program_knows_every_flag_it_is_given(kind: str, name: str, program: str
 
 
 def test_device_config_is_one_that_all_read() -> None:
-    """The values of a HAMi user, as the services take them."""
+    """The services read the values of a HAMi user as intended."""
     config = load_device_config(device_config(*TUNED))
 
     assert () == config.warnings
@@ -93,14 +93,14 @@ def test_device_config_is_one_that_all_read() -> None:
 
 
 def test_device_config_says_every_key() -> None:
-    """A program of HAMi's that reads it, too, takes an absent number for 0."""
+    """HAMi's programs read it too, and take an absent number for 0."""
     keys = set(yaml.safe_load(device_config())["nvidia"])
 
     assert {"deviceSplitCount", "deviceMemoryScaling", "memoryFactor", "resourcePriorityName"} <= keys
 
 
 def test_device_config_is_the_one_of_hamis_chart() -> None:
-    """Every vendor's section, and one key that HAMi's chart leaves out at its default."""
+    """Every vendor's section is there, and one key that HAMi's chart omits at its default."""
     rendered = yaml.safe_load(device_config())
 
     assert rendered["nvidia"].pop("disableCoreLimit") is False
@@ -108,7 +108,7 @@ def test_device_config_is_the_one_of_hamis_chart() -> None:
 
 
 def test_chips_that_do_not_say_follow_the_values_for_all() -> None:
-    """As in HAMi's chart, where all chips have one runtimeClassName and one overwriteEnv; a chip's own wins."""
+    """Chips share runtimeClassName and overwriteEnv, as in HAMi's chart; a chip's own value overrides them."""
     chips = [{"commonWord": "a"}, {"commonWord": "b", "runtimeClassName": "own", "overwriteEnv": False}]
     values = {
         "scheduler": {"overwriteEnv": "true"},
@@ -122,7 +122,7 @@ def test_chips_that_do_not_say_follow_the_values_for_all() -> None:
 
 
 def test_content_is_the_whole_device_config() -> None:
-    """And its names are those that kube-scheduler and the webhook are told."""
+    """kube-scheduler and the webhook get the names in it."""
     content = given({"deviceConfig": {"content": CONTENT}})
 
     assert CONTENT.strip() == device_config(*content).strip()
@@ -130,7 +130,7 @@ def test_content_is_the_whole_device_config() -> None:
 
 
 def test_content_needs_no_nvidia_where_the_device_plugin_is_off() -> None:
-    """A cluster of another vendor's devices."""
+    """A cluster may have only another vendor's devices."""
     content = {"deviceConfig": {"content": "amd: {resourceCountName: amd.com/gpu}"}, "devicePlugin": {"enabled": False}}
 
     assert ["amd.com/gpu"] == names_asked_about(*given(content))
@@ -142,19 +142,19 @@ def test_content_needs_no_nvidia_where_the_device_plugin_is_off() -> None:
         ("nvidia: [", "deviceConfig.content is not YAML"),
         (
             "cambricon: {resourceCountName: cambricon.com/vmlu}",
-            "names no nvidia.resourceCountName",
+            "has no nvidia.resourceCountName",
         ),
-        ("nvidia: {resourceCountName: gpu}", 'deviceConfig.content: "gpu" is no name of a resource'),
+        ("nvidia: {resourceCountName: gpu}", 'deviceConfig.content: "gpu" is not a resource name'),
     ],
 )
 def test_content_that_cannot_be_used_is_refused(content: str, message: str) -> None:
-    """Before a program starts with it."""
+    """Helm fails before a program starts with it."""
     with pytest.raises(RefusedError, match=message):
         text(*given({"deviceConfig": {"content": content}}))
 
 
 def test_node_config_is_one_that_the_plugin_reads() -> None:
-    """In HAMi's JSON, also where it was given as HAMi's text."""
+    """It is HAMi's JSON, also when the value was HAMi's text."""
     config = one("ConfigMap", "hami-device-plugin", *TUNED)["data"]["config.json"]
     overrides = load_node_overrides(config)
 
@@ -163,7 +163,7 @@ def test_node_config_is_one_that_the_plugin_reads() -> None:
 
 
 def test_node_config_can_be_anothers() -> None:
-    """Then none is made."""
+    """With a ConfigMap of the user, the chart creates none."""
     arguments = ("--set", "devicePlugin.nodeConfigMap=theirs")
     volumes = {v["name"]: v for v in pod_spec(one("DaemonSet", "hami-device-plugin", *arguments))["volumes"]}
 
@@ -172,7 +172,7 @@ def test_node_config_can_be_anothers() -> None:
 
 
 def test_kube_scheduler_asks_about_every_node_and_never_waits_for_itself() -> None:
-    """What its own defaults would hide, throttle or delay."""
+    """kube-scheduler's defaults would hide Nodes, and throttle or delay requests."""
     config = kube_scheduler_config()
 
     assert (100, 2) == (config["percentageOfNodesToScore"], config["podMaxBackoffSeconds"])
@@ -181,7 +181,7 @@ def test_kube_scheduler_asks_about_every_node_and_never_waits_for_itself() -> No
 
 
 def test_kube_scheduler_asks_for_ranks_where_it_is_to_choose() -> None:
-    """One value tells both: which verb is asked, how much it counts, and that every Node that fits is named."""
+    """One value sets the verb, its weight, and the scheduler's flag."""
     chosen = ("--set", "scheduler.prioritizeWeight=20")
     (extender,) = kube_scheduler_config(*chosen)["extenders"]
     (default,) = kube_scheduler_config()["extenders"]
@@ -193,7 +193,7 @@ def test_kube_scheduler_asks_for_ranks_where_it_is_to_choose() -> None:
 
 
 def test_kube_scheduler_calls_the_extender_beside_it() -> None:
-    """In the Pod, unseen from outside, with names only, and for our resources alone."""
+    """Inside the Pod, with Node names only, and only for managed resources."""
     (extender,) = kube_scheduler_config()["extenders"]
     arguments = pod_spec(one("Deployment", "hami-scheduler"))["containers"][1]["args"]
 
@@ -204,7 +204,7 @@ def test_kube_scheduler_calls_the_extender_beside_it() -> None:
 
 
 def test_one_lease_is_the_schedulers_and_the_extenders() -> None:
-    """The extender follows the Lease that its kube-scheduler holds, by the name Pods know."""
+    """The extender follows the Lease of its kube-scheduler, which has the scheduler's name."""
     name = ("--set", "schedulerName=other")
     arguments = pod_spec(one("Deployment", "hami-scheduler", *name))["containers"][1]["args"]
     rules = one("Role", "hami-scheduler", *name)["rules"]
@@ -216,7 +216,7 @@ def test_one_lease_is_the_schedulers_and_the_extenders() -> None:
 
 
 def names_asked_about(*arguments: str) -> list[str]:
-    """Return the resources by which the API server and kube-scheduler, which are told one list, know our Pods."""
+    """Return the managed resources, which the API server and kube-scheduler must agree on."""
     _, condition = webhook(*arguments)["matchConditions"]
     assert "asks-for-a-device" == condition["name"]
     (names,) = re.findall(r"\[\".+?\"\]", condition["expression"])
@@ -226,7 +226,7 @@ def names_asked_about(*arguments: str) -> list[str]:
 
 
 def test_webhook_is_asked_only_about_pods_that_ask() -> None:
-    """So that failing closed stops nobody else."""
+    """A webhook that fails closed must not stop other Pods."""
     assert ("Fail", 5) == (webhook()["failurePolicy"], webhook()["timeoutSeconds"])
 
 
@@ -240,7 +240,7 @@ def test_webhook_is_asked_only_about_pods_that_ask() -> None:
     ],
 )
 def test_every_vendors_pods_are_ours(enabled: dict[str, bool], without: tuple[str, ...], content: str) -> None:
-    """Every resource that makes a Pod ours, once, in order; of two vendors only where both services are told."""
+    """Every managed resource is listed once, in order; two vendors only if both services enable them."""
     devices = {name: {"enabled": value} for name, value in enabled.items()}
     values = given({"deviceConfig": {"content": content}, "devices": devices})
     managed = {name for vendor in all_vendors(load_device_config(HAMI_CONFIG)) for name in vendor.resource_names}
@@ -259,7 +259,7 @@ def test_every_vendors_pods_are_ours(enabled: dict[str, bool], without: tuple[st
     ],
 )
 def test_vendor_that_is_off_is_nowhere(vendor: str, value: str) -> None:
-    """Its Pods stay with the cluster's own scheduler."""
+    """Its Pods stay with the default scheduler."""
     off = ("--set", value)
     section = yaml.safe_load(device_config())[vendor]
 
@@ -272,14 +272,14 @@ def test_vendor_that_is_off_is_nowhere(vendor: str, value: str) -> None:
     [("true", '["","hami-scheduler","default-scheduler"]'), ("false", '["","hami-scheduler"]')],
 )
 def test_webhook_is_not_asked_about_pods_of_other_schedulers(overwrite: str, schedulers: str) -> None:
-    """They go on while no webhook answers, whatever they ask for."""
+    """They are created while no webhook answers, regardless of their requests."""
     condition, _ = webhook("--set", f"webhook.forceOverwriteDefaultScheduler={overwrite}")["matchConditions"]
 
     assert condition["expression"].endswith(f"object.spec.schedulerName in {schedulers}")
 
 
 def test_webhook_makes_its_own_certificate() -> None:
-    """In a Secret the chart makes empty, so that an upgrade changes nothing in it, nor in the configuration."""
+    """The chart creates an empty Secret, so an upgrade changes neither the certificate nor the registration."""
     arguments = pod_spec(one("Deployment", "hami-webhook"))["containers"][0]["args"]
 
     assert {
@@ -292,7 +292,7 @@ def test_webhook_makes_its_own_certificate() -> None:
 
 
 def test_certificate_of_cert_manager_is_trusted_and_mounted() -> None:
-    """By an Issuer made for it, or one of the user's."""
+    """The Issuer is the chart's or the user's."""
     arguments = ("--set", "webhook.tls.mode=cert-manager")
     certificate = one("Certificate", "hami-webhook", *arguments)
     configuration = one("MutatingWebhookConfiguration", "hami-webhook", *arguments)
@@ -311,7 +311,7 @@ def test_certificate_of_cert_manager_is_trusted_and_mounted() -> None:
 
 
 def test_certificate_that_is_given_is_mounted_and_its_authority_trusted() -> None:
-    """Then the webhook may write nothing."""
+    """The webhook then has no right to write."""
     arguments = ("--set", "webhook.tls.mode=given,webhook.tls.caBundle=YQ==,webhook.tls.secretName=theirs")
 
     assert "theirs" == mounted_secret(*arguments)
@@ -322,7 +322,7 @@ def test_certificate_that_is_given_is_mounted_and_its_authority_trusted() -> Non
 
 
 def mounted_secret(*arguments: str) -> str:
-    """Return the name of the Secret that the webhook reads its certificate from."""
+    """Return the name of the Secret with the webhook's certificate."""
     volumes = {v["name"]: v for v in pod_spec(one("Deployment", "hami-webhook", *arguments))["volumes"]}
     return str(volumes["tls"]["secret"]["secretName"])
 
@@ -332,7 +332,7 @@ def mounted_secret(*arguments: str) -> str:
     [
         (
             "webhook.tls.mode=given",
-            "caBundle is empty: set it to the base64 .* or set webhook.tls.mode=self",
+            "caBundle is empty: set it to the PEM .* or set webhook.tls.mode=self",
         ),
         ("webhook.tls.caBundle=YQ==", "set webhook.tls.mode=given, or remove caBundle"),
         ("webhook.tls.issuerRef.name=a", "set webhook.tls.mode=cert-manager, or remove issuerRef"),
@@ -342,13 +342,13 @@ def mounted_secret(*arguments: str) -> str:
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_fix(values: str, message: str) -> None:
-    """As Helm prints it."""
+    """Helm's message names the fix."""
     with pytest.raises(RefusedError, match=message):
         text("--set", values)
 
 
 def test_namespaces_can_be_left_alone() -> None:
-    """By name, by label, and by a platform that writes the selector itself."""
+    """By name, by label, or by a platform that writes the selector."""
     found = webhook("--set", "webhook.ignoredNamespaces={kube-system,ci},webhook.namespaceSelector.matchLabels.a=b")
 
     assert {"a": "b"} == found["namespaceSelector"]["matchLabels"]

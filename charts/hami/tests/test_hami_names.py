@@ -1,5 +1,5 @@
 """
-A values file of HAMi has the effect it had, by the table in aliases.yaml, and the notes name what is not kept.
+A values file of HAMi keeps its effect, by the table in aliases.yaml, and the notes name what is lost.
 """
 
 import re
@@ -40,11 +40,11 @@ CHANGED_ON_THE_WAY: dict[str, tuple[Any, Any]] = {
     "names": (["login", {"name": "mirror"}], ["login", "mirror"]),
     "arguments": (["--config=/config/config.yaml", "--v=2"], ["--v=2"]),
 }
-"""A value as HAMi's chart takes it, and as ours does."""
+"""For each conversion: a value in HAMi's form, and in ours."""
 
 
 def merged(below: Any, above: Any) -> Any:
-    """Return map *above* laid over map *below*; anything else replaces it."""
+    """Return map *above* merged over map *below*; other values replace *below*."""
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
     return below | {key: merged(below.get(key), value) for key, value in above.items()}
@@ -59,7 +59,7 @@ def schema_at(path: str) -> Json:
 
 
 def another(path: str) -> Any:
-    """Return a value that may be at *path* and is not the default."""
+    """Return a valid value for *path* that is not the default."""
     if path == "deviceConfig.content":
         return "nvidia: {resourceCountName: nvidia.com/gpu}"
     schema, default = schema_at(path), at(VALUES, path)
@@ -81,7 +81,7 @@ def another(path: str) -> Any:
 
 
 def examples() -> dict[str, tuple[Any, Any]]:
-    """Return for each old name a value, and what the new name must then have."""
+    """Return for each old name a value, and the value of the new name that must follow."""
     found = {}
     for old, row in ALIASES["renamed"].items():
         theirs, ours = CHANGED_ON_THE_WAY[row["as"]] if "as" in row else (another(row["to"]),) * 2
@@ -94,7 +94,7 @@ EXAMPLES = examples()
 
 @pytest.fixture(scope="module")
 def translated() -> Json:
-    """What the chart makes of all examples at once."""
+    """The chart's values after all examples together."""
     values: Json = {}
     for old, (theirs, _) in EXAMPLES.items():
         values = merged(values, nested(old, theirs))
@@ -103,13 +103,13 @@ def translated() -> Json:
 
 @pytest.mark.parametrize("old", ALIASES["renamed"])
 def test_value_under_an_old_name_is_the_new_ones(old: str, translated: Json) -> None:
-    """Row by row."""
+    """Each row of the table works."""
     assert EXAMPLES[old][1] == at(translated, ALIASES["renamed"][old]["to"])
 
 
 @pytest.mark.parametrize("version", HAMI_VALUES)
 def test_hami_defaults_are_our_own(version: str) -> None:
-    """HAMi's whole default file installs what no file does, except where the defaults differ on purpose."""
+    """HAMi's whole default file changes nothing, except where defaults differ on purpose."""
     theirs = effective_values(HAMI_VALUES[version])
     differing = {
         ".".join(path)
@@ -126,7 +126,7 @@ def test_hami_defaults_are_our_own(version: str) -> None:
 
 @pytest.mark.parametrize("version", HAMI_DEFAULTS)
 def test_defaults_of_every_version_render_the_same(version: str) -> None:
-    """A cluster that was never tuned gets one installation, whichever version of HAMi it comes from."""
+    """An untuned cluster gets the same installation from every version of HAMi."""
     assert text("--values", str(HAMI_DEFAULTS["2.10"])) == text("--values", str(HAMI_DEFAULTS[version]))
 
 
@@ -139,20 +139,20 @@ def test_defaults_of_every_version_render_the_same(version: str) -> None:
     ],
 )
 def test_two_names_that_differ_are_refused_with_the_fix(old: str, theirs: Any, new: str, ours: Any) -> None:
-    """Neither is guessed to be the one that was meant."""
-    with pytest.raises(RefusedError, match=rf"are one value, whose name is {new} here: remove {old}"):
+    """The chart does not guess which one is right."""
+    with pytest.raises(RefusedError, match=rf"are the same value, which is called {new} here: remove {old}"):
         text(*given(merged(nested(old, theirs), nested(new, ours))))
 
 
 def test_two_names_that_agree_are_one() -> None:
-    """As happens while a file is being rewritten."""
+    """A file that is being rewritten may contain both."""
     both = given({"devicePlugin": {"deviceSplitCount": 4}, "deviceConfig": {"nvidia": {"deviceSplitCount": 4}}})
 
     assert text(*both) == text(*given({"deviceConfig": {"nvidia": {"deviceSplitCount": 4}}}))
 
 
 def test_copied_default_of_hami_gives_way_to_our_name() -> None:
-    """Who copied HAMi's whole file, and then sets a value under its name here, means the latter."""
+    """A user who copied HAMi's whole file and then sets our name means our name."""
     both = given({"devicePlugin": {"deviceSplitCount": 10}, "deviceConfig": {"nvidia": {"deviceSplitCount": 4}}})
 
     assert text(*both) == text(*given({"deviceConfig": {"nvidia": {"deviceSplitCount": 4}}}))
@@ -160,7 +160,7 @@ def test_copied_default_of_hami_gives_way_to_our_name() -> None:
 
 @pytest.mark.parametrize("old", ALIASES["refused"])
 def test_what_cannot_be_kept_stops_the_installation(old: str) -> None:
-    """Saying what to do instead."""
+    """The message says what to do instead."""
     default = hami_default(old)
     value = {True: False, False: True, "": "node-1", "none": "mixed"}[default]
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_kept_stops_the_installation(old: str) -> None:
 
 
 def test_what_has_no_effect_is_named_and_changes_nothing() -> None:
-    """Each of them, once."""
+    """The notes name each, and the manifests stay the same."""
     values: Json = {}
     for old in [*ALIASES["dropped"], *ALIASES["ignored"]]:
         values = merged(values, nested(old, {"key": "one"} if isinstance(hami_default(old), dict) else "one"))
@@ -186,7 +186,7 @@ def test_what_has_no_effect_is_named_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("version", HAMI_DEFAULTS)
 def test_notes_name_only_the_defaults_that_lose_an_effect(version: str) -> None:
-    """The other defaults of HAMi need no word."""
+    """A default that changes nothing is not worth a note."""
     told = notes("--values", str(HAMI_DEFAULTS[version])).split("Values under HAMi's names:\n")[1]
     lost = {old for old in [*ALIASES["replaced"], *ALIASES["dropped"]] if at(HAMI_VALUES[version], old) is not None}
 
@@ -201,14 +201,14 @@ def test_defaults_of_hami_2_9_lose_the_shared_enflame_names() -> None:
 
 
 def test_renamed_values_are_told_of() -> None:
-    """So that a file can be rewritten by what was printed."""
+    """The notes tell how to rewrite the file."""
     assert "- devicePlugin.deviceSplitCount is deviceConfig.nvidia.deviceSplitCount here" in notes(
         *given({"devicePlugin": {"deviceSplitCount": 4}})
     )
 
 
 def test_registry_for_all_images_wins_over_kube_schedulers_own() -> None:
-    """As in HAMi's chart."""
+    """HAMi's chart does the same."""
     values = {
         "global": {"imageRegistry": "registry.example"},
         "scheduler": {"kubeScheduler": {"image": {"registry": "other.example"}}},

@@ -1,5 +1,5 @@
 """
-Dashboards and alerts ask for metrics that the services export, and the network lets Prometheus in where they are.
+Dashboards and alerts query exported metrics, and Prometheus may scrape them.
 """
 
 import json
@@ -18,7 +18,7 @@ EVERYTHING = ("--values", str(CHART / "ci/monitored-values.yaml"))
 
 
 def exported() -> set[str]:
-    """Return the metrics in the services' READMEs, which their own tests hold against what is scraped."""
+    """Return the metrics in the services' READMEs, which other tests compare with a scrape."""
     readmes = [(CHART.parents[1] / "services" / name / "README.md").read_text() for name in SERVICES]
     return {name for readme in readmes for name in re.findall(r"`(hami_[a-z_]+)[`{]", readme)}
 
@@ -30,7 +30,7 @@ def asked(expression: str) -> set[str]:
 
 
 def label_values(metric: str, label: str) -> set[str]:
-    """Return what *label* of *metric* can be, as the services' READMEs say, which their tests hold against the code."""
+    """Return the values of *label* of *metric* in the services' READMEs, which other tests compare with the code."""
     readmes = [(CHART.parents[1] / "services" / name / "README.md").read_text() for name in SERVICES]
     rows = [row for readme in readmes for row in readme.splitlines() if f"`{metric}`" in row.partition(" | ")[0]]
     listed = re.findall(rf"`{label}`: ((?:`[^`]+`(?:, )?)+)", "\n".join(rows))
@@ -38,7 +38,7 @@ def label_values(metric: str, label: str) -> set[str]:
 
 
 def asked_values(expression: str) -> set[tuple[str, str, str]]:
-    """Return each metric, label and value that a query names; what a viewer chooses is no value."""
+    """Return each metric, label and value in a query, without dashboard variables."""
     return {
         (OF_A_HISTOGRAM.sub("", metric) if metric not in exported() else metric, label, value)
         for metric, selector in re.findall(r"\b(hami_[a-z_]+)\{([^}]*)\}", expression)
@@ -61,27 +61,27 @@ QUERIES = {
 
 @pytest.mark.parametrize("where", QUERIES)
 def test_query_asks_for_metrics_there_are(where: str) -> None:
-    """A renamed metric would leave a panel empty and an alert silent."""
+    """A renamed metric empties a panel and silences an alert."""
     assert asked(QUERIES[where])
     assert set() == asked(QUERIES[where]) - exported()
 
 
 @pytest.mark.parametrize("where", [where for where in QUERIES if asked_values(QUERIES[where])])
 def test_query_asks_for_label_values_there_are(where: str) -> None:
-    """A value that nobody exports would leave a panel empty and an alert silent."""
+    """An unknown label value empties a panel and silences an alert."""
     for metric, label, value in asked_values(QUERIES[where]):
         assert value in label_values(metric, label), f"{metric}{{{label}}}"
 
 
 def test_bind_that_fails_is_what_its_alert_asks_for() -> None:
-    """The alert asks for one of two outcomes."""
+    """The alert queries the outcome of a failed bind."""
     assert {("hami_scheduler_bind_seconds", "outcome", "error")} == asked_values(QUERIES["HamiBindErrors"])
     assert {"ok", "error"} == label_values("hami_scheduler_bind_seconds", "outcome")
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_dashboard_fits_any_grafana(name: str) -> None:
-    """It names no data source, no id of somebody else's, and shows no panel twice."""
+    """It has no fixed data source, no foreign id, and no panel twice."""
     board = DASHBOARDS[name]
 
     assert {"id", "uid"}.isdisjoint(board)
@@ -90,7 +90,7 @@ def test_dashboard_fits_any_grafana(name: str) -> None:
 
 
 def test_alert_says_what_is_wrong_and_how_bad() -> None:
-    """For whoever is woken by it."""
+    """The person on call needs a summary, a description and a severity."""
     for rule in (rule for group in ALERTS["groups"] for rule in group["rules"]):
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert {"summary", "description"} == set(rule["annotations"])
@@ -98,7 +98,7 @@ def test_alert_says_what_is_wrong_and_how_bad() -> None:
 
 @needs_helm
 def test_files_reach_the_cluster_as_they_are() -> None:
-    """Helm leaves what Prometheus and Grafana put in braces alone."""
+    """Helm does not render the braces of Prometheus and Grafana."""
     dashboards = one("ConfigMap", "hami-dashboards", *EVERYTHING)["data"]
 
     assert ALERTS == one("PrometheusRule", "hami-alerts", *EVERYTHING)["spec"]
@@ -108,7 +108,7 @@ def test_files_reach_the_cluster_as_they_are() -> None:
 @needs_helm
 @pytest.mark.parametrize("service", SERVICES)
 def test_metrics_are_scraped_and_let_through_at_their_port(service: str) -> None:
-    """One port, three places: container, PodMonitor, NetworkPolicy."""
+    """Container, PodMonitor and NetworkPolicy name the same port."""
     workload = next(
         o
         for o in objects(*EVERYTHING)

@@ -1,5 +1,5 @@
 """
-What runs in the cluster: which images, with which rights, watched how, restarted when.
+The Pods: images, rights, probes and restarts.
 """
 
 import pytest
@@ -29,7 +29,7 @@ def container(component: str, values: Json | None = None) -> Json:
 
 
 def test_images_are_ours_and_kube_scheduler() -> None:
-    """All from one registry; nothing is pulled that nobody asked for."""
+    """All images come from one registry, and there is no other image."""
     images = {
         each["image"]
         for kind, name in WORKLOADS.values()
@@ -43,7 +43,7 @@ def test_images_are_ours_and_kube_scheduler() -> None:
 
 
 def test_kube_scheduler_is_the_clusters_own_version() -> None:
-    """Without what distributions append to it, for no image is named so."""
+    """Images have no distribution's suffix in their tag."""
     deployment = one("Deployment", "hami-scheduler", kubernetes="1.33.5+k3s1")
 
     assert "kube-scheduler:v1.33.5" == pod_spec(deployment)["containers"][0]["image"]
@@ -51,7 +51,7 @@ def test_kube_scheduler_is_the_clusters_own_version() -> None:
 
 @COMPONENTS
 def test_component_can_be_left_to_hami(component: str) -> None:
-    """Without it, nothing of it is left, and the others do not change."""
+    """A disabled component leaves no object, and the others do not change."""
     _, label = WORKLOADS[component]
     kept = {(o["kind"], o["metadata"]["name"]): o for o in objects(*given({component: {"enabled": False}}))}
     of_all = {(o["kind"], o["metadata"]["name"]): o for o in objects()}
@@ -63,7 +63,7 @@ def test_component_can_be_left_to_hami(component: str) -> None:
 
 @COMPONENTS
 def test_every_container_is_watched(component: str) -> None:
-    """By three probes, at the paths every program here has, and kube-scheduler since 1.31."""
+    """Each has three probes; kube-scheduler has the paths since 1.31."""
     for each in pod_spec(workload(component))["containers"]:
         assert "/livez" == each["startupProbe"]["httpGet"]["path"]
         assert "/readyz" == each["readinessProbe"]["httpGet"]["path"]
@@ -73,7 +73,7 @@ def test_every_container_is_watched(component: str) -> None:
 
 @COMPONENTS
 def test_no_container_may_more_than_it_needs(component: str) -> None:
-    """Never privileged, and nothing in the image can be changed; on Nodes files belong to any user."""
+    """None is privileged, and root file systems are read-only; on Nodes files belong to any user."""
     needed = ["DAC_OVERRIDE"] if WORKLOADS[component][0] == "DaemonSet" else []
     spec = pod_spec(workload(component))
 
@@ -88,7 +88,7 @@ def test_no_container_may_more_than_it_needs(component: str) -> None:
 
 
 def test_security_context_of_the_user_is_the_whole_of_it() -> None:
-    """Nothing of the default is mixed in, which Kubernetes would refuse with `privileged`."""
+    """The default is not merged in; Kubernetes would reject it beside `privileged`."""
     context = {"privileged": True}
 
     assert context == container("devicePlugin", {"devicePlugin": {"securityContext": context}})["securityContext"]
@@ -96,7 +96,7 @@ def test_security_context_of_the_user_is_the_whole_of_it() -> None:
 
 @COMPONENTS
 def test_every_mounted_config_is_followed_or_restarts_its_pods(component: str) -> None:
-    """As a folder, because a file mounted by itself never changes in a Pod; kube-scheduler reads its own once."""
+    """Folders are mounted, because a single mounted file never changes; kube-scheduler reads its file once."""
     spec = pod_spec(workload(component))
     mounted = {volume["name"] for volume in spec["volumes"] if "configMap" in volume}
     mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]
@@ -107,7 +107,7 @@ def test_every_mounted_config_is_followed_or_restarts_its_pods(component: str) -
 
 
 def test_changed_config_of_kube_scheduler_changes_its_checksum() -> None:
-    """So that its Pods are made anew."""
+    """A changed checksum replaces its Pods."""
     before, after = (
         workload("scheduler", change)["spec"]["template"]["metadata"]["annotations"]
         for change in ({}, {"schedulerName": "other"})
@@ -119,7 +119,7 @@ def test_changed_config_of_kube_scheduler_changes_its_checksum() -> None:
 
 @COMPONENTS
 def test_changed_device_config_restarts_nothing(component: str) -> None:
-    """Whoever reads it notices, and a restart of the device plugin would turn Pods away."""
+    """Each reader reloads it, and a restart of the device plugin would reject Pods."""
     change = {
         "deviceConfig": {"nvidia": {"defaultCores": 1}},
         "devicePlugin": {"nodeConfig": {"nodeconfig": [{"name": "a"}]}},
@@ -140,13 +140,13 @@ CHOSEN: Json = {
     "podAnnotations": {"note": "two"},
     "serviceAccount": {"create": False, "name": "theirs"},
 }
-"""What a user chooses for each component."""
+"""Values that a user may set for each component."""
 CHOSEN_FOR_ALL = dict.fromkeys(WORKLOADS, CHOSEN)
 
 
 @COMPONENTS
 def test_container_takes_what_the_user_adds(component: str) -> None:
-    """Beside what the chart says itself."""
+    """The user's values are added to the chart's."""
     made = container(component, CHOSEN_FOR_ALL)
 
     assert ["--v=4"] == made["args"][-1:]
@@ -156,7 +156,7 @@ def test_container_takes_what_the_user_adds(component: str) -> None:
 
 @COMPONENTS
 def test_pods_stand_where_the_user_says(component: str) -> None:
-    """In Kubernetes' own words."""
+    """Selectors, tolerations and affinity are passed on unchanged."""
     spec = pod_spec(workload(component, CHOSEN_FOR_ALL))
 
     assert "one" == spec["nodeSelector"]["pool"]
@@ -166,7 +166,7 @@ def test_pods_stand_where_the_user_says(component: str) -> None:
 
 @COMPONENTS
 def test_pods_are_marked_as_the_user_says(component: str) -> None:
-    """And stay unseen by the webhook, whatever that is."""
+    """The user's labels cannot remove the label that the webhook ignores."""
     metadata = workload(component, CHOSEN_FOR_ALL)["spec"]["template"]["metadata"]
 
     assert ("ignore", "one") == (metadata["labels"]["hami.io/webhook"], metadata["labels"]["team"])
@@ -175,7 +175,7 @@ def test_pods_are_marked_as_the_user_says(component: str) -> None:
 
 @COMPONENTS
 def test_service_account_can_be_anothers(component: str) -> None:
-    """Then it is not made, and is bound all the same."""
+    """The chart does not create it, but binds its rights."""
     made = objects(*given(CHOSEN_FOR_ALL))
 
     assert "theirs" == pod_spec(workload(component, CHOSEN_FOR_ALL))["serviceAccountName"]
@@ -185,7 +185,7 @@ def test_service_account_can_be_anothers(component: str) -> None:
 
 @pytest.mark.parametrize(("follower", "leader"), [("webhook", "scheduler"), ("monitor", "devicePlugin")])
 def test_neighbours_stand_together_unless_told_otherwise(follower: str, leader: str) -> None:
-    """HAMi has one Pod where there are two here, so that one place is said for both."""
+    """HAMi has one Pod instead of two, so one value places both."""
     place: Json = {"nodeSelector": {"pool": "one"}, "tolerations": [{"operator": "Exists"}]}
     spec = pod_spec(workload(follower, {leader: place}))
 
@@ -194,7 +194,7 @@ def test_neighbours_stand_together_unless_told_otherwise(follower: str, leader: 
 
 
 def test_nothing_is_open_to_the_outside() -> None:
-    """No NodePort, no hook, no Job, no host network; and nothing outside the release's namespace."""
+    """There is no NodePort, hook, Job or host network, and no object outside the release's namespace."""
     made = objects(*EVERYTHING)
 
     assert {"ClusterIP"} == {o["spec"].get("type", "ClusterIP") for o in made if o["kind"] == "Service"}
@@ -203,7 +203,7 @@ def test_nothing_is_open_to_the_outside() -> None:
 
 
 def test_one_node_is_enough() -> None:
-    """Replicas prefer Nodes of their own, and do not insist."""
+    """Replicas prefer different Nodes, but do not require them."""
     for component in ("webhook", "scheduler"):
         assert ["preferredDuringSchedulingIgnoredDuringExecution"] == list(
             pod_spec(workload(component))["affinity"]["podAntiAffinity"]
@@ -211,27 +211,27 @@ def test_one_node_is_enough() -> None:
 
 
 def test_budget_never_stops_a_drain() -> None:
-    """One replica has none; several give up one at a time."""
+    """One replica has no budget; several allow one eviction at a time."""
     assert {"hami-webhook": 1} == budgets()
     assert {"hami-webhook": 1, "hami-scheduler": 1} == budgets({"scheduler": {"replicas": 2}})
     assert {} == budgets({"webhook": {"replicas": 1}})
 
 
 def budgets(values: Json | None = None) -> dict[str, int]:
-    """Return how many Pods each PodDisruptionBudget gives up."""
+    """Return how many Pods each PodDisruptionBudget lets go."""
     made = objects(*given(values or {}))
     return {o["metadata"]["name"]: o["spec"]["maxUnavailable"] for o in made if o["kind"] == "PodDisruptionBudget"}
 
 
 def test_driver_is_asked_for_in_the_runtimes_way() -> None:
-    """By what the NVIDIA runtime reads, without which neither program finds the driver's library."""
+    """Without these variables the NVIDIA runtime does not add the driver's library."""
     for component in ("devicePlugin", "monitor"):
         env = {each["name"]: each.get("value") for each in container(component)["env"]}
         assert ("all", "utility") == (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"])
 
 
 def test_runtime_class_is_the_nodes_and_the_workloads() -> None:
-    """Where NVIDIA's runtime is not the default one, Pods with a share need it as the plugin does."""
+    """If NVIDIA's runtime is not the default, plugin and Pods with a share need the RuntimeClass."""
     values = {"devicePlugin": {"runtimeClassName": "nvidia", "createRuntimeClass": True}}
 
     assert ["nvidia"] * 2 == [
@@ -245,7 +245,7 @@ def test_runtime_class_is_the_nodes_and_the_workloads() -> None:
 
 
 def test_labels_of_all_are_on_all() -> None:
-    """As are annotations."""
+    """The same for annotations."""
     made = objects(*given({"commonLabels": {"team": "one"}, "commonAnnotations": {"note": "two"}}))
 
     assert {"one"} == {o["metadata"]["labels"]["team"] for o in made}
@@ -255,7 +255,7 @@ def test_labels_of_all_are_on_all() -> None:
 
 
 def test_namespace_can_be_another() -> None:
-    """In every object that has one, and in every argument that names it."""
+    """Every object and every argument has it."""
     made = objects("--set", "namespaceOverride=other")
 
     assert {"other", None} == {o["metadata"].get("namespace") for o in made}

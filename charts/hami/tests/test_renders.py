@@ -1,5 +1,5 @@
 """
-What the chart renders: reviewed as text for each example in `ci/`, and valid for each Kubernetes it supports.
+Rendered manifests equal reviewed text, and are valid for each supported Kubernetes.
 """
 
 import functools
@@ -26,9 +26,9 @@ OTHERS = {
         ),
     },
 }
-"""Kinds that Kubernetes does not bring, and what must be true of their spec."""
+"""Kinds outside Kubernetes, and a check of their spec."""
 
-# The definitions are read anew for each object otherwise, which takes longer than validating against them.
+# Without the cache, each object parses the definitions again, which takes longer than the validation.
 kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
 
 
@@ -39,7 +39,7 @@ def installation(request: pytest.FixtureRequest) -> Path:
 
 
 def test_lint_has_nothing_to_say(installation: Path) -> None:
-    """Warnings count."""
+    """Warnings fail the test too."""
     run("lint", "--strict", "--kube-version", KUBERNETES, "--values", str(installation), str(CHART))
 
 
@@ -56,7 +56,7 @@ def test_render_is_the_reviewed_one(name: str, request: pytest.FixtureRequest) -
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_every_object_is_one_that_kubernetes_knows(installation: Path, minor: str) -> None:
-    """No field is misspelt and none has gone, by the API's own schema."""
+    """The API's schema knows every field."""
     for each in objects("--values", str(installation), kubernetes=f"{minor}.0"):
         checks = OTHERS.get(each["apiVersion"])
         if checks is None:
@@ -72,28 +72,28 @@ def test_older_kubernetes_is_refused() -> None:
 
 
 def test_no_two_objects_are_one(installation: Path) -> None:
-    """What is rendered twice would be applied once."""
+    """Of two objects with one name, Helm would apply only one."""
     names = [(o["kind"], o["metadata"]["name"]) for o in objects("--values", str(installation))]
 
     assert sorted(set(names)) == sorted(names)
 
 
 def test_every_template_reads_values_by_our_names() -> None:
-    """Each file begins by translating HAMi's names, for Helm promises no order."""
+    """Each template first translates HAMi's names, because Helm guarantees no order."""
     templates = [*CHART.rglob("templates/**/*.yaml"), CHART / "templates/NOTES.txt"]
 
     assert [] == [t.name for t in templates if not t.read_text().startswith('{{- include "hami.translate" . }}\n')]
 
 
 def test_long_names_stay_within_what_kubernetes_takes() -> None:
-    """A Service's name is a DNS label, and those of workloads go on in their Pods'."""
+    """A Service's name is a DNS label, and Pod names extend those of workloads."""
     rendered = [each for each in objects(release="r" * 53) if each["kind"] in {"Service", "Deployment", "DaemonSet"}]
 
     assert max(len(each["metadata"]["name"]) for each in rendered) <= 63
 
 
 def test_release_of_another_name_says_what_it_is() -> None:
-    """As HAMi's chart names things: the release, and `hami` where it does not say so itself."""
+    """Names begin with the release, plus `hami` unless the release contains it, as in HAMi's chart."""
     deployments = [each["metadata"]["name"] for each in objects(release="gpu") if each["kind"] == "Deployment"]
 
     assert ["gpu-hami-scheduler", "gpu-hami-webhook"] == sorted(deployments)

@@ -1,7 +1,7 @@
 """
-Who may write the annotations that say what a Pod was granted: the schedulers, by a policy of the API server.
+The policy that lets only schedulers write the annotations with grants.
 
-What its expressions decide is tried on a real API server, by `e2e/test_forged_annotations.py`.
+`e2e/test_forged_annotations.py` runs its expressions on a real API server.
 """
 
 import json
@@ -26,7 +26,7 @@ def policy(*arguments: str, **options: str) -> Json:
 
 
 def reserved(*arguments: str) -> list[str]:
-    """Return the annotations it is about: those that make it look, and those it then names."""
+    """Return the annotations in the policy: those in its condition, and those in its message."""
     spec = policy(*arguments)
     (deciding,) = (each["expression"] for each in spec["matchConditions"] if each["name"] == "writes-a-grant")
     (naming,) = (each["expression"] for each in spec["variables"] if each["name"] == "written")
@@ -35,7 +35,7 @@ def reserved(*arguments: str) -> list[str]:
 
 
 def trusted(*arguments: str, **options: str) -> list[str]:
-    """Return the users who may write them."""
+    """Return the users who may write these annotations."""
     condition = policy(*arguments, **options)["matchConditions"][0]
     (users,) = re.findall(r"username in (\[.*?\])", condition["expression"])
     return json.loads(users)  # type: ignore[no-any-return]
@@ -63,7 +63,7 @@ def trusted(*arguments: str, **options: str) -> list[str]:
     ids=["default", "ascend", "iluvatar", "less", "own chips", "content"],
 )
 def test_reserved_annotations_are_those_the_scheduler_counts(values: Json) -> None:
-    """One of each vendor, by the code's own list; a chip's where it is on, as the arguments tell the scheduler."""
+    """Each vendor's annotation is reserved; a chip's only if the arguments enable it."""
     arguments = given(values)
     config = load_device_config(one("ConfigMap", "hami-scheduler-device", *arguments)["data"]["device-config.yaml"])
     is_on = {name: values.get("devices", {}).get(name, {}).get("enabled", False) for name in ("ascend", "iluvatar")}
@@ -73,7 +73,7 @@ def test_reserved_annotations_are_those_the_scheduler_counts(values: Json) -> No
 
 
 def test_what_device_plugins_write_is_not_reserved() -> None:
-    """Those of other vendors say on the Pod what is left to hand out, and how far they are."""
+    """Other vendors' plugins record their progress on the Pod."""
     config = load_device_config(one("ConfigMap", "hami-scheduler-device")["data"]["device-config.yaml"])
 
     assert {vendor.to_allocate_key for vendor in all_vendors(config)}.isdisjoint(reserved())
@@ -81,14 +81,14 @@ def test_what_device_plugins_write_is_not_reserved() -> None:
 
 
 def test_every_way_to_write_a_pod_is_looked_at() -> None:
-    """Its subresources can change annotations, and a Binding's become the Pod's; the older kind of Binding, too."""
+    """Subresources can change annotations; a Binding's annotations become the Pod's."""
     (rule,) = policy()["matchConstraints"]["resourceRules"]
 
     assert (["pods", "pods/*", "bindings"], ["CREATE", "UPDATE"]) == (rule["resources"], rule["operations"])
 
 
 def test_nothing_is_written_while_nobody_can_tell() -> None:
-    """The policy is in the API server: no program of ours has to run for it, and it denies what it is about."""
+    """The API server evaluates the policy without our services, and it fails closed."""
     binding = one("ValidatingAdmissionPolicyBinding", NAME)["spec"]
 
     assert "Fail" == policy()["failurePolicy"]
@@ -96,7 +96,7 @@ def test_nothing_is_written_while_nobody_can_tell() -> None:
 
 
 def test_trusted_is_the_scheduler_that_runs_and_hamis() -> None:
-    """By the account of the release's own Pods, wherever and whatever that is."""
+    """Trust follows the account of the release's scheduler Pods."""
     values = given({"scheduler": {"serviceAccount": {"create": False, "name": "theirs"}}, "namespaceOverride": "gpus"})
 
     assert ["system:serviceaccount:hami:hami-scheduler", HAMI] == trusted()
@@ -104,7 +104,7 @@ def test_trusted_is_the_scheduler_that_runs_and_hamis() -> None:
 
 
 def test_trusted_can_be_others() -> None:
-    """HAMi's scheduler of another namespace, or of none."""
+    """The list may name HAMi's scheduler in another namespace, or be empty."""
     own = "system:serviceaccount:hami:hami-scheduler"
 
     assert [own, "other"] == trusted(*given({"scheduler": {"reservedAnnotations": {"trustedUsers": ["other"]}}}))
@@ -122,14 +122,14 @@ def test_trusted_can_be_others() -> None:
     ids=["default", "scheduler alone", "HAMi's scheduler", "off"],
 )
 def test_policy_comes_and_goes_with_the_scheduler(values: Json, is_made: bool) -> None:
-    """Where HAMi's decides it must not be hindered; both objects or none."""
+    """Without our scheduler, HAMi's must not be blocked."""
     kinds = {each["kind"] for each in objects(*given(values)) if "ValidatingAdmissionPolicy" in each["kind"]}
 
     assert ({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} if is_made else set()) == kinds
 
 
 def test_two_releases_have_a_policy_each() -> None:
-    """Objects of the whole cluster begin with the release's name."""
+    """Cluster-scoped objects begin with the release's name."""
     names = {each["metadata"]["name"] for each in objects(release="gpu") if "AdmissionPolicy" in each["kind"]}
 
     assert {"gpu-hami-reserved-annotations"} == names

@@ -1,5 +1,5 @@
 """
-What each ServiceAccount may do: one reviewed file, and no service calls the API in a way that is not in it.
+Each ServiceAccount has the reviewed rights, and each service uses all of its rights and no others.
 """
 
 import re
@@ -21,11 +21,11 @@ VERBS = {
     "pages": "list",
     "watch_lines": "watch",
 }
-"""Methods of `hamicommon.runtime.kube.Kube`, and the verb the API server checks for each."""
+"""Methods of `hamicommon.runtime.kube.Kube`, with the verb that the API server checks."""
 
 
 def rights(made: tuple[Json, ...]) -> list[str]:
-    """Return a line for each rule bound to each ServiceAccount: who, where, what, on what, on which by name."""
+    """Return one line for each rule of each ServiceAccount: account, scope, verbs, resources, names."""
     named = {(o["kind"], o["metadata"]["name"]): o for o in made}
     lines = []
     for binding in (o for o in made if o["kind"].endswith("RoleBinding")):
@@ -47,7 +47,7 @@ def rights(made: tuple[Json, ...]) -> list[str]:
 
 @needs_helm
 def test_rights_are_the_reviewed_ones(request: pytest.FixtureRequest) -> None:
-    """`.venv/bin/pytest charts --write-golden` takes a change over, for somebody to look at."""
+    """`.venv/bin/pytest charts --write-golden` rewrites the file for review."""
     written = "".join(f"{line}\n" for line in rights(objects("--set", "image.registry=localhost")))
     if request.config.getoption("--write-golden"):
         GOLDEN.write_text(written)
@@ -56,7 +56,7 @@ def test_rights_are_the_reviewed_ones(request: pytest.FixtureRequest) -> None:
 
 
 def test_no_right_is_a_wildcard() -> None:
-    """Neither of verbs, nor of resources, nor on Secrets but one."""
+    """No verb or resource is a wildcard, and only one Secret is named."""
     lines = GOLDEN.read_text().splitlines()
 
     assert [] == [line for line in lines if "*" in line]
@@ -65,7 +65,7 @@ def test_no_right_is_a_wildcard() -> None:
 
 @pytest.mark.parametrize("service", ["webhook", "scheduler", "device-plugin", "monitor"])
 def test_service_may_do_what_it_does_and_no_more(service: str) -> None:
-    """The verbs of its rules are those of the API client's methods that its source names."""
+    """The verbs in its rules are those of the API client's methods in its source."""
     source = "\n".join(
         file.read_text()
         for name in ("kube.py", "certificate_loop.py")

@@ -1,5 +1,5 @@
 """
-The values, their schema, their documentation and HAMi's names for them say the same.
+Values, schema, documentation and HAMi's names agree.
 """
 
 import sys
@@ -34,7 +34,7 @@ OLD_NAMES = {old for kind in ("renamed", "dropped", "ignored", "refused") for ol
 
 
 def described(schema: Json, path: str = "") -> dict[str, Json]:
-    """Return the schema of each value, by its path; an object that lists its properties is only what they are."""
+    """Return the schema of each value by its path. An object with properties is not a value."""
     found: dict[str, Json] = {}
     for name, each in schema["properties"].items():
         if "properties" in each and "default" not in each:
@@ -62,12 +62,12 @@ VALUES_OF_OURS = {
 
 @pytest.mark.parametrize("path", chart_values.generated(), ids=lambda path: path.name)
 def test_generated_file_is_what_its_sources_make_of_it(path: Path) -> None:
-    """`.venv/bin/python tools/chart_values.py` brings it up to date."""
+    """`.venv/bin/python tools/chart_values.py` rewrites it."""
     assert chart_values.generated()[path] == path.read_text()
 
 
 def test_schema_is_one() -> None:
-    """It keeps to the rules of JSON Schema."""
+    """It is valid JSON Schema."""
     jsonschema.Draft7Validator.check_schema(SCHEMA)
 
 
@@ -77,19 +77,19 @@ def test_schema_is_one() -> None:
     ids=lambda file: f"{file.parent.name}/{file.name}",
 )
 def test_values_file_keeps_to_the_schema(file: Path) -> None:
-    """The defaults, and what is laid over them in each example."""
+    """The defaults, each example, and HAMi's defaults are valid."""
     given = yaml.safe_load(file.read_text()) or {}
 
     assert [] == [error.message for error in VALIDATOR.iter_errors(given)]
 
 
 def test_every_value_is_explained() -> None:
-    """A value has a meaning in whole sentences, and so has what HAMi calls it."""
+    """Each description is a sentence, also of HAMi's names."""
     assert [] == [path for path, each in described(SCHEMA).items() if not each.get("description", "").endswith(".")]
 
 
 def test_every_value_has_its_default_written_down() -> None:
-    """values.yaml is complete; limits that are not set have none."""
+    """values.yaml is complete, except for unset limits."""
     inner = (".requests", ".limits", ".claims", ".maxSurge", ".nodeconfig")
     missing = [path for path in VALUES_OF_OURS if at(VALUES, path) is None and not path.endswith(inner)]
 
@@ -97,7 +97,7 @@ def test_every_value_has_its_default_written_down() -> None:
 
 
 def test_objects_take_no_other_keys() -> None:
-    """Each object that lists its properties refuses others, but `global`, which other charts share."""
+    """Objects with properties reject unknown keys, except `global`, which charts share."""
 
     def open_objects(schema: Json, path: str) -> list[str]:
         here = [path] if "properties" in schema and schema["additionalProperties"] is not False else []
@@ -108,7 +108,7 @@ def test_objects_take_no_other_keys() -> None:
 
 
 def test_device_config_has_the_defaults_of_those_who_read_it() -> None:
-    """What values.yaml says and what the services take an absent key for is one."""
+    """values.yaml has the same defaults as the services."""
     name = {"resourceCountName": VALUES["resourceName"]}
     config = load_device_config(yaml.safe_dump({"nvidia": name | VALUES["deviceConfig"]["nvidia"]}))
 
@@ -119,7 +119,7 @@ def test_device_config_has_the_defaults_of_those_who_read_it() -> None:
 
 @pytest.mark.parametrize("version", HAMI_VALUES)
 def test_every_value_of_hami_is_known(version: str) -> None:
-    """Under its own name here, or by a row of the table."""
+    """It has the same name here, or a row in the table."""
     known = named(SCHEMA)
     unknown = [
         path
@@ -131,7 +131,7 @@ def test_every_value_of_hami_is_known(version: str) -> None:
 
 
 def test_old_names_stand_for_values_there_are() -> None:
-    """Neither the old name of a row nor the new one is made up."""
+    """Both names of each row exist."""
     hami = {".".join(names) for values in HAMI_VALUES.values() for names, _ in leaves(values)}
     made_up = [
         old
@@ -161,7 +161,7 @@ def test_old_names_stand_for_values_there_are() -> None:
     ],
 )
 def test_wrong_value_is_refused(path: str, value: Any, message: str) -> None:
-    """Before anything is rendered, and in words that name it."""
+    """Helm rejects it before rendering, and names it."""
     (error,) = VALIDATOR.iter_errors(nested(path, value))
 
     assert message in error.message

@@ -1,9 +1,9 @@
-{{/* What kube-scheduler is told: one profile, and the extender in the same Pod.
+{{/* kube-scheduler's configuration: one profile, and the extender in the same Pod.
 
-leaseDuration: a standby looks every 2 to 4.4 s, so that it takes over after 14.4 s at most; with kube-scheduler's own, 19.4.
-percentageOfNodesToScore: the extender ranks Nodes by what is granted on them, so it must be asked about all of them.
-podMaxBackoffSeconds: room that appears is used within seconds, also where the queue's gate for that is off.
-clientConnection: kube-scheduler's own default is 50 requests a second, fewer than it binds Pods here. */}}
+leaseDuration: a standby checks every 2 to 4.4 s and takes over after 14.4 s at most; with kube-scheduler's default, 19.4 s.
+percentageOfNodesToScore: the extender ranks Nodes by their grants, so it needs all of them.
+podMaxBackoffSeconds: a waiting Pod is retried within seconds, even if the queue's feature gate for this is off.
+clientConnection: kube-scheduler's default of 50 requests a second is below the rate at which it places Pods here. */}}
 {{- define "hami.kubeSchedulerConfig" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -38,7 +38,7 @@ extenders:
       {{- end }}
 {{- end -}}
 
-{{/* Labels of the Nodes that are offered, as a flag takes them: k=v,... */}}
+{{/* Labels of the Nodes to use, in the form of the flag: k=v,... */}}
 {{- define "hami.nodeLabelSelector" -}}
 {{- $pairs := list -}}
 {{- range $key, $value := .Values.scheduler.nodeLabelSelector }}{{ $pairs = append $pairs (printf "%s=%s" $key $value) }}{{ end -}}

@@ -1,4 +1,4 @@
-{{/* Everything but what says otherwise. Argument: (list selector ignoredNamespaces). */}}
+{{/* A selector of everything without the label hami.io/webhook=ignore. Argument: (list selector ignoredNamespaces). */}}
 {{- define "hami.webhookSelector" -}}
 {{- with (index . 0).matchLabels -}}
 matchLabels:
