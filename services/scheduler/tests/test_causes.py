@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.decide.bulk_reasons import told_causes
-from hami_scheduler.decide.filter import allowances_of, try_node
-from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.bulk_reasons import bulk_reasons
+from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import PodRequest
@@ -104,13 +103,13 @@ class Setting:
 
 def tried(cluster: Cluster, request: PodRequest) -> dict[str, Placement | Misfit]:
     """Return what each Node answers, tried one by one."""
-    allowances = allowances_of(request, cluster.quotas)
+    allowances = cluster.view.allowances(request)
     return {name: try_node(request, name, cluster.ledger, allowances) for name in NAMES}
 
 
 def told(cluster: Cluster, request: PodRequest) -> dict[str, Misfit]:
     """Return the causes told of all Nodes at once."""
-    causes = told_causes(request, cluster.ledger, allowances_of(request, cluster.quotas))
+    causes = bulk_reasons(request, cluster.ledger, cluster.view.allowances(request))
     found = {name: causes[entry.index] for name in NAMES if (entry := cluster.ledger.node(name))}
     return {name: cause for name, cause in found.items() if cause}
 
@@ -118,7 +117,7 @@ def told(cluster: Cluster, request: PodRequest) -> dict[str, Misfit]:
 @pytest.mark.property
 @given(setting=st.builds(Setting, st.integers(0, 10**6)))
 @effort(100)
-def test_told_causes_are_those_of_the_walk(setting: Setting) -> None:
+def test_bulk_reasons_are_those_of_the_walk(setting: Setting) -> None:
     """Whatever is offered, held and asked: a cause that is told is the one that trying the Node finds."""
     for _ in range(10):
         request = setting.question()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from hami_scheduler.decide.bind_plan import plan_bind
-from hami_scheduler.decide.filter import FilterResult, filter_nodes, foresee
-from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.decide.filter import FilterResult, filter_nodes
+from hami_scheduler.decide.memo import Memo
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.ledger import shortfall
 from hami_scheduler.state.reservation import Stage
@@ -61,7 +61,7 @@ class Cycle(RuleBasedStateMachine):
         self.untold: list[tuple[str, Object]] = []
         self.now = 0.0
         self.number = 0
-        self.refusals = Refusals()
+        self.memo = Memo()
 
     @rule(target=created, containers=CONTAINERS, policy=st.sampled_from(["binpack", "spread"]))
     def create(self, containers: list[tuple[str, int, int]], policy: str) -> str:
@@ -88,14 +88,14 @@ class Cycle(RuleBasedStateMachine):
                 identity = (uid, request.namespace, request.name)
                 grant = make_grant(identity, result.node, request.kinds, result.placement.shares)
                 self.cluster.reserve(grant, self.now)
-            foresee(request, self.cluster.view, self.refusals)
+            self.memo.look_ahead(request, self.cluster.view)
             for candidates in (NAMES, NAMES[:1], NAMES[1:]):
                 self.answer(request, candidates)
         return uid
 
     def answer(self, request: PodRequest, candidates: list[str]) -> FilterResult:
         """Return the answer of who remembers, which is the one of who does not."""
-        found = filter_nodes(request, candidates, self.cluster.view, refusals=self.refusals)
+        found = self.memo.filter_nodes(request, candidates, self.cluster.view)
         assert filter_nodes(request, candidates, self.cluster.view) == found
         return found
 

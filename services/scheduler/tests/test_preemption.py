@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.filter import filter_nodes, priorities
+from hami_scheduler.decide.filter import filter_nodes
 from hami_scheduler.decide.preempt import must_leave
+from hami_scheduler.decide.prioritize import priorities
 from hami_scheduler.state.cluster import Cluster
 
 from .builders import Object, a_cluster, a_container, a_device, a_node, a_pod, a_request

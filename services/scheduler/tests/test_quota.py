@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.filter import allowances_of, try_node
-from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.quota import UNLIMITED, Quotas
 from hami_scheduler.values.reasons import Misfit, Reason
@@ -132,7 +131,7 @@ def test_limit_on_enflame_memory_bounds_the_profiles(limit: str, asked: dict[str
         "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
     }
     request = read_request(pod, cluster.vendors, Policies())
-    found = try_node(request, "n1", cluster.ledger, allowances_of(request, cluster.quotas))
+    found = try_node(request, "n1", cluster.ledger, cluster.view.allowances(request))
 
     assert fits == isinstance(found, Placement)
     assert fits or (isinstance(found, Misfit) and [Reason.QUOTA] == list(found.reasons))

@@ -2,12 +2,16 @@
 What is remembered of Nodes that refused, or were the best, never hides a better one.
 """
 
-import numpy as np
+from typing import Any
+
 import pytest
 
-from hami_scheduler.decide.filter import allowances_of, filter_nodes, foresee
-from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.decide import filter as filter_module
+from hami_scheduler.decide.filter import filter_nodes
+from hami_scheduler.decide.memo import Memo
+from hami_scheduler.decide.place_pod import try_node
 from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.request import PodRequest
 from hamicommon.wire import keys
 
 from .builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share
@@ -24,68 +28,82 @@ def a_full_cluster() -> Cluster:
     return cluster
 
 
-def chosen(cluster: Cluster, refusals: Refusals) -> str | None:
+def chosen(cluster: Cluster, memo: Memo) -> str | None:
     """Return the Node that is chosen, which is the same without a memory."""
-    found = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals).node
+    found = memo.filter_nodes(REQUEST, NAMES, cluster.view).node
     assert found == filter_nodes(REQUEST, NAMES, cluster.view).node
     return found
+
+
+def tried(cluster: Cluster, memo: Memo, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the Nodes that are tried when the same is asked once more."""
+    names = []
+
+    def noting(request: PodRequest, name: str, *given: Any) -> Any:
+        """Note the Node, and try it."""
+        names.append(name)
+        return try_node(request, name, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filter_module, "try_node", noting)
+        memo.filter_nodes(REQUEST, NAMES, cluster.view)
+    return names
 
 
 @pytest.mark.parametrize("freed", [NAMES[7:8], NAMES[5:]], ids=["one", "many"])
 def test_room_that_appears_is_found(freed: list[str]) -> None:
     """Few Nodes that changed are tried, many are looked at all at once; of equal ones the first by name is taken."""
-    cluster, refusals = a_full_cluster(), Refusals()
-    assert None is chosen(cluster, refusals)
+    cluster, memo = a_full_cluster(), Memo()
+    assert None is chosen(cluster, memo)
 
     for name in freed:
         cluster.unreserve(f"on-{name}")
 
-    assert freed[0] == chosen(cluster, refusals)
+    assert freed[0] == chosen(cluster, memo)
 
 
-def test_node_that_changed_and_is_still_full_is_tried_once() -> None:
+def test_node_that_changed_and_is_still_full_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the best liked of all, and the next one is chosen; until it changes again nobody looks at it."""
-    cluster, refusals = a_full_cluster(), Refusals()
+    cluster, memo = a_full_cluster(), Memo()
     cluster.unreserve("on-n03")
-    assert "n03" == chosen(cluster, refusals)
+    assert "n03" == chosen(cluster, memo)
 
     cluster.reserve(a_grant("small", "n05", a_share("GPU-n05", memory_mib=1)), 0.0)
 
-    assert "n03" == chosen(cluster, refusals)
-    known = refusals.known_for(REQUEST, allowances_of(REQUEST, cluster.quotas))
-    assert ["n03"] == [NAMES[index] for index in np.flatnonzero(known.hopeful)]
+    assert "n03" == chosen(cluster, memo)
+    assert ["n03"] == tried(cluster, memo, monkeypatch)
 
 
 def test_node_that_comes_is_tried_and_one_that_goes_is_not() -> None:
     """Its place in the arrays stays, and may be another's afterwards."""
-    cluster, refusals = a_full_cluster(), Refusals()
+    cluster, memo = a_full_cluster(), Memo()
     cluster.unreserve("on-n03")
-    assert "n03" == chosen(cluster, refusals)
+    assert "n03" == chosen(cluster, memo)
 
     cluster.drop_node({"metadata": {"name": "n03"}})
-    assert None is chosen(cluster, refusals)
+    assert None is chosen(cluster, memo)
 
-    cluster.put_node(a_node("n03", a_device("GPU-n03", memory_mib=20000)))
-    assert "n03" == chosen(cluster, refusals)
+    cluster.put_node(a_node("n03", a_device("GPU-n03", memory_mib=20000)), NOW)
+    assert "n03" == chosen(cluster, memo)
 
 
 def test_repaired_ledger_is_looked_at_anew() -> None:
     """What was refused by wrong sums is not believed once they are right."""
-    cluster, refusals = a_cluster(a_node("n00", a_device("GPU-n00", memory_mib=10000))), Refusals()
+    cluster, memo = a_cluster(a_node("n00", a_device("GPU-n00", memory_mib=10000))), Memo()
     cluster.ledger.promised[0] = (0, 9000, 0)
-    assert None is filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals).node
+    assert None is memo.filter_nodes(REQUEST, NAMES, cluster.view).node
 
     assert 1 == cluster.recount()
 
-    assert "n00" == chosen(cluster, refusals)
+    assert "n00" == chosen(cluster, memo)
 
 
 def test_the_same_nodes_refuse_for_reasons_that_are_worked_out_once() -> None:
     """kube-scheduler asks about one waiting Pod after another, and names the Nodes in any order."""
-    cluster, refusals = a_full_cluster(), Refusals()
-    first = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
+    cluster, memo = a_full_cluster(), Memo()
+    first = memo.filter_nodes(REQUEST, NAMES, cluster.view)
 
-    again = filter_nodes(REQUEST, NAMES[::-1], cluster.view, refusals=refusals)
+    again = memo.filter_nodes(REQUEST, NAMES[::-1], cluster.view)
 
     assert again.failed_nodes is first.failed_nodes
     assert dict.fromkeys(NAMES, "1/1 CardInsufficientMemory") == again.failed_nodes
@@ -94,10 +112,10 @@ def test_the_same_nodes_refuse_for_reasons_that_are_worked_out_once() -> None:
 @pytest.mark.parametrize("names", [NAMES[5:], [*NAMES, "ghost"], [*NAMES[1:], NAMES[5]]])
 def test_other_nodes_refuse_for_their_own_reasons(names: list[str]) -> None:
     """Fewer, more, and as many of which one is named twice."""
-    cluster, refusals = a_full_cluster(), Refusals()
-    filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
+    cluster, memo = a_full_cluster(), Memo()
+    memo.filter_nodes(REQUEST, NAMES, cluster.view)
 
-    found = filter_nodes(REQUEST, names, cluster.view, refusals=refusals)
+    found = memo.filter_nodes(REQUEST, names, cluster.view)
 
     assert found == filter_nodes(REQUEST, names, cluster.view)
     assert set(names) == set(found.failed_nodes)
@@ -105,24 +123,23 @@ def test_other_nodes_refuse_for_their_own_reasons(names: list[str]) -> None:
 
 def test_a_node_that_changed_refuses_for_another_reason() -> None:
     """What was worked out before is not told again."""
-    cluster, refusals = a_full_cluster(), Refusals()
-    before = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
+    cluster, memo = a_full_cluster(), Memo()
+    before = memo.filter_nodes(REQUEST, NAMES, cluster.view)
 
     cluster.drop_node({"metadata": {"name": "n03"}})
 
-    after = filter_nodes(REQUEST, NAMES, cluster.view, refusals=refusals)
+    after = memo.filter_nodes(REQUEST, NAMES, cluster.view)
     assert {**before.failed_nodes, "n03": "node unregistered"} == after.failed_nodes
 
 
-def test_best_node_is_found_ahead_and_not_again() -> None:
+def test_best_node_is_found_ahead_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks at a Node when the question comes."""
-    cluster, refusals = a_full_cluster(), Refusals()
+    cluster, memo = a_full_cluster(), Memo()
     cluster.unreserve("on-n03")
-    foresee(REQUEST, cluster.view, refusals)
-    known = refusals.known_for(REQUEST, allowances_of(REQUEST, cluster.quotas))
-    known.hopeful[:] = False
+    memo.look_ahead(REQUEST, cluster.view)
 
-    assert "n03" == chosen(cluster, refusals)
+    assert [] == tried(cluster, memo, monkeypatch)
+    assert "n03" == chosen(cluster, memo)
 
 
 @pytest.mark.parametrize(
@@ -133,14 +150,14 @@ def test_like_pods_one_after_another_get_what_each_would_alone(policy: str, node
     """The Node that got one is the best still under binpack, until it is full; under spread it is no more."""
     cluster = a_cluster(*(a_node(name, a_device(f"GPU-{name}", memory_mib=13000)) for name in NAMES[:3]))
     request = a_request(a_pod("p", a_container(gpu=1, gpumem=6000), annotations={keys.NODE_SCHEDULER_POLICY: policy}))
-    refusals, found = Refusals(), []
+    memo, found = Memo(), []
     for number in range(len(nodes)):
-        result = filter_nodes(request, NAMES, cluster.view, refusals=refusals)
+        result = memo.filter_nodes(request, NAMES, cluster.view)
         assert result == filter_nodes(request, NAMES, cluster.view)
         node = result.node or ""
         found.append(node)
         cluster.reserve(a_grant(f"p{number}", node, a_share(f"GPU-{node}", memory_mib=6000)), 0.0)
-        foresee(request, cluster.view, refusals)
+        memo.look_ahead(request, cluster.view)
 
     assert nodes == found
 
@@ -148,10 +165,10 @@ def test_like_pods_one_after_another_get_what_each_would_alone(policy: str, node
 @pytest.mark.parametrize("change", ["reserved", "gone", "better"])
 def test_node_found_ahead_is_forgotten_when_anything_changes(change: str) -> None:
     """Room is taken, the Node goes, or another is liked more now."""
-    cluster, refusals = a_full_cluster(), Refusals()
+    cluster, memo = a_full_cluster(), Memo()
     for name in ("n03", "n07"):
         cluster.unreserve(f"on-{name}")
-    foresee(REQUEST, cluster.view, refusals)
+    memo.look_ahead(REQUEST, cluster.view)
 
     if change == "reserved":
         cluster.reserve(a_grant("other", "n03", a_share("GPU-n03", memory_mib=8000)), 0.0)
@@ -160,29 +177,29 @@ def test_node_found_ahead_is_forgotten_when_anything_changes(change: str) -> Non
     else:
         cluster.reserve(a_grant("other", "n07", a_share("GPU-n07", memory_mib=1000)), 0.0)
 
-    assert "n07" == chosen(cluster, refusals)
+    assert "n07" == chosen(cluster, memo)
 
 
 def test_node_found_ahead_is_chosen_only_among_those_asked_about() -> None:
     """kube-scheduler's own filters may have left it out."""
-    cluster, refusals = a_full_cluster(), Refusals()
+    cluster, memo = a_full_cluster(), Memo()
     for name in ("n03", "n07"):
         cluster.unreserve(f"on-{name}")
-    foresee(REQUEST, cluster.view, refusals)
+    memo.look_ahead(REQUEST, cluster.view)
 
-    assert "n07" == filter_nodes(REQUEST, NAMES[5:], cluster.view, refusals=refusals).node
-    assert None is filter_nodes(REQUEST, NAMES[10:], cluster.view, refusals=refusals).node
+    assert "n07" == memo.filter_nodes(REQUEST, NAMES[5:], cluster.view).node
+    assert None is memo.filter_nodes(REQUEST, NAMES[10:], cluster.view).node
 
 
 def test_node_found_ahead_for_one_policy_is_no_answer_for_the_other() -> None:
     """Binpack likes the fuller one, spread the emptier."""
-    cluster, refusals = a_full_cluster(), Refusals()
+    cluster, memo = a_full_cluster(), Memo()
     for name in ("n03", "n07"):
         cluster.unreserve(f"on-{name}")
     cluster.reserve(a_grant("other", "n07", a_share("GPU-n07", memory_mib=1000)), 0.0)
     spread = a_request(a_pod("p", a_container(gpu=1, gpumem=6000), annotations={keys.NODE_SCHEDULER_POLICY: "spread"}))
-    foresee(REQUEST, cluster.view, refusals)
-    foresee(spread, cluster.view, refusals)
+    memo.look_ahead(REQUEST, cluster.view)
+    memo.look_ahead(spread, cluster.view)
 
-    assert "n07" == chosen(cluster, refusals)
-    assert "n03" == filter_nodes(spread, NAMES, cluster.view, refusals=refusals).node
+    assert "n07" == chosen(cluster, memo)
+    assert "n03" == memo.filter_nodes(spread, NAMES, cluster.view).node

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hami_scheduler.decide.filter import filter_nodes
-from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.decide.memo import Memo
 from hami_scheduler.serve.errors import BindError
 from hami_scheduler.serve.extender import Clock, Extender, FilterAnswer, Settings
 from hami_scheduler.state.cluster import Cluster
@@ -347,7 +347,7 @@ class Life(RuleBasedStateMachine):
             if result.node is not None:
                 self.check_best(result.node, [n for n in NAMES if n not in result.misfits], known)
             else:
-                again = filter_nodes(request, NAMES, snapshot, refusals=self.refusals)
+                again = self.memo.filter_nodes(request, NAMES, snapshot)
                 assert result.failed_nodes == again.failed_nodes
 
     @invariant()
@@ -438,7 +438,7 @@ class Life(RuleBasedStateMachine):
 
     def start(self) -> None:
         """Begin a scheduler's life."""
-        self.cluster, self.refusals = Told(), Refusals()
+        self.cluster, self.memo = Told(), Memo()
         api: Any = self.world
         locks: Any = None
         clock = Clock(lambda: self.wall, lambda: self.steady)

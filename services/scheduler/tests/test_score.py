@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from hami_scheduler.decide import filter as filter_module
-from hami_scheduler.decide.filter import filter_nodes, try_node
+from hami_scheduler.decide.filter import filter_nodes
+from hami_scheduler.decide.place_pod import try_node
 from hami_scheduler.values.score import device_score, node_scores, score_divisors
 from hamicommon.model import Request, ScoringWeights
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hami_scheduler.decide.bind_plan import node_label, plain_bind, plan_bind
-from hami_scheduler.decide.filter import UNREGISTERED, FilterResult, allowances_of, filter_nodes
-from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.decide.filter import FilterResult, filter_nodes
+from hami_scheduler.decide.memo import Memo
+from hami_scheduler.decide.place_pod import UNREGISTERED
 from hami_scheduler.explain.phrases import Lexicon
 from hami_scheduler.explain.wording import (
     EVENT_LIMIT_BYTES,
@@ -58,7 +59,7 @@ def refused(cluster: Cluster, pod: Object, *names: str) -> str:
     request, snapshot = a_request(pod), cluster.view
     result = filter_nodes(request, names, snapshot)
     assert None is result.node
-    return refusal(request, result.misfits, snapshot.ledger, allowances_of(request, snapshot.quotas))
+    return refusal(request, result.misfits, snapshot.ledger, snapshot.allowances(request))
 
 
 def causes(cluster: Cluster, pod: Object, *names: str) -> str:
@@ -267,7 +268,7 @@ def test_every_vendors_refusals_are_told_in_its_words(case: dict[str, Any]) -> N
     """Whatever a Node refuses for, there is a sentence with its numbers, and nothing in it is left to fill."""
     found = tried(case)
     misfits = {name: tried_ for name, tried_ in found.found.items() if isinstance(tried_, Misfit)}
-    ledger, allowances = found.cluster.ledger, allowances_of(found.request, found.cluster.quotas)
+    ledger, allowances = found.cluster.ledger, found.cluster.view.allowances(found.request)
     lexicon = Lexicon(found.request, ledger, allowances)
     texts = [node_sentence(name, misfit, lexicon) for name, misfit in misfits.items()]
     texts.append(refusal(found.request, misfits, ledger, allowances))
@@ -315,16 +316,19 @@ def test_book_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_refusals_of_the_kinds_used_last_are_remembered() -> None:
-    """The memory is bounded by kinds of requests."""
-    refusals = Refusals()
-    first = refusals.known_for(a_request(a_pod("p", a_container(gpu=1, gpumem=1))), {})
-    first.tried["n1"] = (1, Misfit.of_node(Reason.NODE_DEVICES))
-    same = refusals.known_for(a_request(a_pod("other-pod", a_container(gpu=1, gpumem=1))), {})
-    assert same is first
+    """The memory is bounded by kinds of requests; what is remembered is the same object."""
+    memo, view = Memo(), a_cluster(a_node("n1", a_device(memory_mib=10))).view
 
-    for memory in range(2, 20):
-        refusals.known_for(a_request(a_pod("p", a_container(gpu=1, gpumem=memory))), {})
-    assert {} == refusals.known_for(a_request(a_pod("p", a_container(gpu=1, gpumem=1))), {}).tried
+    def failed_nodes(name: str, gpumem: int) -> object:
+        """Return the answer about a Pod that fits nowhere."""
+        return memo.filter_nodes(a_request(a_pod(name, a_container(gpu=1, gpumem=gpumem))), ["n1"], view).failed_nodes
+
+    first = failed_nodes("p", 11)
+    assert first is failed_nodes("other-pod", 11)
+
+    for gpumem in range(12, 30):
+        failed_nodes("p", gpumem)
+    assert first is not failed_nodes("p", 11)
 
 
 def test_bind_carries_the_uid_and_every_annotation() -> None:

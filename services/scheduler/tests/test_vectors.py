@@ -26,9 +26,10 @@ import numpy as np
 import pytest
 
 from hami_scheduler.decide.bind_plan import plan_bind, promise
-from hami_scheduler.decide.bulk_reasons import told_causes
-from hami_scheduler.decide.filter import allowances_of, filter_nodes, rating, try_node
-from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.bulk_reasons import bulk_reasons
+from hami_scheduler.decide.filter import filter_nodes
+from hami_scheduler.decide.node_rating import rating
+from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.decide.prefilter import possible_nodes
 from hami_scheduler.serve.extender import Clock, Extender, FilterAnswer, Settings
 from hami_scheduler.state.cluster import Cluster
@@ -165,7 +166,7 @@ class Tried:
         self.cluster = cluster_of(case)
         self.request = request_of(case, self.cluster)
         snapshot = self.cluster.view
-        allowances = allowances_of(self.request, snapshot.quotas)
+        allowances = snapshot.allowances(self.request)
         self.found = {name: try_node(self.request, name, snapshot.ledger, allowances) for name in case["out"]["nodes"]}
 
 
@@ -241,7 +242,7 @@ def test_arrays_rule_out_no_node_that_fits(case: Case) -> None:
 def test_causes_told_at_once_are_those_of_each_node(case: Case) -> None:
     """What is told of all Nodes at once is what the exact walk says of each, whatever the vendor."""
     ledger, request = tried(case).cluster.ledger, tried(case).request
-    causes = told_causes(request, ledger, allowances_of(request, tried(case).cluster.quotas))
+    causes = bulk_reasons(request, ledger, tried(case).cluster.view.allowances(request))
     told = {name: causes[entry.index] for name in tried(case).found if (entry := ledger.node(name))}
 
     assert {name: tried(case).found[name] for name, cause in told.items() if cause} == {

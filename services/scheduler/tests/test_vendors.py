@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hami_scheduler.decide.bind_plan import plan_bind, promise
-from hami_scheduler.decide.filter import filter_nodes, try_node
+from hami_scheduler.decide.filter import filter_nodes
+from hami_scheduler.decide.place_pod import try_node
 from hami_scheduler.explain.report import finish, simulate
 from hami_scheduler.explain.wording import describe
 from hami_scheduler.serve.explainer import as_new

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.decide.memo import Memo
 from hami_scheduler.serve import wakeups
 from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
 from hami_scheduler.serve.extender import Clock, Extender, Settings
@@ -189,6 +189,6 @@ def test_waiting_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) -> Non
     pods.look_again("first")
     pods.look_again("second")
 
-    found = pods.overlooked(cluster.view, Refusals())
+    found = pods.overlooked(cluster.view, Memo())
     assert found is not None
     assert "second" == found.uid

@@ -45,7 +45,7 @@ class _Tally:
         return Misfit.of_devices(counts, counts.total()) if counts[Reason.COUNT] < self.enough else None
 
 
-def told_causes(request: PodRequest, ledger: Ledger, allowances: Mapping[str, Allowance]) -> list[Misfit | None]:
+def bulk_reasons(request: PodRequest, ledger: Ledger, allowances: Mapping[str, Allowance]) -> list[Misfit | None]:
     """
     Return per Node index why *request* cannot be had there, None where `place` has to be asked.
 

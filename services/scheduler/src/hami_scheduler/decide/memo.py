@@ -1,63 +1,63 @@
 """
-Remember which Nodes refused which kind of request, and which is the best, for as long as nothing there changed.
+Remember the steps of earlier searches while the Nodes concerned do not change.
 
-Owns a memory that never changes an answer: kube-scheduler asks about every waiting Pod at every change in the
-cluster, and most of the answers are the same as before; and the next Pod often asks what the last one asked.
-Neighbours: `filter` asks and fills, `ledger` numbers every change of a Node.
+kube-scheduler asks about every waiting Pod after every change in the cluster, and most answers are the same as before;
+the next Pod often asks for the same as the last one. This is the only cache of decisions. It owns every version it
+compares and every shortcut it takes, and it never changes an answer: `filter.Search` without it returns the same.
+Neighbours: `filter` is what it wraps, `state.ledger` numbers every change of a Node.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.filter import Choice, FilterResult, Search, sign
+from hami_scheduler.decide.node_rating import is_rated
+from hami_scheduler.decide.place_pod import UNREGISTERED, Placement
+from hami_scheduler.decide.prefilter import possible_nodes
 from hami_scheduler.state.quota import Allowance
+from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.reasons import Misfit, Refusal
 from hami_scheduler.values.request import PodRequest
 
-Choice = tuple[str, Placement, float]
-"""A Node, what a Pod gets there, and the Node's score."""
 _KINDS_REMEMBERED = 16
-"""Requests of different kinds; 5000 Nodes take some 1.2 MiB each."""
+"""Kinds of requests; 5000 Nodes take some 1.2 MiB for each."""
+_FEW = 8
+"""Changed Nodes that are cheaper to try than to judge all Nodes again by arrays."""
 
 
-@dataclass(slots=True)
-class Known:
-    """What is known of requests of one kind."""
+class Memo:
+    """Answers about the Nodes of one cluster, from memory where that holds."""
 
-    tried: dict[str, tuple[int, Misfit]] = field(default_factory=dict)
-    """Per Node name: the version of the Node, and why it refused then."""
-    hopeful: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """Per Node index: whether it is worth a try, as far as is known."""
-    hopeful_version: int = -1
-    """Of the ledger, when that was settled last."""
-    told: Sequence[Misfit | None] = ()
-    """Per Node index: why it refused when all of them were looked at; None where it had to be tried."""
-    told_version: int = -1
-    """Of the ledger, then."""
-    refusal: Refusal = field(default_factory=Refusal)
-    """Of those asked about last that cannot take it."""
-    refusal_version: int = -1
-    """Of the ledger, then."""
-    best: Choice | None = None
-    """The best of all Nodes, when that was looked for ahead of a question; None where nothing fits."""
-    best_version: int = -1
-    """Of the ledger, then."""
+    def __init__(self) -> None:
+        """Remember nothing."""
+        self._kinds: OrderedDict[Hashable, _Memory] = OrderedDict()
+        self._last: tuple[PodRequest, Mapping[str, Allowance], _Memory] | None = None
+        """The last request: a choice, the refusal and the look ahead all ask for the same one."""
 
+    def filter_nodes(
+        self, request: PodRequest, candidates: Sequence[str], view: ClusterView, *, explain_all: bool = False
+    ) -> FilterResult:
+        """Return what `filter.filter_nodes` returns."""
+        return self._search(request, view).result(candidates, explain_all=explain_all)
 
-@dataclass(slots=True)
-class Refusals:
-    """Refusals per kind of request, the kinds used last."""
+    def fits_any(self, request: PodRequest, candidates: Collection[str], view: ClusterView) -> bool:
+        """Return whether one of *candidates* takes *request*; this costs far less than the reasons why not."""
+        return self._search(request, view).choice(candidates) is not None
 
-    _known: OrderedDict[Hashable, Known] = field(default_factory=OrderedDict)
-    _last: tuple[PodRequest, Mapping[str, Allowance], Known] | None = None
-    """What was asked for last: a choice, the look at it and the look ahead ask for the same."""
+    def look_ahead(self, request: PodRequest, view: ClusterView) -> None:
+        """Find and remember the best of all Nodes for the next Pod like *request*."""
+        self._search(request, view).look_ahead()
 
-    def known_for(self, request: PodRequest, allowances: Mapping[str, Allowance]) -> Known:
-        """Return what is known of requests like *request*, to be read and added to."""
+    def _search(self, request: PodRequest, view: ClusterView) -> "_RememberingSearch":
+        allowances = view.allowances(request)
+        return _RememberingSearch(request, view.ledger, allowances, self._memory(request, allowances))
+
+    def _memory(self, request: PodRequest, allowances: Mapping[str, Allowance]) -> "_Memory":
+        """Return what is remembered of requests like *request*."""
         if self._last is not None and self._last[0] is request and self._last[1] == allowances:
             return self._last[2]
         kind = (
@@ -68,9 +68,117 @@ class Refusals:
             request.weights,
             tuple(allowances.items()),
         )
-        known = self._known.pop(kind, None) or Known()
-        self._known[kind] = known
-        if len(self._known) > _KINDS_REMEMBERED:
-            self._known.popitem(last=False)
-        self._last = (request, allowances, known)
-        return known
+        memory = self._kinds.pop(kind, None) or _Memory()
+        self._kinds[kind] = memory
+        if len(self._kinds) > _KINDS_REMEMBERED:
+            self._kinds.popitem(last=False)
+        self._last = (request, allowances, memory)
+        return memory
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of requests of one kind; each version is the ledger's when the field was set."""
+
+    misfits: dict[str, tuple[int, Misfit]] = field(default_factory=dict)
+    """Per Node name: the Node's version when it was tried, and why it refused."""
+    hopeful: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Per Node index: whether it is worth a try."""
+    hopeful_version: int = -1
+    reasons: Sequence[Misfit | None] = ()
+    reasons_version: int = -1
+    refusal: Refusal = field(default_factory=Refusal)
+    """Of the last candidates."""
+    refusal_version: int = -1
+    best: Choice | None = None
+    """The best of all Nodes; None if no Node fits."""
+    best_version: int = -1
+
+
+@dataclass
+class _RememberingSearch(Search):
+    """A search that reads and fills the memory of its kind of request."""
+
+    memory: _Memory
+
+    def choice(self, candidates: Collection[str]) -> Choice | None:
+        """Return the best of *candidates*, None if all refuse."""
+        # If the best Node of all is a candidate, it is the best candidate. If no Node fits, no candidate does.
+        if self._knows_best():
+            best = self.memory.best
+            if best is None or best.node in candidates:
+                return best
+        return super().choice(candidates)
+
+    def look_ahead(self) -> None:
+        """Find the best of all Nodes, unless it is known."""
+        if not self._knows_best():
+            self.memory.best = super().choice(self.ledger.names)
+            self.memory.best_version = self.ledger.version
+
+    def _knows_best(self) -> bool:
+        """
+        Return whether the best Node of all is known, after trying that Node again if it alone has changed.
+
+        It is still the best if its score is no worse than before: binpack fills one Node after another.
+        """
+        memory, ledger = self.memory, self.ledger
+        if memory.best_version == ledger.version:
+            return True
+        if memory.best is None or is_rated(self.request):
+            return False
+        name, _, score_before = memory.best
+        entry = ledger.node(name)
+        if entry is None or ledger.changed_since(memory.best_version) != [entry.index]:
+            return False
+        direction = sign(self.request)
+        score = ledger.node_score(entry)
+        found = self.try_node(name)
+        if isinstance(found, Misfit) or direction * score < direction * score_before:
+            return False
+        memory.best, memory.best_version = Choice(name, found, score), ledger.version
+        return True
+
+    def hopeful(self) -> NDArray[np.bool_]:
+        """Return per Node index whether the Pod may fit there; Nodes that were tried in vain are out."""
+        memory, ledger = self.memory, self.ledger
+        changed = ledger.changed_since(memory.hopeful_version)
+        if len(memory.hopeful) != ledger.node_count or len(changed) > _FEW:
+            memory.hopeful = possible_nodes(ledger, self.request, self.allowances)
+        else:
+            for index in changed:
+                memory.hopeful[index] = bool(ledger.node_name(index))
+        memory.hopeful_version = ledger.version
+        return memory.hopeful
+
+    def try_node(self, name: str) -> Placement | Misfit:
+        """Return what the Pod would get on the Node *name*, or why the Node refuses it."""
+        memory, ledger = self.memory, self.ledger
+        entry = ledger.node(name)
+        if entry is None:
+            return UNREGISTERED
+        version = int(ledger.node_versions[entry.index])
+        version_tried, misfit = memory.misfits.get(name, (-1, UNREGISTERED))
+        if version_tried != version:
+            found = super().try_node(name)
+            if not isinstance(found, Misfit):
+                return found
+            misfit = found
+            memory.misfits[name] = (version, misfit)
+        if memory.hopeful_version == ledger.version:
+            memory.hopeful[entry.index] = False
+        return misfit
+
+    def refusal(self, candidates: Sequence[str]) -> Refusal:
+        """Return why those of *candidates* that refuse the Pod do so; the same candidates get the same object."""
+        memory, version = self.memory, self.ledger.version
+        if memory.refusal_version != version or memory.refusal.misfits.keys() != set(candidates):
+            memory.refusal, memory.refusal_version = super().refusal(candidates), version
+        return memory.refusal
+
+    def reasons(self) -> Sequence[Misfit | None]:
+        """Return per Node index why it refuses the Pod, None where it must be tried."""
+        memory, version = self.memory, self.ledger.version
+        if memory.reasons_version != version:
+            memory.reasons, memory.reasons_version = super().reasons(), version
+        return memory.reasons

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hami_scheduler.decide.place_container import Trial, place_container
+from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import UNLIMITED, Allowance
 from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import belongs, memory_asked
 from hami_scheduler.values.inventory import PairScores
-from hami_scheduler.values.reasons import Misfit
+from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.request import ContainerKind, PodRequest
 from hamicommon.model import MigAllocation, PodShares
 
+UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
+"""A Node that offers no device, or is unknown."""
 _TRIES = 256
 """How often a container is tried on one Node where the devices that each prefers leave a later one without."""
 
@@ -57,6 +60,14 @@ def place(
             found = _rearranged(trial, untouched) if untouched else None
             return _placement(found) if found else misfit
     return _placement(trial)
+
+
+def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance]) -> Placement | Misfit:
+    """Return what *request* would get on the Node *name*, or why the Node refuses it."""
+    entry = ledger.node(name)
+    if entry is None:
+        return UNREGISTERED
+    return place(request, ledger.device_uses(name), allowances, entry.inventory.pair_scores)
 
 
 def _placement(trial: Trial) -> Placement:

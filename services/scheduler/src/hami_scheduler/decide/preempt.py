@@ -11,7 +11,6 @@ higher priority to kube-scheduler. Neighbours: `place_pod` judges the room that 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hami_scheduler.decide.filter import allowances_of
 from hami_scheduler.decide.place_pod import Placement, place
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import Allowance
@@ -52,7 +51,7 @@ def must_leave(
     may_stay = [grant for grant in here if grant.uid not in leaving]
     lower = [grant for grant in may_stay if grant.priority < priority and grant.uid not in untouchable]
     staying = [grant for grant in may_stay if grant.priority >= priority or grant.uid in untouchable]
-    allowances = allowances_of(request, view.quotas)
+    allowances = view.allowances(request)
     added = fewest_to_leave(request, entry.inventory, allowances, lower, gone=gone, staying=staying)
     return None if added is None else (*leaving, *(grant.uid for grant in added))
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hami_scheduler.decide.filter import allowances_of, try_node
-from hami_scheduler.decide.place_pod import Placement, place
+from hami_scheduler.decide.place_pod import Placement, place, try_node
 from hami_scheduler.decide.preempt import fewest_to_leave
 from hami_scheduler.decide.prefilter import possible_nodes
 from hami_scheduler.state.ledger import Ledger
@@ -204,7 +203,7 @@ def _annotations_dropped(question: Question, view: ClusterView, names: Sequence[
 def _quota_raised(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
     """Find by how much the namespace's quotas would have to grow, where nothing else is in the way."""
     request = question.request
-    allowances = allowances_of(request, view.quotas)
+    allowances = view.allowances(request)
     if not any(allowance != Allowance() for allowance in allowances.values()):
         return []
     node = yield from _first_fit(request, view, names, {})
@@ -235,7 +234,7 @@ def _peak(request: PodRequest, placed: Placement, vendor: str) -> tuple[int, int
 
 def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
     """Find a Node that would do if its cordons were lifted."""
-    allowances = allowances_of(question.request, view.quotas)
+    allowances = view.allowances(question.request)
     for name in names:
         entry = view.ledger.node(name)
         if entry is None or not entry.inventory.cordoned:
@@ -255,7 +254,7 @@ def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> 
 def _pods_ended(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
     """Find the Node where the fewest Pods would have to end."""
     ledger, request = view.ledger, question.request
-    allowances = allowances_of(request, view.quotas)
+    allowances = view.allowances(request)
     on_node = {name: grants for name in names if (grants := ledger.grants_on(name))}
     best: tuple[str, list[Grant]] | None = None
     for name in sorted(on_node, key=lambda name: (len(on_node[name]), name))[:_NODES_TRIED]:
@@ -282,7 +281,7 @@ def _first_fit(
     """Return the first Node of *names* that takes *request*; without *allowances* the namespace's quotas count."""
     ledger = view.ledger
     if allowances is None:
-        allowances = allowances_of(request, view.quotas)
+        allowances = view.allowances(request)
     possible = possible_nodes(ledger, request)
     tried = 0
     for name in names:

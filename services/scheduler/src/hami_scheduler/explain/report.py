@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from hami_scheduler.decide.bind_plan import promise
-from hami_scheduler.decide.filter import FilterResult, allowances_of, filter_nodes, try_node
-from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.filter import FilterResult, filter_nodes
+from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.explain.hints import amount_hints, policy_hints
 from hami_scheduler.explain.phrases import Lexicon
 from hami_scheduler.explain.remedies import Change, Question, changes
@@ -224,7 +224,7 @@ def _held(request: PodRequest, held: Grant, ledger: Ledger, bound_to: str) -> Re
 
 def _refused(question: Question, result: FilterResult, view: ClusterView) -> Steps:
     request, misfits = question.request, result.misfits
-    lexicon = Lexicon(request, view.ledger, allowances_of(request, view.quotas))
+    lexicon = Lexicon(request, view.ledger, view.allowances(request))
     text = summary(request, misfits, lexicon)
     nodes: list[NodeReport] = []
     for number, name in enumerate(sorted(misfits), 1):
@@ -240,7 +240,7 @@ def _others(
 ) -> Generator[None, None, list[NodeReport]]:
     """Return what the Nodes that were not chosen answer, those that fit first."""
     ledger = view.ledger
-    allowances = allowances_of(request, view.quotas)
+    allowances = view.allowances(request)
     lexicon = Lexicon(request, ledger, allowances)
     scores = _scores(ledger)
     found: list[NodeReport] = []

@@ -15,10 +15,11 @@ from typing import Any, Protocol
 import structlog
 
 from hami_scheduler.decide.bind_plan import BindPlan, plain_bind, plan_bind, promise
-from hami_scheduler.decide.filter import FilterResult, allowances_of, filter_nodes, foresee, priorities, try_node
-from hami_scheduler.decide.memo import Refusals
-from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.filter import FilterResult, filter_nodes
+from hami_scheduler.decide.memo import Memo
+from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.decide.preempt import Victims, must_leave
+from hami_scheduler.decide.prioritize import priorities
 from hami_scheduler.explain import wording
 from hami_scheduler.serve.bind_writer import BindApi, Binder
 from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
@@ -119,13 +120,13 @@ class Extender:
         self.sampled_filters = 0
         """Filters that were shown just as many Nodes as kube-scheduler takes for a sample."""
         self._book = EventBook()
-        self._refusals = Refusals()
+        self._memo = Memo()
         self._waiting = Waiting()
 
     def use(self, cluster: Cluster) -> None:
         """Serve from *cluster* from now on; it has taken over what was reserved, and may like whom the last refused."""
         self._cluster = cluster
-        self._refusals = Refusals()
+        self._memo = Memo()
         self._waiting.doubt()
 
     # Filter
@@ -164,7 +165,7 @@ class Extender:
         self._cluster.give_up(request.uid, now)
         self.sampled_filters += looks_sampled(len(candidates), self._cluster.node_count)
         view, names_all = self._cluster.view, self._settings.names_all
-        result = filter_nodes(request, candidates, view, explain_all=names_all, refusals=self._refusals)
+        result = self._memo.filter_nodes(request, candidates, view, explain_all=names_all)
         if result.node is None or result.placement is None:
             self._refuse(pod, result.refusal.kind, lambda: self._told_refusal(request, result.misfits))
             self._waiting.refused(request, candidates, view)
@@ -183,7 +184,7 @@ class Extender:
     def _after_choice(self, request: PodRequest, result: FilterResult) -> None:
         """Log *result*, and look ahead: replicas come one after another."""
         logger.info("Node chosen", decision=wording.choice(request, result))
-        foresee(request, self._cluster.view, self._refusals)
+        self._memo.look_ahead(request, self._cluster.view)
 
     async def wake_overlooked(self) -> str | None:
         """
@@ -191,7 +192,7 @@ class Extender:
 
         Once a refusal: where kube-scheduler has reasons of its own not to ask, waking it again would change nothing.
         """
-        request = self._waiting.overlooked(self._cluster.view, self._refusals)
+        request = self._waiting.overlooked(self._cluster.view, self._memo)
         if request is None:
             return None
         pod = f"{request.namespace}/{request.name}"
@@ -291,7 +292,7 @@ class Extender:
 
     def _told_refusal(self, request: PodRequest, misfits: Mapping[str, Misfit]) -> str:
         view = self._cluster.view
-        return wording.refusal(request, misfits, view.ledger, allowances_of(request, view.quotas))
+        return wording.refusal(request, misfits, view.ledger, view.allowances(request))
 
     # Prioritize and preempt
 
@@ -448,7 +449,7 @@ class Extender:
             return None
         self._give_up(request.uid)
         view = self._cluster.view
-        found = try_node(request, node, view.ledger, allowances_of(request, view.quotas))
+        found = try_node(request, node, view.ledger, view.allowances(request))
         if isinstance(found, Misfit):
             raise BindError(self._told_refusal(request, {node: found}))
         grant = self._promise(request, node, found)

@@ -3,7 +3,7 @@ Remember who was refused on what, and find those for whom room has appeared sinc
 
 kube-scheduler asks about a refused Pod again at every event of the API server. It may ask before our own watch has
 brought that event, and a reservation that runs out or a quota that grows is no event for it at all: then nobody asks
-again for minutes. Owns a bounded memory of refusals; knows no clock and writes nothing. Neighbours: `filter` decides,
+again for minutes. Owns a bounded memory of refusals; knows no clock and writes nothing. Neighbours: `memo` decides,
 `extender` notes refusals here and wakes who is overlooked.
 """
 
@@ -11,8 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hami_scheduler.decide.filter import has_room
-from hami_scheduler.decide.memo import Refusals
+from hami_scheduler.decide.memo import Memo
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.request import PodRequest
 
@@ -65,7 +64,7 @@ class Waiting:
         for uid in list(self._pods):
             self._pods[uid] = replace(self._pods[uid], version=_NEVER, is_doubtful=True)
 
-    def overlooked(self, view: ClusterView, refusals: Refusals) -> PodRequest | None:
+    def overlooked(self, view: ClusterView, memo: Memo) -> PodRequest | None:
         """
         Return a Pod that fits now and has not been asked about since *view* changed; None where there is none.
 
@@ -77,6 +76,6 @@ class Waiting:
             refused = self._pods[uid]
             self._pods[uid] = replace(refused, version=version)
             self._pods.move_to_end(uid)
-            if refused.is_doubtful or has_room(refused.request, refused.candidates, view, refusals):
+            if refused.is_doubtful or memo.fits_any(refused.request, refused.candidates, view):
                 return refused.request
         return None

@@ -1,24 +1,30 @@
 """
-What a decision may read of the cluster: the ledger and the quotas, borrowed for as long as it takes.
+What a decision reads of the cluster: the ledger and the quotas.
 
-The ledger keeps changing, so a view is not a copy: nothing may change while a decision reads it, and no decision keeps
-one. Neighbours: `cluster` hands views out, everything in `decide` reads them.
+A view is borrowed, not a copy: the ledger in it changes with the next event. A decision must finish before that, and
+must not keep the view. Neighbours: `cluster` hands views out, everything in `decide` reads them.
 """
 
 from dataclasses import dataclass
 
 from hami_scheduler.state.ledger import Ledger
-from hami_scheduler.state.quota import Quotas
+from hami_scheduler.state.quota import Allowance, Quotas
+from hami_scheduler.values.request import PodRequest
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a decision reads; it must not change while the decision is made."""
+    """The ledger and the quotas of one cluster, as they are now."""
 
     ledger: Ledger
     quotas: Quotas
 
     @property
     def version(self) -> tuple[int, int]:
-        """Equal for two looks between which nothing changed that could change an answer."""
+        """Equal between two moments if nothing changed in between that could change an answer."""
         return self.ledger.version, self.quotas.version
+
+    def allowances(self, request: PodRequest) -> dict[str, Allowance]:
+        """Return what the Pod's namespace may still take, per vendor key asked."""
+        vendors = (frame for frame in self.quotas.vendors if frame.key in request.rules)
+        return {frame.key: self.quotas.allowance(request.namespace, frame) for frame in vendors}
