@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from hami_scheduler.main import Service
+from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.errors import BindError
+from hami_scheduler.serve.filter import filter_pod
 from hamicommon.runtime.api_errors import Conflict
 from hamicommon.wire import keys
 from hamicommon.wire.node_lock import decode_node_lock
@@ -37,13 +39,13 @@ async def a_member(api: MemoryApi, name: str, gang: str = "training") -> Object:
 
 async def chosen(service: Service, pod: Object) -> bool:
     """Return whether a filter names the Node."""
-    return bool((await service._extender.filter(pod, ["n1"], None)).node_names)
+    return bool((await filter_pod(service.context, pod, ["n1"], None)).node_names)
 
 
 async def bind(service: Service, pod: Object) -> None:
     """Bind to the Node."""
     metadata = pod["metadata"]
-    await service._extender.bind(metadata["uid"], metadata["namespace"], metadata["name"], "n1")
+    await bind_pod(service.context, metadata["uid"], metadata["namespace"], metadata["name"], "n1")
 
 
 async def bound_in_the_end(service: Service, pod: Object) -> int:
@@ -98,4 +100,4 @@ async def a_device_plugin(api: MemoryApi, seconds: float) -> AsyncIterator[list[
 
 def promised(service: Service) -> int:
     """Return the MiB promised of the device."""
-    return int(service._cluster.ledger.promise("n1", "GPU-a").memory_mib)
+    return int(service.feed.cluster.ledger.promise("n1", "GPU-a").memory_mib)

@@ -32,6 +32,7 @@ class Running:
     url: str
     metrics_url: str
     session: aiohttp.ClientSession
+    explain_port: int | None
 
     async def post(self, path: str, body: Any) -> Object:
         """Return the JSON answer to a POST."""
@@ -60,12 +61,12 @@ class Running:
     @property
     def cluster(self) -> Any:
         """What the scheduler knows."""
-        return self.service._cluster
+        return self.service.feed.cluster
 
     @property
     def explain_url(self) -> str:
         """Where people ask."""
-        return f"http://127.0.0.1:{self.service.explain_port}"
+        return f"http://127.0.0.1:{self.explain_port}"
 
 
 async def until(holds: Callable[[], Any], seconds: float = 15.0) -> None:
@@ -92,14 +93,14 @@ async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **set
         metrics = ApiMetrics(registry, "hami_scheduler")
         kube = await stack.enter_async_context(await Kube.connect(api.kubeconfig(folder), "test", metrics))
         service = Service(config, kube, DeviceConfigFile(config.device_config_file), registry)
-        port, metrics_port = await service.start(stack)
+        port, metrics_port, explain_port = await service.start(stack)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         actors = [asyncio.create_task(actor) for actor in service.actors()]
         try:
             if is_synced:
-                await until(lambda: service._blocked() is None)
+                await until(lambda: service.readiness.blocked() is None)
             url = "http://127.0.0.1:{}"
-            yield Running(api, service, url.format(port), url.format(metrics_port), session)
+            yield Running(api, service, url.format(port), url.format(metrics_port), session, explain_port)
         finally:
             for actor in actors:
                 actor.cancel()

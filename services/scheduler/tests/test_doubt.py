@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from hami_scheduler.serve.bind import bind_pod
+from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.errors import BindError
-from hami_scheduler.serve.extender import Clock, Extender, Settings
+from hami_scheduler.serve.filter import filter_pod
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
 
 from .builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod, promises
@@ -32,7 +34,7 @@ class Scene:
         api: Any = self.world
         locks: Any = None
         clock = Clock(lambda: NOW, lambda: self.now)
-        self.extender = Extender(self.cluster, api, locks, clock, Settings(), lambda: self.blocked)
+        self.context = Context(self.cluster, api, locks, clock, Settings(), lambda: self.blocked)
 
     def create(self, name: str) -> Object:
         """Return a new Pod that wants a device for itself."""
@@ -42,13 +44,13 @@ class Scene:
 
     async def ask(self, pod: Object, *names: str) -> list[str]:
         """Return the Nodes that the filter names."""
-        return list((await self.extender.filter(pod, names, None)).node_names or ())
+        return list((await filter_pod(self.context, pod, names, None)).node_names or ())
 
     async def bind(self, pod: Object, node: str, *answers: str) -> str:
         """Bind while the API server gives *answers* to the Bindings, and return the error, empty for none."""
         metadata = pod["metadata"]
         names = (metadata["uid"], metadata["namespace"], metadata["name"])
-        task = asyncio.create_task(self.extender.bind(*names, node))
+        task = asyncio.create_task(bind_pod(self.context, *names, node))
         for answer in answers:
             while not self.world.writing and not task.done():  # noqa: ASYNC110 - it has no event of its own
                 await asyncio.sleep(0)
@@ -154,7 +156,7 @@ async def test_scheduler_that_was_deposed_during_a_bind_writes_nothing(scene: Sc
         async def release(self, *_arguments: Any) -> None:
             """Give it back."""
 
-    scene.extender._binder._locks = SlowLocks()  # type: ignore[assignment]
+    scene.context.locks = SlowLocks()  # type: ignore[assignment]
     scene.cluster.put_node(a_node("n1", a_device("GPU-a", memory_mib=9000)))
 
     assert "the Lease is another's" in await scene.bind(pod, "n1")

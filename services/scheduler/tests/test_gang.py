@@ -46,8 +46,8 @@ def test_members_on_one_node_are_bound_one_after_the_other(
             assert names == sorted(served), "the lock named each of them once, when it was bound"
             assert 8 == len(api.calls_since(0.0, BINDING))
             assert "" == lock_owner(api)
-            assert (8 * SHARE_MIB, 0) == (promised(service), service._cluster.recount())
-            await until(lambda: not len(service._cluster.reservations))
+            assert (8 * SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
+            await until(lambda: not len(service.feed.cluster.reservations))
 
     run_virtually(monkeypatch, story)
 

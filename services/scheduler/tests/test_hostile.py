@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.serve.extender import Clock, Extender, Settings
+from hami_scheduler.serve.context import Clock, Context, Settings
+from hami_scheduler.serve.filter import filter_pod
+from hami_scheduler.serve.preempt import preempt_pods
 from hami_scheduler.serve.protocol import CallError, filter_body, read_bind, read_nodes, read_preempt
 
 from .builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod
@@ -64,14 +66,14 @@ def test_any_value_anywhere_is_answered(base: Object, data: st.DataObject, value
     api: Any = World()
     clock = Clock(lambda: NOW, lambda: 0.0)
     cluster = a_cluster(a_node("n1", a_device()))
-    extender = Extender(cluster, api, None, clock, Settings(), lambda: None)  # type: ignore[arg-type]
+    context = Context(cluster, api, None, clock, Settings(), lambda: None)  # type: ignore[arg-type]
     with suppress(CallError):
         if base is PREEMPTION:
             named = read_preempt(body)
-            assert set(asyncio.run(extender.preempt(named.pod, named.victims))) <= set(named.victims)
+            assert set(asyncio.run(preempt_pods(context, named.pod, named.victims))) <= set(named.victims)
         else:
             call = read_nodes(body)
-            assert filter_body(asyncio.run(extender.filter(call.pod, call.names, call.nodes)))
+            assert filter_body(asyncio.run(filter_pod(context, call.pod, call.names, call.nodes)))
 
 
 @pytest.mark.property

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hami_scheduler.decide.bind_plan import locks_needed, plain_bind
-from hami_scheduler.serve.bind_writer import Binder
+from hami_scheduler.serve import bind_writer
+from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.errors import BindError
 from hami_scheduler.serve.locking import LockReading, NodeLocks
 from hami_scheduler.values.grant import Grant, make_grant
@@ -140,8 +141,8 @@ async def test_locks_of_a_bind_are_all_taken_or_none() -> None:
 
     locks: Any = Locks()
     api: Any = None
-    binder = Binder(a_cluster, api, locks, lambda: None, lambda: 0.0, 1.0)
+    context = Context(a_cluster(), api, locks, Clock(lambda: NOW, lambda: 0.0), Settings(), lambda: None)
     with pytest.raises(BindError, match="held"):
-        await binder._lock(plain_bind("u", "default", "p", "n"), (MLU, SHARED, LAST))
+        await bind_writer._lock(context, plain_bind("u", "default", "p", "n"), (MLU, SHARED, LAST))
 
     assert [("take", MLU), ("take", SHARED), ("give back", SHARED), ("give back", MLU)] == done

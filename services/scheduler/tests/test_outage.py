@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from hami_scheduler.main import Service
+from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.errors import BindError
+from hami_scheduler.serve.filter import filter_pod
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
 
 from .builders import Object, a_container, a_device, a_node, a_pod
@@ -34,18 +36,18 @@ async def created(api: MemoryApi, name: str, memory_mib: int = 6000) -> Object:
 
 async def named(service: Service, pod: Object) -> list[str]:
     """Return the Nodes a filter names."""
-    return list((await service._extender.filter(pod, ["n1"], None)).node_names or ())
+    return list((await filter_pod(service.context, pod, ["n1"], None)).node_names or ())
 
 
 async def bind(service: Service, pod: Object) -> None:
     """Bind to n1."""
     metadata = pod["metadata"]
-    await service._extender.bind(metadata["uid"], metadata["namespace"], metadata["name"], "n1")
+    await bind_pod(service.context, metadata["uid"], metadata["namespace"], metadata["name"], "n1")
 
 
 def promised(service: Service) -> int:
     """Return the MiB promised of the device."""
-    return int(service._cluster.ledger.promise("n1", "GPU-a").memory_mib)
+    return int(service.feed.cluster.ledger.promise("n1", "GPU-a").memory_mib)
 
 
 def test_api_server_that_is_away_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,10 +58,10 @@ def test_api_server_that_is_away_for_a_minute(monkeypatch: pytest.MonkeyPatch) -
         api = await an_api()
         async with a_life(api) as service:
             before = await created(api, "before")
-            await until(lambda: service._reflectors["pods"].age_seconds() < 1)
+            await until(lambda: service.readiness.reflectors["pods"].age_seconds() < 1)
             assert ["n1"] == await named(service, before)
             await bind(service, before)
-            await until(lambda: not len(service._cluster.reservations))
+            await until(lambda: not len(service.feed.cluster.reservations))
 
             loop = asyncio.get_running_loop()
             await asyncio.sleep(30.0)
@@ -81,9 +83,9 @@ def test_api_server_that_is_away_for_a_minute(monkeypatch: pytest.MonkeyPatch) -
             await until(lambda: promised(service) == 4000, 40.0)
             assert ["n1"] == await named(service, during)
             await bind(service, during)
-            await until(lambda: not len(service._cluster.reservations))
+            await until(lambda: not len(service.feed.cluster.reservations))
             assert 1 == len(api.calls_since(back, "/binding"))
-            assert (4000, 0) == (promised(service), service._cluster.recount())
+            assert (4000, 0) == (promised(service), service.feed.cluster.recount())
 
     run_virtually(monkeypatch, story)
 
@@ -109,7 +111,7 @@ def test_watch_that_ends_at_every_event_loses_none(monkeypatch: pytest.MonkeyPat
             setattr(api, fault, False)
             seconds = asyncio.get_running_loop().time() - began
             assert len(api.calls_since(began)) < 3 * seconds
-            assert 0 == service._cluster.recount()
+            assert 0 == service.feed.cluster.recount()
 
     run_virtually(monkeypatch, story)
 

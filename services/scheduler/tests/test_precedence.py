@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hami_scheduler.serve import http
-from hami_scheduler.serve.call_priority import Precedence
+from hami_scheduler.serve.call_priority import CallPriority
 
 from .api_server import ApiServer
 from .builders import Object, a_container, a_pod
@@ -32,14 +32,14 @@ async def a_filter_under_way(
     """Yield a scheduler, a Pod with a Node reserved for it, and a filter for another Pod that lacks its body's end."""
     began, rest = asyncio.Event(), asyncio.Event()
 
-    class Told(Precedence):
+    class Told(CallPriority):
         @contextmanager
-        def going_first(self) -> Iterator[None]:
-            with super().going_first():
+        def first(self) -> Iterator[None]:
+            with super().first():
                 began.set()
                 yield
 
-    monkeypatch.setattr(http, "Precedence", Told)
+    monkeypatch.setattr(http, "CallPriority", Told)
     first = api.put("pods", a_pod("first", a_container(gpu=1, gpumem=1000)))
     other = api.put("pods", a_pod("other", a_container(gpu=1, gpumem=1000)))
     body = json.dumps({"Pod": other, "Nodes": None, "NodeNames": ["exact"]}).encode()

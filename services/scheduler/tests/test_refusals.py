@@ -83,7 +83,7 @@ def test_node_that_comes_is_tried_and_one_that_goes_is_not() -> None:
     cluster.drop_node({"metadata": {"name": "n03"}})
     assert None is chosen(cluster, memo)
 
-    cluster.put_node(a_node("n03", a_device("GPU-n03", memory_mib=20000)), NOW)
+    cluster.put_node(a_node("n03", a_device("GPU-n03", memory_mib=20000)))
     assert "n03" == chosen(cluster, memo)
 
 

@@ -16,8 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hami_scheduler.decide.filter import filter_nodes
 from hami_scheduler.decide.memo import Memo
+from hami_scheduler.serve.bind import bind_pod
+from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.errors import BindError
-from hami_scheduler.serve.extender import Clock, Extender, FilterAnswer, Settings
+from hami_scheduler.serve.filter import filter_pod
+from hami_scheduler.serve.protocol import FilterAnswer
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.reservation import RESERVATION_SECONDS, Stage
 from hamicommon.wire import keys
@@ -131,7 +134,7 @@ class Life(RuleBasedStateMachine):
         names = NAMES[1:] if one_is_left_out else NAMES
         held = self.cluster.reservations.get(uid)
         may_repeat = held is not None and not held.is_certain
-        answer: FilterAnswer = self.loop.run_until_complete(self.extender.filter(self.asked[uid], names, None))
+        answer: FilterAnswer = self.loop.run_until_complete(filter_pod(self.context, self.asked[uid], names, None))
         if answer.node_names:
             (self.answers[uid],) = answer.node_names
         if not answer.error and not (may_repeat and answer.node_names):
@@ -144,7 +147,9 @@ class Life(RuleBasedStateMachine):
         uid = self.some(self.asked, which)
         metadata = self.asked[uid]["metadata"]
         node = self.answers.get(uid) or NAMES[anywhere % len(NAMES)]
-        self.binds.add(self.loop.create_task(self.extender.bind(uid, metadata["namespace"], metadata["name"], node)))
+        self.binds.add(
+            self.loop.create_task(bind_pod(self.context, uid, metadata["namespace"], metadata["name"], node))
+        )
         self.pump()
 
     @precondition(lambda self: self.asked)
@@ -293,7 +298,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def wake(self) -> None:
         """The scheduler looks for Pods that nobody asked about."""
-        self.loop.run_until_complete(self.extender.wake_overlooked())
+        self.loop.run_until_complete(self.context.wake_one())
 
     # What must hold
 
@@ -442,7 +447,7 @@ class Life(RuleBasedStateMachine):
         api: Any = self.world
         locks: Any = None
         clock = Clock(lambda: self.wall, lambda: self.steady)
-        self.extender = Extender(self.cluster, api, locks, clock, Settings(), lambda: None)
+        self.context = Context(self.cluster, api, locks, clock, Settings(), lambda: None)
         for kind in ("nodes", "quotas", "pods"):
             self.relist(kind)
 

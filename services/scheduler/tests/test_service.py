@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from hami_scheduler import __version__
-from hami_scheduler.serve import extender, kube
+from hami_scheduler.serve import context, http, kube
 from hami_scheduler.serve.http import BODY_LIMIT_BYTES
 from hami_scheduler.state.reservation import RESERVATION_SECONDS, Stage
 
@@ -182,7 +182,7 @@ async def test_call_that_fails_by_a_fault_of_ours_is_counted(
     scheduler: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not counted is not seen."""
-    monkeypatch.setattr(extender.Extender, "filter", lambda *_: 1 / 0)
+    monkeypatch.setattr(http, "filter_pod", lambda *_: 1 / 0)
     body = json.dumps({"Pod": scheduler.api.pod("p"), "NodeNames": ["exact"]}).encode()
     async with scheduler.session.post(scheduler.url + "/filter", data=body) as answer:
         assert 500 == answer.status
@@ -350,7 +350,7 @@ async def test_nothing_is_decided_before_everything_is_known(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until the first lists have arrived `/readyz` says no, a filter waits, and then says it could not."""
-    monkeypatch.setattr(extender, "READY_SECONDS", 0.2)
+    monkeypatch.setattr(context, "READY_SECONDS", 0.2)
     api.is_mute = True
     async with running(api, tmp_path, is_synced=False) as scheduler:
         pod = api.pod("p")
@@ -369,25 +369,25 @@ async def test_replica_that_waits_for_the_lease_is_ready(api: ApiServer, tmp_pat
     api.put("leases", {"metadata": {"name": "hami", "namespace": "kube-system"}, "spec": {"holderIdentity": "other_1"}})
     settings = {"must_lead": True, "lease_name": "hami", "lease_namespace": "kube-system", "hostname": "here"}
     async with running(api, tmp_path, is_synced=False, **settings) as scheduler:
-        await until(lambda: scheduler.service._unsynced() is None)
+        await until(lambda: scheduler.service.readiness.unsynced() is None)
 
         assert 200 == (await scheduler.get(scheduler.url + "/readyz"))[0]
-        assert "does not hold the lease" in str(scheduler.service._blocked())
+        assert "does not hold the lease" in str(scheduler.service.readiness.blocked())
 
 
 async def test_only_the_leader_decides(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another host's kube-scheduler holds the Lease, this one refuses; it takes over with the Lease."""
-    monkeypatch.setattr(extender, "READY_SECONDS", 0.1)
+    monkeypatch.setattr(context, "READY_SECONDS", 0.1)
     lease = {"metadata": {"name": "hami", "namespace": "kube-system"}, "spec": {"holderIdentity": "other_1"}}
     api.put("leases", lease)
     settings = {"must_lead": True, "lease_name": "hami", "lease_namespace": "kube-system", "hostname": "here"}
     async with running(api, tmp_path, is_synced=False, **settings) as scheduler:
         assert "does not hold the lease hami" in (await scheduler.filter(api.pod("p"), "exact"))["Error"]
         api.put("leases", {**lease, "spec": {"holderIdentity": "here_2", "leaseDurationSeconds": 15}})
-        await until(lambda: scheduler.service._blocked() is None)
+        await until(lambda: scheduler.service.readiness.blocked() is None)
         assert ["exact"] == (await scheduler.filter(api.pod("p"), "exact"))["NodeNames"]
         api.remove("leases", "kube-system/hami")
-        await until(lambda: scheduler.service._blocked() is not None)
+        await until(lambda: scheduler.service.readiness.blocked() is not None)
 
 
 async def test_health_and_version_are_served(scheduler: Running) -> None:
@@ -404,14 +404,14 @@ async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Run
     await scheduler.filter(pod, "exact")
 
     assert "" == await scheduler.bind(pod, "exact")
-    await until(lambda: scheduler.service._api.events_lost == 1)
+    await until(lambda: scheduler.service.api.events_lost == 1)
 
 
 async def test_a_warning_stands_back_for_binds_but_not_for_long(scheduler: Running) -> None:
     """While a Binding is being written nothing is told of another; a warning is after a second all the same."""
     async with a_slow_bind(scheduler):
-        scheduler.service._api.tell(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
-        scheduler.service._api.tell(scheduler.api.pod("p"), "Refused", "while binding", is_warning=True)
+        scheduler.service.api.tell(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
+        scheduler.service.api.tell(scheduler.api.pod("p"), "Refused", "while binding", is_warning=True)
 
         await asyncio.sleep(kube.WARNING_PATIENCE_SECONDS / 2)
         assert [] == scheduler.api.events
@@ -426,7 +426,7 @@ async def test_a_success_is_told_even_if_binds_never_end(scheduler: Running, mon
     monkeypatch.setattr(kube, "SUCCESS_PATIENCE_SECONDS", 0.2)
 
     async with a_slow_bind(scheduler):
-        scheduler.service._api.tell(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
+        scheduler.service.api.tell(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
         await until(lambda: ["Placed"] == [event["reason"] for event in scheduler.api.events])
 
 
@@ -435,7 +435,7 @@ async def a_slow_bind(scheduler: Running) -> AsyncIterator[None]:
     """Keep a Binding from being answered for the length of a block."""
     scheduler.api.is_slow_to_bind = True
     bind = asyncio.create_task(scheduler.bind(scheduler.api.pod("p"), "exact"))
-    await until(lambda: scheduler.service._api._binds.is_under_way)
+    await until(lambda: scheduler.service.api._binds.is_busy)
     yield
     assert not bind.done()
     scheduler.api.is_slow_to_bind = False
@@ -463,7 +463,7 @@ async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(sched
 
     assert ["other"] == (await scheduler.filter(pod, "other"))["NodeNames"]
     assert 1 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
-    scheduler.cluster.expire(scheduler.service._extender._clock.steady() + RESERVATION_SECONDS)
+    scheduler.cluster.expire(scheduler.service.context.clock.steady() + RESERVATION_SECONDS)
     assert 0 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
 
 

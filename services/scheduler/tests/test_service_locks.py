@@ -1,6 +1,7 @@
 """The lock of a Node over the scheduler's sockets: taken for a bind, waited for, given back, taken over."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from hamicommon.wire.node_lock import Lock
@@ -47,7 +48,7 @@ async def test_bind_waits_for_the_lock_and_takes_it_when_it_is_free(scheduler: R
 
 async def test_lock_of_another_pod_fails_the_bind_after_the_wait(scheduler: Running) -> None:
     """The room is given back, and the Event says who holds the Node."""
-    scheduler.service._extender._binder._lock_wait_seconds = 0.5
+    scheduler.service.context.settings = replace(scheduler.service.context.settings, lock_wait_seconds=0.5)
     scheduler.api.put("pods", a_pod("other"))
     node = scheduler.api.objects["nodes"]["locked"]
     node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"
@@ -142,6 +143,6 @@ async def test_lock_taken_over_meanwhile_is_left_alone(scheduler: Running) -> No
     node["metadata"]["annotations"]["hami.io/mutex.lock"] = "2099-01-01T00:00:00Z,default,other"
     scheduler.api.put("nodes", node)
 
-    await scheduler.service._locks.release("locked", Lock("hami.io/mutex.lock"), "default", "p")
+    await scheduler.service.context.locks.release("locked", Lock("hami.io/mutex.lock"), "default", "p")
 
     assert [] == scheduler.api.writes

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from hami_scheduler import cli, main
 from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
+from hami_scheduler.serve import cluster_feed
 
 from .api_server import ApiServer
 from .builders import VECTORS, a_container, a_device, a_node, a_pod
@@ -101,13 +102,13 @@ async def test_question_that_cannot_be_answered_says_why(
 async def test_taken_address_keeps_nobody_from_being_scheduled(api: ApiServer, tmp_path: Path) -> None:
     """Two schedulers on one host: the second says so and works; nothing is served where nothing is to be."""
     async with running(api, tmp_path) as first:
-        address = f"127.0.0.1:{first.service.explain_port}"
+        address = f"127.0.0.1:{first.explain_port}"
         with capture_logs() as lines:
             async with running(api, tmp_path, explain_bind_address=address) as second:
                 assert ["exact"] == (await second.filter(api.pod("p"), "exact"))["NodeNames"]
         assert ["Explanations are not served"] == [line["event"] for line in lines if line["log_level"] == "warning"]
     async with running(api, tmp_path, explain_bind_address="") as silent:
-        assert not hasattr(silent.service, "explain_port")
+        assert silent.explain_port is None
 
 
 async def test_vendor_that_is_not_placed_is_told_with_its_flag(
@@ -172,7 +173,7 @@ async def test_sampled_nodes_are_noticed(scheduler: Running) -> None:
     names = ["exact", *(f"n{number}" for number in range(100))]
     await scheduler.filter(a_pod("some", uid="1"), *names[:99])
     await scheduler.filter(a_pod("all", uid="2"), *names, "locked")
-    assert 0 == scheduler.service._extender.sampled_filters
+    assert 0 == scheduler.service.context.sampled_filters
 
     await scheduler.filter(a_pod("sample", uid="3"), *names[:100])
 
@@ -204,7 +205,7 @@ async def configured(
     api: ApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Running, Path]]:
     """Run a scheduler whose device config is in a file, looked at all the time."""
-    monkeypatch.setattr(main, "DEVICE_CONFIG_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_feed, "DEVICE_CONFIG_SECONDS", 0.01)
     path = folder / "device-config.yaml"
     path.write_text(CONFIG)
     async with running(api, folder, device_config_file=str(path)) as scheduler:

@@ -89,8 +89,8 @@ def test_binding_refused_as_a_conflict_is_looked_up_once_and_not_repeated(monkey
             assert 6 == await bound_in_the_end(service, pod)
 
             assert (7, 6) == (len(api.calls_since(0.0, BINDING)), len(api.calls_since(0.0, READING)))
-            await until(lambda: not len(service._cluster.reservations))
-            assert (SHARE_MIB, 0) == (promised(service), service._cluster.recount())
+            await until(lambda: not len(service.feed.cluster.reservations))
+            assert (SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
 
     run_virtually(monkeypatch, story)
 
@@ -117,7 +117,7 @@ def test_gang_in_a_storm_is_bound_in_the_end(monkeypatch: pytest.MonkeyPatch) ->
             assert len(api.calls_since(began, BINDING)) <= tries
             assert len(api.calls_since(began, LOCKING)) <= LOCKS_REFUSED + 3 * tries
             await until(lambda: keys.NODE_LOCK not in api.objects["nodes"]["n1"]["metadata"]["annotations"])
-            await until(lambda: not len(service._cluster.reservations))
-            assert (6 * SHARE_MIB, 0) == (promised(service), service._cluster.recount())
+            await until(lambda: not len(service.feed.cluster.reservations))
+            assert (6 * SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
 
     run_virtually(monkeypatch, story)

@@ -31,7 +31,9 @@ from hami_scheduler.decide.filter import filter_nodes
 from hami_scheduler.decide.node_rating import rating
 from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.decide.prefilter import possible_nodes
-from hami_scheduler.serve.extender import Clock, Extender, FilterAnswer, Settings
+from hami_scheduler.serve.context import Clock, Context, Settings
+from hami_scheduler.serve.filter import filter_pod
+from hami_scheduler.serve.protocol import FilterAnswer
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.inventory import count_resource
 from hami_scheduler.values.reasons import Misfit, Reason
@@ -142,20 +144,20 @@ def policies_of(case: Case) -> Policies:
     return Policies(case["flags"]["node_scheduler_policy"], case["flags"]["gpu_scheduler_policy"])
 
 
-def an_extender(case: Case, cluster: Cluster) -> Extender:
-    """Return an extender that cannot write: a filter must not need to."""
+def a_context(case: Case, cluster: Cluster) -> Context:
+    """Return a context that cannot write: a filter must not need to."""
     clock = Clock(lambda: NOW, lambda: 0.0)
     silent: Any = type("Silent", (), {"tell": lambda *_args, **_kinds: None})()
     locks: Any = None
-    return Extender(cluster, silent, locks, clock, Settings(policies_of(case)), lambda: None)
+    return Context(cluster, silent, locks, clock, Settings(policies_of(case)), lambda: None)
 
 
 def answer_of(case: Case) -> FilterAnswer:
     """Return the answer to the call of *case*."""
-    extender = an_extender(case, cluster_of(case))
+    context = a_context(case, cluster_of(case))
     if case["form"] == "nodes":
-        return asyncio.run(extender.filter(case["pod"], None, case["nodes"]))
-    return asyncio.run(extender.filter(case["pod"], case["node_names"], None))
+        return asyncio.run(filter_pod(context, case["pod"], None, case["nodes"]))
+    return asyncio.run(filter_pod(context, case["pod"], case["node_names"], None))
 
 
 class Tried:
@@ -486,11 +488,11 @@ def test_requests_decided_otherwise_are_those_that_wrap() -> None:
 def test_pods_one_after_the_other_are_placed_as_by_hami(case: Case) -> None:
     """Every filter of a sequence, with Pods ending in between, gives the Node, the shares and the sums of HAMi."""
     cluster = cluster_of(case)
-    extender = an_extender(case, cluster)
+    context = a_context(case, cluster)
     pods: dict[str, dict[str, Any]] = {}
     for number, step in enumerate(case["steps"]):
         if step["do"] == "filter":
-            answer = asyncio.run(extender.filter(step["pod"], case["node_names"], None))
+            answer = asyncio.run(filter_pod(context, step["pod"], case["node_names"], None))
             if _differs_by_quota(case, step, answer):
                 return
             assert (number, step["out"].get("failed_nodes")) == (number, answer.failed_nodes)

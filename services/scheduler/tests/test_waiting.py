@@ -9,8 +9,9 @@ import pytest
 
 from hami_scheduler.decide.memo import Memo
 from hami_scheduler.serve import wakeups
+from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
-from hami_scheduler.serve.extender import Clock, Extender, Settings
+from hami_scheduler.serve.filter import filter_pod
 from hami_scheduler.state.cluster import Cluster
 
 from .builders import NOW, a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share
@@ -42,41 +43,41 @@ def a_full_cluster() -> Cluster:
     return cluster
 
 
-def an_extender(cluster: Cluster, api: Woken) -> Extender:
-    """Return an extender that is always ready."""
+def a_context(cluster: Cluster, api: Woken) -> Context:
+    """Return a context that is always ready."""
     locks: Any = None
     found: Any = api
-    return Extender(cluster, found, locks, CLOCK, Settings(), lambda: None)
+    return Context(cluster, found, locks, CLOCK, Settings(), lambda: None)
 
 
-async def refused(extender: Extender, *names: str) -> None:
+async def refused(context: Context, *names: str) -> None:
     """Ask for 6000 MiB for each Pod and be refused."""
     for name in names:
         pod = a_pod(name, a_container(gpu=1, gpumem=6000))
-        answer = await extender.filter(pod, ["n1"], None)
+        answer = await filter_pod(context, pod, ["n1"], None)
         assert not answer.node_names
 
 
 async def test_pod_is_woken_when_room_appears_and_nobody_asks() -> None:
     """A reservation that ran out is no event for kube-scheduler."""
     cluster, api = a_full_cluster(), Woken()
-    extender = an_extender(cluster, api)
-    await refused(extender, "p")
+    context = a_context(cluster, api)
+    await refused(context, "p")
 
     cluster.unreserve("resident")
 
-    assert "default/p" == await extender.wake_overlooked()
+    assert "default/p" == await context.wake_one()
     assert ["p"] == api.names
 
 
 async def test_every_waiting_pod_is_woken_once_when_decisions_are_made_on_something_else() -> None:
     """What a new device config makes of them, nobody knows before they are asked about again."""
     api = Woken()
-    extender = an_extender(a_full_cluster(), api)
-    await refused(extender, "p", "q")
+    context = a_context(a_full_cluster(), api)
+    await refused(context, "p", "q")
 
-    extender.use(a_full_cluster())
-    woken = [await extender.wake_overlooked() for _ in range(3)]
+    context.use(a_full_cluster())
+    woken = [await context.wake_one() for _ in range(3)]
 
     assert ["default/p", "default/q", None] == woken
 
@@ -84,34 +85,34 @@ async def test_every_waiting_pod_is_woken_once_when_decisions_are_made_on_someth
 async def test_nobody_is_woken_while_nothing_changed() -> None:
     """Waiting costs no writes."""
     api = Woken()
-    extender = an_extender(a_full_cluster(), api)
-    await refused(extender, "p")
+    context = a_context(a_full_cluster(), api)
+    await refused(context, "p")
 
-    assert await extender.wake_overlooked() is None
+    assert await context.wake_one() is None
     assert [] == api.names
 
 
 async def test_change_that_makes_no_room_wakes_nobody() -> None:
     """A look is not a write."""
     cluster, api = a_full_cluster(), Woken()
-    extender = an_extender(cluster, api)
-    await refused(extender, "p")
+    context = a_context(cluster, api)
+    await refused(context, "p")
 
     cluster.reserve(a_grant("resident", "n1", a_share(memory_mib=9000)), 0.0)
 
-    assert await extender.wake_overlooked() is None
+    assert await context.wake_one() is None
     assert [] == api.names
 
 
 async def test_pod_is_woken_once_for_one_change() -> None:
     """kube-scheduler has been told; what it does with it is its own."""
     cluster, api = a_full_cluster(), Woken()
-    extender = an_extender(cluster, api)
-    await refused(extender, "p")
+    context = a_context(cluster, api)
+    await refused(context, "p")
     cluster.unreserve("resident")
 
-    await extender.wake_overlooked()
-    await extender.wake_overlooked()
+    await context.wake_one()
+    await context.wake_one()
 
     assert ["p"] == api.names
 
@@ -119,37 +120,37 @@ async def test_pod_is_woken_once_for_one_change() -> None:
 async def test_pod_that_has_a_node_is_not_woken() -> None:
     """kube-scheduler asked by itself, as it nearly always does."""
     cluster, api = a_full_cluster(), Woken()
-    extender = an_extender(cluster, api)
-    await refused(extender, "p")
+    context = a_context(cluster, api)
+    await refused(context, "p")
     cluster.unreserve("resident")
-    await extender.filter(a_pod("p", a_container(gpu=1, gpumem=6000)), ["n1"], None)
+    await filter_pod(context, a_pod("p", a_container(gpu=1, gpumem=6000)), ["n1"], None)
 
-    assert await extender.wake_overlooked() is None
+    assert await context.wake_one() is None
 
 
 async def test_pod_is_looked_at_again_after_the_api_server_was_away() -> None:
     """An answer that did not come wakes nobody, so it does not count."""
     cluster, api = a_full_cluster(), Woken(ApiUnknownError("no answer"))
-    extender = an_extender(cluster, api)
-    await refused(extender, "p")
+    context = a_context(cluster, api)
+    await refused(context, "p")
     cluster.unreserve("resident")
-    await extender.wake_overlooked()
+    await context.wake_one()
     api.answer = None
 
-    assert "default/p" == await extender.wake_overlooked()
+    assert "default/p" == await context.wake_one()
 
 
 async def test_pod_that_is_gone_is_forgotten() -> None:
     """A refusal to patch means that nobody waits."""
     cluster, api = a_full_cluster(), Woken(ApiRefusedError("not found"))
-    extender = an_extender(cluster, api)
-    await refused(extender, "p")
+    context = a_context(cluster, api)
+    await refused(context, "p")
     cluster.unreserve("resident")
-    await extender.wake_overlooked()
+    await context.wake_one()
     api.answer = None
     cluster.reserve(a_grant("other", "n1", a_share(memory_mib=1)), 0.0)
 
-    assert await extender.wake_overlooked() is None
+    assert await context.wake_one() is None
 
 
 async def test_quota_that_grows_wakes_its_pod() -> None:
@@ -157,38 +158,38 @@ async def test_quota_that_grows_wakes_its_pod() -> None:
     cluster, api = a_cluster(a_node("n1", a_device(memory_mib=10000))), Woken()
     quota = {"metadata": {"namespace": "default", "name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "5000"}}}
     cluster.quotas.put(quota)
-    extender = an_extender(cluster, api)
-    await refused(extender, "p")
+    context = a_context(cluster, api)
+    await refused(context, "p")
 
     cluster.quotas.drop(quota)
 
-    assert "default/p" == await extender.wake_overlooked()
+    assert "default/p" == await context.wake_one()
 
 
 async def test_more_waiting_pods_than_one_look_takes_are_all_found_in_turn() -> None:
     """Nobody waits behind those that still do not fit."""
     cluster, api = a_full_cluster(), Woken()
-    extender = an_extender(cluster, api)
+    context = a_context(cluster, api)
     for number in range(20):
-        await extender.filter(a_pod(f"huge{number}", a_container(gpu=1, gpumem=99000)), ["n1"], None)
-    await refused(extender, "small")
+        await filter_pod(context, a_pod(f"huge{number}", a_container(gpu=1, gpumem=99000)), ["n1"], None)
+    await refused(context, "small")
     cluster.unreserve("resident")
 
-    woken = [await extender.wake_overlooked() for _ in range(4)]
+    woken = [await context.wake_one() for _ in range(4)]
 
     assert "default/small" in woken
 
 
-def test_waiting_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that never run do not fill the memory, and one that was forgotten is nobody's business."""
     monkeypatch.setattr(wakeups, "_PODS_REMEMBERED", 1)
     cluster = a_cluster(a_node("n1", a_device()))
-    pods = wakeups.Waiting()
+    pods, api = wakeups.Wakeups(), Woken()
     for uid in ("first", "second"):
         pods.refused(replace(a_request(a_pod(uid, a_container(gpu=1))), uid=uid), ["n1"], cluster.view)
-    pods.look_again("first")
-    pods.look_again("second")
+    pods._retry("first")
+    pods._retry("second")
 
-    found = pods.overlooked(cluster.view, Memo())
-    assert found is not None
-    assert "second" == found.uid
+    assert "default/second" == await pods.wake_one(cluster.view, Memo(), api)
+    assert ["second"] == api.names
+    assert await pods.wake_one(cluster.view, Memo(), api) is None

@@ -202,9 +202,9 @@ async def a_life(api: MemoryApi, **settings: Any) -> AsyncIterator[Service]:
     service = Service(Config("", scheduler_name="s", **settings), kube, devices, CollectorRegistry())
     follow, *others = service.actors()
     follow.close()  # reads the device config's file in another thread, where time is real
-    tasks = [asyncio.ensure_future(actor) for actor in (service._view.follow(), *others)]
+    tasks = [asyncio.ensure_future(actor) for actor in (service.feed.follow(), *others)]
     try:
-        await until(lambda: service._unsynced() is None, 60.0)
+        await until(lambda: service.readiness.unsynced() is None, 60.0)
         yield service
     finally:
         for task in tasks:

@@ -89,7 +89,7 @@ class World:
         self.put("pods", pod)
         return ""
 
-    # What the extender calls
+    # What the verbs call
 
     async def bind(self, plan: BindPlan) -> None:
         """Send the Binding, and wait for what becomes of it."""

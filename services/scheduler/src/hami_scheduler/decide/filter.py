@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami_scheduler.decide.bulk_reasons import bulk_reasons
-from hami_scheduler.decide.node_rating import best_ratings, rating
+from hami_scheduler.decide.node_rating import best_ratings, rating, sign
 from hami_scheduler.decide.place_pod import UNREGISTERED, Placement, try_node
 from hami_scheduler.decide.prefilter import possible_nodes
 from hami_scheduler.state.ledger import Ledger
@@ -71,11 +71,6 @@ def filter_nodes(
     candidates refuse if one is chosen.
     """
     return Search(request, view.ledger, view.allowances(request)).result(candidates, explain_all=explain_all)
-
-
-def sign(request: PodRequest) -> int:
-    """Return 1 if *request* prefers full Nodes, -1 if it prefers empty ones."""
-    return -1 if request.node_policy == "spread" else 1
 
 
 @dataclass

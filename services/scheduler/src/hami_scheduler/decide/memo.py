@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.decide.filter import Choice, FilterResult, Search, sign
-from hami_scheduler.decide.node_rating import is_rated
+from hami_scheduler.decide.filter import Choice, FilterResult, Search
+from hami_scheduler.decide.node_rating import is_rated, sign
 from hami_scheduler.decide.place_pod import UNREGISTERED, Placement
 from hami_scheduler.decide.prefilter import possible_nodes
 from hami_scheduler.state.quota import Allowance

@@ -16,6 +16,11 @@ from hami_scheduler.values.request import PodRequest
 from hami_scheduler.values.vendor import NodeView, Prospect, VendorFrame
 
 
+def sign(request: PodRequest) -> int:
+    """Return 1 if *request* prefers full Nodes, -1 if it prefers empty ones."""
+    return -1 if request.node_policy == "spread" else 1
+
+
 def is_rated(request: PodRequest) -> bool:
     """Return whether a vendor that *request* asks rates Nodes."""
     return any(frame.rate is not None for frame in request.vendors.values())
@@ -37,7 +42,7 @@ def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger)
             devices,
             entry.inventory.notes,
             request.rules[frame.key],
-            is_spread=request.node_policy == "spread",
+            request.node_policy,
         )
         total += frame.rate(view) if frame.rate else 0.0
     return total
@@ -55,12 +60,11 @@ def best_ratings(request: PodRequest, nodes: NDArray[np.bool_], ledger: Ledger) 
 
 
 def _best_rating(request: PodRequest, frame: VendorFrame, entry: NodeEntry, ledger: Ledger) -> float:
-    is_spread = request.node_policy == "spread"
     if frame.rate_at_best is None:
-        return -math.inf if is_spread else math.inf
+        return sign(request) * math.inf
     devices = entry.inventory.devices
     replicas = ledger.promised[entry.start : entry.start + len(devices), 0].tolist()
     used = {device.index for device, count in zip(devices, replicas, strict=True) if count}
     counts = [asked.count for c in request.containers for asked in c.requests if asked.vendor == frame.key]
     rules = request.rules[frame.key]
-    return frame.rate_at_best(Prospect(devices, used, entry.inventory.notes, counts, rules, is_spread))
+    return frame.rate_at_best(Prospect(devices, used, entry.inventory.notes, counts, rules, request.node_policy))

@@ -6,8 +6,7 @@ Pure over a borrowed view. Neighbours: `filter` names the Nodes that fit, kube-s
 
 from collections.abc import Sequence
 
-from hami_scheduler.decide.filter import sign
-from hami_scheduler.decide.node_rating import is_rated, rating
+from hami_scheduler.decide.node_rating import is_rated, rating, sign
 from hami_scheduler.decide.place_pod import try_node
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.reasons import Misfit

@@ -3,7 +3,7 @@ The HTTP face: kube-scheduler's extender protocol, and on a listener of its own 
 
 Owns which call goes where, and how a failure is told: in `Error` with HTTP 200 where the answer has such a field,
 because kube-scheduler reads nothing else then; as a status where it has none. Neighbours: `protocol` has the JSON,
-`extender` answers.
+`filter`, `bind`, `prioritize` and `preempt` answer.
 """
 
 import time
@@ -16,12 +16,17 @@ import structlog
 from aiohttp import web
 
 from hami_scheduler.explain.report import shape
-from hami_scheduler.serve.call_priority import Precedence
+from hami_scheduler.serve.bind import bind_pod
+from hami_scheduler.serve.call_priority import CallPriority
+from hami_scheduler.serve.context import Context
 from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.serve.explainer import Explainer
-from hami_scheduler.serve.extender import Extender, FilterAnswer
+from hami_scheduler.serve.filter import filter_pod
+from hami_scheduler.serve.preempt import preempt_pods
+from hami_scheduler.serve.prioritize import prioritize_nodes
 from hami_scheduler.serve.protocol import (
     CallError,
+    FilterAnswer,
     bind_body,
     filter_body,
     priorities_body,
@@ -51,23 +56,23 @@ Outcome = tuple[bytes, str]
 logger = structlog.get_logger()
 
 
-def add_routes(app: web.Application, extender: Extender, observe: Observe) -> None:
+def add_verbs(app: web.Application, context: Context, observe: Observe) -> None:
     """Serve POST /filter, /bind, /prioritize and /preempt on *app*."""
-    precedence = Precedence()
+    priority = CallPriority()
 
     async def filter_verb(body: bytes) -> Outcome:
         """Answer which Nodes can take a Pod."""
         call = read_nodes(body)
-        answer = await extender.filter(call.pod, call.names, call.nodes)
+        answer = await filter_pod(context, call.pod, call.names, call.nodes)
         outcome = "error" if answer.error else "ok" if answer.node_names or answer.nodes else "refused"
         return filter_body(answer), outcome
 
     async def bind_verb(body: bytes) -> Outcome:
         """Bind a Pod."""
-        await precedence.stand_back(BIND_PATIENCE_SECONDS)
+        await priority.wait(BIND_PATIENCE_SECONDS)
         call = read_bind(body)
         try:
-            await extender.bind(call.uid, call.namespace, call.name, call.node)
+            await bind_pod(context, call.uid, call.namespace, call.name, call.node)
         except BindError as error:
             return bind_body(str(error)), "error"
         return bind_body(""), "ok"
@@ -75,18 +80,18 @@ def add_routes(app: web.Application, extender: Extender, observe: Observe) -> No
     async def prioritize_verb(body: bytes) -> Outcome:
         """Rank Nodes."""
         call = read_nodes(body)
-        return priorities_body(await extender.prioritize(call.pod, call.names, call.nodes)), "ok"
+        return priorities_body(await prioritize_nodes(context, call.pod, call.names, call.nodes)), "ok"
 
     async def preempt_verb(body: bytes) -> Outcome:
         """Judge whom kube-scheduler would evict."""
         call = read_preempt(body)
-        victims = await extender.preempt(call.pod, call.victims)
+        victims = await preempt_pods(context, call.pod, call.victims)
         return victims_body(victims), "ok" if victims else "refused"
 
     def error_body(text: str) -> bytes:
         return filter_body(FilterAnswer(error=text))
 
-    first = precedence.going_first
+    first = priority.first
     app.router.add_post("/filter", _verb("filter", filter_verb, observe, error_body, first))
     app.router.add_post("/bind", _verb("bind", bind_verb, observe, bind_body))
     app.router.add_post("/prioritize", _verb("prioritize", prioritize_verb, observe, during=first))

@@ -2,7 +2,7 @@
 The API server, as the scheduler uses it: what it watches, the few writes, and what their failures mean.
 
 Owns translation both ways; decides nothing. Neighbours: `hamicommon.runtime.kube` speaks HTTP, `cluster` receives
-objects, `extender`, `bind_writer` and `locking` ask for writes.
+objects, the verbs, `bind_writer` and `locking` ask for writes.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from urllib.parse import quote
 import structlog
 
 from hami_scheduler.decide.bind_plan import BindPlan
-from hami_scheduler.serve.call_priority import Precedence
+from hami_scheduler.serve.call_priority import CallPriority
 from hami_scheduler.serve.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 from hami_scheduler.serve.locking import LockReading
 from hami_scheduler.serve.pods import PROTOBUF, PodReader, trimmed
@@ -56,7 +56,7 @@ class KubeApi:
         self._now = now
         self._warnings: _Events = asyncio.Queue(_EVENT_QUEUE_LIMIT)
         self._successes: _Events = asyncio.Queue(_EVENT_QUEUE_LIMIT)
-        self._binds = Precedence(_CALM_SECONDS)
+        self._binds = CallPriority(_CALM_SECONDS)
         self.events_lost = 0
         """Events not written: the queue was full, or the API server refused them."""
 
@@ -80,7 +80,7 @@ class KubeApi:
 
     async def bind(self, plan: BindPlan) -> None:
         """Write the Binding of *plan*."""
-        with self._binds.going_first():
+        with self._binds.first():
             await _translated(self._kube.create(plan.path, plan.binding))
 
     async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
@@ -124,7 +124,7 @@ class KubeApi:
     async def _write_in_turn(self, queue: _Events) -> None:
         while True:
             latest, body = await queue.get()
-            await self._binds.stand_back(latest - time.monotonic())
+            await self._binds.wait(latest - time.monotonic())
             try:
                 await self._kube.create(f"/api/v1/namespaces/{quote(body['metadata']['namespace'])}/events", body)
             except KubeError as error:

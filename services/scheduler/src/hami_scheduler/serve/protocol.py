@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 
 from hami_scheduler.decide.preempt import Victims
-from hami_scheduler.serve.extender import FilterAnswer
 from hamicommon.errors import HamiError
 
 Object = Mapping[str, Any]
@@ -49,6 +48,16 @@ class PreemptCall:
 
     pod: Object
     victims: Mapping[str, Victims]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterAnswer:
+    """ExtenderFilterResult; None is null on the wire."""
+
+    node_names: Sequence[str] | None = None
+    nodes: Sequence[Object] | None = None
+    failed_nodes: Mapping[str, str] | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,37 @@
 """
-Remember who was refused on what, and find those for whom room has appeared since.
+Remember refused Pods, and wake one if it fits now and kube-scheduler has not asked about it since.
 
 kube-scheduler asks about a refused Pod again at every event of the API server. It may ask before our own watch has
-brought that event, and a reservation that runs out or a quota that grows is no event for it at all: then nobody asks
-again for minutes. Owns a bounded memory of refusals; knows no clock and writes nothing. Neighbours: `memo` decides,
-`extender` notes refusals here and wakes who is overlooked.
+received that event. A reservation that expires and a quota that grows are no event for it at all; it would then ask
+again only minutes later. Neighbours: `decide.memo` says whether a Pod fits, `serve.filter` reports refusals.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import structlog
 
 from hami_scheduler.decide.memo import Memo
+from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.request import PodRequest
 
 _PODS_REMEMBERED = 100
-"""Refused last; a list of 5000 candidates takes some 300 KiB."""
+"""The last refused; a list of 5000 candidates takes some 300 KiB."""
 _NEVER = (-1, -1)
-_PODS_LOOKED_AT = 8
-"""At one look, so that it takes no longer than a few filters."""
+_PODS_TRIED = 8
+"""In one pass, so that it takes no longer than a few filters."""
+
+logger = structlog.get_logger()
+
+
+class WakeApi(Protocol):
+    """What a wake-up needs of the API server."""
+
+    async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
+        """Change the Pod *uid*, so that kube-scheduler asks about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,55 +39,79 @@ class _Refused:
     request: PodRequest
     candidates: Sequence[str]
     version: tuple[int, int]
-    """Of the view it did not fit."""
-    is_doubtful: bool = False
-    """Whether what was decided on has been replaced, so that nobody knows any more."""
+    """Of the view that it did not fit."""
+    is_stale: bool = False
+    """Whether the cluster it was refused on has been replaced, so that it may fit."""
 
 
 @dataclass(slots=True)
-class Waiting:
-    """Refused Pods, the one refused or looked at last at the end."""
+class Wakeups:
+    """Refused Pods, the one refused or tried last at the end."""
 
     _pods: OrderedDict[str, _Refused] = field(default_factory=OrderedDict)
 
     def refused(self, request: PodRequest, candidates: Sequence[str], view: ClusterView) -> None:
-        """Note that *request* fits none of *candidates* as *view* is now."""
+        """Remember that *request* fits none of *candidates* as *view* is now."""
         self._pods[request.uid] = _Refused(request, candidates, view.version)
         self._pods.move_to_end(request.uid)
         if len(self._pods) > _PODS_REMEMBERED:
             self._pods.popitem(last=False)
 
     def forget(self, uid: str) -> None:
-        """Drop the Pod *uid*: it has a Node, was woken, or is gone."""
+        """Forget the Pod *uid*: it has a Node, was woken, or is gone."""
         self._pods.pop(uid, None)
 
-    def asked_about(self, uid: str) -> Sequence[str] | None:
-        """Return the candidates the Pod *uid* was refused on last, None where that is not remembered."""
+    def candidates(self, uid: str) -> Sequence[str] | None:
+        """Return the candidates that last refused the Pod *uid*, None if it is unknown."""
         refused = self._pods.get(uid)
         return refused.candidates if refused else None
 
-    def look_again(self, uid: str) -> None:
-        """Let the next look find the Pod *uid* though nothing changes: it was found, but could not be woken."""
-        if uid in self._pods:
-            self._pods[uid] = replace(self._pods[uid], version=_NEVER)
-
-    def doubt(self) -> None:
-        """Let every Pod be asked about once more: what they were refused by holds no longer."""
+    def retry_all(self) -> None:
+        """Let every Pod be woken once: the cluster that refused it has been replaced."""
         for uid in list(self._pods):
-            self._pods[uid] = replace(self._pods[uid], version=_NEVER, is_doubtful=True)
+            self._pods[uid] = replace(self._pods[uid], version=_NEVER, is_stale=True)
 
-    def overlooked(self, view: ClusterView, memo: Memo) -> PodRequest | None:
+    async def wake_one(self, view: ClusterView, memo: Memo, api: WakeApi) -> str | None:
         """
-        Return a Pod that fits now and has not been asked about since *view* changed; None where there is none.
+        Wake one Pod that fits *view* now, and return its name, None if there is none.
 
-        One at a time: whoever is woken first takes the room, and that wakes the others.
+        A Pod is woken once a refusal: if kube-scheduler has other reasons not to ask, waking it again is useless.
+        """
+        request = self._overlooked(view, memo)
+        if request is None:
+            return None
+        pod = f"{request.namespace}/{request.name}"
+        try:
+            await api.wake_pod(request.uid, request.namespace, request.name)
+        except ApiRefusedError as error:
+            self.forget(request.uid)
+            logger.info("A waiting Pod is gone", pod=pod, error=str(error))
+            return None
+        except ApiUnknownError as error:
+            self._retry(request.uid)
+            logger.warning("A waiting Pod that fits now was not woken", pod=pod, error=str(error))
+            return None
+        self.forget(request.uid)
+        logger.info("Woke a waiting Pod that fits now", pod=pod)
+        return pod
+
+    def _overlooked(self, view: ClusterView, memo: Memo) -> PodRequest | None:
+        """
+        Return a Pod that fits now and was not asked about since *view* changed, None if there is none.
+
+        One at a time: the first Pod that is woken takes its devices, and that change wakes the others.
         """
         version = view.version
         changed = [uid for uid, refused in self._pods.items() if refused.version != version]
-        for uid in changed[:_PODS_LOOKED_AT]:
+        for uid in changed[:_PODS_TRIED]:
             refused = self._pods[uid]
             self._pods[uid] = replace(refused, version=version)
             self._pods.move_to_end(uid)
-            if refused.is_doubtful or memo.fits_any(refused.request, refused.candidates, view):
+            if refused.is_stale or memo.fits_any(refused.request, refused.candidates, view):
                 return refused.request
         return None
+
+    def _retry(self, uid: str) -> None:
+        """Let the next pass try the Pod *uid* although nothing changes."""
+        if uid in self._pods:
+            self._pods[uid] = replace(self._pods[uid], version=_NEVER)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import Allowance, Quotas
+from hami_scheduler.values.inventory import NodeInventory
 from hami_scheduler.values.request import PodRequest
 
 
@@ -23,6 +24,11 @@ class ClusterView:
     def version(self) -> tuple[int, int]:
         """Equal between two moments if nothing changed in between that could change an answer."""
         return self.ledger.version, self.quotas.version
+
+    def inventory(self, node: str) -> NodeInventory:
+        """Return what *node* offers, nothing if it is unknown."""
+        entry = self.ledger.node(node)
+        return entry.inventory if entry else NodeInventory(node)
 
     def allowances(self, request: PodRequest) -> dict[str, Allowance]:
         """Return what the Pod's namespace may still take, per vendor key asked."""

@@ -1,0 +1,107 @@
+"""
+The verb `/bind`: bind a Pod to its Node with the devices reserved for it there.
+
+If the reservation is gone, the devices are chosen again on exactly that Node. Neighbours: `bind_plan` owns what is
+written, `bind_writer` writes it, `http` calls this.
+"""
+
+import structlog
+
+from hami_scheduler.decide.bind_plan import BindPlan, plain_bind, plan_bind, promise
+from hami_scheduler.decide.place_pod import try_node
+from hami_scheduler.explain import wording
+from hami_scheduler.serve.bind_writer import write_bind
+from hami_scheduler.serve.context import Context
+from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError, BindError
+from hami_scheduler.state.reservation import Stage
+from hami_scheduler.values.grant import Grant
+from hami_scheduler.values.reasons import Misfit
+from hami_scheduler.values.request import read_request
+from hamicommon.wire.errors import DecodeError
+
+logger = structlog.get_logger()
+
+
+async def bind_pod(context: Context, uid: str, namespace: str, name: str, node: str) -> None:
+    """
+    Bind a Pod to *node* with what was reserved for it there.
+
+    Raises:
+        BindError: the Pod is not bound; kube-scheduler will ask for a Node again.
+    """
+    reference = {"metadata": {"uid": uid, "namespace": namespace, "name": name}}
+    if _is_bound_to(context, uid, node):
+        return
+    try:
+        plan, grant = await _prepare(context, uid, namespace, name, node)
+        await write_bind(context, plan, grant)
+    except (BindError, ApiRefusedError, ApiUnknownError) as error:
+        context.api.tell(reference, "BindingFailed", str(error), is_warning=True)
+        logger.warning("Bind failed", pod=f"{namespace}/{name}", node=node, error=str(error))
+        raise BindError(str(error)) from error
+    text = f"Successfully binding node [{node}] to {namespace}/{name}"
+    context.api.tell(reference, "BindingSucceed", text, is_warning=False)
+    logger.debug("Pod bound", pod=f"{namespace}/{name}", node=node)
+
+
+def _is_bound_to(context: Context, uid: str, node: str) -> bool:
+    """Return whether the Pod *uid* is bound to *node*, even if the watch has not reported it yet."""
+    held = context.cluster.reservations.get(uid)
+    if held is not None and not (held.stage is Stage.WRITTEN and held.is_certain):
+        return False
+    bound = context.cluster.ledger.grant(uid)
+    return bound is not None and bound.node == node
+
+
+async def _prepare(context: Context, uid: str, namespace: str, name: str, node: str) -> tuple[BindPlan, Grant | None]:
+    """Return the Binding to write. If it grants devices, their reservation now stays until the outcome is known."""
+    reason = await context.wait_until_ready()
+    if reason:
+        raise BindError(reason)
+    busy = context.bind_in_progress(uid)
+    if busy:
+        raise BindError(busy)
+    held = context.cluster.reservations.get(uid)
+    grant = held.grant if held is not None and held.grant.node == node else None
+    if grant is None:
+        grant = await _decide_again(context, uid, namespace, name, node)
+    if grant is None:
+        return plain_bind(uid, namespace, name, node), None
+    seconds = int(context.clock.now().timestamp())
+    plan = plan_bind(grant, context.cluster.vendors, seconds, context.settings.wire_version)
+    context.cluster.begin_bind(uid, plan.annotations)
+    return plan, grant
+
+
+async def _decide_again(context: Context, uid: str, namespace: str, name: str, node: str) -> Grant | None:
+    """
+    Choose devices on *node* for a Pod without a reservation there; return None if the Pod asks for none.
+
+    This happens after a restart between filter and bind, and for a Pod that we never filtered.
+    """
+    pod = await context.api.read_pod(namespace, name)
+    busy = context.bind_in_progress(uid)
+    if busy:
+        raise BindError(busy)
+    if pod is None or (uid and pod["metadata"].get("uid") != uid):
+        context.give_up(uid)
+        raise BindError(f"Pod {namespace}/{name} with uid {uid} does not exist")
+    bound_to = (pod.get("spec") or {}).get("nodeName")
+    if bound_to:
+        context.cluster.put_pod(pod)
+        raise BindError(f"Pod {namespace}/{name} is already bound to node {bound_to}")
+    try:
+        request = read_request(pod, context.cluster.vendors, context.settings.policies)
+    except DecodeError as error:
+        raise BindError(f"Pod {namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
+    if not request.asks_for_devices:
+        return None
+    context.give_up(request.uid)
+    view = context.cluster.view
+    allowances = view.allowances(request)
+    found = try_node(request, node, view.ledger, allowances)
+    if isinstance(found, Misfit):
+        raise BindError(wording.refusal(request, {node: found}, view.ledger, allowances))
+    grant = promise(request, view.inventory(node), found, int(context.clock.now().timestamp() * 10**9))
+    context.cluster.reserve(grant, context.clock.steady())
+    return grant

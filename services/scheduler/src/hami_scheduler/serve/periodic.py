@@ -1,0 +1,61 @@
+"""
+What the scheduler does at intervals: expire reservations, recount the ledger, wake Pods.
+
+Neighbours: `context` has the state, `main` runs these until the process ends.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from hami_scheduler.serve.context import Context
+
+EXPIRY_SECONDS = 0.5
+"""How often reservations expire, apart from each filter. A Pod that waits for the devices waits this much longer."""
+RECOUNT_SECONDS = 60.0
+WAKE_SECONDS = 0.25
+"""How often refused Pods are tried again; kube-scheduler itself usually asks within 10 ms of an event."""
+_COLLECTED_AT = 10_000
+"""New objects between two garbage collections: one collection in some thirty filters."""
+
+logger = structlog.get_logger()
+
+
+def jobs(context: Context, count_woken: Callable[[], None]) -> list[Coroutine[Any, Any, None]]:
+    """Return what runs until cancelled; *count_woken* is called for each Pod that is woken."""
+
+    async def expire() -> None:
+        """Free the devices of Pods that were never bound."""
+        for uid in context.cluster.expire(time.monotonic()):
+            logger.info("Reservation expired, no bind came", uid=uid)
+
+    async def recount() -> None:
+        """Repair the ledger if it has drifted."""
+        drift = context.cluster.recount()
+        if drift:
+            logger.error("The ledger had drifted and was repaired; this is a bug", numbers=drift)
+
+    async def wake() -> None:
+        """Wake one Pod that fits now."""
+        if context.blocked() is None and await context.wake_one():
+            count_woken()
+
+    return [_every(EXPIRY_SECONDS, expire), _every(RECOUNT_SECONDS, recount), _every(WAKE_SECONDS, wake)]
+
+
+async def keep_garbage_small(synced: Callable[[], Awaitable[None]]) -> None:
+    """Exclude what the first lists made from garbage collection: most of it stays for good."""
+    await synced()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_AT)
+
+
+async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        await act()
