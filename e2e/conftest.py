@@ -1,5 +1,5 @@
 """
-One cluster for the whole run, embedded or real, one namespace for each test, and the invariants after each.
+One cluster for the whole run, embedded or real. Each test has a namespace, and the invariants are checked after it.
 """
 
 import inspect
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from harness.real import RealCluster
 
 _namespaces = (f"test-{os.getpid()}-{number}" for number in itertools.count(1))
-"""Names that no earlier run on a cluster that was kept has used."""
+"""Names that no earlier run has used, because a cluster may be kept."""
 
 LONGEST = ("test_documents.py", "test_upgrade.py", "test_takes_over_from_hami.py")
-"""Where tests take longest on a real cluster. They come first, so that no worker is alone with one at the end."""
+"""The tests that take longest on a real cluster. They start first, so that all workers end at about the same time."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Say which cluster the tests run on."""
+    """Add the options that choose the cluster."""
     parser.addoption("--cluster", choices=("embedded", "real"), default="embedded", help="the Kubernetes to test on")
-    parser.addoption("--kubernetes", help="minor version of the real one, such as 1.34")
-    parser.addoption("--keep", action="store_true", help="leave the real one up, for the next run to find")
+    parser.addoption("--kubernetes", help="minor version of the real cluster, such as 1.34")
+    parser.addoption("--keep", action="store_true", help="leave the real cluster running for the next run")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Run every coroutine test in the loop of the session's cluster, and leave out what is of the other cluster.
+    Run every coroutine test in the loop of the session's cluster, and deselect tests of the other cluster.
 
-    Where several workers share the tests, those of folders with real clusters of their own go to one worker, and first:
-    they wait more than they work.
+    With several workers, the folders that start clusters themselves go to one worker, and first: their tests mostly
+    wait.
     """
     is_real = config.getoption("--cluster") == "real"
     for item in items:
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(item: pytest.Item) -> int:
-    """Return when a real test has its turn: clusters of its own first, the longest, other settings, then all others."""
+    """Return the sort key of a real test: folders with clusters, longest tests, other settings, all other tests."""
     if item.path.parent != Path(__file__).parent:
         return -1
     if item.path.name in LONGEST:
@@ -72,11 +72,11 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_cluster(request: pytest.FixtureRequest) -> AsyncIterator["RealCluster | None"]:
-    """The real cluster with the chart on it, or None when the tests are to run on the embedded one."""
+    """The real cluster with the chart on it, or None if the tests run on the embedded one."""
     if request.config.getoption("--cluster") != "real":
         yield None
         return
-    from harness import real  # what it takes to run a real cluster concerns only those who want one
+    from harness import real  # imported here, because only the real cluster needs its dependencies
 
     minor, is_kept = request.config.getoption("--kubernetes"), request.config.getoption("--keep")
     async with real.running(minor, TWO_NODES, is_kept=is_kept) as cluster:
@@ -95,7 +95,7 @@ async def shared_cluster(real_cluster: "RealCluster | None") -> AsyncIterator[Cl
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -> AsyncIterator[Cluster]:
-    """The shared cluster; afterwards every service runs, the invariants hold, and no Pod of the test is left."""
+    """The shared cluster. After the test, all services run, the invariants hold, and the Pods are deleted."""
     if real_cluster:
         await real_cluster.deploy()
     await shared_cluster.use_namespace(next(_namespaces))
@@ -110,7 +110,7 @@ async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -
 
 @pytest.fixture
 def cluster_of(real_cluster: "RealCluster | None") -> ClusterOf:
-    """A way to have another cluster: one more embedded one, or the real one with other nodes and settings."""
+    """A function that makes another cluster: one more embedded one, or the real one with other nodes and settings."""
 
     def made(nodes: tuple[FakeNode, ...], settings: Settings) -> AbstractAsyncContextManager[Cluster]:
         if real_cluster:

@@ -1,9 +1,9 @@
 """
-Show one Pod's whole life, and many more, on the embedded cluster: `make demo`.
+Run Pods through their whole life on the embedded cluster and show each step: `make demo`.
 
-Applies the manifests of `examples/`, prints what happens as it happens, and holds each thing it shows to a promise:
-the exit status is non-zero if one of them did not hold. Neighbours: `cluster` runs everything, `screen` prints,
-`invariants` has the last word.
+Applies the manifests of `examples/`, prints what happens, and checks a promise about each step. The exit status is 1 if
+a promise did not hold. Neighbours: `harness.embedded` runs the cluster, `harness.screen` prints, `harness.invariants`
+makes the final check.
 """
 
 import argparse
@@ -33,19 +33,19 @@ from testbed.hardware import TWO_NODES
 
 EXAMPLES = ROOT / "examples"
 FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
-"""Short, because a Unix socket's path may have 107 bytes."""
+"""Short, because the path of a Unix socket may have 107 bytes."""
 INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended."""
 BUSY_SETTLES_SECONDS = 2
 BUSY_SECONDS = 5
 BUSY_TOLERANCE = 3.0
-"""Points; a machine whose own processors are busy launches late now and then."""
+"""Percentage points. On a busy machine some launches are late."""
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_yellow")
 
 
 @dataclass(frozen=True)
 class Placed:
-    """One container's share as granted, and where."""
+    """A container's share of one device."""
 
     pod: str
     container: str
@@ -54,12 +54,12 @@ class Placed:
 
     @property
     def cores(self) -> str:
-        """The part of the device's time that was asked for."""
+        """The requested part of the device's time."""
         return f"{self.share.core_percent} %" if self.share.core_percent else "–"
 
 
 def placed(pod: Object) -> list[Placed]:
-    """Return what a bound Pod's containers were granted, init containers first."""
+    """Return the shares of a bound Pod, those of init containers first."""
     spec = pod["spec"]
     names = [container["name"] for container in [*spec.get("initContainers", []), *spec["containers"]]]
     granted = shares_by_container(decode_pod_devices(pod["metadata"]["annotations"][ALLOCATED]), len(names))
@@ -71,7 +71,7 @@ def placed(pod: Object) -> list[Placed]:
 
 
 class Demo:
-    """The chapters, in order; each leaves its Pods for the next."""
+    """The steps, in order. Each leaves its Pods for the next."""
 
     def __init__(self, cluster: Cluster, screen: Screen) -> None:
         self.cluster = cluster
@@ -80,19 +80,19 @@ class Demo:
         self.devices: dict[str, Device] = {}
 
     async def run(self) -> None:
-        """Play all chapters."""
-        await self.the_hardware()
-        await self.three_shares()
-        await self.seen_from_inside()
-        await self.other_shapes()
-        await self.refused_beyond_share()
-        await self.measured()
-        await self.held_to_a_share_of_time()
-        await self.waits_for_room()
-        await self.invariants_hold()
+        """Run all steps."""
+        await self.show_devices()
+        await self.share_a_device()
+        await self.look_inside_a_container()
+        await self.place_other_requests()
+        await self.exceed_a_share()
+        await self.read_the_monitors()
+        await self.limit_gpu_time()
+        await self.wait_for_memory()
+        await self.check_invariants()
 
-    async def the_hardware(self) -> None:
-        """What the Nodes offer."""
+    async def show_devices(self) -> None:
+        """Show the devices that the Nodes offer."""
         self.screen.heading("Two nodes, four devices")
         offered = inventory(await look(self.cluster))
         rows = []
@@ -107,7 +107,7 @@ class Demo:
         self.screen.table(columns[:shown], [row[:shown] for row in rows])
 
     async def place(self, *manifests: str) -> list[Placed]:
-        """Apply manifests, show each container's share as its Pod starts to run, and return the shares."""
+        """Apply *manifests*, show each share once its Pod runs, and return the shares."""
         began = time.monotonic()
         made = [pod["metadata"]["name"] for name in manifests for pod in await self.cluster.apply(EXAMPLES / name)]
         heads = (
@@ -117,7 +117,7 @@ class Demo:
             ("device", 6),
             (">memory", 9),
             (">cores", 5),
-            (">runs after", 10),
+            (">started in", 10),
         )
         self.screen.row([("", 1), *heads], style="dim")
         shares: list[Placed] = []
@@ -136,19 +136,19 @@ class Demo:
 
     @staticmethod
     def colour(letter: str) -> str:
-        """Return the colour of a Pod's letter."""
+        """Return the colour of the Pod with this letter."""
         return COLOURS[(ord(letter) - ord("a")) % len(COLOURS)]
 
-    async def three_shares(self) -> None:
-        """Three Pods, as a Deployment would make them."""
-        self.screen.heading("Three Pods ask for nvidia.com/gpu: 1, gpumem: 3000, gpucores: 25")
+    async def share_a_device(self) -> None:
+        """Place three Pods, as a Deployment would make them."""
+        self.screen.heading("Three Pods request nvidia.com/gpu: 1, gpumem: 3000, gpucores: 25")
         shares = await self.place("share-a-gpu/pods.yaml")
         granted = [(row.share.memory_mib, row.share.core_percent) for row in shares]
-        self.screen.promise("each got exactly 3000 MiB and 25 %", granted == [(3000, 25)] * 3)
+        self.screen.promise("each Pod got exactly 3000 MiB and 25 % of the cores", granted == [(3000, 25)] * 3)
 
-    async def seen_from_inside(self) -> None:
-        """What `nvidia-smi` would print in the container."""
-        self.screen.heading("What the container of share-1 sees")
+    async def look_inside_a_container(self) -> None:
+        """Show what `nvidia-smi` would print in the container."""
+        self.screen.heading("The device, as the container of share-1 sees it")
         await self.cluster.log_line("allocated", "share-1")
         lines = (await self.cluster.log("share-1")).splitlines()
         for line in lines:
@@ -156,40 +156,41 @@ class Demo:
         size = any("3000 MiB" in line for line in lines) and not any(
             "40960" in line or "16384" in line for line in lines
         )
-        self.screen.promise("one device of 3000 MiB, whatever the card's size", size)
+        self.screen.promise("it sees one device of 3000 MiB, whatever the size of the card", size)
 
-    async def other_shapes(self) -> None:
-        """A percentage, two devices, many containers."""
-        self.screen.heading("Half of a device, two devices, three containers with shares of their own")
+    async def place_other_requests(self) -> None:
+        """Place a percentage, two devices, several containers."""
+        self.screen.heading("Half of a device, two devices, one share for each container")
         shares = await self.place("memory-percentage/pod.yaml", "two-devices/pod.yaml", "many-containers/pod.yaml")
         half = next(row for row in shares if row.pod == "half-of-one")
         expected = self.devices[half.share.uuid].memory_mib // 2
-        self.screen.promise(f"50 % of this device is {expected} MiB", half.share.memory_mib == expected)
+        self.screen.promise(f"half-of-one got 50 % of its device, {expected} MiB", half.share.memory_mib == expected)
         two = {row.share.uuid for row in shares if row.pod == "two-devices"}
-        self.screen.promise("two different devices in one container", len(two) == 2)
+        self.screen.promise("two-devices got two different devices", len(two) == 2)
         many = [row.container for row in shares if row.pod == "many-containers"]
         self.screen.promise(
-            "each container of a Pod has its own share, and proxy has none", many == ["warm-up", "train", "serve"]
+            "each container of many-containers got its share; proxy requested none",
+            many == ["warm-up", "train", "serve"],
         )
 
-    async def refused_beyond_share(self) -> None:
-        """One asks the driver for too much; its neighbours go on."""
-        self.screen.heading("A container asks the driver for more than its share")
+    async def exceed_a_share(self) -> None:
+        """Allocate more than a share. The neighbours keep running."""
+        self.screen.heading("A container allocates more memory than its share")
         before = await self.cluster.pod_in_phase("share-1", "Running")
         await self.place("refused-beyond-share/pod.yaml")
         line = await self.cluster.log_line("CUDA_ERROR", "greedy")
         self.screen.console.print(Text(f"  greedy: {line}"))
-        self.screen.promise("the driver's answer is CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY" in line)
+        self.screen.promise("the allocation fails with CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY" in line)
         greedy = await self.cluster.pod_in_phase("greedy", "Running")
         after = await self.cluster.pod_in_phase("share-1", "Running")
         restarts = [pod["status"]["containerStatuses"][0]["restartCount"] for pod in (greedy, after)]
         started = [pod["status"]["containerStatuses"][0]["state"]["running"] for pod in (before, after)]
-        self.screen.promise("it goes on with what it has, and so does its neighbour", restarts == [0, 0])
-        self.screen.promise("the neighbour was never touched", started[0] == started[1])
+        self.screen.promise("greedy and its neighbour share-1 keep running", restarts == [0, 0])
+        self.screen.promise("the container of share-1 is still the same", started[0] == started[1])
 
-    async def measured(self) -> None:
-        """What the monitors export."""
-        self.screen.heading("What the monitors measure")
+    async def read_the_monitors(self) -> None:
+        """Show the usage that the monitors export."""
+        self.screen.heading("Memory in use, as the monitors export it")
         usage: dict[tuple[str, str, str], tuple[float, float]] = {}
 
         async def all_seen() -> bool:
@@ -204,7 +205,7 @@ class Demo:
                     usage[key] = used / MIB, limits[tuple(sorted(labels.items()))] / MIB
             return len(usage) >= len(self.letters) and all(used > 0 for used, _ in usage.values())
 
-        await eventually(all_seen, "the monitors show what every container uses")
+        await eventually(all_seen, "the monitors export the usage of every container")
         rows = [
             (pod, container, self.where(uuid), f"{used:.0f} MiB", f"{limit:.0f} MiB", self.gauge(used, limit, pod))
             for (pod, container, uuid), (used, limit) in sorted(usage.items())
@@ -212,8 +213,8 @@ class Demo:
         self.screen.table(("Pod", "container", "device", ">used", ">limit", ""), rows)
         first = next((used, limit) for (pod, _, _), (used, limit) in usage.items() if pod == "share-1")
         self.screen.promise("share-1 uses 2000 of its 3000 MiB", first[0] >= 2000 and first[1] == 3000)
-        self.screen.promise("nobody is beyond its limit", all(used <= limit for used, limit in usage.values()))
-        await self.picture()
+        self.screen.promise("no container exceeds its limit", all(used <= limit for used, limit in usage.values()))
+        await self.draw_devices()
 
     def where(self, uuid: str) -> str:
         """Return `node/index` of a device."""
@@ -226,50 +227,49 @@ class Demo:
         full = round(columns * min(used / limit, 1)) if limit else 0
         return Text("█" * full, style=self.colour(self.letters[pod])) + Text("░" * (columns - full), style="dim")
 
-    async def picture(self) -> None:
-        """Draw every device with the shares on it."""
-        self.screen.heading("Who has what")
+    async def draw_devices(self) -> None:
+        """Draw every device with its shares."""
+        self.screen.heading("The shares on each device")
         pods, _ = await self.cluster.api.list("/api/v1/pods")
         shares = [row for pod in pods if ALLOCATED in pod["metadata"].get("annotations", {}) for row in placed(pod)]
         rows = []
         whole = 32 if self.screen.is_narrow else 48
         for uuid, device in self.devices.items():
-            bar, promised_mib, promised_percent = Text(), 0, 0
+            bar, allocated_mib, allocated_percent = Text(), 0, 0
             for row in shares:
                 if row.share.uuid != uuid or row.container == "warm-up":
                     continue
                 letter = self.letters[row.pod]
                 columns = max(1, round(whole * row.share.memory_mib / device.memory_mib))
                 bar.append(letter * columns, style=f"reverse {self.colour(letter)}")
-                promised_mib += row.share.memory_mib
-                promised_percent += row.share.core_percent
+                allocated_mib += row.share.memory_mib
+                allocated_percent += row.share.core_percent
             bar.append("·" * max(0, whole - len(bar)), style="dim")
-            rows.append(
-                (self.where(uuid), bar, f"{promised_mib} of {device.memory_mib} MiB", f"{promised_percent} % of cores")
-            )
-        self.screen.table(("device", "memory", ">promised", ">"), rows)
+            memory, cores = f"{allocated_mib} of {device.memory_mib} MiB", f"{allocated_percent} % of cores"
+            rows.append((self.where(uuid), bar, memory, cores))
+        self.screen.table(("device", "memory", ">allocated", ">"), rows)
 
-    async def held_to_a_share_of_time(self) -> None:
-        """One is limited, the other is not; both launch all they can."""
-        self.screen.heading("30 % of a device's time, beside one who takes what is left")
+    async def limit_gpu_time(self) -> None:
+        """Run a limited and an unlimited Pod. Both launch as many kernels as they can."""
+        self.screen.heading("GPU time: one Pod limited to 30 %, one without a limit")
         shares = await self.place("gpu-time/pods.yaml")
         busy = {row.pod: await self.busy_percent(row.pod) for row in shares}
         self.screen.table(
-            ("Pod", "device", ">asked for", f">had in {BUSY_SECONDS} s", ""),
+            ("Pod", "device", ">requested", f">used in {BUSY_SECONDS} s", ""),
             [
                 (row.pod, self.where(row.share.uuid), row.cores, f"{percent:.1f} %", self.gauge(percent, 100, row.pod))
                 for row, percent in zip(shares, busy.values(), strict=True)
             ],
         )
         held, free = busy["held"], busy["free"]
-        self.screen.promise("both are on the same device", len({row.share.uuid for row in shares}) == 1)
-        self.screen.promise("one is held to its 30 % of the time", abs(held - 30) <= BUSY_TOLERANCE)
-        self.screen.promise("the other has more, and together they have no more than all", held < free <= 101 - held)
+        self.screen.promise("both Pods run on the same device", len({row.share.uuid for row in shares}) == 1)
+        self.screen.promise("the limited Pod used 30 % of the time", abs(held - 30) <= BUSY_TOLERANCE)
+        self.screen.promise("the other used more, and both together at most 100 %", held < free <= 101 - held)
         for row in shares:
             await self.cluster.delete_pod(row.pod)
 
     async def busy_percent(self, pod: str) -> float:
-        """Return how much of BUSY_SECONDS a Pod's kernels ran, once it has been at it for a moment."""
+        """Return the part of BUSY_SECONDS in which a Pod's kernels ran, after BUSY_SETTLES_SECONDS."""
 
         async def reported() -> list[float]:
             found = [float(percent) for percent in re.findall(r"^busy ([\d.]+) %$", await self.cluster.log(pod), re.M)]
@@ -278,9 +278,9 @@ class Demo:
         seconds = await eventually(reported, f"{pod} reports how busy it is")
         return sum(seconds[:BUSY_SECONDS]) / BUSY_SECONDS
 
-    async def waits_for_room(self) -> None:
-        """One that fits nowhere says why, and starts when room appears."""
-        self.screen.heading("A Pod that fits nowhere says why, and starts when room appears")
+    async def wait_for_memory(self) -> None:
+        """Create a Pod that fits on no Node, then free memory for it."""
+        self.screen.heading("A Pod that fits on no Node says why, and starts once memory is free")
         await self.place("waits-for-room/resident.yaml")
         await self.cluster.apply(EXAMPLES / "waits-for-room/large.yaml")
 
@@ -294,18 +294,18 @@ class Demo:
         for event in events:
             self.screen.paragraph(Text(" " * 11), f"{event['reason']}: {event['message']}")
         text = " ".join(event["message"] for event in events)
-        self.screen.promise("its Event names HAMi's reason", "CardInsufficientMemory" in text)
+        self.screen.promise("its Event has HAMi's reason, CardInsufficientMemory", "CardInsufficientMemory" in text)
         await self.cluster.delete_pod("resident")
         freed = time.monotonic()
-        self.screen.note("resident is gone")
+        self.screen.note("resident is deleted")
         pod = await self.cluster.pod_in_phase("large", "Running")
         seconds = time.monotonic() - freed
-        self.screen.note(f"large runs on {pod['spec']['nodeName']}, {seconds:.1f} s after room appeared")
-        self.screen.promise("it runs as soon as room appears", seconds < 5)
+        self.screen.note(f"large runs on {pod['spec']['nodeName']}, {seconds:.1f} s later")
+        self.screen.promise("it started within 5 s of that", seconds < 5)
 
-    async def invariants_hold(self) -> None:
-        """Everything the services and the API server say agrees."""
-        self.screen.heading("At rest")
+    async def check_invariants(self) -> None:
+        """Check that the services, the API server and the containers agree."""
+        self.screen.heading("Final check")
 
         async def at_rest() -> bool:
             return not await broken(self.cluster)
@@ -316,14 +316,14 @@ class Demo:
             for sentence in await broken(self.cluster):
                 self.screen.promise(sentence, False)
         else:
-            self.screen.promise("no device is promised beyond itself, and every container got what was granted", True)
-            self.screen.promise("scheduler, API server, containers and monitors say the same", True)
+            self.screen.promise("no device is over its capacity, and every container got its share", True)
+            self.screen.promise("scheduler, API server, containers and monitors agree", True)
 
 
 async def show(cluster: EmbeddedCluster, screen: Screen) -> None:
-    """Bring *cluster* up and play all chapters; what is not there in time is a promise that did not hold."""
+    """Start *cluster* and run the demo on it. A time-out counts as a broken promise."""
     try:
-        screen.heading("Starting the cluster: every part a process of its own")
+        screen.heading("Starting the cluster, each part a process")
         await cluster.start(screen.note)
         screen.note("up")
         await Demo(cluster, screen).run()
@@ -333,9 +333,9 @@ async def show(cluster: EmbeddedCluster, screen: Screen) -> None:
 
 async def play(screen: Screen, folder: Path, keep: bool) -> None:
     """
-    Show everything on a cluster in *folder*, and take it down again unless it is to be kept.
+    Run the demo on a cluster in *folder*, and remove the cluster afterwards unless *keep* is set.
 
-    Raises: CancelledError after a signal to stop, when all is taken down.
+    Raises: CancelledError after a signal to stop, once everything is removed.
     """
     if ended := sweep(folder):
         screen.note(f"ended {len(ended)} processes of an earlier run")
@@ -357,13 +357,13 @@ async def play(screen: Screen, folder: Path, keep: bool) -> None:
 
 
 def on_stop_signal(call: Callable[[], object]) -> None:
-    """Have *call* called when somebody wants this process to stop, in place of what was called before."""
+    """Call *call* on a signal to stop, instead of what was called before."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, call)
 
 
 def farewell(screen: Screen, folder: Path, keep: bool) -> int:
-    """Print the sum and how to go on, and return the exit status."""
+    """Print the result and the next commands, and return the exit status."""
     failed = [text for holds, text in screen.promises if not holds]
     screen.console.print()
     seconds = time.monotonic() - screen.started
@@ -382,10 +382,10 @@ def farewell(screen: Screen, folder: Path, keep: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up afterwards")
-    parser.add_argument("--down", action="store_true", help="end a cluster that was kept, and do nothing else")
-    parser.add_argument("--picture", type=Path, help="write what was printed to this SVG file as well")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where all files are (default %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running afterwards")
+    parser.add_argument("--down", action="store_true", help="only remove a cluster that was left running")
+    parser.add_argument("--picture", type=Path, help="also write the output to this SVG file")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the cluster (default %(default)s)")
     arguments = parser.parse_args()
     try:
         with claimed(arguments.folder):
@@ -395,25 +395,25 @@ def main() -> int:
 
 
 def take_down(folder: Path) -> int:
-    """End a cluster that was kept in *folder*, and return the exit status."""
+    """Remove a cluster that was left running in *folder*, and return the exit status."""
     ended = sweep(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"ended {len(ended)} processes" if ended else "nothing was up")
+    print(f"ended {len(ended)} processes" if ended else "no cluster was running")
     return 0
 
 
 def demonstrate(arguments: argparse.Namespace) -> int:
-    """Play the demo as the flags say, and return the exit status."""
+    """Run the demo with these flags, and return the exit status."""
     screen = Screen.of_stdout(is_recorded=arguments.picture is not None)
     try:
         asyncio.run(play(screen, arguments.folder, arguments.keep))
     except asyncio.CancelledError:
-        print("\nstopped; all that was started is ended")
+        print("\nstopped; the cluster is removed")
         return INTERRUPTED
     status = farewell(screen, arguments.folder, arguments.keep)
     if arguments.picture:
         picture = screen.console.export_svg(title="make demo")
-        # The viewer's own monospace font, instead of one fetched from elsewhere.
+        # Without this the viewer would download a font. It has a monospace font already.
         arguments.picture.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))
     return status
 

@@ -1,6 +1,5 @@
 """
-The API server believes the webhook, whose certificate nobody made by hand, goes on doing so, and does without it for
-whoever asks for nothing of ours.
+The API server trusts the webhook's self-managed certificate, and Pods without a managed resource need no webhook.
 """
 
 import base64
@@ -24,27 +23,27 @@ SECRET = f"/api/v1/namespaces/{HAMI}/secrets/hami-webhook-tls"
 
 
 async def ca_bundle(cluster: RealCluster) -> bytes:
-    """Return by what the API server believes the webhook now, PEM."""
+    """Return the caBundle that the API server trusts now (PEM)."""
     found = await cluster.api.get(CONFIGURATION)
     [webhook] = found["webhooks"]
     return base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
 
 
 async def admitted(cluster: RealCluster, name: str) -> Object:
-    """Create a Pod that asks for a share and return it as it was stored; the webhook's failure policy is Fail."""
+    """Create a Pod that requests a share, and return it as stored. The failure policy of the webhook is Fail."""
     return await cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=1000))
 
 
 async def test_pod_is_admitted_over_tls_through_the_webhook_service(cluster: RealCluster) -> None:
-    """The stored Pod has our scheduler, so the API server believed the certificate."""
+    """The stored Pod has our scheduler, so the API server trusted the certificate."""
     pod = await admitted(cluster, "p")
 
     assert "hami-scheduler" == pod["spec"]["schedulerName"]
     assert (await ca_bundle(cluster)).startswith(b"-----BEGIN CERTIFICATE-----")
 
 
-async def test_trust_is_restored_when_somebody_takes_it_away(cluster: RealCluster) -> None:
-    """As an upgrade that renders the configuration anew would."""
+async def test_removed_ca_bundle_is_restored(cluster: RealCluster) -> None:
+    """An upgrade that renders the configuration again would remove it."""
     before = await ca_bundle(cluster)
     empty = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": ""}]
     await cluster.api.patch(CONFIGURATION, empty, "json")
@@ -56,16 +55,16 @@ async def test_trust_is_restored_when_somebody_takes_it_away(cluster: RealCluste
     assert "hami-scheduler" == (await admitted(cluster, "p"))["spec"]["schedulerName"]
 
 
-async def test_lost_secret_is_made_anew_and_believed(cluster: RealCluster) -> None:
-    """Another authority, another certificate, the API server told of it, and admission works."""
+async def test_lost_secret_is_replaced_and_trusted(cluster: RealCluster) -> None:
+    """The webhook makes a new authority and certificate, publishes the caBundle, and admission works."""
     before = await ca_bundle(cluster)
     secret = await cluster.api.get(SECRET)
     await cluster.api.replace(SECRET, {**secret, "data": None})
 
-    async def believed_anew() -> bool:
+    async def is_replaced() -> bool:
         return await ca_bundle(cluster) not in {b"", before}
 
-    await eventually(believed_anew, "another authority is published", 30)
+    await eventually(is_replaced, "another authority is published", 30)
 
     async def admits() -> Object:
         try:
@@ -80,7 +79,7 @@ async def test_lost_secret_is_made_anew_and_believed(cluster: RealCluster) -> No
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def outage(cluster: RealCluster) -> AsyncIterator[None]:
-    """Have the API server ask about this namespace's Pods at an address where nobody is, as it asks the webhook."""
+    """During a block, let the API server call an address without a listener for Pods of this namespace."""
     [webhook] = (await cluster.api.get(CONFIGURATION))["webhooks"]
     assert "Fail" == webhook["failurePolicy"]
     selector = {"matchLabels": {"kubernetes.io/metadata.name": cluster.namespace}}
@@ -93,14 +92,14 @@ async def outage(cluster: RealCluster) -> AsyncIterator[None]:
         async def is_felt() -> bool:
             return not await is_created(cluster, a_pod("first", command=SLEEP, gpu=1, gpumem=1000))
 
-        await eventually(is_felt, "Pods that ask are refused")
+        await eventually(is_felt, "Pods that request a share are rejected")
         yield
     finally:
         await cluster.api.delete(f"{CONFIGURATIONS}/{name}")
 
 
 async def is_created(cluster: RealCluster, pod: Object) -> bool:
-    """Return whether the Pod could be created, for a dry run; nothing but the missing webhook may stand against it."""
+    """Return whether a dry run creates the Pod. Only the missing webhook may prevent it."""
     try:
         await cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/pods", pod, dryRun="All")
     except ApiError as error:
@@ -126,5 +125,5 @@ async def is_created(cluster: RealCluster, pod: Object) -> bool:
 async def test_outage_of_the_webhook_stops_only_pods_that_ask(
     cluster: RealCluster, outage: None, pod: Object, goes_on: bool
 ) -> None:
-    """Whoever names no resource of ours, or another scheduler, is created as if there were no webhook."""
+    """A Pod without a managed resource, or of another scheduler, is created as if there were no webhook."""
     assert goes_on == await is_created(cluster, pod)

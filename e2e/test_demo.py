@@ -1,5 +1,5 @@
 """
-The demo keeps its promises, the README's picture shows what it prints, and nothing of it is left however it ends.
+The demo keeps its promises, the picture in the README is current, and the demo always cleans up.
 """
 
 import html
@@ -24,46 +24,46 @@ DEMO = [sys.executable, str(ROOT / "e2e/demo.py")]
 
 @pytest.fixture
 def demo_folder() -> Iterator[Path]:
-    """A short path, beside that of a demo somebody may have left up."""
+    """A short path, other than the default of a demo that may still be running."""
     folder = Path(tempfile.mkdtemp(prefix="hami-demo-"))
     yield folder
     subprocess.run([*DEMO, "--folder", str(folder), "--down"], check=True)
 
 
 def started(folder: Path) -> subprocess.Popen[str]:
-    """Start the demo and return it once the cluster is up and its first Pods run."""
+    """Start the demo and return it once its first Pods run."""
     demo = subprocess.Popen(
         [*DEMO, "--folder", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
     )
     assert demo.stdout is not None
     for line in demo.stdout:
-        if "each got exactly" in line:
+        if "each Pod got exactly" in line:
             return demo
     raise AssertionError("the demo ended before its first Pods ran")
 
 
 def running_in(folder: Path) -> list[str]:
-    """Return the command lines of all processes that name *folder*, the demo itself left out."""
+    """Return the command lines of all processes that name *folder*, except the demo."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
-            continue  # it has ended since it was listed
+            continue  # the process has ended meanwhile
         if str(folder) in command and "demo.py" not in command:
             found.append(command)
     return found
 
 
 def promises(picture: Path) -> list[str]:
-    """Return the lines of a picture that say a promise held, amounts and times left out."""
+    """Return the lines of a picture that say a promise held, without amounts and times."""
     lines = re.findall(r">([^<\n]+)</text>", picture.read_text())
     texts = [html.unescape(line).replace("\N{NO-BREAK SPACE}", " ").strip() for line in lines]
     return [re.sub(r"\d+", "N", text) for text in texts if "promises held" in text or text.startswith("✓")]
 
 
 def test_demo_holds_every_promise_and_the_picture_shows_them(tmp_path: Path, demo_folder: Path) -> None:
-    """It ends by itself with 0, and the committed picture has the same promises in the same order."""
+    """It ends with status 0, and the committed picture has the same promises in the same order."""
     picture = tmp_path / "demo.svg"
 
     done = subprocess.run(
@@ -83,7 +83,7 @@ def test_demo_holds_every_promise_and_the_picture_shows_them(tmp_path: Path, dem
 def test_interrupted_demo_leaves_nothing_and_says_so_without_a_traceback(
     demo_folder: Path, number: signal.Signals
 ) -> None:
-    """Neither a process nor a file, and an exit status that is not success."""
+    """No process and no file is left, and the exit status is not 0."""
     demo = started(demo_folder)
 
     demo.send_signal(number)
@@ -94,7 +94,7 @@ def test_interrupted_demo_leaves_nothing_and_says_so_without_a_traceback(
 
 
 def test_killed_demo_takes_its_cluster_along(demo_folder: Path) -> None:
-    """The kernel ends what nobody else is left to end, containers included."""
+    """The kernel ends all processes of the cluster, containers included."""
     demo = started(demo_folder)
 
     demo.kill()
@@ -107,7 +107,7 @@ def test_killed_demo_takes_its_cluster_along(demo_folder: Path) -> None:
 
 
 def test_containers_whose_kubelet_was_killed_are_ended_by_the_next_run(demo_folder: Path) -> None:
-    """`make down` finds them by what their shims wrote."""
+    """`make down` finds them by the files of their shims."""
     demo = started(demo_folder)
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         command = path.read_bytes().split(b"\0")
@@ -123,13 +123,13 @@ def test_containers_whose_kubelet_was_killed_are_ended_by_the_next_run(demo_fold
 
 
 def test_second_demo_in_the_same_folder_is_refused_and_harms_nothing(demo_folder: Path) -> None:
-    """It would take the first one's cluster down."""
+    """Otherwise it would remove the cluster of the first."""
     first = started(demo_folder)
 
     second = subprocess.run([*DEMO, "--folder", str(demo_folder)], capture_output=True, text=True, check=False)
     said, _ = first.communicate(timeout=60)
 
-    assert (1, f"demo: {demo_folder} is in use: let the other run end, or end it with Ctrl-C\n") == (
+    assert (1, f"demo: {demo_folder} is in use: wait for the other run, or end it with Ctrl-C\n") == (
         second.returncode,
         second.stderr,
     )

@@ -1,5 +1,5 @@
 """
-A device config that changes is in force in every service as it runs, and no container notices.
+A changed device config takes effect in every running service, and no container notices.
 """
 
 import re
@@ -18,14 +18,14 @@ SERVICES = ("webhook", "scheduler", "plugin-node-a")
 
 
 async def hashes(cluster: Cluster) -> set[str]:
-    """Return which device configs are in force, by what each service says."""
+    """Return the hashes of the device configs that the services use."""
     texts = [await cluster.metrics(part) for part in SERVICES]
     return {found for text in texts for found in re.findall(r'hami_device_config_info{hash="(\w+)"} 1', text)}
 
 
 @pytest.mark.embedded_only
-async def test_changed_device_config_holds_for_who_comes_next(cluster_of: ClusterOf, tmp_path: Path) -> None:
-    """Four shares a device in the place of ten: the kubelet offers them, who runs goes on, and who asks is placed."""
+async def test_changed_device_config_holds_for_new_pods(cluster_of: ClusterOf, tmp_path: Path) -> None:
+    """With four shares a device instead of ten, the kubelet offers four, running Pods continue, new Pods are placed."""
     configmaps.mount(tmp_path, {"device-config.yaml": DEVICE_CONFIG})
     async with cluster_of(TWO_NODES[:1], Settings(device_config=tmp_path / "device-config.yaml")) as cluster:
         await cluster.create(a_pod("before", command=SLEEP, gpu=1, gpumem=3000))

@@ -1,5 +1,5 @@
 """
-What the pages tell people to do on a cluster does what they say, command by command, as it is written there.
+The commands of the documentation work as written.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from harness.residents import running, settle
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
 
 SERVICES = {"webhook": "webhook", "scheduler": "scheduler", "device-plugin": "devicePlugin", "monitor": "monitor"}
-"""What a page calls a service, and what the chart does."""
+"""The name of each service in the pages, and its key in the chart."""
 PREDECESSOR = "kube-system"
-"""The namespace of the release that plays HAMi's part."""
+"""The namespace of the release that stands for HAMi."""
 DOCUMENT_SECONDS = 240
 
 
 class Reader:
-    """Somebody with a checkout and the cluster, who does what a page says."""
+    """Runs the commands of one page against the cluster."""
 
     def __init__(self, cluster: RealCluster, page: str, checkout: Path, **variables: str) -> None:
         self.cluster = cluster
@@ -41,14 +41,14 @@ class Reader:
         self._environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path, "REGISTRY": "localhost", **variables}
 
     async def does(self, name: str) -> str:
-        """Run the block *name* and return what it printed."""
+        """Run the block *name*, and return its output."""
         run = self._page.run
         return await asyncio.to_thread(run, name, self._environment, folder=self._checkout, seconds=DOCUMENT_SECONDS)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What a reader has at hand, without what the commands leave in it, and HAMi's values with a registry of here."""
+    """A copy of the checkout for the commands to write to, with HAMi's values changed to the local registry."""
     for name in ("charts", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     values = yaml.safe_load((ROOT / "charts/hami/hami-defaults/2.10.yaml").read_text())
@@ -59,7 +59,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def without_release(cluster: RealCluster) -> AsyncIterator[None]:
-    """The cluster as a reader finds it, for the length of a block."""
+    """During a block, the cluster has no release."""
     helm = cluster.control_plane.helm
     await asyncio.to_thread(cluster.release.remove)
     try:
@@ -73,13 +73,13 @@ async def without_release(cluster: RealCluster) -> AsyncIterator[None]:
 
 
 async def annotations(cluster: RealCluster) -> set[str]:
-    """Return the keys of ours that are left on any Node."""
+    """Return our annotation keys that are left on any Node."""
     nodes, _ = await cluster.api.list("/api/v1/nodes")
     return {key for node in nodes for key in node["metadata"].get("annotations", {}) if key.startswith("hami.io/")}
 
 
 async def test_installation_works_as_documented_and_leaves_nothing(cluster: RealCluster, checkout: Path) -> None:
-    """Three commands, a look at what they made, and the way back."""
+    """Install, verify, uninstall."""
     reader = Reader(cluster, "install.md", checkout, NODE=cluster.nodes[0].name)
     async with without_release(cluster):
         for step in ("label", "install", "try"):
@@ -99,9 +99,9 @@ async def test_migration_works_as_documented_in_any_order_and_back(
     cluster: RealCluster, checkout: Path, version: str, seed: int
 ) -> None:
     """
-    Each service is exchanged by the page's own commands, and no running Pod notices.
+    The page's commands replace each service, and no running Pod notices.
 
-    HAMi's part is played by the chart itself, told to write what *version* writes and to allocate under the lock.
+    Our chart stands for HAMi. It writes the wire forms of *version* and allocates with the node lock.
     """
     choice = random.Random(seed)
     reader = Reader(cluster, "migrate.md", checkout, WORKLOADS=cluster.namespace, HAMI_VERSION=version)
@@ -128,7 +128,7 @@ async def test_migration_works_as_documented_in_any_order_and_back(
 
 
 class Predecessor:
-    """The release that is there before."""
+    """The release that is replaced."""
 
     def __init__(self, cluster: RealCluster, version: str) -> None:
         self._cluster = cluster
@@ -136,7 +136,7 @@ class Predecessor:
 
     @classmethod
     async def installed(cls, cluster: RealCluster, version: str) -> "Predecessor":
-        """Install it, and wait until every Node offers devices."""
+        """Install the release, and wait until every Node offers devices."""
         found = cls(cluster, version)
         await found._upgrade()
         for node in cluster.nodes:
@@ -144,7 +144,7 @@ class Predecessor:
         return found
 
     async def switch(self, service: str, is_on: bool) -> None:
-        """Turn one of its services on or off."""
+        """Enable or disable one of its services."""
         self._values[f"{SERVICES[service]}.enabled"] = str(is_on).lower()
         await self._upgrade()
 
@@ -158,7 +158,7 @@ class Predecessor:
 
 
 async def placed(cluster: RealCluster, name: str) -> None:
-    """Let one more Pod run and end: whoever is in charge places it."""
+    """Let one more Pod run and end, with the present services."""
 
     async def created() -> bool:
         await cluster.create(a_pod(name, gpu=1, gpumem=1000))

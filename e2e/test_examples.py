@@ -1,9 +1,9 @@
 """
-Each policy and each vendor does what its example says: which device every container gets, or that it gets none.
+Every example of a policy or a vendor places its containers as its README says.
 
-The Nodes are objects without a kubelet behind them, so Pods are placed and bound here, and never start. Every example
-is tried twice: through webhook, kube-scheduler and scheduler on the embedded cluster, and as its README shows, by
-`hami-scheduler simulate` on its files alone.
+The Nodes are objects without a kubelet, so Pods are bound and never start. Every example is tested twice: through
+webhook, kube-scheduler and scheduler on the embedded cluster, and with `hami-scheduler simulate`, the command of its
+README.
 """
 
 import json
@@ -35,24 +35,24 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/nodes.yaml"))
 NOTHING = ("", "none", "", "", "")
 
 Row = tuple[str, ...]
-"""Pod, container, Node, device, MiB and compute, as in a README's table."""
+"""Pod, container, Node, device, MiB and compute: a row of a README's table."""
 
 
 def promised(name: str) -> list[Row]:
-    """Return the rows of an example's table."""
+    """Return the rows of the table in an example's README."""
     lines = [line for line in (EXAMPLES / name / "README.md").read_text().splitlines() if line.startswith("|")]
     assert "| Pod | Container | Node | Device | Memory | Compute |" == lines[0]
     return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
 
 
 def documents(name: str, file: str) -> list[Object]:
-    """Return the objects in one file of an example, none where there is no such file."""
+    """Return the objects in one file of an example, or none if the file does not exist."""
     path = EXAMPLES / name / file
     return list(yaml.safe_load_all(path.read_text())) if path.exists() else []
 
 
 def granted(pod: Object) -> list[Row]:
-    """Return a row for each share a bound Pod was granted."""
+    """Return a row for each share of a bound Pod."""
     spec, annotations = pod["spec"], pod["metadata"]["annotations"]
     containers = [container["name"] for container in [*spec.get("initContainers", []), *spec["containers"]]]
     texts = [annotations[key] for key in ALLOCATED_KEYS if key in annotations]
@@ -74,14 +74,14 @@ def granted(pod: Object) -> list[Row]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def control_plane() -> AsyncIterator[Cluster]:
-    """A cluster without a Node, for devices of every vendor."""
+    """A cluster without Nodes, with devices of every vendor enabled."""
     async with embedded.running(short_folder(), (), Settings(device_config=DEVICE_CONFIG)) as cluster:
         yield cluster
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """The Nodes of one example, and a namespace of its own with the quota it has."""
+    """The Nodes of one example, and a namespace with its quota."""
     name = request.getfixturevalue("name")
     await control_plane.use_namespace(f"example-{name}")
     found = documents(name, "nodes.yaml")
@@ -91,7 +91,7 @@ async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> Async
     for quota in documents(name, "quota.yaml"):
         await control_plane.create(quota)
     names = [node["metadata"]["name"] for node in found]
-    await heard_of(control_plane, names, are_there=True)
+    await scheduler_sees(control_plane, names, are_there=True)
     yield control_plane
     pods, _ = await control_plane.api.list(f"/api/v1/namespaces/{control_plane.namespace}/pods")
     for pod in pods:
@@ -99,21 +99,21 @@ async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> Async
         await control_plane.api.delete(path, 0)
     for node_name in names:
         await control_plane.api.delete(f"/api/v1/nodes/{node_name}")
-    await heard_of(control_plane, names, are_there=False)
+    await scheduler_sees(control_plane, names, are_there=False)
 
 
-async def heard_of(cluster: Cluster, nodes: Sequence[str], *, are_there: bool) -> None:
-    """Wait until the scheduler knows all *nodes* and their quota, or none of them and no Pod on them."""
+async def scheduler_sees(cluster: Cluster, nodes: Sequence[str], *, are_there: bool) -> None:
+    """Wait until the scheduler knows all *nodes* and the quota, or none of them and no Pod on them."""
 
     async def is_known() -> bool:
         text = await cluster.metrics("scheduler")
         return all((f'"{name}"' in text) is are_there for name in nodes)
 
-    await eventually(is_known, f"the scheduler heard of {', '.join(nodes)}")
+    await eventually(is_known, f"the scheduler sees {', '.join(nodes)}: {are_there}")
 
 
 async def placed(cluster: Cluster, pod: Object) -> list[Row]:
-    """Create *pod* and return what it is granted, or that it is granted nothing, by webhook or scheduler."""
+    """Create *pod*, and return its shares, or a row that says that webhook or scheduler rejected it."""
     name = pod["metadata"]["name"]
     try:
         await cluster.create(pod)
@@ -134,7 +134,7 @@ async def placed(cluster: Cluster, pod: Object) -> list[Row]:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_example_is_placed_as_documented(nodes: Cluster, name: str) -> None:
-    """One Pod after the other, as a person applies them."""
+    """The Pods are created one after the other."""
     rows = [row for pod in documents(name, "pods.yaml") for row in await placed(nodes, pod)]
 
     assert promised(name) == rows
@@ -142,14 +142,14 @@ async def test_example_is_placed_as_documented(nodes: Cluster, name: str) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_example_is_simulated_as_documented(name: str) -> None:
-    """The README's own command, run in its folder."""
+    """The command of the README runs in the folder of the example."""
     rows = [row for report in simulated(EXAMPLES / name, "-o", "json") for row in _rows(report)]
 
     assert promised(name) == rows
 
 
 async def test_priority_reaches_the_container(control_plane: Cluster) -> None:
-    """The library reads it from the environment; no table shows that."""
+    """The library reads the priority from the environment, which no table shows."""
     await control_plane.use_namespace("example-priority-environment")
     made = await control_plane.apply(EXAMPLES / "priority/pods.yaml")
     await control_plane.delete_all_pods()
@@ -162,7 +162,7 @@ async def test_priority_reaches_the_container(control_plane: Cluster) -> None:
 
 
 def simulated(folder: Path, *arguments: str) -> list[Object]:
-    """Return what the command in a README answers."""
+    """Return the output of the command in a README."""
     found = re.search(r"```\n(hami-scheduler simulate .*)\n```", (folder / "README.md").read_text())
     assert found
     command = [*shlex.split(found[1]), *arguments]
@@ -188,7 +188,7 @@ def _rows(report: Object) -> Sequence[Row]:
 
 
 def test_every_example_is_listed() -> None:
-    """Whoever looks for one finds it."""
+    """The README lists every folder."""
     listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1/\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
 
     assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == sorted(listed)

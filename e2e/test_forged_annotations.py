@@ -1,8 +1,8 @@
 """
-Nobody but a scheduler writes what a Pod was granted: the API server refuses it, and says what to do.
+Only a scheduler may write grants on Pods: the API server rejects everybody else, with a message that says what to do.
 
-What a bound Pod says is counted, so the annotations are kept by a policy of the chart, which the embedded API server
-does not have. That the scheduler's own Bindings pass it, every other test here shows.
+The grants of bound Pods are counted, so a policy of the chart protects the annotations. The embedded API server has no
+such policies. Every other test of the real cluster shows that the scheduler's Bindings pass the policy.
 """
 
 import asyncio
@@ -31,21 +31,21 @@ MORE_THAN_AN_EDITOR = [
     {"apiGroups": [""], "resources": ["pods/status", "pods/ephemeralcontainers"], "verbs": ["patch", "update"]},
     {"apiGroups": [""], "resources": ["pods/binding", "bindings", "pods/eviction"], "verbs": ["create"]},
 ]
-"""What somebody may do who runs a scheduler or a controller of their own."""
+"""The rights of a tenant who runs a scheduler or a controller."""
 
 
 HAMIS_SCHEDULER = "system:serviceaccount:kube-system:hami-scheduler"
 
 
 class Editor:
-    """A ServiceAccount that may edit its namespace, and no more."""
+    """A ServiceAccount that may edit its namespace only."""
 
     def __init__(self, cluster: RealCluster, user: str) -> None:
         self.cluster = cluster
         self.user = user
 
     async def does(self, *arguments: str, content: Object | None = None) -> str:
-        """Run kubectl as that account and return what it wrote. Raises: ClusterError."""
+        """Run kubectl as this account, and return its output. Raises: ClusterError."""
         run = self.cluster.control_plane.kubectl
         place = (f"--as={self.user}", f"--namespace={self.cluster.namespace}")
         return await asyncio.to_thread(run, *arguments, *place, content=json.dumps(content))
@@ -55,19 +55,19 @@ class Editor:
         await self.does("create", "--filename=-", content=manifest)
 
     async def posts(self, resource: str, content: Object) -> None:
-        """Create *content* by the path of a subresource. Raises: ClusterError."""
+        """Create *content* at the path of a subresource. Raises: ClusterError."""
         path = f"/api/v1/namespaces/{self.cluster.namespace}/{resource}"
         await self.does("create", f"--raw={path}", "--filename=-", content=content)
 
     async def annotates(self, pod: str, key: str, text: str | None, *options: str) -> None:
-        """Write an annotation of a Pod, or take it away. Raises: ClusterError."""
+        """Set or remove an annotation of a Pod. Raises: ClusterError."""
         patch = json.dumps({"metadata": {"annotations": {key: text}}})
         await self.does("patch", "pod", pod, "--type=merge", f"--patch={patch}", *options)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def editor(cluster: RealCluster) -> Editor:
-    """An ordinary tenant, with the cluster's own role `edit` and one beside it; HAMi's scheduler has both, too."""
+    """A tenant with the cluster's role `edit` and one more. HAMi's scheduler has both as well."""
     found = Editor(cluster, f"system:serviceaccount:{cluster.namespace}:editor")
     subjects = [
         {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
@@ -93,14 +93,14 @@ async def editor(cluster: RealCluster) -> Editor:
 
 
 def a_forged_pod(name: str = "forged", key: str = KEY, **spec: str) -> Object:
-    """Return a Pod that asks for nothing and says it was granted most of a device."""
+    """Return a Pod that requests nothing and claims a grant of most of a device."""
     pod = a_pod(name, [{**a_container(command=SLEEP), "resources": {}}], spec=dict(spec))
     pod["metadata"]["annotations"] = {key: FORGED}
     return pod
 
 
 def refusal(error: pytest.ExceptionInfo[ClusterError]) -> str:
-    """Return the policy's own words."""
+    """Return the message of the policy."""
     _, found, message = str(error.value).partition("denied request: ")
     assert found, str(error.value)
     return message
@@ -108,7 +108,7 @@ def refusal(error: pytest.ExceptionInfo[ClusterError]) -> str:
 
 @pytest.mark.parametrize("spec", [{}, {"nodeName": TWO_NODES[0].name}, {"schedulerName": "hami-scheduler"}], ids=str)
 async def test_pod_with_a_forged_grant_is_not_created(editor: Editor, spec: dict[str, str]) -> None:
-    """Wherever it would be bound; the answer names the annotation and what to do."""
+    """Bound or unbound. The message names the annotation and what to do."""
     with pytest.raises(ClusterError) as error:
         await editor.creates(a_forged_pod(**spec))
 
@@ -120,7 +120,7 @@ async def test_pod_with_a_forged_grant_is_not_created(editor: Editor, spec: dict
 
 
 async def test_annotation_of_every_vendor_that_is_on_is_kept(editor: Editor) -> None:
-    """Not NVIDIA's alone: each would take devices."""
+    """The grants of every vendor are protected, not only NVIDIA's."""
     [config] = [
         found["data"]["device-config.yaml"]
         for found in (await editor.cluster.api.list(f"/api/v1/namespaces/{HAMI}/configmaps"))[0]
@@ -134,7 +134,7 @@ async def test_annotation_of_every_vendor_that_is_on_is_kept(editor: Editor) -> 
 
 
 async def test_grant_of_a_running_pod_is_not_changed(editor: Editor) -> None:
-    """Neither made larger, nor taken away, nor given to a Pod that has none; not by way of its status either."""
+    """It cannot be increased, removed, or added to a Pod without one, also not through the status."""
     await editor.creates(a_pod("granted", gpu=1, gpumem=1000))
     await editor.creates(a_pod("plain", [{**a_container(command=SLEEP), "resources": {}}]))
     granted = await editor.cluster.pod_in_phase("granted", "Running")
@@ -149,7 +149,7 @@ async def test_grant_of_a_running_pod_is_not_changed(editor: Editor) -> None:
 
 
 async def test_binding_with_a_forged_grant_is_refused(editor: Editor) -> None:
-    """Its annotations would become the Pod's; without any it is nobody's business but theirs."""
+    """The annotations of a Binding become those of the Pod. A Binding without any is accepted."""
     pod = a_pod("waiting", [{**a_container(command=SLEEP), "resources": {}}], spec={"schedulerName": "theirs"})
     await editor.creates(pod)
     binding = {
@@ -169,7 +169,7 @@ async def test_binding_with_a_forged_grant_is_refused(editor: Editor) -> None:
 
 
 async def test_scheduler_of_hamis_may_write_grants(editor: Editor) -> None:
-    """Its filter writes them on the waiting Pod, so that a cluster changes its services one by one."""
+    """Its filter writes them on the pending Pod, so that a cluster can replace its services one by one."""
     hami = Editor(editor.cluster, HAMIS_SCHEDULER)
     pod = a_pod("waiting", [{**a_container(command=SLEEP), "resources": {}}], spec={"schedulerName": "theirs"})
     await editor.creates(pod)
@@ -182,7 +182,7 @@ async def test_scheduler_of_hamis_may_write_grants(editor: Editor) -> None:
 
 
 async def test_everything_else_of_a_pod_is_theirs(editor: Editor) -> None:
-    """Pods with and without annotations are made, changed, evicted and deleted, those with a grant, too."""
+    """Pods with and without a grant can be created, changed, evicted and deleted."""
     bare = a_pod("bare", [{**a_container(command=SLEEP), "resources": {}}])
     del bare["metadata"]["annotations"]
     await editor.creates(bare)
@@ -202,8 +202,8 @@ async def test_everything_else_of_a_pod_is_theirs(editor: Editor) -> None:
     await editor.does("delete", "pod", "granted", "--wait=false")
 
 
-async def test_pod_made_anew_of_a_running_one_starts_clean(editor: Editor) -> None:
-    """The webhook takes the grant off a Pod that asks, so that a backup can be restored."""
+async def test_copy_of_a_running_pod_starts_without_its_grant(editor: Editor) -> None:
+    """The webhook removes the grant from a Pod that requests a share, so that a backup can be restored."""
     await editor.creates(a_pod("first", gpu=1, gpumem=1000))
     first = await editor.cluster.pod_in_phase("first", "Running")
     spec = {key: value for key, value in first["spec"].items() if key != "nodeName"}
@@ -218,7 +218,7 @@ async def test_pod_made_anew_of_a_running_one_starts_clean(editor: Editor) -> No
 
 
 async def test_api_server_finds_nothing_odd_in_the_policy(cluster: RealCluster) -> None:
-    """Its own check of the expressions against the types they will meet."""
+    """The API server checks the expressions of the policy against the types of the objects."""
 
     async def checked() -> Object | None:
         status: Object = (await cluster.api.get(f"{POLICIES}/hami-reserved-annotations")).get("status", {})

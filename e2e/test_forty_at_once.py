@@ -1,5 +1,5 @@
 """
-A burst of Pods on one node of eight devices: all run, each with its own share, and nobody waits for a lock.
+Forty Pods at once on one Node of eight devices all run, each with its share, without a lock.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ EIGHT_DEVICES = (FakeNode.of("big", "NVIDIA H100 80GB HBM3", 81559, 8),)
 async def test_forty_pods_at_once_on_one_node_all_run(
     cluster_of: ClusterOf, record_property: Callable[[str, object], None]
 ) -> None:
-    """Forty Pods, created together, are all Running with exact shares, and no lock was ever in the way."""
+    """Forty Pods created together are all Running with exact shares, and no Pod met a lock."""
     names = [f"p{number:02d}" for number in range(PODS)]
     async with cluster_of(EIGHT_DEVICES, Settings()) as cluster:
         await asyncio.gather(

@@ -1,5 +1,5 @@
 """
-What HAMi of any version wrote on Nodes and Pods is honoured: a cluster can change one service at a time.
+Annotations that any version of HAMi wrote on Nodes and Pods are read, so services can be replaced one by one.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ GRANTS = {
 
 
 def a_foreign_node(inventory: str) -> Object:
-    """Return a Node of a cluster that HAMi's own plugin registered."""
+    """Return a Node that HAMi's plugin registered."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -55,19 +55,19 @@ def a_foreign_node(inventory: str) -> Object:
 
 
 async def filtered(cluster: Cluster, pod: Object) -> Object:
-    """Return the extender's answer for *pod* on the foreign node alone."""
+    """Return the extender's answer for *pod* and the foreign Node."""
     return await cluster.ask_filter({"Pod": pod, "NodeNames": ["foreign"]})
 
 
 def asking(memory_mib: int, namespace: str) -> Object:
-    """Return the Pod that asks, always the same one, so that each question replaces the reservation of the last."""
+    """Return the requesting Pod. It is always the same one, so that each filter replaces its reservation."""
     pod = a_pod("asking", gpu=1, gpumem=memory_mib)
     pod["metadata"] |= {"uid": "asking", "namespace": namespace}
     return pod
 
 
 async def fits(cluster: Cluster, memory_mib: int) -> bool:
-    """Whether a share of *memory_mib* fits the foreign node; nothing stays reserved."""
+    """Return whether a share of *memory_mib* fits the foreign Node."""
     answer = await filtered(cluster, asking(memory_mib, cluster.namespace))
     await filtered(cluster, asking(10**6, cluster.namespace))
     return bool(answer["NodeNames"] == ["foreign"])
@@ -75,7 +75,7 @@ async def fits(cluster: Cluster, memory_mib: int) -> bool:
 
 @asynccontextmanager
 async def foreign_node(cluster: Cluster, inventory: str) -> AsyncIterator[None]:
-    """A Node of HAMi's for the length of a block, and the Pods of the test gone before it is."""
+    """During a block, the cluster has a Node of HAMi's. The Pods of the test are deleted before it."""
     await cluster.create(a_foreign_node(inventory))
     try:
         yield
@@ -87,7 +87,7 @@ async def foreign_node(cluster: Cluster, inventory: str) -> AsyncIterator[None]:
 
 
 def a_resident(grant: str, **spec: str) -> Object:
-    """Return a Pod that HAMi has granted 20000 MiB and 50 %, made behind the webhook's back."""
+    """Return a Pod to which HAMi has granted 20000 MiB and 50 %. The webhook ignores it."""
     pod = a_pod("resident", gpu=1, gpumem=20000, gpucores=50, spec=spec)
     pod["metadata"] |= {
         "labels": {"hami.io/webhook": "ignore"},
@@ -102,7 +102,7 @@ def a_resident(grant: str, **spec: str) -> Object:
 
 @pytest.mark.parametrize("version", INVENTORIES)
 async def test_inventory_of_every_version_is_read(cluster: Cluster, version: str) -> None:
-    """A share fits up to the device's size, and not one MiB more."""
+    """A share of the device's size fits, and one MiB more does not."""
     async with foreign_node(cluster, INVENTORIES[version]):
 
         async def registered() -> bool:
@@ -114,7 +114,7 @@ async def test_inventory_of_every_version_is_read(cluster: Cluster, version: str
 
 @pytest.mark.parametrize("version", GRANTS)
 async def test_grant_of_every_version_is_counted(cluster: Cluster, version: str) -> None:
-    """What HAMi promised to a running Pod is not promised again."""
+    """Memory that HAMi granted to a running Pod is not granted again."""
     async with foreign_node(cluster, INVENTORIES["2.10"]):
         await cluster.create(a_resident(GRANTS[version], nodeName="foreign"))
 
@@ -126,7 +126,7 @@ async def test_grant_of_every_version_is_counted(cluster: Cluster, version: str)
 
 
 async def test_forged_grant_on_an_unbound_pod_changes_nothing(cluster: Cluster) -> None:
-    """Annotations count only with a node: a tenant cannot occupy devices by writing them."""
+    """Annotations count only on bound Pods, so a tenant cannot occupy devices by writing them."""
     async with foreign_node(cluster, INVENTORIES["2.10"]):
         await cluster.create(a_resident(GRANTS["2.10 with a lost empty slot"], schedulerName="nobody"))
         await asyncio.sleep(0.5)

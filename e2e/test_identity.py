@@ -1,5 +1,5 @@
 """
-A container is started with its own share, whatever the order, and whoever used its replica IDs before.
+A container starts with its own share, in any order, and whichever container used its replica IDs before.
 """
 
 import json
@@ -22,12 +22,12 @@ GATE = {"schedulingGates": [{"name": "test/hold"}]}
 
 
 def limit_of(cluster: Cluster, pod: Object, container: str = "main") -> str | None:
-    """Return the memory limit a running container was told."""
+    """Return the memory limit in the environment of a running container."""
     return cluster.environment(pod, container).get("CUDA_DEVICE_MEMORY_LIMIT_0")
 
 
 async def bound(cluster: Cluster, name: str) -> None:
-    """Wait until the Pod has a node."""
+    """Wait until the Pod has a Node."""
 
     async def probe() -> bool:
         return bool((await cluster.pod(name))["spec"].get("nodeName"))
@@ -37,7 +37,7 @@ async def bound(cluster: Cluster, name: str) -> None:
 
 @contextmanager
 def frozen(process: Process) -> Iterator[None]:
-    """Hold a process up for the length of a block."""
+    """Stop a process during a block (SIGSTOP)."""
     os.kill(process.pid, signal.SIGSTOP)
     try:
         yield
@@ -47,8 +47,8 @@ def frozen(process: Process) -> Iterator[None]:
 
 @pytest.mark.embedded_only
 async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cluster: EmbeddedCluster) -> None:
-    """A kubelet that was held up lists its Pods anew, and admits by creation time; the older was bound last."""
-    # A kubelet that is held up before it has told of the plugin's devices would never do so.
+    """A kubelet that was stopped lists its Pods again and admits them by creation time. The older was bound last."""
+    # A kubelet stopped before it has published the plugin's devices would never publish them.
     await kept_running(cluster, "first", annotations=A100)
     await cluster.create(a_pod("older", annotations=A100, spec=GATE, gpu=1, gpumem=1111))
     await cluster.create(a_pod("younger", annotations=A100, spec=GATE, gpu=1, gpumem=2222))
@@ -65,7 +65,7 @@ async def test_pods_admitted_in_another_order_than_bound_get_their_own_shares(cl
 
 
 async def test_init_container_that_shares_replica_ids_with_the_main_one_has_its_own_share(cluster: Cluster) -> None:
-    """The kubelet hands both the same IDs, and names only the main container as their owner."""
+    """The kubelet gives both the same IDs, and names only the main container as their owner."""
     init = a_container("prepare", ("gpu-hold", "--mib", "50", "--seconds", "0.1"), gpu=1, gpumem=700)
     main = a_container("main", gpu=1, gpumem=2500)
     await cluster.create(a_pod("p", annotations=A100, init_containers=[init], containers=[main]))
@@ -78,7 +78,7 @@ async def test_init_container_that_shares_replica_ids_with_the_main_one_has_its_
 
 
 async def test_pod_with_a_device_only_in_its_init_container_is_served(cluster: Cluster) -> None:
-    """The kubelet names no owner at all for those IDs."""
+    """The kubelet names no owner for those IDs."""
     init = a_container("prepare", ("gpu-hold", "--mib", "50", "--seconds", "0.1"), gpu=1, gpumem=700)
     plain = a_container("main", ("sleep", "infinity"))
     await cluster.create(a_pod("p", annotations=A100, init_containers=[init], containers=[plain]))
@@ -89,7 +89,7 @@ async def test_pod_with_a_device_only_in_its_init_container_is_served(cluster: C
 
 
 async def test_stale_spec_of_the_same_replica_ids_is_never_used(cluster: Cluster) -> None:
-    """IDs are used again by the next Pod; what the last one was told is gone or replaced."""
+    """The next Pod uses the same IDs, and the spec of the last one is gone or replaced."""
     for number, memory_mib in enumerate((1200, 1300, 1400)):
         name = f"p{number}"
         await cluster.create(a_pod(name, annotations=A100, gpu=1, gpumem=memory_mib))

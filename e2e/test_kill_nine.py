@@ -1,5 +1,5 @@
 """
-Kill any service at any moment: the Pod runs or is retried, and nothing is granted twice.
+Any service may be killed at any moment: each Pod runs or is retried, and nothing is granted twice.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ SERVICES = (
 PODS = 3
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
 PLACED_SECONDS = 90.0
-"""A kubelet that could not start a container tries again after 10 s, and it may be killed three times meanwhile."""
+"""A kubelet that could not start a container retries after 10 s, and may be killed three times meanwhile."""
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("service", SERVICES)
 async def test_killed_service_loses_no_pod_and_grants_nothing_twice(cluster: Cluster, service: str) -> None:
-    """At three moments, each after three more Pods were made, the service dies; it starts again and all Pods run."""
+    """The service is killed at three moments, each after three more Pods were created. All Pods run in the end."""
     names = [f"p{number}" for number in range(PODS * len(MOMENTS_SECONDS))]
     async with asyncio.TaskGroup() as placing:
         for batch, moment_seconds in enumerate(MOMENTS_SECONDS):
@@ -40,7 +40,7 @@ async def test_killed_service_loses_no_pod_and_grants_nothing_twice(cluster: Clu
 
 @pytest.mark.parametrize("service", ["webhook", "scheduler", "plugin-node-a", "monitor-node-a", "kubelet-node-a"])
 async def test_running_container_never_notices_a_restart(cluster: Cluster, service: str) -> None:
-    """Environment and process stay as they were, whoever restarts."""
+    """Its environment and its process stay the same, whichever service restarts."""
     on_a = {"nvidia.com/use-gputype": "A100"}
     await cluster.create(a_pod("p", annotations=on_a, gpu=1, gpumem=1500))
     before_pod = await cluster.pod_in_phase("p", "Running")

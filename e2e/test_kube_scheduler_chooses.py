@@ -1,5 +1,5 @@
 """
-Where kube-scheduler chooses among all Nodes that fit, the ranks of the policy decide, and nothing is granted twice.
+If kube-scheduler chooses among all Nodes that fit, the ranks of the policy decide, and nothing is granted twice.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ POLICY = "hami.io/node-scheduler-policy"
 
 
 async def test_node_is_the_one_that_the_policy_ranks_first(cluster_of: ClusterOf) -> None:
-    """Both Nodes are named; to pack, the fuller one is chosen, although kube-scheduler itself likes the emptier."""
+    """The filter returns both Nodes. With binpack the fuller one wins, although kube-scheduler prefers the emptier."""
     async with cluster_of(NODES, CHOOSING) as cluster:
         await cluster.create(a_pod("resident", command=SLEEP, gpu=1, gpumem=8000))
         full = (await cluster.pod_in_phase("resident", "Running"))["spec"]["nodeName"]
@@ -35,8 +35,8 @@ async def test_node_is_the_one_that_the_policy_ranks_first(cluster_of: ClusterOf
         assert 2 <= sum(count for _, count in asked)
 
 
-async def test_pods_at_once_fill_every_device_though_none_is_held_for_them(cluster_of: ClusterOf) -> None:
-    """Several are sent to one place; whoever binds last there is refused and asked about again."""
+async def test_pods_at_once_fill_every_device_without_reservations(cluster_of: ClusterOf) -> None:
+    """Several Pods are sent to the same device. The last to bind is rejected and filtered again."""
     async with cluster_of(NODES, CHOOSING) as cluster:
         names = [f"p{number}" for number in range(8)]
         await asyncio.gather(*(cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=12288)) for name in names))

@@ -1,5 +1,5 @@
 """
-What Kubernetes does to Pods of its own accord leaves every share right: eviction, taints, a power cut.
+Shares stay exact when Kubernetes moves Pods: eviction, taints, a power cut.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ REBOOT_SECONDS = 90
 
 
 def a_pod_for_all_of_a(name: str) -> Object:
-    """Return a Pod beside which no other of its kind fits."""
+    """Return a Pod that fills node-a, so that no other of its kind fits."""
     return a_pod(name, annotations=ON_A, command=SLEEP, gpu=2, gpumem=40000, gpucores=60)
 
 
 async def gone(cluster: Cluster, name: str) -> None:
-    """Wait until a Pod is gone, or has failed where it is."""
+    """Wait until a Pod is gone or has failed."""
 
     async def probe() -> bool:
         try:
@@ -36,8 +36,8 @@ async def gone(cluster: Cluster, name: str) -> None:
     await eventually(probe, f"{name} is gone", 60)
 
 
-async def test_evicted_pod_leaves_its_room_to_the_one_that_waits(cluster: RealCluster) -> None:
-    """A drain asks for evictions; what the evicted Pod held is free once it has ended, and not before."""
+async def test_share_of_an_evicted_pod_goes_to_the_pending_one(cluster: RealCluster) -> None:
+    """A drain evicts Pods. The share is free once the evicted Pod has ended, and not before."""
     await cluster.create(a_pod_for_all_of_a("resident"))
     await cluster.pod_in_phase("resident", "Running")
     await cluster.create(a_pod_for_all_of_a("waits"))
@@ -49,8 +49,8 @@ async def test_evicted_pod_leaves_its_room_to_the_one_that_waits(cluster: RealCl
     await cluster.pod_in_phase("waits", "Running")
 
 
-async def test_pod_that_tolerates_no_taint_is_evicted_and_counted_no_longer(cluster: RealCluster) -> None:
-    """A Node is tainted NoExecute, as for maintenance: its Pod ends, and its share with it."""
+async def test_pod_evicted_by_a_taint_is_no_longer_counted(cluster: RealCluster) -> None:
+    """A Node gets a taint NoExecute, as for maintenance. Its Pod ends, and the share is free."""
     await cluster.create(a_pod("p", annotations=ON_A, command=SLEEP, gpu=1, gpumem=1000))
     await cluster.pod_in_phase("p", "Running")
     taint = {"key": "test/maintenance", "effect": "NoExecute", "value": "now"}
@@ -63,11 +63,11 @@ async def test_pod_that_tolerates_no_taint_is_evicted_and_counted_no_longer(clus
     await cluster.node_ready("node-a", REBOOT_SECONDS)
 
 
-async def test_node_that_lost_its_power_serves_again_what_was_granted(cluster: RealCluster) -> None:
+async def test_node_serves_its_grants_again_after_a_power_cut(cluster: RealCluster) -> None:
     """
-    Containers, sockets and CDI specs are gone. Each Pod is started again with its grant, or replaced by its controller.
+    Containers, sockets and CDI specs are gone. Each Pod starts again with its grant, or its controller replaces it.
 
-    A kubelet that has just booted refuses Pods as long as no device plugin has registered.
+    A kubelet that has just booted rejects Pods until a device plugin has registered.
     """
     names = [f"p{number}" for number in range(4)]
     for name in names:
@@ -76,16 +76,16 @@ async def test_node_that_lost_its_power_serves_again_what_was_granted(cluster: R
 
     await asyncio.to_thread(cluster.control_plane.node("node-a").restart)
 
-    async def is_anew(name: str) -> bool:
+    async def is_restarted(name: str) -> bool:
         await kept_running(cluster, name, REBOOT_SECONDS, ON_A)
         return container_id(await cluster.pod(name)) not in {None, before[name]}
 
     for name in names:
-        await eventually(partial(is_anew, name), f"{name} was started anew", REBOOT_SECONDS)
+        await eventually(partial(is_restarted, name), f"{name} is started again", REBOOT_SECONDS)
 
 
 def container_id(pod: Object) -> str | None:
-    """Return the ID of a Pod's only container, None before it has one."""
+    """Return the ID of the Pod's only container, or None before it has one."""
     statuses: list[Object] = pod["status"].get("containerStatuses", [])
     found: str | None = statuses[0].get("containerID") if statuses else None
     return found

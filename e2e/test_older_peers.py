@@ -1,5 +1,5 @@
 """
-A cluster that still speaks an older form, or has no CDI, works all the same.
+A cluster with peers of an older wire version, or without CDI, works.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ PODS = 6
 
 
 @pytest.mark.parametrize("version", ["2.4", "2.7", "2.9"])
-async def test_older_wire_version_is_written_and_understood(cluster_of: ClusterOf, version: str) -> None:
-    """HAMI_WIRE_VERSION makes every service write what peers of that version read."""
+async def test_older_wire_version_is_written_and_read(cluster_of: ClusterOf, version: str) -> None:
+    """With HAMI_WIRE_VERSION every service writes the forms that peers of that version read."""
     async with cluster_of(NODES, Settings(wire_version=version)) as cluster:
         node = await cluster.api.get("/api/v1/nodes/old")
         inventory = node["metadata"]["annotations"]["hami.io/node-nvidia-register"]
@@ -31,7 +31,7 @@ async def test_older_wire_version_is_written_and_understood(cluster_of: ClusterO
 
 
 async def test_node_without_cdi_places_every_pod_through_the_node_lock(cluster_of: ClusterOf) -> None:
-    """One Pod at a time, as HAMi does it; all get their own share, and the lock is free afterwards."""
+    """One Pod at a time, as in HAMi. All get their own share, and the lock is free afterwards."""
     async with cluster_of(NODES, Settings(allocation="lock")) as cluster:
         names = [f"p{number}" for number in range(PODS)]
         await asyncio.gather(

@@ -1,5 +1,5 @@
 """
-The scheduler follows Pods in protobuf, and reads the same of them there as in JSON.
+The scheduler reads the same from a watch of Pods in protobuf as from JSON.
 """
 
 import pytest
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.real_only
 PODS = "/api/v1/pods"
 
 
-async def test_watch_in_protobuf_tells_what_a_list_in_json_tells(cluster: Cluster) -> None:
-    """Field numbers, and which empty fields are written, are kube-apiserver's affair."""
+async def test_watch_in_protobuf_equals_a_list_in_json(cluster: Cluster) -> None:
+    """kube-apiserver decides the field numbers, and which empty fields it writes."""
     init = a_container("init", command=("true",), gpu=1, gpumem=500)
     sidecar = {**a_container("sidecar", command=("sleep", "infinity")), "restartPolicy": "Always"}
     wanted = a_pod(

@@ -1,8 +1,8 @@
 """
-A Pod of higher priority gets its share by as few evictions as make room for it, and by none that would not.
+A Pod of higher priority gets its share with as few evictions as possible, and none that does not help.
 
-kube-scheduler plans evictions by what it can see, such as processors; the scheduler, asked through `preemptVerb`, makes
-the plan complete or takes the Node off it.
+kube-scheduler plans evictions by what it knows, such as processors. The scheduler completes the plan through
+`preemptVerb`, or removes the Node from it.
 """
 
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ EVICTED_SECONDS = 60.0
 
 @asynccontextmanager
 async def priorities(cluster: Cluster) -> AsyncIterator[None]:
-    """Have the classes of PRIORITIES for the length of a block, at whose end no Pod of the test is left."""
+    """During a block, the classes of PRIORITIES exist. Afterwards the Pods of the test are deleted."""
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     for name, value in PRIORITIES.items():
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
@@ -42,7 +42,7 @@ async def priorities(cluster: Cluster) -> AsyncIterator[None]:
 
 
 def a_ranked_pod(name: str, priority: str, memory_mib: int, milli_cpu: int = 0) -> Object:
-    """Return a Pod of node-a that asks for a share, none if it is of 0 MiB, and for processors."""
+    """Return a Pod for node-a that requests a share, unless *memory_mib* is 0, and processors."""
     limits: dict[str, Any] = {"gpu": 1, "gpumem": memory_mib} if memory_mib else {}
     container = a_container(command=SLEEP, **limits)
     if milli_cpu:
@@ -52,13 +52,13 @@ def a_ranked_pod(name: str, priority: str, memory_mib: int, milli_cpu: int = 0) 
 
 
 async def most_processors(cluster: Cluster) -> int:
-    """Return a little over half of node-a's processors, in thousandths: they are not there twice."""
+    """Return a little over half of node-a's processors, in thousandths, so that only one such Pod fits."""
     node = await cluster.api.get("/api/v1/nodes/node-a")
     return int(node["status"]["allocatable"]["cpu"]) * 500 + 100
 
 
 async def running(cluster: Cluster, *pods: Object) -> None:
-    """Create *pods*, one after the other, each once the one before it runs."""
+    """Create *pods* one after the other, each once the one before it runs."""
     for pod in pods:
         await cluster.create(pod)
         await cluster.pod_in_phase(pod["metadata"]["name"], "Running")
@@ -71,7 +71,7 @@ async def evicted(cluster: Cluster) -> set[str]:
 
 
 async def gone(cluster: Cluster, name: str) -> None:
-    """Wait until there is no such Pod."""
+    """Wait until the Pod does not exist."""
 
     async def probe() -> bool:
         try:
@@ -91,7 +91,7 @@ def device_of(pod: Object) -> str:
 
 
 async def test_preempting_pod_gets_a_share_and_the_preempted_one_gives_its_back(cluster: RealCluster) -> None:
-    """kube-scheduler makes room on a Node whose processors are taken; the share moves with the Pod."""
+    """kube-scheduler preempts on a Node without free processors, and the share goes to the preempting Pod."""
     most = await most_processors(cluster)
     async with priorities(cluster):
         await running(cluster, a_ranked_pod("low", "low", 1000, most))
@@ -103,10 +103,10 @@ async def test_preempting_pod_gets_a_share_and_the_preempted_one_gives_its_back(
         assert "node-a" == high["spec"]["nodeName"]
 
 
-async def test_one_share_is_evicted_where_one_makes_room(cluster: RealCluster) -> None:
+async def test_one_pod_is_evicted_for_its_share_if_one_suffices(cluster: RealCluster) -> None:
     """
-    Processors and devices are taken by different Pods: who has the processors leaves, and of those with a share only
-    the one of lowest priority whose end makes room.
+    Different Pods hold processors and devices. The one with the processors is evicted. Of those with a share, only the
+    one of lowest priority whose share suffices is evicted.
     """
     most = await most_processors(cluster)
     async with priorities(cluster):
@@ -129,8 +129,8 @@ async def test_one_share_is_evicted_where_one_makes_room(cluster: RealCluster) -
             assert 0 == status["restartCount"]
 
 
-async def test_nobody_is_evicted_for_a_pod_that_would_get_no_share(cluster: RealCluster) -> None:
-    """Its devices are held by its equals: the processors alone would not help. When one of them ends, they do."""
+async def test_no_pod_is_evicted_for_a_pod_that_would_get_no_share(cluster: RealCluster) -> None:
+    """Pods of equal priority hold the devices, so free processors do not help until one of these Pods ends."""
     most = await most_processors(cluster)
 
     async def asked() -> float:
@@ -150,7 +150,7 @@ async def test_nobody_is_evicted_for_a_pod_that_would_get_no_share(cluster: Real
         async def judged() -> bool:
             return await asked() > before and bool(await cluster.events("high"))
 
-        await eventually(judged, "the scheduler is asked whom to evict")
+        await eventually(judged, "kube-scheduler calls the verb preempt")
         assert set() == await evicted(cluster)
         assert "Running" == (await cluster.pod("processors"))["status"]["phase"]
 

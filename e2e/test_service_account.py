@@ -1,5 +1,5 @@
 """
-Services as a Pod runs them: a uid without passwd entry or home, and a mounted token that changes while they run.
+The services work as in a Pod: a uid without passwd entry or home, and a mounted token that changes.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.embedded_only,
     pytest.mark.skipif(
         subprocess.run(["unshare", "--user", "--mount", "true"], check=False, capture_output=True).returncode != 0,
-        reason="needs a user namespace with mounts of its own",
+        reason="needs a user namespace with private mounts",
     ),
 ]
 
@@ -37,15 +37,15 @@ IN_A_POD = (
     ' && ln -s "$0" /run/secrets/kubernetes.io/serviceaccount'
     ' && exec unshare --user --map-user=65532 --map-group=65532 env -i "$@"'
 )
-"""Shell for the root of a user namespace: show folder $0 where a service account is mounted, and become a number."""
+"""Shell for the root of a user namespace: mount folder $0 as the service account, and continue as uid 65532."""
 
 
 class Guard:
-    """An API server's TLS front that lets nobody in without the token of the moment."""
+    """A TLS proxy of an API server that rejects requests without the current token."""
 
     def __init__(self, server: str, folder: Path) -> None:
         self.accepted: Counter[str] = Counter()
-        """Requests since the token changed, by the first word of their user agent."""
+        """Requests since the token changed, by the first part of their user agent."""
         self.refused: Counter[str] = Counter()
         self._server = server
         self._folder = folder
@@ -53,7 +53,7 @@ class Guard:
         self._streams: set[asyncio.Task[None] | None] = set()
 
     def change_token(self) -> None:
-        """Mount another token as the kubelet does, by renaming, and refuse the one before; watches end."""
+        """Replace the token by renaming, as the kubelet does, reject the old one, and end all watches."""
         self._token = os.urandom(8).hex()
         (self._folder / "new").write_text(self._token)
         (self._folder / "new").rename(self._folder / "token")
@@ -64,7 +64,7 @@ class Guard:
             stream.cancel()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Pass on what has the token."""
+        """Forward a request that has the token."""
         agent = request.headers["User-Agent"].split("/")[0]
         if request.headers.get("Authorization") != f"bearer {self._token}":
             self.refused[agent] += 1
@@ -91,7 +91,7 @@ class Guard:
 
 @asynccontextmanager
 async def guarding(server: str, folder: Path) -> AsyncIterator[tuple[Guard, int]]:
-    """Yield a guard of *server* and its port; *folder* is what is mounted as the service account."""
+    """Yield a guard of *server* and its port. *folder* is mounted as the service account."""
     authority = issue(folder)
     (folder / "ca.crt").write_bytes(authority)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -110,7 +110,7 @@ async def guarding(server: str, folder: Path) -> AsyncIterator[tuple[Guard, int]
 
 
 async def move_into_a_pod(cluster: EmbeddedCluster, name: str, folder: Path, port: int) -> None:
-    """Start service *name* again with nothing but what a Pod has: no kubeconfig, no home, a number for a user."""
+    """Start service *name* again as in a Pod: without kubeconfig and home, as a uid without a name."""
     process = cluster.processes[name]
     process.terminate()
     environment = {
@@ -129,8 +129,8 @@ async def move_into_a_pod(cluster: EmbeddedCluster, name: str, folder: Path, por
     await cluster.restart(name)
 
 
-async def test_services_follow_a_mounted_token_that_changes(cluster_of: ClusterOf, tmp_path: Path) -> None:
-    """All four, as user 65532 without a home: each asks with the new token, and Pods run as before."""
+async def test_services_use_a_changed_mounted_token(cluster_of: ClusterOf, tmp_path: Path) -> None:
+    """All four run as user 65532 without a home. Each uses the new token, and Pods run as before."""
     async with cluster_of((NODE,), Settings()) as cluster:
         assert isinstance(cluster, EmbeddedCluster)
         async with guarding(cluster.api.server, tmp_path) as (guard, port):
@@ -148,6 +148,6 @@ async def test_services_follow_a_mounted_token_that_changes(cluster_of: ClusterO
             async def all_asked() -> bool:
                 return set(guard.accepted) == AGENTS
 
-            await eventually(all_asked, "every service asks with the new token")
+            await eventually(all_asked, "every service sends the new token")
             assert set(guard.refused) <= AGENTS
             assert max(guard.refused.values(), default=0) <= 10

@@ -1,5 +1,5 @@
 """
-A container gets exactly the share it asked for: granted, told, seen and enforced.
+A container gets exactly the share it requests: in the grant, in its environment, in CUDA and NVML, and enforced.
 """
 
 from typing import Any
@@ -20,8 +20,8 @@ def granted(pod: Object) -> list[tuple[Share, ...]]:
     return list(shares_by_container(decode_pod_devices(text), count))
 
 
-async def test_share_in_mib_and_percent_is_granted_and_told(cluster: Cluster) -> None:
-    """gpu: 1, gpumem: 3000, gpucores: 25 arrive as just that."""
+async def test_share_in_mib_and_percent_is_granted_and_in_the_environment(cluster: Cluster) -> None:
+    """gpu: 1, gpumem: 3000, gpucores: 25 arrive as exactly that."""
     await cluster.create(a_pod("p", gpu=1, gpumem=3000, gpucores=25))
 
     pod = await cluster.pod_in_phase("p", "Running")
@@ -43,8 +43,8 @@ async def test_container_sees_its_share_as_the_size_of_the_device(cluster: Clust
     assert "allocated 1000 MiB of 3000 MiB visible" == line
 
 
-async def test_container_loads_the_library_without_asking_for_it(cluster: Cluster) -> None:
-    """The linker's preload file names it, inside the container only."""
+async def test_container_loads_the_library_by_itself(cluster: Cluster) -> None:
+    """The linker's preload file names the library, inside the container only."""
     show = "cat /etc/ld.so.preload; grep -m 1 -o '[^ ]*libvgpu[^ ]*' /proc/self/maps; sleep infinity"
     await cluster.create(a_pod("p", command=("sh", "-c", show), gpu=1, gpumem=3000))
 
@@ -56,8 +56,8 @@ async def test_container_loads_the_library_without_asking_for_it(cluster: Cluste
     await eventually(mapped, f"{named} is mapped")
 
 
-async def test_allocation_beyond_the_share_is_refused_and_the_neighbour_goes_on(cluster: Cluster) -> None:
-    """The device has the memory, the share has not."""
+async def test_allocation_beyond_the_share_fails_and_the_neighbour_continues(cluster: Cluster) -> None:
+    """The device has enough memory, the share has not."""
     await cluster.create(a_pod("good", gpu=1, gpumem=3000))
     await cluster.log_line("allocated", "good")
     await cluster.create(
@@ -71,7 +71,7 @@ async def test_allocation_beyond_the_share_is_refused_and_the_neighbour_goes_on(
     assert 0 == good["status"]["containerStatuses"][0]["restartCount"]
 
 
-async def test_percentage_is_of_the_device_it_lands_on(cluster: Cluster) -> None:
+async def test_percentage_is_of_the_device_that_is_chosen(cluster: Cluster) -> None:
     """Half of a T4 is 8192 MiB."""
     await cluster.create(a_pod("p", annotations={"nvidia.com/use-gputype": "T4"}, gpu=1, gpumem_percentage=50))
 
@@ -93,7 +93,7 @@ async def test_two_devices_in_one_container_are_different_and_both_limited(clust
 
 
 async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> None:
-    """An init container, two containers, and one that asks for nothing and sees no limit."""
+    """An init container, two containers with shares, and one that requests nothing and has no limit."""
     await cluster.apply(ROOT / "examples/many-containers/pod.yaml")
 
     pod = await cluster.pod_in_phase("many-containers", "Running")
@@ -107,7 +107,7 @@ async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> N
 
 
 async def test_whole_device_is_exclusive(cluster: Cluster) -> None:
-    """gpu: 1 alone takes all memory and all cores, so no neighbour fits beside it."""
+    """gpu: 1 alone takes all memory and all cores, so no other share fits."""
     only_a100 = {"nvidia.com/use-gputype": "A100"}
     await cluster.create(a_pod("one", annotations=only_a100, gpu=1))
     await cluster.create(a_pod("two", annotations=only_a100, gpu=1))
@@ -120,9 +120,9 @@ async def test_whole_device_is_exclusive(cluster: Cluster) -> None:
     assert {(40960, 100)} == {(share.memory_mib, share.core_percent) for share in (*one, *two)}
 
 
-async def test_pod_that_asks_for_nothing_is_left_alone(cluster: Cluster) -> None:
-    """No scheduler, annotation, environment or volume of ours, byte for byte."""
-    # A token would come in a volume of another name each time.
+async def test_pod_without_a_request_is_unchanged(cluster: Cluster) -> None:
+    """It has no scheduler, annotation, environment or volume of ours, byte for byte."""
+    # A token would be in a volume with another name each time.
     manifest = a_pod("plain", containers=[a_container(command=SLEEP)], spec={"automountServiceAccountToken": False})
     made = await cluster.create({**manifest, "metadata": {"name": "plain", "labels": {"hami.io/webhook": "ignore"}}})
     await cluster.delete_pod("plain")

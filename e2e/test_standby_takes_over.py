@@ -1,5 +1,5 @@
 """
-A second replica takes over from a scheduler that is gone or stands still, and nothing is granted by both.
+A second replica takes over from a scheduler that is gone or stopped, and nothing is granted twice.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HAMI}/leases/hami-scheduler"
 TAKEOVER_SECONDS = 15.0
 PARTS = ("kube-scheduler", "scheduler")
 FULL_A: dict[str, Any] = {"annotations": {"nvidia.com/use-gputype": "A100"}, "gpu": 1, "gpumem": 30000}
-"""A Pod beside which no other of its kind fits on a device of node-a, which has two."""
+"""A Pod that fills one of the two devices of node-a."""
 
 
 async def leader(cluster: RealCluster) -> str:
@@ -34,20 +34,20 @@ async def leader(cluster: RealCluster) -> str:
 
 
 async def taken_over(cluster: RealCluster, old: str) -> str:
-    """Wait until another Pod leads than *old*, and return its name."""
+    """Wait until a Pod other than *old* leads, and return its name."""
 
     async def probe() -> str | None:
         found = await leader(cluster)
         return found if found != old else None
 
-    found = await eventually(probe, f"another scheduler than {old} leads", TAKEOVER_SECONDS)
+    found = await eventually(probe, f"a scheduler other than {old} leads", TAKEOVER_SECONDS)
     assert found is not None
     return found
 
 
 @asynccontextmanager
 async def two_schedulers(cluster: RealCluster) -> AsyncIterator[str]:
-    """Have two replicas for the length of a block, and yield the name of the one that leads."""
+    """During a block, run two replicas. Yields the name of the leading one."""
     await cluster.deploy(values={"scheduler.replicas": 2})
     try:
         yield await eventually(lambda: leader(cluster), "a scheduler leads")
@@ -57,7 +57,7 @@ async def two_schedulers(cluster: RealCluster) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def frozen(cluster: RealCluster, pod: str) -> AsyncIterator[None]:
-    """Let kube-scheduler and scheduler of *pod* stand still for the length of a block."""
+    """During a block, stop kube-scheduler and scheduler of *pod* (SIGSTOP)."""
     for part in PARTS:
         await cluster.send_signal(part, pod, signal.SIGSTOP)
     try:
@@ -68,7 +68,7 @@ async def frozen(cluster: RealCluster, pod: str) -> AsyncIterator[None]:
 
 
 async def test_standby_of_a_scheduler_that_was_killed_takes_over(cluster: RealCluster) -> None:
-    """Pods made meanwhile run; whoever leads then counts what the other one granted."""
+    """Pods created meanwhile run, and the new leader counts the grants of the old one."""
     async with two_schedulers(cluster) as old:
         await kept_running(cluster, "before")
         began = time.monotonic()
@@ -82,8 +82,8 @@ async def test_standby_of_a_scheduler_that_was_killed_takes_over(cluster: RealCl
         await check(cluster)
 
 
-async def test_scheduler_that_stood_still_grants_nothing_when_it_goes_on(cluster: RealCluster) -> None:
-    """It wakes with a Lease that is another's, with Pods that it did not place, and with room that is gone."""
+async def test_scheduler_that_was_stopped_grants_nothing_when_it_continues(cluster: RealCluster) -> None:
+    """It continues without the Lease, with Pods that it did not place, and with devices that are full meanwhile."""
     async with two_schedulers(cluster) as old:
         async with frozen(cluster, old):
             for name in ("first", "second", "third"):

@@ -1,5 +1,5 @@
 """
-On a cluster that HAMi's annotations describe, the services take over without touching a running Pod.
+The services take over a cluster with HAMi's annotations without touching a running Pod.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.real_only, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("version", ["2.8", "2.9", "2.10"])
-async def test_services_take_over_what_hami_left(cluster: RealCluster, version: str) -> None:
+async def test_services_take_over_hamis_grants(cluster: RealCluster, version: str) -> None:
     """
-    Pods placed under HAMi's lock in the forms of *version* go on; their shares are counted, and others fit beside them.
+    Pods placed with HAMi's lock in the forms of *version* keep running. Their shares are counted, and others fit.
 
-    What HAMi would have written is written by the services here, told to speak as that version; then they are removed
-    and what HAMi does not have is taken off the Nodes.
+    Our services stand for HAMi. They write the forms of that version. Then they are removed, with the annotations that
+    HAMi does not have.
     """
     await cluster.deploy(Settings(wire_version=version, allocation="lock"))
     residents = await settle(cluster)

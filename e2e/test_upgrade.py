@@ -1,5 +1,5 @@
 """
-Any service can be exchanged at any time, forwards and backwards, while Pods come and go.
+Any service can be replaced at any time, by a newer or an older version, while Pods come and go.
 """
 
 import random
@@ -17,7 +17,7 @@ WORKLOADS = ("deployment/hami-webhook", "deployment/hami-scheduler", "ds/hami-de
 
 
 async def test_rolling_restart_of_every_service_loses_no_pod_and_touches_none(cluster: RealCluster) -> None:
-    """One after the other, with Pods coming and going all the time."""
+    """The services restart one after the other, while Pods come and go."""
     residents = await settle(cluster)
 
     async with coming_and_going(cluster) as ran:
@@ -30,8 +30,8 @@ async def test_rolling_restart_of_every_service_loses_no_pod_and_touches_none(cl
 
 @pytest.mark.skipif(not any(PREVIOUS_IMAGES.glob("*.tar")), reason="no images of the previous commit were built")
 @pytest.mark.parametrize("seed", [1])
-async def test_services_are_exchanged_one_by_one_in_any_order_and_back(cluster: RealCluster, seed: int) -> None:
-    """From the previous commit's images to this one's and back again, each time in another order."""
+async def test_services_are_replaced_one_by_one_in_any_order_and_back(cluster: RealCluster, seed: int) -> None:
+    """From the images of the previous commit to those of this one and back, each time in another order."""
     choice = random.Random(seed)
     tags = dict.fromkeys(SERVICES, PREVIOUS_TAG)
     await cluster.deploy(values=image_tags(tags))
@@ -46,5 +46,5 @@ async def test_services_are_exchanged_one_by_one_in_any_order_and_back(cluster: 
 
 
 def image_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Return the chart's values that give each service its image's tag; empty for the chart's own."""
+    """Return the chart's values for the image tag of each service. An empty tag means the chart's default."""
     return {f"{service}.image.tag": tag for service, tag in tags.items()}

@@ -1,5 +1,5 @@
 """
-A Pod that fits nowhere says why, keeps nobody busy, and starts when room appears.
+A Pod that fits on no Node says why, causes no load, and starts once its share is free.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ async def reasons(cluster: Cluster, pod: str) -> list[str]:
     return [event["message"] for event in await cluster.events(pod) if event["reason"] == "FilteringFailed"]
 
 
-async def test_refused_pod_has_an_event_with_a_stable_code(cluster: Cluster) -> None:
-    """HAMi's code is in the Event, so that its users' runbooks keep working."""
+async def test_rejected_pod_has_an_event_with_a_stable_code(cluster: Cluster) -> None:
+    """HAMi's code is in the Event, so that existing runbooks keep working."""
     await cluster.create(a_pod("huge", gpu=1, gpumem=999_000))
 
     async def explained() -> list[str]:
         return await reasons(cluster, "huge")
 
-    messages = await eventually(explained, "huge is explained", 5)
+    messages = await eventually(explained, "huge has an Event", 5)
 
     assert "CardInsufficientMemory" in " ".join(messages)
     assert "Pending" == (await cluster.pod("huge"))["status"]["phase"]
 
 
-async def test_waiting_pod_starts_when_another_ends(cluster: Cluster) -> None:
-    """Room that appears is offered at once, without a timer."""
+async def test_pending_pod_starts_when_another_ends(cluster: Cluster) -> None:
+    """A share that becomes free is used at once, without a timer."""
     await cluster.create(a_pod("resident", annotations=A100, gpu=2, gpumem=30000, gpucores=10))
     await cluster.pod_in_phase("resident", "Running")
     await cluster.create(a_pod("large", annotations=A100, gpu=1, gpumem=20000))
@@ -44,8 +44,8 @@ async def test_waiting_pod_starts_when_another_ends(cluster: Cluster) -> None:
     await cluster.pod_in_phase("large", "Running", timeout_seconds=5)
 
 
-async def test_refusal_does_not_ask_itself_again_for_ever(cluster: Cluster) -> None:
-    """FailedNodes carries codes only: a text that changes is written into the Pod, which wakes it without end."""
+async def test_rejection_causes_no_retries(cluster: Cluster) -> None:
+    """FailedNodes has only codes. kube-scheduler would write a changing text into the Pod and retry it for ever."""
     await cluster.create(a_pod("huge", gpu=1, gpumem=999_000))
 
     async def refused() -> bool:
@@ -54,7 +54,7 @@ async def test_refusal_does_not_ask_itself_again_for_ever(cluster: Cluster) -> N
     async def version() -> str:
         return str((await cluster.pod("huge"))["metadata"]["resourceVersion"])
 
-    await eventually(refused, "huge is refused", 5)
+    await eventually(refused, "huge is rejected", 5)
     await asyncio.sleep(1)
     before = await version()
     await asyncio.sleep(4)
@@ -62,8 +62,8 @@ async def test_refusal_does_not_ask_itself_again_for_ever(cluster: Cluster) -> N
     assert before == await version()
 
 
-async def test_quota_of_memory_is_held(cluster: Cluster) -> None:
-    """limits.nvidia.com/gpumem of a ResourceQuota bounds what a namespace is granted."""
+async def test_quota_of_memory_is_enforced(cluster: Cluster) -> None:
+    """limits.nvidia.com/gpumem of a ResourceQuota limits the grants of a namespace."""
     quota: Object = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -80,7 +80,7 @@ async def test_quota_of_memory_is_held(cluster: Cluster) -> None:
 
 
 async def _outcome(cluster: Cluster, pod: Object) -> str:
-    """Return why *pod* was not admitted, or what its Events say of why it waits."""
+    """Return why *pod* was not admitted, or the Events that say why it is pending."""
     try:
         await cluster.create(pod)
     except ApiError as error:
@@ -89,4 +89,4 @@ async def _outcome(cluster: Cluster, pod: Object) -> str:
     async def explained() -> list[str]:
         return await reasons(cluster, pod["metadata"]["name"])
 
-    return " ".join(await eventually(explained, "the Pod is explained", 5))
+    return " ".join(await eventually(explained, "the Pod has an Event", 5))

@@ -1,5 +1,5 @@
 """
-Placing a Pod costs the API server little: one Binding, one phase patch, one Event, and no write to any Node.
+Placing a Pod takes few writes: one Binding, one phase patch, one Event, and none to a Node.
 """
 
 from harness.cluster import Cluster, eventually
@@ -10,7 +10,7 @@ READS = {"get", "list", "watch"}
 
 
 async def told_of(cluster: Cluster, pod: str) -> None:
-    """Wait until the Event of the Pod's binding is written, and so are those of all Pods bound before it."""
+    """Wait until the Event of the Pod's binding is written. Those of all Pods bound before are written then, too."""
 
     async def told() -> bool:
         return any(event["reason"] == "BindingSucceed" for event in await cluster.events(pod))
@@ -19,7 +19,7 @@ async def told_of(cluster: Cluster, pod: str) -> None:
 
 
 async def test_placed_pod_costs_one_binding_one_patch_and_one_event(cluster: Cluster) -> None:
-    """Counted at the API server, for the writes of the scheduler and the device plugins."""
+    """The API server counts the writes of the scheduler and the device plugins."""
     names = [f"p{number}" for number in range(PODS)]
     await cluster.create(a_pod("earlier", command=SLEEP, gpu=1, gpumem=1000))
     await cluster.pod_in_phase("earlier", "Running")

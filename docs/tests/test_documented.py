@@ -59,13 +59,13 @@ def test_documented_variable_can_be_given_another_value(tmp_path: Path) -> None:
 
 def test_variable_that_is_not_documented_cannot_be_given(tmp_path: Path) -> None:
     """A test cannot use a variable that readers do not know."""
-    with pytest.raises(DocumentError, match="TAG is none of its variables"):
+    with pytest.raises(DocumentError, match="unknown variable TAG; known are"):
         page(tmp_path).run("greet", {"TAG": "1"}, folder=tmp_path)
 
 
 def test_failing_command_stops_the_block_and_is_shown(tmp_path: Path) -> None:
     """The error names the block and its line, and contains the output."""
-    with pytest.raises(DocumentError, match=r"page\.md:\d+: fail ended with 1") as caught:
+    with pytest.raises(DocumentError, match=r"page\.md:\d+: fail exited with 1") as caught:
         page(tmp_path).run("fail", folder=tmp_path)
 
     assert "never reached charts/hami" not in str(caught.value)

@@ -1,5 +1,5 @@
 """
-One authority and one server certificate for 127.0.0.1, as an operator would give the webhook.
+A certificate authority and a server certificate for 127.0.0.1, for the webhook.
 """
 
 import datetime
@@ -19,7 +19,7 @@ def _name(common_name: str) -> x509.Name:
 
 
 def issue(folder: Path) -> bytes:
-    """Write `tls.crt` and `tls.key` for 127.0.0.1 into *folder* and return the authority's certificate, PEM."""
+    """Write `tls.crt` and `tls.key` for 127.0.0.1 into *folder*, and return the authority's certificate (PEM)."""
     now = datetime.datetime.now(datetime.UTC)
     authority_key = ec.generate_private_key(ec.SECP256R1())
     server_key = ec.generate_private_key(ec.SECP256R1())

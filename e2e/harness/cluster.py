@@ -1,8 +1,8 @@
 """
-A cluster with the four services on it, as a test or a person uses it, whichever Kubernetes it runs on.
+A cluster with the four services on it, embedded or real.
 
-Owns what every cluster answers the same way: objects, Events and logs by the API server's paths, and waiting. Must
-never know how a part is started. Neighbours: `embedded` and `real` are the clusters, `invariants` says what must hold.
+Owns what works the same on both: objects, Events and logs through the API server, and waiting. Must never know how a
+part is started. Neighbours: `embedded` and `real` are the clusters, `invariants` says what must hold.
 """
 
 import asyncio
@@ -25,23 +25,23 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER_NAME = "hami-scheduler"
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.25
-"""Between two questions. Whoever waits for long asks less often, or the questions would be the work there is."""
+"""Between two probes. The pause grows, so that long waits do not load the API server."""
 
 T = TypeVar("T")
 
 Requests = Counter[tuple[str, str, str]]
-"""How many requests: by the first word of the user agent, verb (`create`, `patch`) and resource (`pods/binding`)."""
+"""Number of requests by user agent (the part before `/`), verb (`create`, `patch`) and resource (`pods/binding`)."""
 
 
 class NotInTimeError(Exception):
-    """Something did not become true in time; the message says what and how it stood."""
+    """A condition did not become true in time. The message names the condition and the last answer."""
 
 
 async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_seconds: float = 20.0) -> T:
     """
-    Ask *probe* until it answers something true, and return that.
+    Call *probe* until it returns something true, and return that.
 
-    An API error counts as "not yet". Raises: NotInTimeError naming *what* and the last answer.
+    An API error counts as "not yet". Raises: NotInTimeError with *what* and the last answer.
     """
     deadline = time.monotonic() + timeout_seconds
     pause_seconds = FIRST_PAUSE_SECONDS
@@ -61,16 +61,16 @@ async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_secon
 
 @dataclass(frozen=True)
 class Settings:
-    """How the services of a cluster differ from what they do by default."""
+    """Settings of the services that differ from the defaults."""
 
     wire_version: str = ""
-    """The HAMi release whose forms are written; empty for the newest."""
+    """The HAMi release whose wire forms are written. Empty means the newest."""
     allocation: str = "auto"
     """How the device plugins find the Pod an allocation is for: `auto`, `identity` or `lock`."""
     prioritize_weight: int = 0
-    """How many times the policy's ranks count where kube-scheduler chooses the Node; 0: the scheduler names one."""
+    """Weight of the extender's ranks if kube-scheduler chooses the Node. 0 means that the extender names one Node."""
     device_config: Path | None = None
-    """Another device config; None for one of NVIDIA devices."""
+    """None means a device config with NVIDIA devices."""
 
 
 class Cluster(ABC):
@@ -85,54 +85,54 @@ class Cluster(ABC):
     api: Client
     kubeconfig: Path
     namespace: str = "default"
-    """Where Pods are made and looked for."""
+    """The namespace of all Pods that are created and read."""
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def kill(self, part: str) -> None:
-        """End every process of *part* as a power cut would (SIGKILL)."""
+        """Kill every process of *part* (SIGKILL)."""
 
     @abstractmethod
     async def restart(self, part: str) -> None:
-        """See that *part* runs again after it was killed, and wait until it is ready."""
+        """Start *part* again after it was killed, and wait until it is ready."""
 
     @abstractmethod
     async def heal(self) -> None:
-        """See that every part runs, whatever a test did."""
+        """Start every part that does not run."""
 
     @abstractmethod
     async def metrics(self, part: str) -> str:
-        """Return what the service *part* exports."""
+        """Return the metrics of the service *part*."""
 
     @abstractmethod
     async def ask_filter(self, question: Object) -> Object:
-        """Return the scheduler's answer to `POST /filter`, as kube-scheduler would get it."""
+        """Return the scheduler's answer to `POST /filter`."""
 
     @abstractmethod
     def counted(self) -> AbstractAsyncContextManager[Requests]:
-        """Count the API server's requests for the length of a block; the counter is filled when the block ends."""
+        """Count the API server's requests during a block. The counter is filled when the block ends."""
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
         """
-        Return the environment a running container's first process was started with.
+        Return the initial environment of a running container's first process.
 
-        Raises: OSError when the container has ended.
+        Raises: OSError if the container has ended.
         """
 
     @abstractmethod
     def vgpu_folder(self, node: str) -> Path:
-        """Return what is a Node's `/usr/local/vgpu`; its folder `containers` holds the region files."""
+        """Return the Node's folder `/usr/local/vgpu`. Its folder `containers` holds the region files."""
 
     @abstractmethod
     def cdi_folder(self, node: str) -> Path:
-        """Return the folder of a Node's host where its container runtime looks for CDI specs."""
+        """Return the folder where the Node's container runtime reads CDI specs."""
 
     async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
-        """Wait until *node* offers devices: to the kubelet and in its inventory."""
+        """Wait until *node* has allocatable devices and an inventory."""
 
         async def probe() -> bool:
             found = await self.api.get(f"/api/v1/nodes/{node}")
@@ -144,12 +144,12 @@ class Cluster(ABC):
     # --- objects ---------------------------------------------------------------------------------------------------
 
     async def use_namespace(self, name: str) -> None:
-        """Make a namespace, and make Pods there from now on."""
+        """Create a namespace, and use it from now on."""
         await self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.namespace = name
 
     async def apply(self, source: Path | str) -> list[Object]:
-        """Create every object of a manifest and return them as the API server made them."""
+        """Create every object of a manifest, and return the API server's answers."""
         text = source.read_text() if isinstance(source, Path) else source
         made = []
         for manifest in yaml.safe_load_all(text):
@@ -157,7 +157,7 @@ class Cluster(ABC):
         return made
 
     async def create(self, manifest: Object) -> Object:
-        """Create one core object; what has a namespace goes into this cluster's `namespace`."""
+        """Create one core object, in `namespace` unless its kind has none."""
         plural = manifest["kind"].lower() + "s"
         within = "" if manifest["kind"] in {"Namespace", "Node"} else f"/namespaces/{self.namespace}"
         made: Object = await self.api.create(f"/api/v1{within}/{plural}", manifest)
@@ -169,7 +169,7 @@ class Cluster(ABC):
         return found
 
     async def pod_in_phase(self, name: str, phase: str, timeout_seconds: float = 20.0) -> Object:
-        """Wait until the Pod is in *phase*, and for Running until every container runs; return it."""
+        """Wait until the Pod is in *phase*, and return it. Running also means that every container runs."""
 
         async def probe() -> Object | None:
             found = await self.pod(name)
@@ -191,12 +191,12 @@ class Cluster(ABC):
         return [event for event in found if event["involvedObject"].get("name") == pod]
 
     async def log(self, pod: str, container: str = "main") -> str:
-        """Return what a container has printed so far."""
+        """Return the log of a container."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
         return await self.api.text(path, container=container)
 
     async def log_line(self, text: str, pod: str, container: str = "main") -> str:
-        """Wait until a container has printed a line with *text*, and return that line."""
+        """Wait until the log of a container has a line with *text*, and return that line."""
 
         async def probe() -> str | None:
             lines = (await self.log(pod, container)).splitlines()
@@ -233,4 +233,4 @@ class Cluster(ABC):
 
 
 ClusterOf = Callable[[tuple[FakeNode, ...], Settings], AbstractAsyncContextManager[Cluster]]
-"""What the tests' fixture `cluster_of` is: a cluster of other nodes or settings, for the length of a block."""
+"""The type of the fixture `cluster_of`: it yields a cluster with other nodes or settings."""

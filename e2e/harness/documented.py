@@ -1,10 +1,9 @@
 """
-Commands that a document promises, run as they are written.
+Run the commands of a document as they are written.
 
-Owns how a promise is marked: a fenced `sh` block right below the comment `<!-- run: NAME -->`, and one block named
-`variables` whose `export NAME=value` lines are all that may differ from one cluster to the next. Must never change a
-command: what a reader would paste is what runs.
-Neighbours: `docs/install.md` and `docs/migrate.md` are written so; tests of the real cluster run them.
+Owns how commands are marked: a fenced `sh` block right below the comment `<!-- run: NAME -->`. One block is named
+`variables`; only the values of its `export NAME=value` lines may differ between clusters. Must never change a command.
+Neighbours: `docs/install.md` and `docs/migrate.md` have marked blocks; tests of the real cluster run them.
 """
 
 import os
@@ -24,7 +23,7 @@ _USE = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 
 
 class DocumentError(Exception):
-    """A document's marks and blocks do not belong together, or a command fails; the message says where."""
+    """The marks of a document are wrong, or a command failed. The message names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +33,18 @@ class Block:
     name: str
     text: str
     line: int
-    """Where its fence begins, from 1."""
+    """The line of its fence, from 1."""
 
 
 class Document:
-    """A Markdown file with commands in it."""
+    """A Markdown file with marked commands."""
 
     def __init__(self, path: Path) -> None:
         """
         Read *path*.
 
         Raises:
-            DocumentError: a mark without a block, two blocks of one name, or a block with a variable nobody exports.
+            DocumentError: a mark has no block, two blocks have one name, or a block uses an unknown variable.
         """
         self.path = path
         self.blocks: dict[str, Block] = {}
@@ -54,7 +53,7 @@ class Document:
                 raise DocumentError(f"{path}:{block.line}: a second block is named {block.name!r}")
             self.blocks[block.name] = block
         self.variables = self._exported()
-        """Each variable's name and the value the document gives it."""
+        """The exported variables and their values."""
         for block in self.blocks.values():
             strangers = sorted(set(_USE.findall(block.text)) - set(self.variables))
             if strangers:
@@ -64,19 +63,19 @@ class Document:
         self, name: str, environment: Mapping[str, str] | None = None, *, folder: Path, seconds: float = 120
     ) -> str:
         """
-        Run the block *name* with bash in *folder*, stop at the first command that fails, and return what it printed.
+        Run the block *name* with bash in *folder*, and return its output. It stops at the first command that fails.
 
-        *environment* gives documented variables other values, and may set KUBECONFIG and PATH, which every reader has.
+        *environment* gives documented variables other values. It may also set KUBECONFIG and PATH.
 
         Raises:
             KeyError: there is no such block.
-            DocumentError: *environment* names another variable, or a command fails; with what was printed.
+            DocumentError: *environment* names another variable, or a command fails. The message has the output.
         """
         given = dict(environment or {})
         strangers = sorted(set(given) - set(self.variables) - {"KUBECONFIG", "PATH"})
         if strangers:
             raise DocumentError(
-                f"{self.path}: {', '.join(strangers)} is none of its variables {sorted(self.variables)}"
+                f"{self.path}: unknown variable {', '.join(strangers)}; known are {', '.join(sorted(self.variables))}"
             )
         block = self.blocks[name]
         try:
@@ -94,7 +93,7 @@ class Document:
             raise DocumentError(f"{self.path}:{block.line}: {name} did not end in {seconds:g} s") from error
         if done.returncode:
             where = f"{self.path}:{block.line}"
-            raise DocumentError(f"{where}: {name} ended with {done.returncode}:\n{block.text}{done.stdout}")
+            raise DocumentError(f"{where}: {name} exited with {done.returncode}:\n{block.text}{done.stdout}")
         return done.stdout
 
     def _exported(self) -> dict[str, str]:
@@ -111,7 +110,7 @@ class Document:
 
 
 def _marked(path: Path) -> list[Block]:
-    """Return the blocks of *path* that have a mark, in order."""
+    """Return the marked blocks of *path*, in order."""
     found = []
     mark: tuple[str, int] | None = None
     for token in MarkdownIt().parse(path.read_text()):

@@ -1,8 +1,8 @@
 """
-The embedded cluster with the four services on it, each its own process.
+The embedded cluster with the four services on it, each a process.
 
-Owns how the parts are started and where their files are. Knows the services by their commands and flags only.
-Neighbours: `processes` starts and ends, `minicluster` is the Kubernetes.
+Owns how the parts are started and where their files are. Knows only the commands and flags of the services.
+Neighbours: `testbed.processes` starts and ends processes, `minicluster` is the Kubernetes.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 class EmbeddedCluster(Cluster):
-    """A running cluster below one folder; `processes` are its parts by name."""
+    """A cluster below one folder. `processes` are its parts by name."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class EmbeddedCluster(Cluster):
 
     async def start(self, step: Callable[[str], None] = lambda _: None) -> None:
         """
-        Bring all parts up, telling *step* what happens, until every device is allocatable.
+        Start all parts, report each step to *step*, and wait until every device is allocatable.
 
-        Raises: NotInTimeError with the log's end of the part that did not come up.
+        Raises: NotInTimeError with the end of the log of the part that did not start.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         step("API server")
@@ -78,24 +78,24 @@ class EmbeddedCluster(Cluster):
         await self.api.create(
             "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", self._webhook_object(authority)
         )
-        step("devices allocatable")
+        step("waiting for the devices")
         await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
         await asyncio.gather(*(self.ready(f"monitor-{node.name}") for node in self.nodes))
 
     async def leave(self) -> None:
-        """Let go of the cluster without ending anything."""
+        """Close the connections, and leave all processes running."""
         if hasattr(self, "api"):
             await self.api.close()
 
     async def stop(self) -> None:
-        """End every process, containers included."""
+        """End every process, including containers."""
         await self.leave()
         self._supervisor.stop()
 
-    # --- what tests ask ----------------------------------------------------------------------------------------------
+    # --- the interface of Cluster ------------------------------------------------------------------------------------
 
     async def kill(self, part: str) -> None:
-        """End a part's process (SIGKILL)."""
+        """Kill the process of a part (SIGKILL)."""
         self.processes[part].kill()
 
     async def restart(self, part: str) -> None:
@@ -107,19 +107,19 @@ class EmbeddedCluster(Cluster):
             await eventually(lambda: self.api.get("/version"), "the API server answers")
 
     async def heal(self) -> None:
-        """Start what has ended."""
+        """Start every process that has ended."""
         for name, process in self.processes.items():
             if not process.is_running:
                 await self.restart(name)
 
     async def metrics(self, part: str) -> str:
-        """Return what the service *part* exports."""
+        """Return the metrics of the service *part*."""
         address = f"http://127.0.0.1:{self._metrics_port(part)}/metrics"
         async with aiohttp.ClientSession() as session, session.get(address) as answer:
             return await answer.text()
 
     async def ask_filter(self, question: Object) -> Object:
-        """Ask the extender where kube-scheduler asks it."""
+        """Send the request to the address that kube-scheduler uses."""
         address = f"http://127.0.0.1:{self._ports['scheduler']}/filter"
         async with aiohttp.ClientSession() as session, session.post(address, json=question) as answer:
             found: Object = await answer.json()
@@ -127,7 +127,7 @@ class EmbeddedCluster(Cluster):
 
     @asynccontextmanager
     async def counted(self) -> AsyncIterator[Requests]:
-        """Let the API server count."""
+        """Use the counter of the API server."""
         await self.api.request("DELETE", "/minicluster/requests")
         counted = Requests()
         yield counted
@@ -137,21 +137,21 @@ class EmbeddedCluster(Cluster):
 
     @property
     def explain_url(self) -> str:
-        """Where the scheduler answers people."""
+        """The URL at which the scheduler explains decisions."""
         return f"http://127.0.0.1:{self._ports['scheduler-explain']}"
 
     def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
-        """Read it where the kernel keeps it."""
+        """Read it from /proc."""
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
         pid = int((self.folder / node / "pods" / uid / container / "pid").read_text())
         return environment(pid)
 
     def vgpu_folder(self, node: str) -> Path:
-        """Return the folder below the Node's."""
+        """Return a folder below the Node's folder."""
         return self.folder / node / "hook/vgpu"
 
     def cdi_folder(self, node: str) -> Path:
-        """Return the folder below the Node's."""
+        """Return a folder below the Node's folder."""
         return self.folder / node / "cdi"
 
     # --- parts -----------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class EmbeddedCluster(Cluster):
         )
 
     def _minicluster(self, name: str, *arguments: str) -> None:
-        # Containers inherit the kubelet's PATH, as they would an image's: the workloads are installed beside Python.
+        # Containers inherit this PATH, as they would inherit an image's. The workloads are installed beside Python.
         path = f"{BIN}:{os.environ.get('PATH', os.defpath)}"
         self._supervisor.start(name, [str(BIN / "python"), "-m", "minicluster", *arguments], {"PATH": path})
 
@@ -243,7 +243,7 @@ class EmbeddedCluster(Cluster):
         )
 
     def _environment(self) -> dict[str, str]:
-        """Return what every service is told beside its flags."""
+        """Return the environment variables that every service gets."""
         version = self._settings.wire_version
         return {"HAMI_WIRE_VERSION": version} if version else {}
 
@@ -307,11 +307,11 @@ class EmbeddedCluster(Cluster):
         await eventually(probe, f"{name} is up")
 
     def _metrics_port(self, name: str) -> int:
-        """Return where the service *name* serves health and metrics."""
+        """Return the port at which the service *name* serves health and metrics."""
         return self._ports[name] if name.startswith(("monitor-", "plugin-")) else self._ports[f"{name}-metrics"]
 
     async def ready(self, name: str, timeout_seconds: float = 20.0) -> None:
-        """Wait until the service *name* says it is ready on its metrics address."""
+        """Wait until the service *name* is ready."""
         port = self._metrics_port(name)
 
         async def probe() -> bool:
@@ -326,7 +326,7 @@ class EmbeddedCluster(Cluster):
             raise NotInTimeError(f"{error}\n{self.processes[name].tail()}") from error
 
     async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
-        """Wait until *node* offers devices; what its parts said last is in the error."""
+        """Wait until *node* offers devices. The error holds the end of the logs of its parts."""
         try:
             await super().node_ready(node, timeout_seconds)
         except NotInTimeError as error:
@@ -335,7 +335,7 @@ class EmbeddedCluster(Cluster):
 
 
 def sweep(folder: Path) -> list[str]:
-    """End all that an earlier run left in *folder*, containers included, empty it, and return the processes' names."""
+    """End what an earlier run left in *folder*, containers included; empty it; return the names of the processes."""
     ended = stop_leftovers(folder)
     for pods in folder.glob("*/pods"):
         kill_all(pods.parent)
@@ -351,7 +351,7 @@ def sweep(folder: Path) -> list[str]:
 async def running(
     folder: Path, nodes: tuple[FakeNode, ...] = TWO_NODES, settings: Settings | None = None
 ) -> AsyncIterator[EmbeddedCluster]:
-    """A cluster for the length of a block, in an empty *folder* that is removed afterwards."""
+    """Run a cluster during a block, in an empty *folder* that is removed afterwards."""
     cluster = EmbeddedCluster(folder, nodes, settings)
     try:
         await cluster.start()

@@ -1,10 +1,9 @@
 """
-What must hold of a cluster at rest, whatever happened before: I1 to I10.
+What must hold when a cluster is at rest, whatever happened before: I1 to I10.
 
-Each `iN_…` takes a `View`, one consistent look at the API server, the containers and the services' metrics, and returns
-what is wrong, a sentence each; none is good. `check` asks them all and is called after every end-to-end test.
-I8 and I9 are laws of functions rather than states: the webhook's and the codecs' property tests hold them, and here
-only the objects that are really there are looked at.
+Each `iN_…` takes a `View` of the API server, the containers and the services' metrics, and yields one sentence for each
+violation. `check` calls all of them after every end-to-end test. I8 and I9 are properties of functions; the property
+tests of the webhook and of the codecs check them. I9 is also checked here, on the objects of the cluster.
 """
 
 from collections import defaultdict
@@ -33,12 +32,12 @@ REST_SECONDS = 10.0
 MIB = 2**20
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
-"""A scrape: metric name to its samples, labels and value each."""
+"""A scrape: for each metric name its samples, each with labels and value."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """One container's share of one device, as its bound Pod carries it."""
+    """A container's share of one device, read from its bound Pod."""
 
     pod: Object
     container: str
@@ -58,7 +57,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class View:
-    """One look at everything."""
+    """The state of the cluster at one moment."""
 
     nodes: list[Object]
     pods: list[Object]
@@ -73,7 +72,7 @@ class View:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def grants(self) -> Iterator[Grant]:
-        """Yield the live grants: of bound Pods that have not ended."""
+        """Yield the grants of bound Pods that have not ended."""
         for pod in self.pods:
             if not pod["spec"].get("nodeName") or pod["status"].get("phase") in {"Succeeded", "Failed"}:
                 continue
@@ -98,7 +97,7 @@ def samples(text: str) -> Samples:
 
 
 async def look(cluster: Cluster) -> View:
-    """Read all a `View` holds."""
+    """Read the state of *cluster*."""
     nodes, _ = await cluster.api.list("/api/v1/nodes")
     pods, _ = await cluster.api.list("/api/v1/pods")
     events, _ = await cluster.api.list("/api/v1/events")
@@ -119,7 +118,7 @@ async def look(cluster: Cluster) -> View:
 
 
 def running_containers(pods: list[Object]) -> dict[tuple[str, str], Object]:
-    """Return the Pod of every running container, by Pod UID and container; init containers left out."""
+    """Return the Pod of each running container except init containers, by Pod UID and container."""
     return {
         (pod["metadata"]["uid"], status["name"]): pod
         for pod in pods
@@ -129,7 +128,7 @@ def running_containers(pods: list[Object]) -> dict[tuple[str, str], Object]:
 
 
 def regions(vgpu: Path, pod_uid: str, container: str) -> list[bytes]:
-    """Return the region a container has begun, none before its first CUDA call."""
+    """Return the regions of a container. There is none before its first CUDA call."""
     files = (vgpu / "containers" / f"{pod_uid}_{container}").glob("*.cache")
     return [content for content in (path.read_bytes() for path in files) if any(content[:4])]
 
@@ -147,10 +146,10 @@ def inventory(view: View) -> dict[str, dict[str, Device]]:
 
 def peaks(view: View) -> dict[tuple[str, str], dict[str, list[Share]]]:
     """
-    Return what each Pod holds of each device: `(node, uuid)` to Pod UID to its shares at the worst moment.
+    Return the most that each Pod holds of each device: by `(node, uuid)`, then by Pod UID, its shares.
 
-    A Pod's init containers run one after the other and before the rest, so it holds the larger of the two. Once they
-    ended well, only the containers' own sum counts.
+    Init containers run one after the other, before the other containers. So a Pod holds its largest init container or
+    the sum of the others, whichever is larger. Once the init containers have succeeded, only the sum counts.
     """
     held: dict[tuple[str, str], dict[str, list[Share]]] = defaultdict(dict)
     by_pod: dict[tuple[str, str, str], dict[bool, list[Share]]] = defaultdict(lambda: {True: [], False: []})
@@ -173,29 +172,29 @@ def _inits_done(pod: Object) -> bool:
     )
 
 
-def i1_no_device_is_promised_beyond_itself(view: View) -> Iterator[str]:
-    """Memory, cores and replicas of every device suffice for what is promised of it; exclusive means alone."""
+def i1_no_device_is_over_its_capacity(view: View) -> Iterator[str]:
+    """No device has more memory, cores or replicas allocated than it has, and an exclusive share is alone."""
     devices = inventory(view)
     for (node, uuid), holders in peaks(view).items():
         device = devices.get(node, {}).get(uuid)
         if device is None:
-            yield f"{uuid} is promised on {node}, which has no such device"
+            yield f"{node}: device {uuid} is allocated and not in the inventory"
             continue
         shares = [share for group in holders.values() for share in group]
         memory_mib = sum(share.memory_mib for share in shares)
         core_percent = sum(share.core_percent for share in shares)
         if memory_mib > device.memory_mib:
-            yield f"{uuid}: {memory_mib} MiB promised of {device.memory_mib}"
+            yield f"{uuid}: {memory_mib} MiB allocated of {device.memory_mib}"
         if core_percent > device.core_percent:
-            yield f"{uuid}: {core_percent} % of cores promised of {device.core_percent}"
+            yield f"{uuid}: {core_percent} % of cores allocated of {device.core_percent}"
         if len(shares) > device.count:
-            yield f"{uuid}: {len(shares)} shares of {device.count} replicas"
+            yield f"{uuid}: {len(shares)} shares allocated of {device.count} replicas"
         if any(share.core_percent == 100 for share in shares) and len(holders) > 1:
-            yield f"{uuid}: an exclusive share is not alone"
+            yield f"{uuid}: an exclusive share has neighbours"
 
 
 def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
-    """Grant, environment of the container and region limit are the same numbers."""
+    """The container's environment and its region have the limits that were granted."""
     by_container: dict[tuple[str, str], list[Grant]] = defaultdict(list)
     for grant in view.grants():
         by_container[grant.pod["metadata"]["uid"], grant.container].append(grant)
@@ -204,10 +203,10 @@ def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
         expected = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{g.share.memory_mib}m" for i, g in enumerate(grants)}
         actual = {name: value for name, value in told.items() if name.startswith("CUDA_DEVICE_MEMORY_LIMIT")}
         if actual != expected:
-            yield f"{key}: granted {expected}, told {actual}"
+            yield f"{key}: granted {expected}, environment has {actual}"
         uuids = ",".join(grant.share.uuid for grant in grants)
         if grants and told.get("NVIDIA_VISIBLE_DEVICES") != uuids:
-            yield f"{key}: granted {uuids}, sees {told.get('NVIDIA_VISIBLE_DEVICES')}"
+            yield f"{key}: granted {uuids}, NVIDIA_VISIBLE_DEVICES is {told.get('NVIDIA_VISIBLE_DEVICES')}"
         region = view.regions.get(key)
         if region is not None:
             limits = [grant.share.memory_mib * MIB for grant in grants]
@@ -215,8 +214,8 @@ def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
                 yield f"{key}: region limits {region.memory_limits_bytes[: len(limits)]}, granted {limits}"
 
 
-def i3_scheduler_counts_what_the_api_says(view: View) -> Iterator[str]:
-    """The ledger equals a recomputation from the API server, and its own check found no drift."""
+def i3_scheduler_agrees_with_the_api_server(view: View) -> Iterator[str]:
+    """The ledger equals a recomputation from the API server's objects, and the ledger found no drift itself."""
     for labels, value in view.scheduler.get("hami_scheduler_ledger_drift_total", []):
         if value:
             yield f"ledger drift {value} {labels}"
@@ -230,41 +229,41 @@ def i3_scheduler_counts_what_the_api_says(view: View) -> Iterator[str]:
         if value
     }
     if actual != expected:
-        yield f"scheduler counts {actual}, the API server says {expected}"
+        yield f"the scheduler counts {actual}, the API server's Pods hold {expected}"
 
 
 def i4_no_grant_outlives_its_pod(view: View) -> Iterator[str]:
-    """What a monitor still shows belongs to a Pod that is still there."""
+    """The monitors export only Pods that exist."""
     living = {(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in view.pods}
     for node, scrape in view.monitors.items():
         for labels, _ in scrape.get("hami_vgpu_memory_limit_bytes", []):
             if (labels["namespace"], labels["pod"]) not in living:
-                yield f"{node} still shows {labels['namespace']}/{labels['pod']}"
+                yield f"the monitor of {node} exports {labels['namespace']}/{labels['pod']}, which does not exist"
 
 
 def i5_nothing_is_held_at_rest(view: View) -> Iterator[str]:
-    """No node lock is old, and no reservation is left once nothing is being placed."""
+    """No node lock is old, and no reservation is left."""
     for node in view.nodes:
         text = node["metadata"].get("annotations", {}).get(keys.NODE_LOCK)
         if text is not None and decode_node_lock(text).time.age(view.now).total_seconds() > LOCK_SECONDS:
             yield f"{node['metadata']['name']}: lock {text} is older than {LOCK_SECONDS:g} s"
     for labels, value in view.scheduler.get("hami_scheduler_reservations", []):
         if value:
-            yield f"{value:g} reservations left {labels}"
+            yield f"{value:g} reservations are left {labels}"
 
 
 def i7_waiting_pod_says_why(view: View) -> Iterator[str]:
-    """Every Pod that waits for a device has an Event with a stable reason."""
+    """Every pending Pod has an Event with a reason."""
     explained = {event["involvedObject"].get("uid") for event in view.events if event.get("reason")}
     for pod in view.pods:
         made = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
         waits = not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending"
         if waits and (view.now - made).total_seconds() > EVENT_SECONDS and pod["metadata"]["uid"] not in explained:
-            yield f"{pod['metadata']['name']} waits and no Event says why"
+            yield f"Pod {pod['metadata']['name']} is pending without an Event that says why"
 
 
 def i9_every_annotation_is_readable(view: View) -> Iterator[str]:
-    """What our own services wrote, our own codecs read."""
+    """Our codecs decode what our services wrote."""
     try:
         inventory(view)
         list(view.grants())
@@ -273,38 +272,38 @@ def i9_every_annotation_is_readable(view: View) -> Iterator[str]:
 
 
 def i10_region_adds_up(view: View) -> Iterator[str]:
-    """No process of a container has negative usage, and no container holds more than its limit."""
+    """No process has negative usage, and no container uses more than its limit."""
     for key, region in view.regions.items():
         for device in range(region.device_count):
             used = [slot.memory[device].total for slot in region.slots if slot.status and device in slot.memory]
             limit = region.memory_limits_bytes[device]
             if any(value < 0 or value >= 2**63 for value in used):
-                yield f"{key}: device {device} usage {used}"
+                yield f"{key}: device {device} has impossible usage {used}"
             if limit and sum(used) > limit:
-                yield f"{key}: device {device} holds {sum(used)} of {limit} bytes"
+                yield f"{key}: device {device} uses {sum(used)} of {limit} bytes"
 
 
 INVARIANTS: tuple[Callable[[View], Iterable[str]], ...] = (
     i9_every_annotation_is_readable,
-    i1_no_device_is_promised_beyond_itself,
+    i1_no_device_is_over_its_capacity,
     i2_container_got_what_was_granted,
-    i3_scheduler_counts_what_the_api_says,
+    i3_scheduler_agrees_with_the_api_server,
     i4_no_grant_outlives_its_pod,
     i5_nothing_is_held_at_rest,
     i7_waiting_pod_says_why,
     i10_region_adds_up,
 )
-"""Those of a state. I6 compares two moments: `environments_of` before and after."""
+"""The invariants of one state. I6 compares two states; see `environments_of`."""
 
 
 async def broken(cluster: Cluster) -> list[str]:
-    """Return every broken invariant as it stands now."""
+    """Return one sentence for each violation in the present state."""
     view = await look(cluster)
     return [f"{law.__name__}: {sentence}" for law in INVARIANTS for sentence in law(view)]
 
 
 async def check(cluster: Cluster) -> None:
-    """Fail with all that is wrong, once the cluster has had REST_SECONDS to come to rest."""
+    """Wait REST_SECONDS for the invariants to hold. Raises: AssertionError with every violation."""
 
     async def holds() -> bool:
         return not await broken(cluster)
@@ -316,6 +315,6 @@ async def check(cluster: Cluster) -> None:
 
 
 async def environments_of(cluster: Cluster) -> dict[tuple[str, str], dict[str, str]]:
-    """Return what I6 compares: the environment of the namespace's running containers, by Pod UID and container."""
+    """Return the environment of the namespace's running containers, by Pod UID and container, for I6."""
     pods, _ = await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods")
     return {key: cluster.environment(pod, key[1]) for key, pod in running_containers(pods).items()}

@@ -1,5 +1,5 @@
 """
-Pods that come and go, as controllers make them: what is refused for good is replaced, what ran is ended.
+Pods that come and go, as a controller would create them: a rejected Pod is replaced, a running one is deleted.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from minicluster.client import ApiError
 
 WORKERS = 2
 RUN_SECONDS = 60.0
-"""How long a Pod may take until it runs while services are exchanged."""
+"""The time limit for a Pod to run while services are replaced."""
 
 
 async def kept_running(
     cluster: Cluster, name: str, timeout_seconds: float = 30.0, annotations: dict[str, str] | None = None
 ) -> None:
     """
-    Do what a controller does: create the Pod, and replace it if its kubelet refused it, until it runs.
+    Create the Pod, and replace it as a controller would whenever the kubelet rejects it, until it runs.
 
-    A kubelet whose device plugin is away refuses new Pods for good (`UnexpectedAdmissionError`); replacing them is the
-    controller's part. Raises: NotInTimeError; AssertionError when the Pod failed for another reason.
+    A kubelet without its device plugin rejects new Pods with `UnexpectedAdmissionError`, which is final.
+    Raises: NotInTimeError; AssertionError if the Pod failed for another reason.
     """
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"
 
@@ -45,9 +45,9 @@ async def kept_running(
 @asynccontextmanager
 async def coming_and_going(cluster: Cluster) -> AsyncIterator[list[str]]:
     """
-    Let WORKERS make one Pod after the other run and end, for the length of a block; yield the names that ran so far.
+    During a block, let WORKERS each run one Pod after another. Yields the growing list of Pods that ran.
 
-    Raises: ExceptionGroup when a Pod did not run in RUN_SECONDS.
+    Raises: ExceptionGroup if a Pod did not run within RUN_SECONDS.
     """
     ran: list[str] = []
     is_over = asyncio.Event()

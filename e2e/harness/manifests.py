@@ -12,7 +12,7 @@ SLEEP = ("sleep", "infinity")
 
 
 def a_container(name: str = "main", command: tuple[str, ...] = HOLD, **limits: Any) -> Object:
-    """Return a container whose limits are NVIDIA's: `gpu=1, gpumem=3000, gpucores=25, gpumem_percentage=50`."""
+    """Return a container with NVIDIA's limits: `gpu=1, gpumem=3000, gpucores=25, gpumem_percentage=50`."""
     named = {f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}
     return {"name": name, "image": IMAGE, "command": list(command), "resources": {"limits": named}}
 
@@ -26,7 +26,7 @@ def a_pod(
     spec: dict[str, Any] | None = None,
     **limits: Any,
 ) -> Object:
-    """Return a Pod; without *containers* it has one, `main`, with *limits*."""
+    """Return a Pod. Without *containers* it has one container, `main`, with *limits*."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,8 +1,8 @@
 """
 The real cluster with the four services on it, deployed by the chart from built images.
 
-Owns how a part is found, killed and waited for: by its Pod. Neighbours: `controlplane` is the Kubernetes, `release` the
-chart on it, `tools/images.py` makes the images.
+Owns how a part is found, killed and waited for: by its Pod. Neighbours: `controlplane` is the Kubernetes, `release`
+installs the chart, `tools/images.py` builds the images.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from testbed.hardware import TWO_NODES, FakeNode
 from testbed.processes import environment
 
 FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])])
-"""Of the cluster; each of several runs side by side has its own."""
+"""The folder of the cluster. Each worker of pytest-xdist has its own."""
 IMAGES = ROOT / "build/images"
 PREVIOUS_TAG = "previous"
-"""Of the images built from the commit before this one."""
+"""The tag of the images built from the previous commit."""
 PREVIOUS_IMAGES = IMAGES / PREVIOUS_TAG
 ROLES = {"webhook": "webhook", "scheduler": "scheduler", "kube-scheduler": "scheduler"}
-"""The component that a part's container is in, where the part is not of one Node."""
+"""For each part that is not of one Node, the component whose Pod holds its container."""
 NODE_ROLES = {"plugin": "device-plugin", "monitor": "monitor"}
 _ASK = """
 import sys, urllib.request
@@ -41,7 +41,7 @@ sys.stdout.buffer.write(urllib.request.urlopen(request, timeout=10).read())
 
 
 class RealCluster(Cluster):
-    """A control plane with Nodes, and the release on it."""
+    """A control plane with Nodes, and the chart's release on it."""
 
     def __init__(self, control_plane: ControlPlane, nodes: tuple[FakeNode, ...], release: Release) -> None:
         self.control_plane = control_plane
@@ -54,7 +54,7 @@ class RealCluster(Cluster):
     # --- the release -----------------------------------------------------------------------------------------------
 
     async def deploy(self, settings: Settings | None = None, values: Mapping[str, Value] | None = None) -> None:
-        """See that the release has *settings* and *values* of the chart, and that every Node offers devices."""
+        """Install the chart with *settings* and *values*, and wait until every Node offers devices."""
         settings = settings or Settings()
         told: dict[str, Value] = {
             "wireVersion": settings.wire_version,
@@ -66,7 +66,7 @@ class RealCluster(Cluster):
             await self.node_ready(node.name, DEPLOY_SECONDS)
 
     async def roll(self, workload: str) -> None:
-        """Restart a workload (`deployment/hami-webhook`) Pod by Pod, and wait until that is done."""
+        """Restart a workload (`deployment/hami-webhook`) Pod by Pod, and wait until it is complete."""
         for verb in ("restart", "status"):
             await asyncio.to_thread(self.control_plane.kubectl, "rollout", verb, workload, f"--namespace={HAMI}")
 
@@ -74,7 +74,7 @@ class RealCluster(Cluster):
     async def reshaped(
         self, nodes: tuple[FakeNode, ...], settings: Settings, namespace: str
     ) -> AsyncIterator["RealCluster"]:
-        """For the length of a block, a cluster in which only *nodes* take Pods; the release keeps *settings*."""
+        """Yield a cluster in which only *nodes* take Pods, with *settings*. The release keeps *settings* afterwards."""
         for node in nodes:
             await asyncio.to_thread(self.control_plane.add_node, node)
         await self._cordon(True)
@@ -91,7 +91,7 @@ class RealCluster(Cluster):
             await self._cordon(False)
 
     async def _remove_node(self, name: str) -> None:
-        """Take a Node away, and with it the Pods that the garbage collector would leave on it for a minute."""
+        """Remove a Node, and its Pods, which the garbage collector would leave for a minute."""
         await asyncio.to_thread(self.control_plane.remove_node, name)
         pods, _ = await self.api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
         for pod in pods:
@@ -105,7 +105,7 @@ class RealCluster(Cluster):
     # --- parts -----------------------------------------------------------------------------------------------------
 
     async def kill(self, part: str) -> None:
-        """End the processes of a part, in whichever containers they are."""
+        """Kill the processes of a part in all its containers."""
         if part == "apiserver":
             self.control_plane.control.kill_service("kube-apiserver")
         elif part.startswith("kubelet-"):
@@ -116,13 +116,13 @@ class RealCluster(Cluster):
                 os.kill(self._pid(pod, status), signal.SIGKILL)
 
     async def send_signal(self, part: str, pod: str, number: signal.Signals) -> None:
-        """Send the processes of a part in one of its Pods a signal."""
+        """Send a signal to the processes of a part in one of its Pods."""
         for found, status in await self._containers(part):
             if found["metadata"]["name"] == pod:
                 os.kill(self._pid(found, status), number)
 
     async def restart(self, part: str) -> None:
-        """Start a process again; a container is started by its kubelet, and here only waited for."""
+        """Start a process again, or wait until the kubelet has started a container again."""
         if part == "apiserver":
             await asyncio.to_thread(self.control_plane.control.serve_again)
             await eventually(lambda: self.api.get("/version"), "the API server answers", 60)
@@ -134,7 +134,7 @@ class RealCluster(Cluster):
             await self.ready(part)
 
     async def ready(self, part: str, timeout_seconds: float = 60.0) -> None:
-        """Wait until every container of a part is ready, and none of them is one that was killed."""
+        """Wait until every container of a part is ready and none is a killed one."""
 
         async def probe() -> bool:
             found = await self._containers(part)
@@ -145,7 +145,7 @@ class RealCluster(Cluster):
         await eventually(probe, f"{part} is ready", timeout_seconds)
 
     async def heal(self) -> None:
-        """See that all processes of ours run, and that all containers of the release are ready."""
+        """Start the machines' processes that have ended, and wait for all containers of the release."""
         await asyncio.to_thread(self.control_plane.heal)
         for part in ROLES:
             await self.ready(part)
@@ -154,7 +154,7 @@ class RealCluster(Cluster):
                 await self.ready(f"{role}-{node.name}")
 
     async def _containers(self, part: str) -> list[tuple[Object, Object]]:
-        """Return the Pods of a part that are to stay, and in each the status of the part's container."""
+        """Return the Pods of a part that are not being deleted, each with the status of the part's container."""
         role, _, node = part.partition("-")
         component = ROLES.get(part) or NODE_ROLES[role]
         container = part if part in ROLES else component
@@ -178,13 +178,13 @@ class RealCluster(Cluster):
         except MachineError as error:
             raise ProcessLookupError(str(error)) from error
 
-    # --- what tests ask --------------------------------------------------------------------------------------------
+    # --- the interface of Cluster ----------------------------------------------------------------------------------
 
     async def metrics(self, part: str) -> str:
-        """Ask through the API server, as somebody without a way into the Pod network would."""
+        """Read them through the API server's proxy, because this machine is not in the Pod network."""
         found = await self._containers(part)
         if not found:
-            raise ApiError(0, "Unreachable", f"no container of {part} was started yet")
+            raise ApiError(0, "Unreachable", f"no container of {part} has started yet")
         pod = found[0][0]
         name = pod["metadata"]["name"]
         [port] = [
@@ -196,7 +196,7 @@ class RealCluster(Cluster):
         return await self.api.text(f"/api/v1/namespaces/{HAMI}/pods/{name}:{port}/proxy/metrics")
 
     async def ask_filter(self, question: Object) -> Object:
-        """Ask from within the scheduler's Pod, where kube-scheduler is: the extender listens on its loopback."""
+        """Send the request from the scheduler's Pod, because the extender listens on the Pod's loopback."""
         [(pod, status)] = await self._containers("scheduler")
         asking = await asyncio.create_subprocess_exec(
             *("nsenter", f"--target={self._pid(pod, status)}", "--net", sys.executable, "-c", _ASK),
@@ -211,7 +211,7 @@ class RealCluster(Cluster):
 
     @asynccontextmanager
     async def counted(self) -> AsyncIterator[Requests]:
-        """Read what the API server audited."""
+        """Read the audit log of the API server."""
         counted = Requests()
         with self.control_plane.audit_log.open() as log:
             log.seek(0, os.SEEK_END)
@@ -222,27 +222,27 @@ class RealCluster(Cluster):
                 counted[entry.get("userAgent", "").split("/")[0], entry["verb"], resource] += 1
 
     def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
-        """Read it where the kernel keeps it."""
+        """Read it from /proc."""
         [status] = [found for found in pod["status"]["containerStatuses"] if found["name"] == container]
         return environment(self._pid(pod, status))
 
     def vgpu_folder(self, node: str) -> Path:
-        """Return the Node's own."""
+        """Return where this machine keeps the Node's folder."""
         return self.control_plane.node(node).path("/usr/local/vgpu")
 
     def cdi_folder(self, node: str) -> Path:
-        """Return the Node's own."""
+        """Return where this machine keeps the Node's folder."""
         return self.control_plane.node(node).path("/var/run/cdi")
 
     async def use_namespace(self, name: str) -> None:
-        """Make it, and wait for the ServiceAccount without which no Pod is admitted."""
+        """Create it, and wait for its ServiceAccount, which every Pod needs."""
         await super().use_namespace(name)
         path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         await eventually(lambda: self.api.get(path), f"{name} has a ServiceAccount")
 
 
 def _entries(log: str) -> Iterator[Object]:
-    """Yield what is complete of an audit log: one entry a request, when it was answered."""
+    """Yield one entry for each request that was answered."""
     for line in log.splitlines():
         entry = json.loads(line)
         if entry["stage"] == "ResponseComplete":
@@ -253,7 +253,7 @@ def _entries(log: str) -> Iterator[Object]:
 async def running(
     kubernetes: str | None = None, nodes: tuple[FakeNode, ...] = TWO_NODES, *, is_kept: bool = False
 ) -> AsyncIterator[RealCluster]:
-    """The cluster for the length of a block: brought up with its images, release installed; down again unless kept."""
+    """Run the cluster during a block, with the release on it. It is removed afterwards unless *is_kept*."""
     images = [*sorted(IMAGES.glob("*.tar")), *sorted(PREVIOUS_IMAGES.glob("*.tar"))]
     control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, images=images, outlives_us=is_kept)
     try:

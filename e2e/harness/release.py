@@ -1,7 +1,7 @@
 """
 The release of the chart on a real cluster.
 
-Owns what it was given last: to be given the same again costs nothing. Methods block.
+Owns the last values, so that deploying the same values again costs nothing. Methods block.
 """
 
 import json
@@ -12,13 +12,12 @@ from harness.cluster import ROOT
 
 Value = str | int
 HAMI = "hami"
-"""The release and its namespace."""
+"""The name of the release and of its namespace."""
 CHART = ROOT / "charts/hami"
 VALUES: Mapping[str, Value] = {"image.registry": "localhost", "webhook.failurePolicy": "Fail"}
-"""Fail: while the webhook is away, a Pod must not slip past it to the default scheduler."""
+"""Fail, because a Pod must not reach the default scheduler while the webhook does not run."""
 INSTALL = ("upgrade", "--install", "--wait", "--disable-openapi-validation")
-"""How helm is told to make a release what it should be. The chart's own tests validate what it renders; here that would
-be a third of helm's time."""
+"""The arguments of helm. The tests of the chart validate what it renders; here that would take a third of the time."""
 DEPLOY_SECONDS = 120
 
 
@@ -28,10 +27,10 @@ class Release:
     def __init__(self, control_plane: ControlPlane) -> None:
         self._helm = control_plane.helm
         self._given: dict[str, Value] | None = None
-        """None while nobody knows."""
+        """None if unknown."""
 
     def deploy(self, values: Mapping[str, Value]) -> None:
-        """Install it, or upgrade it to these *values* of the chart, and wait until all of it is ready."""
+        """Install the release, or upgrade it to *values*, and wait until it is ready."""
         given = {**VALUES, **values}
         if given == self._given:
             return
@@ -44,6 +43,6 @@ class Release:
         self._given = given
 
     def remove(self) -> None:
-        """Uninstall it, and wait until it is gone."""
+        """Uninstall the release, and wait until it is gone."""
         self._given = None
         self._helm("uninstall", HAMI, f"--namespace={HAMI}", "--wait")

@@ -1,5 +1,5 @@
 """
-Pods that are there throughout, whatever happens to the services: what I6 promises them.
+Pods that keep running whatever happens to the services: the promise of I6.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ MODELS = {"on-a": "A100", "on-b": "T4"}
 
 @dataclass(frozen=True)
 class Residents:
-    """One Pod on each Node, as it was when it ran."""
+    """One Pod on each Node, as it was at one moment."""
 
     containers: list[list[Object]]
-    """The containers' statuses, a list for each Pod."""
+    """The container statuses of each Pod."""
     environments: list[dict[str, str]]
-    """What its container was told, for each Pod."""
+    """The environment of each Pod's container."""
 
     async def check_untouched(self, cluster: Cluster) -> None:
-        """Hold a cluster at rest to its invariants, and itself to I6: same container, same environment, no restart."""
+        """Check the invariants and I6: same containers, same environments, no restart."""
         await check(cluster)
         now = await running(cluster)
         assert self.containers == now.containers
@@ -30,13 +30,13 @@ class Residents:
 
 
 async def settle(cluster: Cluster) -> Residents:
-    """Make the residents, and return them once they run."""
+    """Create the residents, and return them once they run."""
     for name, model in MODELS.items():
         await kept_running(cluster, name, annotations={"nvidia.com/use-gputype": model})
     return await running(cluster)
 
 
 async def running(cluster: Cluster) -> Residents:
-    """Return the residents as they are now, once all run."""
+    """Wait until all residents run, and return them."""
     pods = [await cluster.pod_in_phase(name, "Running") for name in MODELS]
     return Residents([pod["status"]["containerStatuses"] for pod in pods], [cluster.environment(pod) for pod in pods])

@@ -1,7 +1,7 @@
 """
-What the person who runs the demo sees: headings, progress, tables and promises, on a terminal, in a pipe or a picture.
+The output of the demo: headings, progress, tables and promises, on a terminal, in a pipe or as a picture.
 
-Owns widths, wrapping and colours, and remembers which promises held. Must never know what it shows.
+Owns widths, wrapping and colours, and remembers which promises held. Must never know what the text is about.
 """
 
 import io
@@ -16,14 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 PAPER_COLUMNS = 118
-"""The width of what no terminal shows: a pipe, a picture."""
+"""The width of a pipe and of a picture."""
 NARROW_COLUMNS = 104
-"""Below this, tables leave out what they can."""
+"""Below this width, tables leave out columns."""
 
 
 @dataclass
 class Screen:
-    """What the person sees, and which promises held."""
+    """What was printed, and which promises held."""
 
     console: Console
     promises: list[tuple[bool, str]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Screen:
 
     @classmethod
     def of_stdout(cls, *, is_recorded: bool) -> "Screen":
-        """Return the screen that standard output is; *is_recorded* keeps what is printed for a picture."""
+        """Return a screen on standard output; *is_recorded* keeps the output for a picture."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 shows question marks, not a traceback
         width = PAPER_COLUMNS if is_recorded or not sys.stdout.isatty() else None
@@ -39,11 +39,11 @@ class Screen:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether tables must do with less than they could show."""
+        """Whether tables leave out columns."""
         return self.console.width < NARROW_COLUMNS
 
     def heading(self, text: str) -> None:
-        """Begin a chapter."""
+        """Print a heading."""
         self.console.print()
         self.console.print(Text(text, style="bold"))
 
@@ -52,19 +52,19 @@ class Screen:
         self.paragraph(Text(f"  {time.monotonic() - self.started:5.1f} s  ", style="dim"), text)
 
     def promise(self, text: str, holds: bool) -> None:
-        """Say whether one promise held, and remember it."""
+        """Print whether a promise held, and remember it."""
         self.promises.append((holds, text))
         self.paragraph(Text("  ✓ ", style="green") if holds else Text("  ✗ ", style="bold red"), text)
 
     def paragraph(self, lead: Text, text: str) -> None:
-        """Print *text* after *lead*; where it wraps, it goes on below its own beginning."""
+        """Print *text* after *lead*. Wrapped lines are indented by the width of *lead*."""
         margin = Text(" " * len(lead))
         for number, line in enumerate(Text(text).wrap(self.console, self.console.width - len(lead))):
             line.rstrip()
             self.console.print((margin if number else lead) + line, soft_wrap=True)
 
     def table(self, columns: Iterable[str], rows: Iterable[Iterable[str | Text]]) -> None:
-        """Print rows under columns; a column whose name starts with `>` is right-aligned."""
+        """Print *rows* below *columns*. A column whose name starts with `>` is right-aligned."""
         grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         for column in columns:
             grid.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
@@ -73,7 +73,7 @@ class Screen:
         self.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
     def row(self, cells: Iterable[tuple[str | Text, int]], style: str = "") -> None:
-        """Print one row at once, each cell as wide as it says; a text that starts with `>` is right-aligned."""
+        """Print one row of cells with these widths. A text that starts with `>` is right-aligned."""
         line = Text("  ", style=style)
         for cell, width in cells:
             text = cell.copy() if isinstance(cell, Text) else Text(cell.removeprefix(">"))

@@ -1,7 +1,7 @@
 """
-A ConfigMap as the kubelet keeps it in a container's mount: every file behind one symbolic link, which is swapped.
+A ConfigMap volume as the kubelet writes it: every file lies behind one symbolic link, which is swapped.
 
-Whoever reads finds the old files or the new ones, never some of each.
+A reader finds either all old files or all new ones.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/volume/util/atomic_writer.go
 """
 
@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 
 def mount(folder: Path, files: Mapping[str, str]) -> None:
-    """Have *folder* hold *files*, text by name, in the place of what it holds."""
+    """Replace the content of *folder* by *files*, text by name."""
     folder.mkdir(parents=True, exist_ok=True)
     before = (folder / _DATA).resolve()
     fresh = folder / f"..2026_11_22_00_00_00.{next(_numbers)}"

@@ -16,18 +16,18 @@ LOCK_SECONDS = 600.0
 LOCK_POLL_SECONDS = 1.0
 LOCKED = "Could not get lock"
 COMPLAINTS = ("E:", "W:", "Err:", "dpkg:")
-"""How lines of apt-get begin that say why it failed."""
+"""Prefixes of the lines in which apt-get says why it failed."""
 
 
 class PackageError(Exception):
-    """A package is missing and could not be installed; the message says what to run."""
+    """A package is missing and could not be installed. The message has the command to run."""
 
 
 def ensure(packages: Mapping[str, str], step: Callable[[str], None]) -> None:
     """
-    Install the missing ones of *packages* (a file or command each, by name).
+    Install the *packages* that are missing. The mapping has a file or command for each package name.
 
-    Several processes may do so at once. Raises: PackageError.
+    Several processes may call this at once. Raises: PackageError.
     """
     lacking = missing(packages)
     if not lacking:
@@ -48,12 +48,12 @@ def ensure(packages: Mapping[str, str], step: Callable[[str], None]) -> None:
 
 
 def missing(packages: Mapping[str, str]) -> list[str]:
-    """Return the names of those of *packages* that this machine lacks."""
+    """Return the names of the *packages* that this machine lacks."""
     return sorted(name for name, evidence in packages.items() if not _is_there(evidence))
 
 
 def commands(names: Iterable[str]) -> dict[str, str]:
-    """Return packages that bear the name of the command they bring, as `ensure` takes them."""
+    """Return an argument of `ensure` for packages that have the name of their command."""
     return {name: name for name in names}
 
 
@@ -63,17 +63,17 @@ def _is_there(evidence: str) -> bool:
 
 
 def _are_listed(names: Iterable[str]) -> bool:
-    """Return whether the package lists on this machine know every one of *names*."""
+    """Return whether the package lists of this machine have all of *names*."""
     asked = (["apt-cache", "show", name] for name in names)
     return all(subprocess.run(command, capture_output=True, check=False).returncode == 0 for command in asked)
 
 
 def _apt_get(arguments: Iterable[str], step: Callable[[str], None]) -> list[str]:
     """
-    Run apt-get, pass each new line it writes to *step*, and return the lines.
+    Run apt-get, report each new line to *step*, and return all lines.
 
-    While another program installs packages, apt-get fails at once, and is tried again. Its own option to wait covers
-    dpkg's lock only, not those of the lists and the archives.
+    While another program installs packages, apt-get fails at once and is tried again. The option of apt-get to wait
+    covers only the lock of dpkg, not those of the lists and the archives.
     """
     deadline = time.monotonic() + LOCK_SECONDS
     shown = set()
@@ -90,7 +90,7 @@ def _apt_get(arguments: Iterable[str], step: Callable[[str], None]) -> list[str]
 
 
 def _output(command: Sequence[str]) -> Iterator[str]:
-    """Run *command*, and yield each line it writes, without the spaces around it."""
+    """Run *command*, and yield each line of its output, stripped."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     with subprocess.Popen(
         command,

@@ -1,7 +1,7 @@
 """
-Folders that one run at a time may work in.
+Folders that one run at a time works in.
 
-Must never remove what another run or another user made.
+Must never use a folder of another user, and never remove one that another run uses.
 """
 
 import fcntl
@@ -13,13 +13,13 @@ from pathlib import Path
 
 
 class FolderInUseError(Exception):
-    """Another process works in the folder, or it is another user's; the message says which."""
+    """The folder is in use by another process, or belongs to another user. The message says which."""
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """
-    Have *folder* to ourselves for the length of a block; it is made if need be, and may be gone afterwards.
+    Hold *folder* exclusively during a block. It is created if missing, and may be gone afterwards.
 
     Raises: FolderInUseError.
     """
@@ -29,8 +29,8 @@ def claimed(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise FolderInUseError(f"{folder} is in use: let the other run end, or end it with Ctrl-C") from None
-            # The other run may have removed the folder between our opening and locking it.
+                raise FolderInUseError(f"{folder} is in use: wait for the other run, or end it with Ctrl-C") from None
+            # Another run may have removed the folder after we opened it and before we locked it.
             if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
                 yield
                 return
@@ -39,7 +39,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def _open_own(folder: Path) -> int:
-    """Return a descriptor of *folder*, made if need be; another user's or a link in its place is refused."""
+    """Return a descriptor of *folder*, created if missing. A link or a folder of another user is rejected."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -47,7 +47,7 @@ def _open_own(folder: Path) -> int:
         raise FolderInUseError(f"{folder} cannot be used: {error.strerror}; remove it: sudo rm -r {folder}") from error
     if os.fstat(handle).st_uid != os.geteuid():
         os.close(handle)
-        raise FolderInUseError(f"{folder} is another user's; remove it: sudo rm -r {folder}")
+        raise FolderInUseError(f"{folder} belongs to another user; remove it: sudo rm -r {folder}")
     return handle
 
 

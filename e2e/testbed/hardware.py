@@ -1,7 +1,7 @@
 """
-The devices of a node that has none: what the fake driver is told there are.
+The fake devices of a node.
 
-Owns the form of the fake driver's `devices.csv`. Knows no cluster; every kind of cluster is built from these values.
+Owns the form of the fake driver's `devices.csv`. Knows no cluster; both clusters are built from these values.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ class FakeGpu:
 
 @dataclass(frozen=True)
 class FakeNode:
-    """One Node and the devices in it."""
+    """A Node and its devices."""
 
     name: str
     gpus: tuple[FakeGpu, ...]
 
     @classmethod
     def of(cls, name: str, model: str, memory_mib: int, count: int) -> "FakeNode":
-        """Return a Node with *count* devices of one model, their UUIDs made from its name."""
+        """Return a Node with *count* devices of one model. The UUIDs are derived from *name*."""
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
         return cls(
             name,
@@ -36,7 +36,7 @@ class FakeNode:
         )
 
     def write_hardware(self, folder: Path) -> None:
-        """Write `devices.csv` into *folder*, which is made if need be: the fake driver's `FAKE_DRIVER_DIR`."""
+        """Write `devices.csv` into *folder*, which is `FAKE_DRIVER_DIR` for the fake driver and created if missing."""
         folder.mkdir(parents=True, exist_ok=True)
         rows = [
             f"{gpu.uuid},{gpu.name},{gpu.memory_mib},{gpu.numa_node},00000000:{index + 1:02X}:00.0"

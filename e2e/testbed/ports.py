@@ -11,7 +11,7 @@ _ports = itertools.count(20_000 + os.getpid() % 10_000)
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on, below those the kernel hands to clients."""
+    """Return a port of the loopback without a listener, below the ports that the kernel gives to clients."""
     while True:
         port = next(_ports)
         with socket.socket() as probe, suppress(OSError):

@@ -1,9 +1,8 @@
 """
-Processes of a cluster: started with a log each, ended by pid, found again after a crash.
+Processes of a cluster: each is started with a log, ended by pid, and found again after a crash.
 
-Owns one folder's `processes.json`: pid and start time of all that runs there, written before anything else can fail, so
-that a later run can end what an earlier one left behind and never a stranger that inherited a pid. Must never know what
-the processes are.
+Owns the `processes.json` of a folder, with pid and start time of every process. By it a later run ends what an earlier
+one left running, and never another process that has got the same pid. Must never know what the processes do.
 """
 
 import ctypes
@@ -24,7 +23,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _ending_with(parent: int) -> Callable[[], None]:
-    """Return what a child calls between fork and exec so that it ends with *parent*."""
+    """Return a function for a child to call between fork and exec, so that it ends with *parent*."""
 
     def ask_kernel() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -36,7 +35,7 @@ def _ending_with(parent: int) -> Callable[[], None]:
 
 @dataclass
 class Process:
-    """One process: how it is started, and the pid it has while it lives."""
+    """One process: its command, and its pid while it runs."""
 
     name: str
     argv: Sequence[str]
@@ -47,9 +46,9 @@ class Process:
 
     def start(self) -> None:
         """
-        Start it in a session of its own, appending what it says to its log.
+        Start it in a new session, and append its output to its log.
 
-        Unless it is to outlive us the kernel ends it (SIGTERM) when this thread ends, however that comes about.
+        Unless it outlives us, the kernel ends it (SIGTERM) when this thread ends.
         """
         with self.log.open("ab") as log:
             self.popen = subprocess.Popen(
@@ -64,21 +63,21 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its pid; it must have been started."""
+        """Its pid. It must have been started."""
         assert self.popen is not None, f"{self.name} was never started"
         return self.popen.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it lives now."""
+        """Whether it runs now."""
         return self.popen is not None and self.popen.poll() is None
 
     def kill(self) -> None:
-        """End it as a power cut would (SIGKILL), and wait until it is gone."""
+        """Kill it (SIGKILL), and wait until it is gone."""
         self._end(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM), and insist after TERMINATE_SECONDS."""
+        """End it with SIGTERM, and with SIGKILL after TERMINATE_SECONDS."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -99,13 +98,13 @@ class Process:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """Return the environment a process was started with. Raises: OSError when it has ended."""
+    """Return the initial environment of a process. Raises: OSError if it has ended."""
     raw = Path(f"/proc/{pid}/environ").read_bytes()
     return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
 
 
 class Supervisor:
-    """The processes of one folder, in the order they were started; they end with us unless they are to outlive us."""
+    """The processes of one folder, in the order of their start. Unless they outlive us, they end with us."""
 
     def __init__(self, folder: Path, *, outlives_us: bool = False) -> None:
         self.folder = folder
@@ -117,7 +116,7 @@ class Supervisor:
         return self.folder / "processes.json"
 
     def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
-        """Start a process under *name*, or start it again after it ended."""
+        """Start a process under *name*, also again after it ended."""
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         process = Process(name, tuple(argv), dict(environment or {}), logs / f"{name}.log", self._outlives_us)
@@ -126,12 +125,12 @@ class Supervisor:
         return process
 
     def restart(self, name: str) -> None:
-        """Start *name* with the arguments it had."""
+        """Start *name* again with the same arguments."""
         self.processes[name].start()
         self._record()
 
     def stop(self) -> None:
-        """End all, last started first."""
+        """End all processes, the last one first."""
         for process in reversed(self.processes.values()):
             process.terminate()
         self._ledger.unlink(missing_ok=True)
@@ -149,9 +148,9 @@ class Supervisor:
 
 def stop_leftovers(folder: Path) -> list[str]:
     """
-    End what an earlier run left running in *folder*, last started first, and return the names.
+    End the processes that an earlier run left in *folder*, the last one first, and return their names.
 
-    A pid that another process has since got is left alone: its start time differs.
+    A pid that now belongs to another process is left alone, because its start time differs.
     """
     ledger = folder / "processes.json"
     if not ledger.exists():

@@ -1,3 +1,3 @@
 """
-What runs in the containers of the demo and the tests: ordinary programs that know nothing of shares.
+The programs in the containers of the demo and the tests. They know nothing of shares.
 """

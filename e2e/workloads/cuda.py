@@ -1,5 +1,5 @@
 """
-As much of the CUDA driver API as the workloads call, through ctypes, as an application would.
+The part of the CUDA driver API that the workloads call, through ctypes.
 
 Source: https://docs.nvidia.com/cuda/cuda-driver-api/
 """
@@ -10,7 +10,7 @@ MIB = 2**20
 
 
 class CudaError(Exception):
-    """A driver call was refused; `name` is the driver's word for why."""
+    """A driver call failed. `name` is the name of the driver's error."""
 
     def __init__(self, call: str, name: str) -> None:
         super().__init__(f"{call}: {name}")
@@ -18,7 +18,7 @@ class CudaError(Exception):
 
 
 class Driver:
-    """`libcuda.so.1`, initialised; each method is one driver call that raises CudaError unless it succeeds."""
+    """`libcuda.so.1`, initialised. Each method raises CudaError if the driver call fails."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -45,13 +45,13 @@ class Driver:
         self._call("cuCtxSetCurrent", context)
 
     def total_mib(self) -> int:
-        """Return the size of the current device as the driver tells it."""
+        """Return the size of the current device as the driver reports it."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return total.value // MIB
 
     def allocate(self, mib: int) -> int:
-        """Return the address of *mib* MiB of the current device."""
+        """Allocate *mib* MiB on the current device, and return the address."""
         address = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(mib * MIB), shown=f"cuMemAlloc({mib} MiB)")
         return address.value
@@ -64,6 +64,6 @@ class Driver:
         return function
 
     def launch(self, kernel: ctypes.c_void_p) -> None:
-        """Run a kernel of one thread and wait for it."""
+        """Run a kernel of one thread, and wait for it."""
         self._call("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
         self._call("cuCtxSynchronize")

@@ -1,8 +1,8 @@
 """
-Allocate device memory and keep it, with or without load: what a Pod of the demo and of the tests runs.
+Allocate device memory and keep it, with or without load. The Pods of the demo and of the tests run this.
 
-Prints `allocated N MiB of M MiB visible` once it holds what it was asked for, and each refusal as the driver words it:
-`cuMemAlloc(N MiB): CUDA_ERROR_OUT_OF_MEMORY`. With `--report` it prints `busy N %` each second: how much of it kernels
+Prints `allocated N MiB of M MiB visible` once it has allocated, and each failure: `cuMemAlloc(N MiB):
+CUDA_ERROR_OUT_OF_MEMORY`. With `--report` it prints `busy N %` each second, the part of the second in which kernels
 ran. Ends with SIGTERM, or after `--seconds`.
 """
 
@@ -24,19 +24,19 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """Return the parsed command line."""
     parser = argparse.ArgumentParser(prog="gpu-hold", description="Allocate device memory and keep it.")
     parser.add_argument("--mib", type=int, required=True, help="memory to allocate and keep, on each device used")
-    parser.add_argument("--then-mib", type=int, help="memory to ask for afterwards, refused or not")
+    parser.add_argument("--then-mib", type=int, help="memory to allocate afterwards; a failure is only printed")
     parser.add_argument("--all-devices", action="store_true", help="use every visible device instead of the first")
-    parser.add_argument("--table", action="store_true", help="print what nvidia-smi would once it is allocated")
-    parser.add_argument("--seconds", type=float, help="end after this time instead of never")
-    parser.add_argument("--busy", type=int, default=0, metavar="PERCENT", help="share of the time to run kernels")
+    parser.add_argument("--table", action="store_true", help="print a table like nvidia-smi's after the allocation")
+    parser.add_argument("--seconds", type=float, help="end after this time (default: never)")
+    parser.add_argument("--busy", type=int, default=0, metavar="PERCENT", help="part of the time in which kernels run")
     parser.add_argument("--kernel-us", type=int, default=1000, metavar="US", help="duration of each kernel of --busy")
-    parser.add_argument("--report", action="store_true", help="print each second how much of it kernels ran")
-    parser.add_argument("--exit-on-refusal", action="store_true", help="exit with 2 when an allocation is refused")
+    parser.add_argument("--report", action="store_true", help="print each second the part of it in which kernels ran")
+    parser.add_argument("--exit-on-refusal", action="store_true", help="exit with 2 if an allocation fails")
     return parser.parse_args(argv)
 
 
 def allocate(driver: Driver, mib: int) -> bool:
-    """Allocate and say so on refusal. Returns whether the driver agreed."""
+    """Allocate *mib* MiB, and return whether it succeeded. A failure is printed."""
     try:
         driver.allocate(mib)
     except CudaError as error:
@@ -46,7 +46,7 @@ def allocate(driver: Driver, mib: int) -> bool:
 
 
 def keep(driver: Driver, options: argparse.Namespace) -> None:
-    """Stay until it is time to end, launching kernels for the share of the time that was asked for."""
+    """Wait until it is time to end, and run kernels for the requested part of the time."""
     end = time.monotonic() + options.seconds if options.seconds is not None else float("inf")
     kernel = driver.kernel(f"busy_{options.kernel_us}") if options.busy else None
     reported, launches = time.monotonic(), 0
@@ -66,12 +66,12 @@ def keep(driver: Driver, options: argparse.Namespace) -> None:
 
 
 def end_on_signal(_number: int, _frame: FrameType | None) -> None:
-    """Leave by the front door, so that the driver and its neighbours see this process end."""
+    """Exit regularly, so that the driver and the region see this process end."""
     sys.exit(0)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to end; 1 when there is no device to use, 2 for a refusal with `--exit-on-refusal`."""
+    """Run until the end. Returns 1 if there is no device, 2 for a failure with `--exit-on-refusal`."""
     options = arguments(argv)
     signal.signal(signal.SIGTERM, end_on_signal)
     try:

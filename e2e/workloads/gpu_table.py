@@ -1,7 +1,7 @@
 """
-Print what `nvidia-smi` would, as seen from where this runs: each device's memory and load, and the processes on it.
+Print a table like that of `nvidia-smi`: memory and load of each device, and its processes.
 
-Reads NVML only. In a container that holds a share, totals are the share's and processes the container's.
+Reads NVML only. In a container with a share, it shows the totals of the share and the processes of the container.
 """
 
 import sys
@@ -12,7 +12,7 @@ import pynvml
 
 MIB = 1 << 20
 WIDTH = 74
-"""A terminal of 80 columns has room for it, and for a margin."""
+"""Fits a terminal of 80 columns, with a margin."""
 RULE = f"+{'-' * WIDTH}+"
 HEAVY = f"|{'=' * WIDTH}|"
 
@@ -47,7 +47,7 @@ def process_rows(index: int, device: object) -> Iterator[str]:
 
 
 def table() -> Iterator[str]:
-    """Yield the whole table, line by line. NVML is initialised."""
+    """Yield the lines of the table. NVML must be initialised."""
     versions = f"Driver {pynvml.nvmlSystemGetDriverVersion()}"
     cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
     devices = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -67,7 +67,7 @@ def table() -> Iterator[str]:
 
 
 def render() -> str:
-    """Return the table as text, initialising NVML for as long as it takes."""
+    """Initialise NVML, and return the table as text."""
     pynvml.nvmlInit()
     try:
         return "\n".join(table())
@@ -76,7 +76,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Print the table; without NVML, one line that says so."""
+    """Print the table, or one line that says that there is no NVML."""
     try:
         print(render(), flush=True)
     except pynvml.NVMLError as error:
