@@ -1,3 +1,3 @@
 """
-What the services rely on of a cluster, tried on the embedded one and on a real one.
+The behaviours of Kubernetes that the services rely on, tested on the embedded cluster and on a real one.
 """

@@ -1,5 +1,5 @@
 """
-Write `docs/conformance.md` from what the last runs found: `python -m conformance`.
+Write `docs/conformance.md` from the results of the last runs: `python -m conformance`.
 """
 
 import sys
@@ -8,7 +8,7 @@ from conformance.page import PAGE, IncompleteError, page, results
 
 
 def main() -> int:
-    """Write the page, or say why not."""
+    """Write the page. Returns 1 if a result is missing."""
     try:
         PAGE.write_text(page(results()), encoding="utf-8")
     except IncompleteError as error:

@@ -1,5 +1,5 @@
 """
-One cluster of the chosen kind for the whole run, one namespace for each test, and a record of what held.
+One cluster for the whole run, one namespace for each test, and a record of the results.
 
     pytest e2e/conformance --cluster embedded|real
 """
@@ -21,14 +21,14 @@ from conformance.peers.objects import Api
 from minicluster.client import ApiError
 
 _outcomes: dict[str, bool] = {}
-"""Whether a behaviour held, in all its cases, by module and function."""
+"""By `module::function`, whether all cases of a behaviour held."""
 _otherwise: dict[str, str] = {}
-"""What the cluster's version of Kubernetes does in place of a behaviour."""
+"""By `module::function`, what this version of Kubernetes does instead."""
 _version = pytest.StashKey[str]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the chosen minor is known to do otherwise."""
+    """Deselect the behaviours that the chosen minor does not have."""
     minor = config.getoption("--kubernetes")
     left_out = []
     for item in items:
@@ -42,28 +42,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _behaviour(node_id: str) -> str:
-    """Return `module::function`, without the case and the group that a worker adds to a node id."""
+    """Return `module::function` of a node id, without the case and the group of a worker."""
     module, _, case = node_id.partition("::")
     function = re.split(r"[\[@]", case)[0]
     return f"{Path(module).stem}::{function}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note whether a test's body, and all around it, passed."""
+    """Record whether setup, call and teardown of a test passed."""
     behaviour = _behaviour(report.nodeid)
     _outcomes[behaviour] = _outcomes.get(behaviour, True) and report.passed
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep what held, for the page."""
+    """Write the results for the page."""
     if _version in session.config.stash:
         record(session.config.stash[_version], _outcomes, _otherwise)
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def peer(pytestconfig: pytest.Config) -> AsyncIterator[Peer]:
-    """The cluster that is tested."""
-    # A short path, because a Unix socket's path may have 107 bytes.
+    """The tested cluster."""
+    # A short path, because the path of a Unix socket may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="hami-conformance-"))
     is_real = pytestconfig.getoption("--cluster") == "real"
     peer = RealPeer(folder, pytestconfig.getoption("--kubernetes")) if is_real else EmbeddedPeer(folder)
@@ -78,7 +78,7 @@ async def peer(pytestconfig: pytest.Config) -> AsyncIterator[Peer]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def api(peer: Peer) -> AsyncIterator[Api]:
-    """Yield a client in a namespace of the test's own; afterwards its Pods are gone."""
+    """Yield a client in a new namespace. Its Pods are deleted afterwards."""
     async with Api.from_kubeconfig(peer.kubeconfig, "conformance") as api:
         await api.enter_new_namespace()
         yield api

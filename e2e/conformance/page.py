@@ -1,8 +1,8 @@
 """
-The page that tells which behaviours both clusters have.
+The page that lists the behaviours of both clusters.
 
-Owns the page's form, and what a behaviour is: the first sentence of a test's docstring. What held in a run is kept
-here, never decided here. Neighbour: `conftest` runs the tests.
+Owns the form of the page and the files of results. A behaviour is the first sentence of a test's docstring. Must never
+decide whether a behaviour holds. Neighbour: `conftest` runs the tests.
 """
 
 import ast
@@ -20,20 +20,20 @@ PAGE = ROOT / "docs/conformance.md"
 RESULTS = ROOT / "build/conformance"
 EMBEDDED = "embedded"
 REQUIRED = (EMBEDDED, KUBERNETES[DEFAULT_KUBERNETES])
-"""The clusters without which there is no page: those that every change is tested on."""
+"""The page needs the results of these clusters. Every change is tested on them."""
 MODULES = (
     *("test_objects", "test_patches", "test_watches", "test_pods", "test_admission", "test_kubectl"),
     *("test_scheduler", "test_kubelet", "test_devices", "test_cdi", "test_restarts"),
 )
 """In the order of the page."""
-HEAD = """# What the embedded cluster is held to
+HEAD = """# Conformance of the embedded cluster
 
-Most tests run on the embedded cluster, `e2e/minicluster`. Each sentence below is a test that was run, unchanged, on it
-and on a real Kubernetes (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, containerd), so what
-is tested on the one may be believed of the other. A column that does not say ✓ says what that minor of Kubernetes does
-instead. What the embedded cluster leaves out is in [decision 12](decisions/0012-embedded-cluster.md).
+Most tests run on the embedded cluster, `e2e/minicluster`. Each sentence below is a test that passed, unchanged, on it
+and on a real Kubernetes (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, containerd). So a
+result of the embedded cluster also holds for the real one. A cell without ✓ says what that minor of Kubernetes does
+instead. [Decision 12](decisions/0012-embedded-cluster.md) says what the embedded cluster leaves out.
 
-This page is written by a command, from what the runs found:
+These commands write this page from the results of the runs:
 
     pytest e2e/conformance --cluster embedded
     pytest e2e/conformance --cluster real    # and again for each --kubernetes
@@ -42,12 +42,12 @@ This page is written by a command, from what the runs found:
 
 
 class IncompleteError(Exception):
-    """The page cannot be written: a run is missing, or a behaviour was not seen to hold; the message says which."""
+    """The page cannot be written, because a result is missing. The message says which."""
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One test: what it says, and a digest of what it does, by which a result of an earlier text is not believed."""
+    """One test. Its digest changes with its source, which makes earlier results invalid."""
 
     name: str
     """`module::function`."""
@@ -66,26 +66,26 @@ class Section:
 
 @dataclass(frozen=True)
 class Run:
-    """What was found on one cluster, by behaviour."""
+    """The results of one cluster, by name of the behaviour."""
 
     held: Mapping[str, str]
-    """The digest of what was seen to hold; empty for what was seen not to."""
+    """The digest of the test that passed; empty for one that failed."""
     otherwise: Mapping[str, str]
-    """Why it is not asked for: what this version of Kubernetes does instead."""
+    """What this version of Kubernetes does instead."""
 
     def cell(self, behaviour: Behaviour) -> str | None:
-        """Return what the page says of a behaviour; None while nothing is known of it as it stands."""
+        """Return the cell of a behaviour, or None without a valid result."""
         if self.held.get(behaviour.name) == behaviour.digest:
             return "✓"
         return self.otherwise.get(behaviour.name)
 
 
 def sections() -> list[Section]:
-    """Return what is claimed, in the order of the page. Raises: IncompleteError for a module that is not in it."""
+    """Return all sections in the order of the page. Raises: IncompleteError if MODULES does not list every module."""
     folder = Path(__file__).parent
     unknown = {path.stem for path in folder.glob("test_*.py")}.symmetric_difference(MODULES)
     if unknown:
-        raise IncompleteError(f"page.MODULES and e2e/conformance disagree about {', '.join(sorted(unknown))}")
+        raise IncompleteError(f"page.MODULES and the files of e2e/conformance differ in {', '.join(sorted(unknown))}")
     return [_section(folder / f"{module}.py") for module in MODULES]
 
 
@@ -111,9 +111,9 @@ def _first_sentence(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -
 
 def page(found: Mapping[str, Run]) -> str:
     """
-    Return the page for what the runs *found*.
+    Return the page for the results *found*.
 
-    Raises: IncompleteError naming what was not seen to hold as it stands.
+    Raises: IncompleteError with every behaviour that has no valid result.
     """
     claimed = sections()
     lacking = [
@@ -124,7 +124,7 @@ def page(found: Mapping[str, Run]) -> str:
         if run.cell(behaviour) is None
     ]
     if lacking:
-        raise IncompleteError("not seen to hold:\n" + "\n".join(lacking))
+        raise IncompleteError("no valid result of:\n" + "\n".join(lacking))
     titles = [cluster if cluster == EMBEDDED else f"Kubernetes {cluster}" for cluster in found]
     lines = [HEAD]
     for section in claimed:
@@ -141,12 +141,12 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def cell(behaviour: Behaviour) -> str:
-    """Return what a behaviour's row says."""
+    """Return the first cell of a behaviour's row."""
     return behaviour.sentence.replace("|", "\\|")
 
 
 def record(cluster: str, outcomes: Mapping[str, bool], otherwise: Mapping[str, str]) -> None:
-    """Add what a run found to what others on the same *cluster* did; *outcomes* are by behaviour."""
+    """Merge *outcomes*, by behaviour, into the results of *cluster*."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     with (RESULTS / ".lock").open("w") as one_at_a_time:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
@@ -162,7 +162,7 @@ def record(cluster: str, outcomes: Mapping[str, bool], otherwise: Mapping[str, s
 
 
 def results() -> dict[str, Run]:
-    """Return what was found on each cluster. Raises: IncompleteError naming a run that is missing."""
+    """Return the results of each cluster. Raises: IncompleteError if a required cluster has none."""
     clusters = {path.stem for path in RESULTS.glob("*.json")}
     missing = [cluster for cluster in REQUIRED if cluster not in clusters]
     if missing:

@@ -67,7 +67,7 @@ async def test_webhook_sees_what_other_plugins_set(api: Api, hook: Webhook, clea
 
 
 async def test_generated_name_at_admission(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A webhook sees a Pod of a generated name before it has one."""
+    """A webhook sees a Pod with generateName before the name is generated."""
     await hook.install(api, cleanup)
 
     await api.create(api.pods, {**a_pod(), "metadata": {"generateName": "x-"}})
@@ -81,7 +81,7 @@ async def test_generated_name_at_admission(api: Api, hook: Webhook, cleanup: lis
 
 
 async def test_dry_run_reaches_the_webhook(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A webhook without side effects is asked in a dry run too, and told so."""
+    """A webhook without side effects is called in a dry run too, with dryRun set."""
     await hook.install(api, cleanup)
 
     await api.create(api.pods, a_pod(), dryRun="All")
@@ -90,7 +90,7 @@ async def test_dry_run_reaches_the_webhook(api: Api, hook: Webhook, cleanup: lis
 
 
 async def test_binding_and_updates_pass_by(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A webhook for the creation of Pods is not asked about bindings, statuses, updates and deletions."""
+    """A webhook for the creation of Pods is not called for bindings, statuses, updates and deletions."""
     await hook.install(api, cleanup)
     await api.create_pod()
     await api.bind("p")
@@ -114,7 +114,7 @@ async def test_binding_and_updates_pass_by(api: Api, hook: Webhook, cleanup: lis
     ],
 )
 async def test_denial(api: Api, hook: Webhook, cleanup: list[str], status: Any, expected: Any) -> None:
-    """A webhook's denial reaches the user with its code and reason, the webhook's name in front of its words."""
+    """A webhook's denial reaches the user with its code and reason, and the webhook's name before its message."""
     await hook.install(api, cleanup)
     hook.answer = lambda request: {"allowed": False, "status": status}
 
@@ -123,7 +123,7 @@ async def test_denial(api: Api, hook: Webhook, cleanup: list[str], status: Any, 
 
 @pytest.mark.parametrize(("policy", "status"), [("Fail", 500), ("Ignore", None)])
 async def test_failure_policy(api: Api, hook: Webhook, cleanup: list[str], policy: str, status: Any) -> None:
-    """With a webhook that is down, Fail refuses with a text that names webhook and URL, and Ignore goes on."""
+    """If a webhook is down, Fail rejects with a text that names webhook and URL, and Ignore continues."""
     down = hook.described(api, failurePolicy=policy)
     down["clientConfig"]["url"] = "https://127.0.0.1:1/mutate"
     await hook.install(api, cleanup, down)
@@ -139,7 +139,7 @@ async def test_failure_policy(api: Api, hook: Webhook, cleanup: list[str], polic
 
 
 async def test_answer_that_is_none(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A webhook's answer to another request counts as a failure of the webhook."""
+    """A webhook's answer with the uid of another request is a failure of the webhook."""
     await hook.install(api, cleanup)
     hook.answer = lambda request: {"allowed": True, "uid": "other"}
 
@@ -150,7 +150,7 @@ async def test_answer_that_is_none(api: Api, hook: Webhook, cleanup: list[str]) 
 
 
 async def test_webhook_that_is_slow(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A webhook that takes longer than its timeoutSeconds has failed."""
+    """A webhook that takes longer than its timeoutSeconds fails."""
     silent = hook.described(api, timeoutSeconds=1)
     silent["clientConfig"]["url"] = f"{hook.mute}/mutate"
     await hook.install(api, cleanup, silent)
@@ -162,7 +162,7 @@ async def test_webhook_that_is_slow(api: Api, hook: Webhook, cleanup: list[str])
 
 
 async def test_certificate_of_a_webhook(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A webhook is believed by the caBundle of its configuration alone."""
+    """A webhook is trusted only by the caBundle of its configuration."""
     foreign = hook.described(api)
     del foreign["clientConfig"]["caBundle"]
     await hook.install(api, cleanup, foreign)
@@ -174,7 +174,7 @@ async def test_certificate_of_a_webhook(api: Api, hook: Webhook, cleanup: list[s
 
 
 async def test_bundle_that_is_patched_in(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A caBundle patched into a configuration by the webhook's name counts for the next request."""
+    """A caBundle that is patched into a configuration is used for the next request."""
     foreign = hook.described(api)
     del foreign["clientConfig"]["caBundle"]
     made = await hook.install(api, cleanup, foreign)
@@ -184,18 +184,18 @@ async def test_bundle_that_is_patched_in(api: Api, hook: Webhook, cleanup: list[
     path = f"{CONFIGURATIONS}/{made['metadata']['name']}"
     patched = await api.patch(path, {"webhooks": [entry]}, "strategic")
 
-    async def is_believed() -> Object:
+    async def is_trusted() -> Object:
         found: Object = await api.create_pod()
         return found
 
-    await poll(is_believed)
+    await poll(is_trusted)
     assert [SENTINEL, "a.hami.io"] == [found["name"] for found in patched["webhooks"]]
     assert [hook.bundle] * 2 == [found["clientConfig"]["caBundle"] for found in patched["webhooks"]]
     assert (1, 2) == (made["metadata"]["generation"], patched["metadata"]["generation"])
 
 
 async def test_bundle_by_json_patch(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A JSON patch that tests the webhook's name changes its bundle only where that webhook stands."""
+    """A JSON patch that tests the webhook's name changes the caBundle of that webhook only."""
     made = await hook.install(api, cleanup)
     path = f"{CONFIGURATIONS}/{made['metadata']['name']}"
     change = {"op": "replace", "path": "/webhooks/1/clientConfig/caBundle", "value": ""}
@@ -225,7 +225,7 @@ IGNORE = {"matchExpressions": [{"key": "hami.io/webhook", "operator": "NotIn", "
     ],
 )
 async def test_who_is_asked(api: Api, hook: Webhook, cleanup: list[str], fields: Object, is_asked: bool) -> None:
-    """Rules, the Pod's labels and its namespace's labels decide whether a webhook is asked."""
+    """Rules, the Pod's labels and its namespace's labels decide whether a webhook is called."""
     await hook.install(api, cleanup, hook.described(api, **fields))
 
     await api.create(api.pods, a_pod(metadata={"labels": {"hami.io/webhook": "ignore"}}))
@@ -234,7 +234,7 @@ async def test_who_is_asked(api: Api, hook: Webhook, cleanup: list[str], fields:
 
 
 async def test_webhook_is_asked_again(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A webhook with reinvocationPolicy IfNeeded is asked once more when a later one changed the object."""
+    """A webhook with reinvocationPolicy IfNeeded is called again if a later one changed the object."""
     again = hook.described(api, "a.hami.io", reinvocationPolicy="IfNeeded")
     await hook.install(api, cleanup, again, hook.described(api, "b.hami.io"))
     label = {"op": "add", "path": "/metadata/labels", "value": {"changed": "yes"}}
@@ -260,7 +260,7 @@ async def test_webhook_is_asked_again(api: Api, hook: Webhook, cleanup: list[str
     ],
 )
 async def test_configuration_that_could_never_work(api: Api, hook: Webhook, fields: Any, expected: str) -> None:
-    """A webhook configuration that could never work is refused with the field that is wrong."""
+    """An invalid webhook configuration is rejected with the wrong field."""
     body = {"metadata": {"name": f"bad-{api.namespace}"}, "webhooks": [hook.described(api, **fields)]}
 
     error = await error_of(api.create(CONFIGURATIONS, body))
@@ -282,7 +282,7 @@ async def test_configuration_defaults(api: Api, hook: Webhook, cleanup: list[str
 
 
 async def a_quota(api: Api, name: str = "q", **hard: Any) -> str:
-    """Create a ResourceQuota, wait until it is in force, and return its path."""
+    """Create a ResourceQuota, wait until it is enforced, and return its path."""
     path = f"{api.place}/resourcequotas"
     await api.create(path, {"metadata": {"name": name}, "spec": {"hard": hard}})
 
@@ -294,7 +294,7 @@ async def a_quota(api: Api, name: str = "q", **hard: Any) -> str:
 
 
 async def test_quota(api: Api) -> None:
-    """A quota counts what a Pod requests at its creation, refuses what exceeds it in words, and gets it back."""
+    """A quota counts a Pod's requests at its creation, rejects an excess with a message, and frees them at its end."""
     path = await a_quota(api, **{f"requests.{GPU}": "2", "pods": "10"})
     await api.create_pod("a", containers=limits(**{GPU: 2}))
 
@@ -315,7 +315,7 @@ async def test_quota(api: Api) -> None:
 
 
 async def test_quota_on_cpu(api: Api) -> None:
-    """A quota on cpu demands that every container says how much it requests."""
+    """A quota on cpu requires that every container requests cpu."""
     await a_quota(api, **{"requests.cpu": "2"})
 
     refused = await refusal_of(api.create_pod())
@@ -325,7 +325,7 @@ async def test_quota_on_cpu(api: Api) -> None:
 
 
 async def test_quota_and_simultaneous_requests(api: Api) -> None:
-    """A quota is never exceeded by requests at the same time."""
+    """Simultaneous requests never exceed a quota."""
     await a_quota(api, pods="3")
 
     await asyncio.gather(*(api.create_pod(f"p{i}") for i in range(10)), return_exceptions=True)
@@ -334,7 +334,7 @@ async def test_quota_and_simultaneous_requests(api: Api) -> None:
 
 
 async def test_quota_counts_what_the_webhook_left(api: Api, hook: Webhook, cleanup: list[str]) -> None:
-    """A quota counts the Pod as the webhooks left it."""
+    """A quota counts the Pod after the webhooks have changed it."""
     await a_quota(api, **{f"requests.{GPU}": "2"})
     await hook.install(api, cleanup)
     amounts = {"limits": {GPU: "3"}, "requests": {GPU: "3"}}

@@ -29,7 +29,7 @@ def naming(*devices: str, **more: Any) -> Callable[[list[str]], api.ContainerAll
 
 
 async def test_spec_written_in_time(node: Host) -> None:
-    """A spec that PreStartContainer writes is what the container gets, although another lay there before."""
+    """The container gets the spec that PreStartContainer writes, although there was another before."""
     plugin = await node.plugin()
     plugin.respond = naming(node.cdi_device())
     node.write_cdi(env=["VALUE=stale"])
@@ -39,8 +39,8 @@ async def test_spec_written_in_time(node: Host) -> None:
     assert "fresh\n" == await node.says("p", "\n")
 
 
-async def test_every_start_reads_anew(node: Host) -> None:
-    """A restarted container gets the spec as it is at that start."""
+async def test_every_start_reads_the_spec(node: Host) -> None:
+    """A restarted container gets the spec that exists at its restart."""
     plugin = await node.plugin()
     plugin.respond = naming(node.cdi_device())
     plugin.before_start = lambda ids: node.write_cdi(env=[f"VALUE=start {len(plugin.starts)}"])
@@ -54,7 +54,7 @@ async def test_every_start_reads_anew(node: Host) -> None:
 
 
 async def test_missing_spec(node: Host) -> None:
-    """A CDI device without a spec is a CreateContainerError in the runtime's words, retried with PreStartContainer."""
+    """A missing CDI spec is a CreateContainerError with the runtime's text, and PreStartContainer is retried."""
     plugin = await node.plugin()
     plugin.respond = naming(node.cdi_device())
     await node.create("p", node.container(script=SAY, devices=1))
@@ -68,7 +68,7 @@ async def test_missing_spec(node: Host) -> None:
 
 
 async def test_missing_device(node: Host) -> None:
-    """Of two CDI devices of which one is in no spec, only that one is named."""
+    """If one of two CDI devices is in no spec, the error names only that one."""
     plugin = await node.plugin()
     node.write_cdi(env=["VALUE=1"])
     plugin.respond = naming(node.cdi_device(), node.cdi_device("other"))
@@ -80,7 +80,7 @@ async def test_missing_device(node: Host) -> None:
 
 
 async def test_mounts_of_a_spec(node: Host) -> None:
-    """A spec's mounts are in the container, a read-only one cannot be written."""
+    """A spec's mounts are in the container, and a read-only one cannot be written."""
     (node.peer.shared / "cdi").mkdir(exist_ok=True)
     (node.peer.shared / "cdi/file").write_text("mounted\n")
     plugin = await node.plugin()
@@ -101,7 +101,7 @@ async def test_mounts_of_a_spec(node: Host) -> None:
 
 
 async def test_precedence_of_environment(node: Host) -> None:
-    """Of a variable that image, plugin, Pod and CDI spec set, the spec's value is the one that counts."""
+    """A variable in the CDI spec overrides those of image, plugin and Pod."""
     plugin = await node.plugin()
     plugin.respond = naming(node.cdi_device(), envs={"A": "plugin", "B": "plugin", "C": "plugin"})
     node.write_cdi(env=["A=spec", "B=spec"])
@@ -115,7 +115,7 @@ async def test_precedence_of_environment(node: Host) -> None:
 
 
 async def test_device_by_annotation(node: Host) -> None:
-    """A CDI device that Allocate names in an annotation is injected too."""
+    """A CDI device that Allocate returns in an annotation is injected too."""
     plugin = await node.plugin()
     node.write_cdi(env=["VALUE=annotated"])
     plugin.respond = lambda ids: api.ContainerAllocateResponse(
@@ -127,7 +127,7 @@ async def test_device_by_annotation(node: Host) -> None:
 
 
 async def test_removed_spec(node: Host) -> None:
-    """A spec that is removed is not used any more."""
+    """A removed spec is no longer used."""
     plugin = await node.plugin()
     plugin.respond = naming(node.cdi_device())
     node.write_cdi(env=["VALUE=1"])
@@ -141,7 +141,7 @@ async def test_removed_spec(node: Host) -> None:
 
 
 async def test_foreign_file(node: Host) -> None:
-    """A file of another ending, and a spec that is none, do no harm to others."""
+    """A file with another suffix and an invalid spec do not affect other specs."""
     plugin = await node.plugin()
     plugin.respond = naming(node.cdi_device())
     foreign = [node.cdi_file.with_suffix(ending) for ending in (".tmp", ".bad.json")]

@@ -26,7 +26,7 @@ async def node(peer: Peer, api: Api) -> AsyncIterator[Host]:
 
 
 def refuse(text: str) -> None:
-    """Be a plugin's answer that is an error."""
+    """Raise an error instead of a plugin's answer."""
     raise ValueError(text)
 
 
@@ -46,7 +46,7 @@ async def test_what_allocate_answers(node: Host) -> None:
 
 
 async def test_order_of_calls(node: Host) -> None:
-    """For each container the plugin is asked GetPreferredAllocation, Allocate and, at its start, PreStartContainer."""
+    """For each container the plugin gets GetPreferredAllocation, Allocate and, at its start, PreStartContainer."""
     plugin = await node.plugin()
     await node.create("p", node.container("a", devices=1), node.container("b", devices=2))
     await node.phase("p", "Running")
@@ -59,19 +59,19 @@ async def test_order_of_calls(node: Host) -> None:
 
 
 async def test_owner_inside_the_calls(node: Host) -> None:
-    """Inside PreStartContainer PodResources shows exactly the container that starts; inside Allocate nothing."""
+    """During PreStartContainer PodResources shows exactly the starting container, and during Allocate none."""
     plugin = await node.plugin()
     await asyncio.gather(*(node.create(name, node.container(devices=2)) for name in ("g0", "g1")))
     await asyncio.gather(*(node.phase(name, "Running") for name in ("g0", "g1")))
 
     assert [] == plugin.owners["Allocate"]
     assert {"g0", "g1"} == {pod for pod, _, _ in plugin.owners["PreStartContainer"]}
-    # The two calls may be under way at once: each kept its owner when it had it.
+    # The calls of the two containers may overlap, so each is compared with the owner that it recorded.
     assert sorted(plugin.starts) == sorted(ids for _, _, ids in plugin.owners["PreStartContainer"])
 
 
 async def test_options_count(node: Host) -> None:
-    """Whether PreStartContainer is called is what the plugin's options say, not what its registration said."""
+    """The plugin's options decide whether PreStartContainer is called, not its registration."""
     plugin = await node.plugin(pre_start=False)
     await node.create("p", node.container(devices=1))
     await node.phase("p", "Running")
@@ -80,7 +80,7 @@ async def test_options_count(node: Host) -> None:
 
 
 async def test_preferred_ids(node: Host) -> None:
-    """The ids that the plugin prefers of those available are the ones that are given."""
+    """The container gets the ids that the plugin prefers."""
     plugin = await node.plugin(4)
     plugin.prefer = lambda available, must, size: ["dev-003", "dev-001"]
     await node.create("p", node.container(devices=2))
@@ -91,7 +91,7 @@ async def test_preferred_ids(node: Host) -> None:
 
 
 async def test_init_container_shares_ids(node: Host) -> None:
-    """An init container and the main one have the same ids, and PodResources shows main at both starts."""
+    """An init container and the main container have the same ids, and PodResources shows main at both starts."""
     plugin = await node.plugin()
     await node.create("p", node.container(devices=2), initContainers=[node.container("init", "true", devices=2)])
     await node.phase("p", "Running")
@@ -103,7 +103,7 @@ async def test_init_container_shares_ids(node: Host) -> None:
 
 
 async def test_larger_init_container(node: Host) -> None:
-    """Of an init container that asks for more, only the ids it shares with main have an owner."""
+    """If an init container requests more than main, only the ids that it shares with main have an owner."""
     plugin = await node.plugin()
     await node.create("p", node.container(devices=1), initContainers=[node.container("init", "true", devices=3)])
     await node.phase("p", "Running")
@@ -114,7 +114,7 @@ async def test_larger_init_container(node: Host) -> None:
 
 
 async def test_larger_main_container(node: Host) -> None:
-    """A main container that asks for more than its init container must include the ids of that one."""
+    """A main container that requests more than its init container gets the init container's ids among others."""
     plugin = await node.plugin(4)
     await node.create("p", node.container(devices=2), initContainers=[node.container("init", "true", devices=1)])
     await node.phase("p", "Running")
@@ -126,7 +126,7 @@ async def test_larger_main_container(node: Host) -> None:
 
 
 async def test_init_container_alone(node: Host) -> None:
-    """The devices of an init container alone have no owner in PodResources; the checkpoint names it."""
+    """Devices of an init container only have no owner in PodResources, and the checkpoint names the container."""
     plugin = await node.plugin()
     pod = await node.create("p", initContainers=[node.container("init", "exec sleep 1000", devices=1)])
     await poll(lambda: len(plugin.starts) == 1, SECONDS)
@@ -141,7 +141,7 @@ async def test_init_container_alone(node: Host) -> None:
 
 
 async def test_checkpoint(node: Host) -> None:
-    """The checkpoint has each container's ids and the plugin's answer, under a checksum; both our readers take it."""
+    """The checkpoint has each container's ids, the plugin's answer and a checksum, and both our readers accept it."""
     plugin = await node.plugin()
     plugin.respond = lambda ids: api.ContainerAllocateResponse(envs={"IDS": ",".join(ids)})
     pod = await node.create("p", node.container(devices=2))
@@ -165,7 +165,7 @@ async def test_checkpoint(node: Host) -> None:
 
 
 async def test_sidecar(node: Host) -> None:
-    """A sidecar keeps its ids for itself and is shown under its own name."""
+    """A sidecar does not share its ids, and is shown by its name."""
     await node.plugin()
     sidecar = node.container("side", devices=1, restartPolicy="Always")
     await node.create("p", node.container(devices=1), initContainers=[sidecar])
@@ -176,9 +176,9 @@ async def test_sidecar(node: Host) -> None:
     assert 2 == len({ids[0] for _, _, ids in owners})
 
 
-@pytest.mark.other_in("1.33", "PodResources has List; Get is switched off")
+@pytest.mark.other_in("1.33", "PodResources has List; Get is disabled")
 async def test_pod_resources(node: Host) -> None:
-    """List, Get and GetAllocatableResources have one entry for each id; Get of no such Pod is an error in words."""
+    """List, Get and GetAllocatableResources have one entry for each id, and Get of an unknown Pod is an error."""
     await node.plugin(3)
     await node.create("p", node.container(devices=2))
     await node.phase("p", "Running")
@@ -196,7 +196,7 @@ async def test_pod_resources(node: Host) -> None:
 
 
 async def test_completed_pod(node: Host) -> None:
-    """A Pod that has ended is no longer listed, and its ids are free although nobody deleted it."""
+    """A Pod that has ended is no longer listed, and its ids are free although it is not deleted."""
     await node.plugin(1)
     await node.create("done", node.container(script="true", devices=1), restartPolicy="Never")
     await node.phase("done", "Succeeded")
@@ -208,7 +208,7 @@ async def test_completed_pod(node: Host) -> None:
 
 
 async def test_too_few_devices(node: Host) -> None:
-    """A Pod that asks for more devices than there are fails with UnexpectedAdmissionError and the numbers."""
+    """A Pod that requests more devices than available fails with UnexpectedAdmissionError and both numbers."""
     await node.plugin(1)
     await node.create("p", node.container(devices=2))
 
@@ -220,7 +220,7 @@ async def test_too_few_devices(node: Host) -> None:
 
 
 async def test_rejected_pod(node: Host) -> None:
-    """A rejected Pod has an Event with the reason, and no container that started."""
+    """A rejected Pod has an Event with the reason, and none of its containers has started."""
     await node.plugin(1)
     await node.create("p", node.container(devices=2))
     pod = await node.phase("p", "Failed")
@@ -236,7 +236,7 @@ async def test_rejected_pod(node: Host) -> None:
 
 
 async def test_unknown_resource(node: Host) -> None:
-    """A Pod bound to a Node that never offered the resource runs there, without devices."""
+    """A Pod bound to a Node that never offered the resource runs without devices."""
     await node.create("p", node.container(devices=1))
 
     await node.phase("p", "Running")
@@ -245,7 +245,7 @@ async def test_unknown_resource(node: Host) -> None:
 
 
 async def test_allocate_error(node: Host) -> None:
-    """An error of Allocate fails the Pod with the text Go gives it, and frees the ids."""
+    """An error of Allocate fails the Pod with Go's text, and frees the ids."""
     plugin = await node.plugin(1)
     answer, plugin.respond = plugin.respond, lambda ids: refuse("no share for it")  # type: ignore[return-value, assignment]
     await node.create("refused", node.container(devices=1))
@@ -258,7 +258,7 @@ async def test_allocate_error(node: Host) -> None:
 
 
 async def test_pre_start_error(node: Host) -> None:
-    """An error of PreStartContainer keeps the container waiting, is told in an Event, and heals by itself."""
+    """An error of PreStartContainer keeps the container waiting, causes an Event, and is retried."""
     plugin = await node.plugin()
     plugin.before_start = lambda ids: refuse("not yet")
     await node.create("p", node.container(devices=1), restartPolicy="Never")
@@ -278,7 +278,7 @@ async def test_pre_start_error(node: Host) -> None:
 
 
 async def test_every_start(node: Host) -> None:
-    """PreStartContainer is called at every start of a container, with the same ids; Allocate once."""
+    """PreStartContainer is called at every start of a container with the same ids, and Allocate once."""
     plugin = await node.plugin()
     await node.create("p", node.container(script="exit 1", devices=1))
     await node.until("p", lambda status: status["containerStatuses"][0]["restartCount"] >= 1)
@@ -289,7 +289,7 @@ async def test_every_start(node: Host) -> None:
 
 
 async def test_unhealthy_device(node: Host) -> None:
-    """A device that is reported unhealthy leaves allocatable, not capacity, and comes back."""
+    """An unhealthy device leaves allocatable and stays in capacity, and returns once it is healthy."""
     plugin = await node.plugin(3)
     await node.amounts_are("3", "3")
     await plugin.set_unhealthy("dev-001")
@@ -301,7 +301,7 @@ async def test_unhealthy_device(node: Host) -> None:
 
 
 async def test_end_of_a_plugin(node: Host) -> None:
-    """When a plugin ends, allocatable is 0, capacity stays for a while, and Pods that ask fail."""
+    """When a plugin ends, allocatable is 0, capacity stays for a while, and Pods that request devices fail."""
     plugin = await node.plugin(3)
     await node.amounts_are("3", "3")
     await plugin.stop()
@@ -315,7 +315,7 @@ async def test_end_of_a_plugin(node: Host) -> None:
 
 
 async def test_overlapping_plugins(node: Host) -> None:
-    """The end of an old instance of a plugin disconnects the new one, until that registers again."""
+    """The end of an old instance of a plugin disconnects the new one until it registers again."""
     old = await node.plugin(2)
     new = await node.plugin(3, socket=f"{node.api.namespace}-new.sock")
     await old.stop()
@@ -347,7 +347,7 @@ async def _is_all(node: Host, count: int) -> bool:
     ],
 )
 async def test_bad_registration(node: Host, version: str, resource: str, problem: str) -> None:
-    """A registration of another version, or of a resource without a domain, is refused in words."""
+    """A registration of another version, or of a resource without a domain, is rejected with a message."""
     request = api.RegisterRequest(version=version, resource_name=resource or node.resource, endpoint="none.sock")
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -358,7 +358,7 @@ async def test_bad_registration(node: Host, version: str, resource: str, problem
 
 
 async def test_devices_of_a_deleted_pod(node: Host) -> None:
-    """A deleted Pod's ids are free for the next one once it is gone."""
+    """The ids of a deleted Pod are free once it is gone."""
     await node.plugin(1)
     await node.create("first", node.container(devices=1))
     await node.phase("first", "Running")

@@ -1,5 +1,5 @@
 """
-kubectl: what people and the documentation type.
+kubectl: the commands of people and of the documentation.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Kubectl = Callable[..., Awaitable[str]]
 
 @pytest.fixture
 def kubectl(peer: Peer, api: Api, tmp_path: Path) -> Kubectl:
-    """Return a function that runs kubectl in the test's namespace and returns what it prints, on both streams."""
+    """Return a function that runs kubectl in the test's namespace and returns its output and errors."""
 
     async def run(*arguments: str, stdin: str = "") -> str:
         process = await asyncio.create_subprocess_exec(
@@ -42,7 +42,7 @@ def kubectl(peer: Peer, api: Api, tmp_path: Path) -> Kubectl:
 
 
 async def test_manifest(kubectl: Kubectl) -> None:
-    """`apply` creates, changes nothing and changes; `label`, `annotate`, `patch` and `delete` follow."""
+    """`apply` creates, keeps and changes an object, and `label`, `annotate`, `patch` and `delete` work."""
     said = [await kubectl("apply", "-f", "-", stdin=MANIFEST.replace("LABEL", text)) for text in ("one", "one", "two")]
     said.append(await kubectl("get", "pod", "p", "-o", "jsonpath={.metadata.labels.a}"))
     said.append(await kubectl("label", "pod", "p", "b=c"))
@@ -55,7 +55,7 @@ async def test_manifest(kubectl: Kubectl) -> None:
 
 
 async def test_columns(api: Api, kubectl: Kubectl, cleanup: list[str]) -> None:
-    """`get -o wide` prints the server's columns, the Pod's Node among them."""
+    """`get -o wide` prints the server's columns, including the Pod's Node."""
     node = f"n-{api.namespace}"
     cleanup.append(f"/api/v1/nodes/{node}")
     await api.create("/api/v1/nodes", a_node(node))
@@ -96,7 +96,7 @@ async def test_columns(api: Api, kubectl: Kubectl, cleanup: list[str]) -> None:
     ],
 )
 async def test_status_column(api: Api, kubectl: Kubectl, status: Object, shown: list[str]) -> None:
-    """The status column says the Pod's reason, or its container's."""
+    """The status column shows the reason of the Pod or of its container."""
     await api.create_pod()
     common = {"name": "main", "image": IMAGE, "imageID": "", "restartCount": 0, "ready": False}
     statuses = [{**common, **found} for found in status.pop("containerStatuses", [])]
@@ -108,7 +108,7 @@ async def test_status_column(api: Api, kubectl: Kubectl, status: Object, shown: 
 
 
 async def test_describe(api: Api, kubectl: Kubectl) -> None:
-    """`describe` shows the Events about the Pod and none of its namesake's."""
+    """`describe` shows the Events of the Pod and none of an earlier Pod with the same name."""
     pod = await api.create_pod()
     about = {"kind": "Pod", "namespace": api.namespace, "name": "p", "uid": pod["metadata"]["uid"]}
     for name, told in (("mine", about), ("other", {**about, "uid": "x"})):
@@ -139,7 +139,7 @@ async def test_events_are_listed(api: Api, kubectl: Kubectl) -> None:
 
 
 async def test_watch(api: Api, kubectl: Kubectl) -> None:
-    """`get -w` prints a line for each change, until its request times out."""
+    """`get -w` prints a line for each change until its request times out."""
     await api.create_pod("p")
     watching = asyncio.ensure_future(kubectl("get", "pods", "-w", "--request-timeout=3"))
     await asyncio.sleep(1.5)
@@ -151,7 +151,7 @@ async def test_watch(api: Api, kubectl: Kubectl) -> None:
 
 
 async def test_typed_create(api: Api, kubectl: Kubectl, cleanup: list[str]) -> None:
-    """`create namespace`, `configmap`, `secret`, `quota` and `auth can-i`, which send protobuf, work."""
+    """`create namespace`, `configmap`, `secret`, `quota` and `auth can-i` work, which send protobuf."""
     team = f"{api.namespace}-team"
     cleanup.append(f"/api/v1/namespaces/{team}")
     said = [
@@ -171,7 +171,7 @@ async def test_typed_create(api: Api, kubectl: Kubectl, cleanup: list[str]) -> N
 
 
 async def test_wait(api: Api, kubectl: Kubectl) -> None:
-    """`wait` returns once a condition holds, or a field has a value."""
+    """`wait` returns once a condition holds or a field has a value."""
     await api.create_pod()
     waits = ["--for=condition=Ready", "--for=jsonpath={.status.phase}=Running"]
     waiting = asyncio.gather(*(kubectl("wait", "pod/p", how, "--timeout=20s") for how in waits))
@@ -199,7 +199,7 @@ async def test_cordon_and_taint(api: Api, kubectl: Kubectl, cleanup: list[str]) 
 
 
 async def test_selected_deletion(api: Api, kubectl: Kubectl) -> None:
-    """`delete -l` deletes what the label selects, and waits until it is gone."""
+    """`delete -l` deletes the objects with the label, and waits until they are gone."""
     for name, label in (("a", "x"), ("b", "y")):
         await api.create(api.pods, a_pod(name, metadata={"labels": {"l": label}}))
 

@@ -1,5 +1,5 @@
 """
-kubelet, Pods: containers in order, restarts, ends, statuses and logs.
+kubelet, Pods: order of containers, restarts, deletion, statuses and logs.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ async def node(peer: Peer, api: Api) -> AsyncIterator[Host]:
 
 
 def states(pod: Object, group: str = "containerStatuses") -> dict[str, Object]:
-    """Return the containers' statuses by name."""
+    """Return the container statuses by name."""
     return {status["name"]: status for status in pod["status"][group]}
 
 
 async def test_running_pod(node: Host) -> None:
-    """A Pod that runs is ready, has conditions, addresses, a start time and a container with an id."""
+    """A running Pod is ready, and has conditions, addresses, a start time and a container with an id."""
     await node.create("p")
 
     status = (await node.phase("p", "Running"))["status"]
@@ -48,7 +48,7 @@ async def test_running_pod(node: Host) -> None:
 
 @pytest.mark.parametrize(("code", "phase", "reason"), [(0, "Succeeded", "Completed"), (3, "Failed", "Error")])
 async def test_exit_code(node: Host, code: int, phase: str, reason: str) -> None:
-    """The exit code of its containers decides the phase of a Pod that never restarts."""
+    """The exit codes of its containers decide the phase of a Pod with restartPolicy Never."""
     await node.create("p", node.container(script=f"exit {code}"), restartPolicy="Never")
 
     pod = await node.phase("p", phase)
@@ -61,7 +61,7 @@ async def test_exit_code(node: Host, code: int, phase: str, reason: str) -> None
 
 
 async def test_init_containers(node: Host) -> None:
-    """Init containers run one after the other to their end before the others, sharing the Pod's volumes."""
+    """Init containers run to their end one after the other, before the others, and share the Pod's volumes."""
     mount: Object = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}], "args": ["/shared/order"]}
     inits = [node.container(name, f"echo {name} >> $0", **mount) for name in ("one", "two")]
     main = node.container(script="cat $0; exec sleep 1000", **mount)
@@ -75,7 +75,7 @@ async def test_init_containers(node: Host) -> None:
 
 
 async def test_while_initializing(node: Host) -> None:
-    """While an init container runs the Pod is Pending, not initialized, and says which containers are missing."""
+    """While an init container runs, the Pod is Pending and not initialized, and names the incomplete containers."""
     await node.create("p", initContainers=[node.container("init")])
 
     pod = await node.until("p", lambda status: "running" in status["initContainerStatuses"][0]["state"])
@@ -88,7 +88,7 @@ async def test_while_initializing(node: Host) -> None:
 
 
 async def test_failing_init_container(node: Host) -> None:
-    """An init container that fails fails a Pod that never restarts, and the others are not started."""
+    """A failing init container fails a Pod with restartPolicy Never, and the other containers do not start."""
     await node.create("p", initContainers=[node.container("init", "exit 1")], restartPolicy="Never")
 
     pod = await node.phase("p", "Failed")
@@ -110,7 +110,7 @@ async def test_sidecar(node: Host) -> None:
 
 
 async def test_crash_loop(node: Host) -> None:
-    """A container that fails is started again, the first time at once, and then waits in CrashLoopBackOff."""
+    """A failing container is restarted at once the first time, and then waits in CrashLoopBackOff."""
     made = await node.create("p", node.container(script="exit 7"))
 
     def backs_off(status: Object) -> bool:
@@ -128,7 +128,7 @@ async def test_crash_loop(node: Host) -> None:
 
 
 async def test_restart_on_failure(node: Host) -> None:
-    """With restartPolicy OnFailure a container that succeeds at its second attempt is not started again."""
+    """With restartPolicy OnFailure, a container that succeeds at its second attempt is not restarted."""
     mount: Object = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "args": ["/v/tried"]}
     main = node.container(script="test -e $0 && exit 0; touch $0; exit 1", **mount)
     await node.create("p", main, volumes=[{"name": "v", "emptyDir": {}}], restartPolicy="OnFailure")
@@ -148,7 +148,7 @@ async def test_command_that_does_not_exist(node: Host) -> None:
 
 
 async def test_image_without_command(node: Host) -> None:
-    """A container without a command runs what its image says."""
+    """A container without a command runs the command of its image."""
     main = node.container()
     del main["command"]
     await node.create("p", main)
@@ -157,7 +157,7 @@ async def test_image_without_command(node: Host) -> None:
 
 
 async def test_environment(node: Host) -> None:
-    """Environment comes from values, expansions, fields, resources, ConfigMaps and Secrets; later ones win."""
+    """The environment comes from values, expansions, fields, resources, ConfigMaps and Secrets, and later ones win."""
     api = node.api
     await api.create(api.config_maps, {"metadata": {"name": "settings"}, "data": {"A": "map", "B": "map"}})
     await api.create(f"{api.place}/secrets", {"metadata": {"name": "hidden"}, "data": {"key": "czNjcmV0"}})
@@ -183,7 +183,7 @@ async def test_environment(node: Host) -> None:
 
 
 async def test_annotation_as_environment(node: Host) -> None:
-    """An annotation reaches a container's environment as it is when the container starts."""
+    """An annotation in a container's environment has its value at the start of the container."""
     field = {"fieldRef": {"fieldPath": "metadata.annotations['a.b/c']"}}
     main = node.container(script='echo "$A"', env=[{"name": "A", "valueFrom": field}])
     await node.create("p", main, restartPolicy="Never", metadata={"annotations": {"a.b/c": "said"}})
@@ -194,7 +194,7 @@ async def test_annotation_as_environment(node: Host) -> None:
 
 
 async def test_volumes(node: Host) -> None:
-    """ConfigMaps, one key by subPath, and the downward API are files in the container."""
+    """ConfigMaps, one of their keys by subPath, and the downward API are files in the container."""
     api = node.api
     await api.create(api.config_maps, {"metadata": {"name": "files"}, "data": {"a.txt": "AA", "b.txt": "BB"}})
     volumes = [
@@ -216,7 +216,7 @@ async def test_volumes(node: Host) -> None:
 
 
 async def test_host_path(node: Host) -> None:
-    """A hostPath of type DirectoryOrCreate is made on the Node, and what a container writes there stays."""
+    """A hostPath of type DirectoryOrCreate is created on the Node, and its files stay."""
     directory = node.peer.shared / node.api.namespace
     volumes = [{"name": "v", "hostPath": {"path": str(directory), "type": "DirectoryOrCreate"}}]
     mounts = [{"name": "v", "mountPath": "/etc/host"}]
@@ -229,7 +229,7 @@ async def test_host_path(node: Host) -> None:
 
 
 async def test_missing_config_map(node: Host) -> None:
-    """A variable from a ConfigMap that is not there keeps the container waiting until it is."""
+    """A variable from a missing ConfigMap keeps the container waiting until the ConfigMap exists."""
     env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "a"}}}]
     await node.create("p", node.container(script="echo got $A; exec sleep 1000", env=env))
     assert 'configmap "late" not found' == await node.waits("p", "CreateContainerConfigError")
@@ -240,7 +240,7 @@ async def test_missing_config_map(node: Host) -> None:
 
 
 async def test_graceful_deletion(node: Host) -> None:
-    """A deleted Pod's containers get SIGTERM, and the Pod is gone as soon as they have ended."""
+    """The containers of a deleted Pod get SIGTERM, and the Pod is gone as soon as they have ended."""
     asked = node.peer.shared / f"{node.api.namespace}-asked"
     volumes = [{"name": "v", "hostPath": {"path": str(node.peer.shared)}}]
     mounts = [{"name": "v", "mountPath": "/etc/host"}]
@@ -258,7 +258,7 @@ async def test_graceful_deletion(node: Host) -> None:
 
 
 async def test_last_status_of_a_deleted_pod(node: Host) -> None:
-    """A deleted Pod shows that its containers have ended before it goes."""
+    """The last status of a deleted Pod says that its containers have ended."""
     made = await node.create("p", node.container(script=UNTIL_TERM))
     await node.says("p", "up")
     seen: list[Object] = []
@@ -291,7 +291,7 @@ async def test_stubborn_container(node: Host) -> None:
 
 
 async def test_forced_deletion(node: Host) -> None:
-    """A Pod deleted with grace 0 is gone at once, and its namesake is another Pod."""
+    """A Pod deleted with grace 0 is gone at once, and a new Pod may have its name."""
     first = await node.create("p")
     await node.phase("p", "Running")
 
@@ -305,7 +305,7 @@ async def test_forced_deletion(node: Host) -> None:
 
 
 async def test_too_much_cpu(node: Host) -> None:
-    """A Pod bound to a Node that has too little cpu for it fails with OutOfcpu."""
+    """A Pod bound to a Node with too little cpu fails with OutOfcpu."""
     main = node.container()
     main["resources"] = {"requests": {"cpu": "1000"}, "limits": {"cpu": "1000"}}
     await node.create("p", main)
@@ -318,7 +318,7 @@ async def test_too_much_cpu(node: Host) -> None:
 
 
 async def test_logs(node: Host) -> None:
-    """The API server passes on a log whole, its last lines, and that of the attempt before."""
+    """The API server returns a log, its last lines, and the log of the previous attempt."""
     mount: Object = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "args": ["/v/tried"]}
     script = "test -e $0 && echo again && exec sleep 1000; touch $0; for i in 1 2 3; do echo $i; done; exit 1"
     await node.create("p", node.container(script=script, **mount), volumes=[{"name": "v", "emptyDir": {}}])
@@ -332,7 +332,7 @@ async def test_logs(node: Host) -> None:
 
 
 async def test_node_object(node: Host) -> None:
-    """A Node keeps what others wrote; labels, addresses, port and Lease are its kubelet's."""
+    """The kubelet writes labels, addresses, port and Lease of its Node, and keeps what others wrote."""
     path = f"/api/v1/nodes/{NODE}"
     await node.api.patch(path, {"metadata": {"annotations": {"x.y/other": "kept"}, "labels": {"mine": "too"}}})
     await node.api.patch(f"{path}/status", {"status": {"capacity": {"x.y/z": "1"}}})
@@ -355,7 +355,7 @@ async def test_node_object(node: Host) -> None:
 
 
 async def test_many_pods(node: Host) -> None:
-    """Eight Pods at once all run, and all are gone again."""
+    """Eight Pods at once all run, and all can be deleted."""
     names = [f"p{index}" for index in range(8)]
     await asyncio.gather(*(node.create(name) for name in names))
     await asyncio.gather(*(node.phase(name, "Running") for name in names))

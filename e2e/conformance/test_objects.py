@@ -19,7 +19,7 @@ def lease(api: Api) -> str:
 
 
 async def test_created_object_gets_its_identity(api: Api) -> None:
-    """A created object gets uid, time and a resourceVersion that grows over all resources."""
+    """A created object gets uid, time and a resourceVersion that increases over all resources."""
     first = await api.create(api.config_maps, {"metadata": {"name": "a"}})
     second = await api.create(lease(api), {"metadata": {"name": "a"}})
 
@@ -28,7 +28,7 @@ async def test_created_object_gets_its_identity(api: Api) -> None:
 
 
 async def test_create_errors(api: Api) -> None:
-    """A create that cannot be done is refused with the code, reason and text that clients know."""
+    """An invalid create is rejected with the code, reason and text that clients know."""
     await api.create(api.config_maps, {"metadata": {"name": "a"}})
     bad_name = await error_of(api.create(api.config_maps, {"metadata": {"name": "A_"}}))
 
@@ -68,10 +68,10 @@ async def test_create_errors(api: Api) -> None:
         ("POST", "{maps}", [], "application/json", (400, "the object provided is unrecognized (must be of type Conf")),
     ],
 )
-async def test_requests_without_sense(
+async def test_invalid_requests(
     api: Api, method: str, path: str, body: Any, content_type: str, expected: tuple[int, str]
 ) -> None:
-    """A request that makes no sense is refused by its own code and text."""
+    """An invalid request of each kind is rejected with its code and text."""
     where = path.format(maps=api.config_maps, leases=lease(api))
     error = await error_of(api.request(method, where, body, content_type))
 
@@ -79,7 +79,7 @@ async def test_requests_without_sense(
 
 
 async def test_old_version_is_a_conflict(api: Api) -> None:
-    """A PUT, and a patch that carries a resourceVersion, of an object that has changed since is a 409 Conflict."""
+    """A PUT or a patch with an old resourceVersion is a 409 Conflict."""
     path = f"{api.config_maps}/a"
     old = await api.create(api.config_maps, {"metadata": {"name": "a"}, "data": {"k": "1"}})
     await api.replace(path, {**old, "data": {"k": "2"}})
@@ -91,9 +91,9 @@ async def test_old_version_is_a_conflict(api: Api) -> None:
     assert refused == await refusal_of(api.patch(path, patch))
 
 
-@pytest.mark.other_in("1.33", "the same refusal, in other words")
+@pytest.mark.other_in("1.33", "the same rejection with another text")
 async def test_update_without_a_version(api: Api) -> None:
-    """An update without a resourceVersion wins, except for a Lease, which is refused."""
+    """An update without a resourceVersion wins, except for a Lease, which is rejected."""
     await api.create(api.config_maps, {"metadata": {"name": "a"}})
     await api.create(lease(api), {"metadata": {"name": "a"}, "spec": {}})
 
@@ -106,7 +106,7 @@ async def test_update_without_a_version(api: Api) -> None:
 
 
 async def test_writing_what_is_there(api: Api) -> None:
-    """A write that changes nothing writes nothing: the resourceVersion stays."""
+    """A write without a change writes nothing, so the resourceVersion stays."""
     old = await api.create(api.config_maps, {"metadata": {"name": "a", "labels": {"x": "y"}}})
 
     assert old == await api.patch(f"{api.config_maps}/a", {"metadata": {"labels": {"x": "y"}}})
@@ -114,7 +114,7 @@ async def test_writing_what_is_there(api: Api) -> None:
 
 
 async def test_concurrent_patches(api: Api) -> None:
-    """Patches at the same time all take effect: each is applied to the object as it is at its write."""
+    """Simultaneous patches all take effect, because each is applied to the object as it is at its write."""
     await api.create(api.config_maps, {"metadata": {"name": "a"}})
 
     await asyncio.gather(*(api.patch(f"{api.config_maps}/a", {"data": {f"k{i}": "v"}}) for i in range(4)))
@@ -123,7 +123,7 @@ async def test_concurrent_patches(api: Api) -> None:
 
 
 async def test_foreign_uid(api: Api) -> None:
-    """What the server alone decides cannot be written; another object's uid is a 409 in a PUT and a 422 in a patch."""
+    """Fields that the server sets cannot be written, and a wrong uid is a 409 in a PUT and a 422 in a patch."""
     path = f"{api.config_maps}/a"
     old = await api.create(api.config_maps, {"metadata": {"name": "a"}})
 
@@ -139,7 +139,7 @@ async def test_foreign_uid(api: Api) -> None:
 
 
 async def test_uid_of_a_patch_to_a_pod(api: Api) -> None:
-    """A merge patch with the uid it read reaches that Pod and never the namesake that came after it."""
+    """A merge patch with the uid of a Pod never changes a later Pod with the same name."""
     first = await api.create_pod()
     await api.delete(f"{api.pods}/p", grace_seconds=0)
     second = await api.create_pod()
@@ -154,7 +154,7 @@ async def test_uid_of_a_patch_to_a_pod(api: Api) -> None:
 
 
 async def test_status_and_spec_are_written_apart(api: Api) -> None:
-    """The main resource keeps the status, the status subresource keeps the spec and takes annotations along."""
+    """The main resource keeps the status, and the status subresource keeps the spec and writes annotations."""
     await api.create_pod()
     path = f"{api.pods}/p"
 
@@ -174,7 +174,7 @@ async def test_status_and_spec_are_written_apart(api: Api) -> None:
 
 
 async def test_place_of_an_object_is_its_path(api: Api) -> None:
-    """An object's name and namespace are those of its path, and a body that says otherwise is a 400."""
+    """An object has the name and namespace of its path, and a body with others is a 400."""
     made = await api.create(api.config_maps, {"metadata": {"name": "a", "namespace": None}})
     elsewhere = await refusal_of(api.create(api.config_maps, {"metadata": {"name": "b", "namespace": "kube-system"}}))
     renamed = await refusal_of(api.replace(f"{api.config_maps}/a", {"metadata": {"name": "b"}}))
@@ -186,7 +186,7 @@ async def test_place_of_an_object_is_its_path(api: Api) -> None:
 
 
 async def test_generated_names(api: Api) -> None:
-    """`generateName` gives each object its own name: the prefix and five letters or digits."""
+    """`generateName` gives each object a unique name, the prefix and five letters or digits."""
     made = [await api.create(api.config_maps, {"metadata": {"generateName": "x-"}}) for _ in range(3)]
     names = {item["metadata"]["name"] for item in made}
 
@@ -195,7 +195,7 @@ async def test_generated_names(api: Api) -> None:
 
 
 async def test_dry_run(api: Api) -> None:
-    """A dry run answers as if, and stores nothing, for each verb."""
+    """A dry run of each verb answers like the verb, and stores nothing."""
     made = await api.create(api.config_maps, {"metadata": {"name": "a"}}, dryRun="All")
     await api.create(api.config_maps, {"metadata": {"name": "b"}})
     patched = await api.patch(f"{api.config_maps}/b", {"data": {"k": "v"}}, dryRun="All")
@@ -207,7 +207,7 @@ async def test_dry_run(api: Api) -> None:
 
 
 async def test_deletion_preconditions(api: Api) -> None:
-    """A deletion by uid never hits the object that took the name since."""
+    """A deletion with a uid never deletes a later object with the same name."""
     pod = await api.create_pod()
     error = await error_of(api.delete(f"{api.pods}/p", uid="other"))
     await api.delete(f"{api.pods}/p", uid=pod["metadata"]["uid"])
@@ -217,7 +217,7 @@ async def test_deletion_preconditions(api: Api) -> None:
 
 
 async def test_bound_pod_is_deleted_in_two_steps(api: Api) -> None:
-    """The deletion of a bound Pod sets a time that later ones can only shorten, and ends with grace 0."""
+    """The deletion of a bound Pod sets a time that later deletions can only shorten, and grace 0 ends it."""
     await api.create_pod(terminationGracePeriodSeconds=7)
     await api.bind("p", "nowhere")
 
@@ -233,7 +233,7 @@ async def test_bound_pod_is_deleted_in_two_steps(api: Api) -> None:
 
 
 async def test_unbound_and_ended_pods_are_deleted_at_once(api: Api) -> None:
-    """The deletion of a Pod without a Node, or of one that has ended, is over at once and answers with the Pod."""
+    """A Pod that is unbound or has ended is deleted at once, and the answer is the Pod."""
     unbound = await api.create_pod("unbound")
     await api.create_pod("ended")
     await api.bind("ended", "nowhere")
@@ -247,7 +247,7 @@ async def test_unbound_and_ended_pods_are_deleted_at_once(api: Api) -> None:
 
 
 async def test_deletion_of_other_kinds_answers_success(api: Api) -> None:
-    """The deletion of a ConfigMap answers with a Status that has its name, kind and uid."""
+    """The answer to the deletion of a ConfigMap is a Status with its name, kind and uid."""
     made = await api.create(api.config_maps, {"metadata": {"name": "a"}})
 
     answer = await api.delete(f"{api.config_maps}/a")
@@ -258,7 +258,7 @@ async def test_deletion_of_other_kinds_answers_success(api: Api) -> None:
 
 
 async def test_finalizers_hold_an_object(api: Api) -> None:
-    """A deleted object with finalizers stays visible and marked, and goes with the patch that removes the last one."""
+    """A deleted object with finalizers stays, with a deletion time, until a patch removes the last finalizer."""
     await api.create(api.config_maps, {"metadata": {"name": "a", "finalizers": ["x.y/z"]}})
 
     await api.delete(f"{api.config_maps}/a")
@@ -270,7 +270,7 @@ async def test_finalizers_hold_an_object(api: Api) -> None:
 
 
 async def test_collection_is_deleted_by_selector(api: Api) -> None:
-    """DELETE of a collection deletes only what the selector matches."""
+    """DELETE of a collection deletes only the objects that match the selector."""
     for name, tier in (("a", "x"), ("b", "y"), ("c", "x")):
         await api.create(api.config_maps, {"metadata": {"name": name, "labels": {"tier": tier}}})
 
@@ -279,8 +279,8 @@ async def test_collection_is_deleted_by_selector(api: Api) -> None:
     assert ["b"] == await api.names(api.config_maps, labelSelector="tier")
 
 
-async def test_deleted_namespace_takes_its_content_along(api: Api) -> None:
-    """A deleted namespace lets nothing new in, takes its objects along, and goes when its last Pod has."""
+async def test_deleted_namespace_loses_its_objects(api: Api) -> None:
+    """A deleted namespace rejects new objects, loses its objects, and is gone after its last Pod."""
     namespace = api.namespace
     await api.create_pod()
     await api.bind("p", "nowhere")
@@ -303,8 +303,8 @@ async def test_deleted_namespace_takes_its_content_along(api: Api) -> None:
     await poll(is_gone, 40)
 
 
-async def test_list_items_have_no_kind_of_their_own(api: Api) -> None:
-    """A list has a kind, its items have none."""
+async def test_list_items_have_no_kind(api: Api) -> None:
+    """A list has a kind, and its items have none."""
     await api.create_pod()
 
     answer = await api.get(api.pods)
@@ -314,7 +314,7 @@ async def test_list_items_have_no_kind_of_their_own(api: Api) -> None:
 
 
 async def test_lists_select(api: Api) -> None:
-    """A list selects by labels and fields at once, within a namespace or across all."""
+    """A list selects by labels and fields together, in one namespace or in all."""
     for name, labels in (("a", {"x": "1"}), ("b", {"x": "1"}), ("c", {})):
         await api.create(api.pods, a_pod(name, metadata={"labels": labels}))
     node = f"n-{api.namespace}"
@@ -328,7 +328,7 @@ async def test_lists_select(api: Api) -> None:
 
 
 async def test_secrets(api: Api) -> None:
-    """A Secret is Opaque where nothing is said, and `stringData` becomes base64 in `data`."""
+    """The default type of a Secret is Opaque, and `stringData` becomes base64 in `data`."""
     made = await api.create(f"{api.place}/secrets", {"metadata": {"name": "s"}, "stringData": {"k": "v"}})
 
     assert ("Opaque", {"k": "dg=="}) == (made["type"], made["data"])
@@ -336,7 +336,7 @@ async def test_secrets(api: Api) -> None:
 
 
 async def test_empty_secret_of_a_type_is_filled_under_its_version(api: Api) -> None:
-    """Two writers that fill an empty Secret under the version they read: one wins, the other gets 409."""
+    """If two writers fill an empty Secret with the version that they read, one wins, and the other gets 409."""
     made = await api.create(f"{api.place}/secrets", {"metadata": {"name": "s"}, "type": "Opaque"})
     path = f"{api.place}/secrets/s"
 
@@ -348,7 +348,7 @@ async def test_empty_secret_of_a_type_is_filled_under_its_version(api: Api) -> N
 
 
 async def test_leases(api: Api) -> None:
-    """A Lease is created, renewed with its version, and keeps times of microseconds as they were written."""
+    """A Lease is created, renewed with its version, and keeps times with microseconds."""
     spec = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": "2026-01-02T03:04:05.000006Z"}
     made = await api.create(lease(api), {"metadata": {"name": "l"}, "spec": spec})
 
@@ -361,7 +361,7 @@ async def test_leases(api: Api) -> None:
 
 
 async def test_events(api: Api) -> None:
-    """A core Event is kept as it came and found by the fields of what it is about."""
+    """A core Event is stored as written, and found by the fields of its involved object."""
     pod = await api.create_pod()
     about = {"kind": "Pod", "namespace": api.namespace, "name": "p", "uid": pod["metadata"]["uid"]}
     fields = {"type": "Warning", "message": "hello", "source": {"component": "hami"}, "count": 1}
@@ -380,7 +380,7 @@ async def test_events(api: Api) -> None:
 
 
 async def test_nodes_come_with_their_status(api: Api, cleanup: list[str]) -> None:
-    """A Node is created with its status, has no allocatable of its own accord but the capacity, and answers DELETE."""
+    """A Node is created with its status, its allocatable defaults to its capacity, and it can be deleted."""
     name = f"n-{api.namespace}"
     cleanup.append(f"/api/v1/nodes/{name}")
     body = a_node(name)
@@ -394,7 +394,7 @@ async def test_nodes_come_with_their_status(api: Api, cleanup: list[str]) -> Non
 
 
 async def test_node_annotations_under_a_version(api: Api, cleanup: list[str]) -> None:
-    """A merge patch of a Node's annotations under its version is a lock: of several writers at once one wins."""
+    """If several writers patch a Node's annotations with its version at once, one wins."""
     name = f"n-{api.namespace}"
     cleanup.append(f"/api/v1/nodes/{name}")
     await api.create_node(name)
@@ -411,7 +411,7 @@ async def test_node_annotations_under_a_version(api: Api, cleanup: list[str]) ->
 
     won: list[bool] = []
     while not any(won):
-        # Nobody wins where a controller has written in between.
+        # No writer wins if a controller has written meanwhile.
         version = (await api.get(f"/api/v1/nodes/{name}"))["metadata"]["resourceVersion"]
         won = await asyncio.gather(*(lock(f"v{i}") for i in range(5)))
 

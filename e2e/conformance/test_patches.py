@@ -26,14 +26,14 @@ RFC_6902: list[tuple[str, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("data", "patch", "expected"), [row[1:] for row in RFC_6902], ids=[row[0] for row in RFC_6902])
 async def test_json_patch(api: Api, data: Any, patch: Any, expected: Any) -> None:
-    """A JSON patch does what RFC 6902 says, but that `replace` of a member that is not there adds it."""
+    """A JSON patch follows RFC 6902, except that `replace` of a missing member adds it."""
     await api.create(api.config_maps, {"metadata": {"name": "a"}, "data": data})
 
     assert expected == (await api.patch(f"{api.config_maps}/a", patch, "json"))["data"]
 
 
 async def test_json_patch_of_escaped_keys(api: Api) -> None:
-    """A JSON pointer's ~1 is the slash in an annotation's key."""
+    """In a JSON pointer, ~1 is the slash in an annotation's key."""
     await api.create(api.config_maps, {"metadata": {"name": "a", "annotations": {"x.y/z": "1"}}})
 
     patch = [{"op": "replace", "path": "/metadata/annotations/x.y~1z", "value": "2"}]
@@ -52,7 +52,7 @@ async def test_json_patch_of_escaped_keys(api: Api) -> None:
     ],
 )
 async def test_json_patch_that_does_not_fit(api: Api, operation: Any) -> None:
-    """A JSON patch that does not fit the object, a failed `test` among them, is refused and changes nothing."""
+    """A JSON patch that does not fit the object, also by a failed `test`, is rejected and changes nothing."""
     old = await api.create(api.config_maps, {"metadata": {"name": "a"}, "data": {"a": "1"}})
     change = {"op": "add", "path": "/data/new", "value": "1"}
 
@@ -63,7 +63,7 @@ async def test_json_patch_that_does_not_fit(api: Api, operation: Any) -> None:
 
 
 async def test_merge_patch(api: Api) -> None:
-    """A merge patch merges objects, removes what is null and replaces lists."""
+    """A merge patch merges objects, removes null members and replaces lists."""
     metadata = {"name": "p", "annotations": {"a": "1", "b": "2"}, "finalizers": ["x.y/a"]}
     await api.create(api.pods, a_pod(metadata=metadata))
 
@@ -74,7 +74,7 @@ async def test_merge_patch(api: Api) -> None:
 
 
 async def test_last_annotation_removed(api: Api) -> None:
-    """An object whose last annotation a patch removes has no annotations at all."""
+    """If a patch removes the last annotation of an object, it has no annotations."""
     await api.create(api.config_maps, {"metadata": {"name": "a", "annotations": {"a": "1"}}})
 
     found = await api.patch(f"{api.config_maps}/a", {"metadata": {"annotations": {"a": None}}})
@@ -83,7 +83,7 @@ async def test_last_annotation_removed(api: Api) -> None:
 
 
 async def test_strategic_patch_of_containers(api: Api) -> None:
-    """A strategic patch finds a container by its name and leaves the others alone."""
+    """A strategic patch finds a container by its name, and does not change the others."""
     containers = [{"name": "a", "image": "i:1"}, {"name": "b", "image": "j:1"}]
     await api.create_pod(containers=containers)
 
@@ -93,7 +93,7 @@ async def test_strategic_patch_of_containers(api: Api) -> None:
 
 
 async def test_strategic_patch_of_conditions(api: Api) -> None:
-    """A strategic patch of one condition leaves other writers' conditions in place."""
+    """A strategic patch of one condition keeps the conditions of other writers."""
     await api.create_pod()
     path = f"{api.pods}/p/status"
     for kind, status in (("x.y/A", "False"), ("x.y/B", "True"), ("x.y/A", "True")):
@@ -106,7 +106,7 @@ async def test_strategic_patch_of_conditions(api: Api) -> None:
 
 
 async def test_strategic_patch_replaces_tolerations(api: Api) -> None:
-    """A strategic patch replaces tolerations as a whole, which here is refused: they may only be added to."""
+    """A strategic patch replaces the list of tolerations, which is rejected because tolerations may only be added."""
     pod = await api.create_pod(tolerations=[{"key": "a", "operator": "Exists"}])
     path, more = f"{api.pods}/p", {"key": "b", "operator": "Exists"}
 
@@ -134,7 +134,7 @@ async def test_strategic_directives(api: Api) -> None:
 
 
 async def test_patch_of_an_unknown_form(api: Api) -> None:
-    """A patch in a form that is none is a 415, and a patch of what is not there a 404."""
+    """A patch of an unknown content type is a 415, and a patch of a missing object a 404."""
     form = await error_of(api.request("PATCH", f"{api.config_maps}/a", {}, "application/json"))
     absent = await error_of(api.patch(f"{api.config_maps}/a", {}))
 

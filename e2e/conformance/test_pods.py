@@ -1,5 +1,5 @@
 """
-Pods: defaults, validation, what may change, binding and eviction.
+Pods: defaults, validation, updates, binding and eviction.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ GPU = "nvidia.com/gpu"
 
 
 def asking(requests: Any = None, limits: Any = None, name: str = "a") -> dict[str, Any]:
-    """Return a container that asks for resources."""
+    """Return a container that requests resources."""
     resources = {key: amounts for key, amounts in (("requests", requests), ("limits", limits)) if amounts}
     return {"name": name, "image": "i", "resources": resources}
 
 
 async def test_defaults(api: Api) -> None:
-    """A new Pod gets the defaults that services and schedulers rely on, requests from limits among them."""
+    """A new Pod gets the defaults that services and schedulers rely on, such as requests from limits."""
     variable = {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     container = {"name": "main", "image": "i", "resources": {"limits": {GPU: 1}}, "env": [variable]}
     volumes = [{"name": "e"}, {"name": "c", "configMap": {"name": "x"}}, {"name": "h", "hostPath": {"path": "/x"}}]
@@ -62,7 +62,7 @@ async def test_defaults(api: Api) -> None:
 
 
 async def test_image_pull_policy(api: Api) -> None:
-    """The pull policy is Always for the tag latest, said or not, and IfNotPresent for every other."""
+    """The default pull policy is Always for the tag latest or no tag, and IfNotPresent for all others."""
     images = ("a", "a:latest", "a:1", "localhost:5000/a", "localhost/a:e2e", "a@sha256:" + "0" * 64)
     containers = [{"name": f"c{index}", "image": image} for index, image in enumerate(images)]
 
@@ -73,14 +73,14 @@ async def test_image_pull_policy(api: Api) -> None:
 
 
 async def test_status_of_a_new_pod(api: Api) -> None:
-    """A new Pod is Pending with its QoS class, whatever status it came with, and of generation 1."""
+    """A new Pod is Pending, with its QoS class and generation 1, whatever status was sent."""
     pod = await api.create(api.pods, {**a_pod(), "status": {"phase": "Running", "podIP": "1.2.3.4"}})
 
     assert {"phase": "Pending", "qosClass": "BestEffort"} == pod["status"]
     assert 1 == pod["metadata"]["generation"]
 
 
-@pytest.mark.other_in("1.33", "two of the refusals in other words")
+@pytest.mark.other_in("1.33", "two of the rejections with other texts")
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -116,7 +116,7 @@ async def test_status_of_a_new_pod(api: Api) -> None:
     ],
 )
 async def test_invalid_pod(api: Api, spec: Any, expected: str) -> None:
-    """An invalid Pod is a 422 that names the field and what would be right."""
+    """An invalid Pod is a 422 that names the field and the reason."""
     error = await error_of(api.create(api.pods, {"metadata": {"name": "p"}, "spec": spec}))
 
     assert 422 == error.status
@@ -130,7 +130,7 @@ async def test_malformed_pod(api: Api) -> None:
 
 
 async def test_pod_spec_is_fixed(api: Api) -> None:
-    """Of a Pod's spec only images may change and tolerations be added; annotations and labels are free."""
+    """In a Pod's spec only images may change and tolerations be added, and all annotations and labels may change."""
     await api.create_pod()
     path = f"{api.pods}/p"
 
@@ -155,7 +155,7 @@ async def test_pod_spec_is_fixed(api: Api) -> None:
     ],
 )
 async def test_qos_class(api: Api, limits: Any, requests: Any, expected: str) -> None:
-    """The QoS class counts cpu and memory only: a device makes no class."""
+    """The QoS class depends on cpu and memory only."""
     pod = await api.create_pod(containers=[asking(requests, limits)])
 
     assert expected == pod["status"]["qosClass"]
@@ -189,7 +189,7 @@ async def test_binding(api: Api) -> None:
 
 
 async def test_refused_bindings_change_nothing(api: Api) -> None:
-    """A Binding with a wrong uid, and a second Binding, are 409 Conflicts with stable texts and change nothing."""
+    """A Binding with a wrong uid and a second Binding are 409 Conflicts with stable texts, and change nothing."""
     made = await api.create_pod()
     wrong = await error_of(api.bind("p", "n1", uid="other", annotations={"x": "y"}))
     await api.bind("p", "n1")
@@ -206,8 +206,8 @@ async def test_refused_bindings_change_nothing(api: Api) -> None:
     assert bound == await api.pod()
 
 
-async def test_bindings_that_make_no_sense(api: Api) -> None:
-    """A Binding of a Pod that is not there is a 404, one without a Node or to another kind a 500."""
+async def test_invalid_bindings(api: Api) -> None:
+    """A Binding of a missing Pod is a 404, and one without a Node or to another kind is a 500."""
     await api.create_pod()
 
     absent = await refusal_of(api.bind("nope"))
@@ -222,7 +222,7 @@ async def test_bindings_that_make_no_sense(api: Api) -> None:
 
 
 async def test_one_of_many_bindings_wins(api: Api) -> None:
-    """Of many Bindings at once exactly one takes effect, and every other is a 409."""
+    """Of many simultaneous Bindings exactly one takes effect, and every other is a 409."""
     await api.create_pod()
 
     answers = await asyncio.gather(*(api.bind("p", f"n{i}") for i in range(8)), return_exceptions=True)
@@ -232,7 +232,7 @@ async def test_one_of_many_bindings_wins(api: Api) -> None:
 
 
 async def test_gated_and_dying_pods_cannot_be_bound(api: Api) -> None:
-    """A Pod with scheduling gates, or one that is being deleted, cannot be bound."""
+    """A Pod with scheduling gates or with a deletion time cannot be bound."""
     gated = await api.create_pod("gated", schedulingGates=[{"name": "wait"}])
     await api.create(api.pods, a_pod("dying", metadata={"finalizers": ["a.b/c"]}))
     await api.delete(f"{api.pods}/dying")
@@ -245,7 +245,7 @@ async def test_gated_and_dying_pods_cannot_be_bound(api: Api) -> None:
 
 
 async def test_gates_can_only_be_removed(api: Api) -> None:
-    """Scheduling gates may be removed and never added."""
+    """Scheduling gates may be removed, and never added."""
     await api.create_pod(schedulingGates=[{"name": "a"}, {"name": "b"}])
     path = f"{api.pods}/p"
 
@@ -268,7 +268,7 @@ async def test_legacy_bindings_collection(api: Api) -> None:
 
 
 async def test_eviction(api: Api) -> None:
-    """An eviction deletes the Pod with the options it carries."""
+    """An eviction deletes the Pod with the given delete options."""
     await api.create_pod()
     await api.bind("p")
 
@@ -280,7 +280,7 @@ async def test_eviction(api: Api) -> None:
 
 
 async def test_priority_and_runtime_classes(api: Api, cleanup: list[str]) -> None:
-    """A Pod carries its class's priority as a number, and is refused where its priority or runtime class is missing."""
+    """A Pod gets the number of its priority class, and is rejected if its priority or runtime class is missing."""
     high = f"high-{api.namespace}"
     cleanup.append(f"/apis/scheduling.k8s.io/v1/priorityclasses/{high}")
     await api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": high}, "value": 1000})
@@ -297,7 +297,7 @@ async def test_priority_and_runtime_classes(api: Api, cleanup: list[str]) -> Non
 
 
 async def test_log_of_a_pod_that_has_none(api: Api) -> None:
-    """The log of a Pod without a Node is empty, that of a container that is not there or not named a 400 in words."""
+    """The log of a Pod without a Node is empty, and that of an unknown or unnamed container is a 400."""
     await api.create_pod()
     await api.create_pod("two", containers=[{"name": name, "image": IMAGE} for name in ("a", "b")])
 

@@ -1,5 +1,5 @@
 """
-kubelet, restarts: what is found again after a kubelet was killed.
+kubelet, restarts: the state after a kubelet was killed.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ async def node(peer: Peer, api: Api) -> AsyncIterator[Host]:
 
 
 async def restart(node: Host) -> None:
-    """Kill the kubelet and start it again, until it answers."""
+    """Kill the kubelet, start it again, and wait until it answers."""
     node.peer.kill_kubelet()
     node.peer.start_kubelet()
     await answers(node)
 
 
 async def answers(node: Host) -> None:
-    """Wait until the kubelet serves plugins and those who ask about Pods."""
+    """Wait until the kubelet serves Registration and PodResources."""
 
     async def does() -> bool:
         await node.owners()
-        # A socket that a killed kubelet left refuses connections.
+        # A socket of a killed kubelet refuses connections.
         _, writer = await asyncio.open_unix_connection(node.peer.device_plugins / "kubelet.sock")
         writer.close()
         return True
@@ -40,7 +40,7 @@ async def answers(node: Host) -> None:
 
 
 async def test_running_containers(node: Host) -> None:
-    """After a restart of the kubelet containers run on as they were: no restart counted, the same ids, no call."""
+    """After a restart of the kubelet, containers keep running with the same ids, without restart or plugin call."""
     plugin = await node.plugin()
     sidecar = node.container("side", devices=1, restartPolicy="Always")
     inits = [node.container("init", "true"), sidecar]
@@ -64,14 +64,14 @@ async def test_running_containers(node: Host) -> None:
 
 
 async def looked_at_its_pods(node: Host) -> None:
-    """Wait until the kubelet runs a new Pod: it has decided on older ones by then."""
+    """Wait until the kubelet runs a new Pod, because it decides on older Pods first."""
     await node.create("newer")
     await node.phase("newer", "Running")
 
 
 async def test_ended_init_container(node: Host) -> None:
     """
-    A running Pod whose ended init container had devices is ended where its plugin could not register again in time.
+    A running Pod whose ended init container had devices fails if its plugin does not register in time.
 
     Source: https://github.com/kubernetes/kubernetes/issues/124345
     """
@@ -91,7 +91,7 @@ async def test_ended_init_container(node: Host) -> None:
 
 
 async def test_sockets_are_deleted(node: Host) -> None:
-    """A kubelet that starts deletes the plugins' sockets and counts no devices until a plugin registers again."""
+    """A starting kubelet deletes the plugins' sockets, and has no devices until a plugin registers again."""
     plugin = await node.plugin()
     await node.amounts_are("8", "8")
     await restart(node)
@@ -105,7 +105,7 @@ async def test_sockets_are_deleted(node: Host) -> None:
 
 
 async def test_ids_are_not_given_away(node: Host) -> None:
-    """After a restart the ids of a running Pod are still its own."""
+    """After a restart, a running Pod keeps its ids."""
     plugin = await node.plugin(2)
     await node.create("old", node.container(devices=1))
     await node.phase("old", "Running")
@@ -122,7 +122,7 @@ async def test_ids_are_not_given_away(node: Host) -> None:
 
 
 async def test_container_that_ended_meanwhile(node: Host) -> None:
-    """A container that ended while the kubelet was away is reported with its exit code and started again."""
+    """A container that ended while the kubelet was down is reported with its exit code and restarted."""
     await node.create("p", node.container(script="sleep 1; exit 5"))
     await node.until("p", lambda status: "running" in status["containerStatuses"][0]["state"])
     node.peer.kill_kubelet()
@@ -136,7 +136,7 @@ async def test_container_that_ended_meanwhile(node: Host) -> None:
 
 
 async def test_pod_deleted_meanwhile(node: Host) -> None:
-    """A Pod that was deleted while the kubelet was away goes when it is back."""
+    """A Pod that was deleted while the kubelet was down is gone after its restart."""
     await node.create("p")
     await node.phase("p", "Running")
     node.peer.kill_kubelet()
@@ -149,7 +149,7 @@ async def test_pod_deleted_meanwhile(node: Host) -> None:
 
 
 async def test_pod_bound_meanwhile(node: Host) -> None:
-    """A Pod bound while the kubelet was away fails where its plugin could not register again in time."""
+    """A Pod bound while the kubelet was down fails if its plugin does not register in time."""
     plugin = await node.plugin()
     await node.amounts_are("8", "8")
     node.peer.kill_kubelet()
@@ -164,7 +164,7 @@ async def test_pod_bound_meanwhile(node: Host) -> None:
 
 
 async def test_damaged_checkpoint(node: Host) -> None:
-    """A kubelet with a damaged checkpoint starts all the same."""
+    """A kubelet starts with a damaged checkpoint."""
     await node.plugin()
     node.peer.kill_kubelet()
     (node.peer.device_plugins / "kubelet_internal_checkpoint").write_text("{}")

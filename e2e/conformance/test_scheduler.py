@@ -1,5 +1,5 @@
 """
-kube-scheduler: what it asks an extender, when it asks again, and what it tells.
+kube-scheduler: its calls to extenders, its retries, and its messages.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from conformance.peers.objects import Api, Object, a_node, a_pod, limits, poll
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def running(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    """One scheduler and its Nodes for all tests of this module."""
+    """The scheduler and the Nodes of all tests of this module."""
     async with stage(peer, tmp_path_factory.mktemp("scheduler")) as found:
         yield found
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def play(running: Stage, api: Api) -> AsyncIterator[Stage]:
-    """Yield the stage for the test's own namespace, its extenders as new and its Nodes as they were."""
+    """Yield the stage for the test's namespace, with reset extenders and Nodes."""
 
     async def bind(body: Object) -> None:
         await api.bind(body["PodName"], body["Node"], uid=body["PodUID"], annotations={"bound-by": "extender"})
@@ -42,7 +42,7 @@ async def play(running: Stage, api: Api) -> AsyncIterator[Stage]:
 
 
 async def test_ordinary_pods(play: Stage) -> None:
-    """Pods go to Nodes with room and an Event says so; one that fits nowhere waits until there is room."""
+    """A Pod is bound to a Node where it fits, with an Event, and a Pod that fits on no Node waits until it does."""
     for name in ("a", "b", "c"):
         await play.create(name, cpu="3")
     nodes = {name: (await play.bound(name))["spec"]["nodeName"] for name in ("a", "b", "c")}
@@ -61,7 +61,7 @@ async def test_ordinary_pods(play: Stage) -> None:
 
 
 async def test_event_fields(play: Stage) -> None:
-    """A scheduler's Event has the scheduler's name as its component and the Pod as what it is about."""
+    """A scheduler's Event has the scheduler's name as component and the Pod as involved object."""
     made = await play.create()
     await play.bound()
     await play.events()
@@ -77,7 +77,7 @@ async def test_event_fields(play: Stage) -> None:
 
 
 async def test_bytes(play: Stage) -> None:
-    """An extender gets Go's headers, the keys Pod, Nodes and NodeNames with the whole Pod, and at bind four names."""
+    """An extender gets Go's headers, the keys Pod, Nodes and NodeNames with the whole Pod, and four names at bind."""
     made = await play.create(gpu=1)
     pod = await play.bound()
 
@@ -99,7 +99,7 @@ async def test_bytes(play: Stage) -> None:
 
 
 async def test_connection_is_kept(play: Stage) -> None:
-    """Calls that come one after the other use one connection."""
+    """Consecutive calls use one connection."""
     for name in ("a", "b", "c"):
         await play.create(name, gpu=1)
         await play.bound(name)
@@ -108,7 +108,7 @@ async def test_connection_is_kept(play: Stage) -> None:
 
 
 async def test_whole_nodes(play: Stage) -> None:
-    """An extender that caches no Nodes gets them whole, and NodeNames null."""
+    """An extender without nodeCacheCapable gets whole Nodes, and null as NodeNames."""
     await play.create(whole=1)
     extender = play.extenders["conformance.test/whole"]
     extender.answers["filter"] = {"nodes": {"items": [{"metadata": {"name": "s2"}}]}}
@@ -122,7 +122,7 @@ async def test_whole_nodes(play: Stage) -> None:
 
 
 async def test_managed_resources(play: Stage) -> None:
-    """An extender is asked only about Pods that ask for its resource, which the scheduler itself does not count."""
+    """An extender is called only for Pods that request its resource, which the scheduler itself ignores."""
     await play.create("plain")
     await play.bound("plain")
     assert [] == play.gpu.calls
@@ -131,8 +131,8 @@ async def test_managed_resources(play: Stage) -> None:
     await play.bound()
 
 
-async def test_init_container_alone_asks(play: Stage) -> None:
-    """A Pod concerns an extender also when only an init container asks for its resource."""
+async def test_request_of_an_init_container(play: Stage) -> None:
+    """An extender is also called for a Pod if only an init container requests its resource."""
     init = {**limits(**{"conformance.test/gpu": 1})[0], "name": "init"}
     await play.make("p", initContainers=[init])
 
@@ -141,8 +141,8 @@ async def test_init_container_alone_asks(play: Stage) -> None:
     assert 1 == len(play.gpu.of("bind"))
 
 
-async def test_refused_twice(play: Stage) -> None:
-    """A refused Pod is asked about twice, for its own status write wakes it, and then left alone."""
+async def test_rejected_pod_is_filtered_twice(play: Stage) -> None:
+    """A rejected Pod is filtered twice, because the write of its status wakes it, and then not again."""
     play.gpu.room = False
     await play.create(gpu=1)
 
@@ -154,7 +154,7 @@ async def test_refused_twice(play: Stage) -> None:
 
 
 async def test_reasons_are_counted(play: Stage) -> None:
-    """The refusal's text counts the Nodes for each reason, sorted."""
+    """The text of a rejection has the number of Nodes for each reason, sorted."""
     play.gpu.answers["filter"] = {"NodeNames": [], "FailedNodes": {"s1": "b", "s2": "a", "s3": "b"}}
     await play.create(gpu=1)
 
@@ -162,7 +162,7 @@ async def test_reasons_are_counted(play: Stage) -> None:
 
 
 async def test_failed_for_good(play: Stage) -> None:
-    """A Node failed as unresolvable is one that preemption cannot help."""
+    """Preemption does not consider a Node that the extender reports as unresolvable."""
     failed = {"s1": "never", "s2": "never", "s3": "never"}
     play.gpu.answers["filter"] = {"NodeNames": [], "FailedAndUnresolvableNodes": failed}
     await play.create(gpu=1)
@@ -172,7 +172,7 @@ async def test_failed_for_good(play: Stage) -> None:
 
 
 async def test_refusal_beside_other_filters(play: Stage) -> None:
-    """Nodes that an in-tree filter refuses are not shown to the extender, and both reasons are in the text."""
+    """The extender does not get Nodes that an in-tree filter rejects, and both reasons are in the text."""
     play.gpu.room = False
     for name in ("a", "b"):
         await play.create(name, cpu="3")
@@ -185,7 +185,7 @@ async def test_refusal_beside_other_filters(play: Stage) -> None:
 
 
 async def test_changing_text_loops(play: Stage) -> None:
-    """A refusal whose text changes each time is asked for again and again."""
+    """A rejection with a changing text is retried without end."""
     play.gpu.room = False
     numbers = iter(range(1_000_000))
     play.gpu.reason = lambda: f"only {next(numbers)} MiB free"
@@ -224,7 +224,7 @@ EVENTS: list[tuple[str, str, Object, bool]] = [
 
 @pytest.mark.parametrize(("path", "patch", "wakes"), [row[1:] for row in EVENTS], ids=[row[0] for row in EVENTS])
 async def test_what_wakes_a_refused_pod(play: Stage, path: str, patch: Object, wakes: bool) -> None:
-    """A refused Pod is asked about again for every change that the scheduler watches, and for no other."""
+    """A rejected Pod is filtered again after every change that the scheduler watches, and after no other."""
     api = play.api
     await play.make("bound", nodeName="s1")
     await play.make("foreign", schedulerName="nobody")
@@ -239,7 +239,7 @@ async def test_what_wakes_a_refused_pod(play: Stage, path: str, patch: Object, w
 
 
 async def test_woken_when_room_is_made(play: Stage) -> None:
-    """A refused Pod is bound soon after a bound one is deleted."""
+    """A rejected Pod is bound soon after a bound one is deleted."""
     await play.create("first", gpu=1)
     await play.bound("first")
     play.gpu.room = False
@@ -253,7 +253,7 @@ async def test_woken_when_room_is_made(play: Stage) -> None:
 
 
 async def test_event_during_the_filter_call(play: Stage) -> None:
-    """What happens while an extender thinks wakes the Pod afterwards."""
+    """A change during an extender's call wakes the Pod afterwards."""
     play.gpu.room, play.gpu.delays["filter"] = False, 0.5
     await play.create(gpu=1)
     asked = await play.gpu.asked(2)
@@ -278,7 +278,7 @@ async def test_event_during_the_filter_call(play: Stage) -> None:
     ],
 )
 async def test_filter_error(play: Stage, answer: Any, text: str) -> None:
-    """An error of filter is no refusal: SchedulerError, tried again after one to two seconds, whatever happens."""
+    """An error of filter is a SchedulerError, and is retried after one to two seconds in any case."""
     play.gpu.answers["filter"] = answer
     await play.create(gpu=1)
     failed = await play.refused()
@@ -292,7 +292,7 @@ async def test_filter_error(play: Stage, answer: Any, text: str) -> None:
 
 
 async def test_failed_bind(play: Stage) -> None:
-    """A bind that answers an error frees the place at once, and is tried again after a while."""
+    """A failed bind frees the Node's resources at once, and is retried after a while."""
     play.gpu.answers["bind"] = {"Error": "node is locked"}
     for name in ("a", "b"):
         await play.create(name, cpu="3")
@@ -308,8 +308,8 @@ async def test_failed_bind(play: Stage) -> None:
     assert [("Warning", "FailedScheduling", failed["message"])] == events[:1]
 
 
-async def test_failed_bind_is_tried_again(play: Stage) -> None:
-    """After a failed bind the Pod goes through filter and bind again, one to three seconds later."""
+async def test_failed_bind_is_retried(play: Stage) -> None:
+    """One to three seconds after a failed bind, the Pod goes through filter and bind again."""
     play.gpu.answers["bind"] = {"Error": "node is locked"}
     await play.create(gpu=1)
     await poll(lambda: len(play.gpu.of("bind")) == 1)
@@ -323,7 +323,7 @@ async def test_failed_bind_is_tried_again(play: Stage) -> None:
 
 
 async def test_bind_error_of_a_bound_pod(play: Stage) -> None:
-    """A Pod that was bound stays bound although bind answers an error, and is not bound again."""
+    """A Pod that is bound although bind answered an error stays bound, and is not bound again."""
 
     async def bind(body: Object) -> None:
         await play.api.bind(body["PodName"], body["Node"], uid=body["PodUID"])
@@ -342,7 +342,7 @@ async def test_bind_error_of_a_bound_pod(play: Stage) -> None:
 
 
 async def test_extender_that_is_down(play: Stage) -> None:
-    """An extender that is down fails the attempt in Go's words, unless it is ignorable."""
+    """An extender that is down fails the attempt with Go's text, unless it is ignorable."""
     await play.create("a", weak=1)
     await play.bound("a")
     await play.create("b", dead=1)
@@ -354,7 +354,7 @@ async def test_extender_that_is_down(play: Stage) -> None:
 
 
 async def test_filters_one_at_a_time(play: Stage) -> None:
-    """Filter calls come one at a time, bind calls all at once."""
+    """Filter calls come one at a time, and bind calls may overlap."""
     play.gpu.delays["bind"] = 1.0
     await asyncio.gather(*(play.create(f"p{index}", gpu=1) for index in range(10)))
     for index in range(10):
@@ -365,7 +365,7 @@ async def test_filters_one_at_a_time(play: Stage) -> None:
 
 
 async def test_prioritize(play: Stage) -> None:
-    """An extender's full score with weight 10 outweighs the scheduler's own."""
+    """An extender's highest score with weight 10 outweighs the scheduler's scores."""
     ranked = play.extenders["conformance.test/ranked"]
     ranked.answers["filter"] = {"NodeNames": list(NODES)}
     ranked.answers["prioritize"] = [{"Host": "s2", "Score": 10}, {"Host": "s1", "Score": 0}]
@@ -379,7 +379,7 @@ async def test_prioritize(play: Stage) -> None:
 
 
 async def test_one_node_needs_no_score(play: Stage) -> None:
-    """An extender that leaves one Node is not asked to rank."""
+    """An extender that returns one Node gets no prioritize call."""
     ranked = play.extenders["conformance.test/ranked"]
     ranked.answers["filter"] = {"NodeNames": ["s3"]}
     await play.create(ranked=1)
@@ -389,13 +389,13 @@ async def test_one_node_needs_no_score(play: Stage) -> None:
 
 
 async def test_order(play: Stage, cleanup: list[str]) -> None:
-    """Of waiting Pods the one of highest priority comes first, then the oldest."""
+    """Pending Pods are scheduled by priority, and then by age."""
     high = f"high-{play.api.namespace}"
     cleanup.append(f"/apis/scheduling.k8s.io/v1/priorityclasses/{high}")
     await play.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": high}, "value": 10})
 
     async def made() -> Object:
-        # The class must have reached admission.
+        # Admission learns of the class with a delay.
         found: Object = await play.api.create(play.api.pods, a_pod("x", priorityClassName=high), dryRun="All")
         return found
 
@@ -416,7 +416,7 @@ async def test_order(play: Stage, cleanup: list[str]) -> None:
 
 
 async def test_gates(play: Stage) -> None:
-    """A Pod with scheduling gates waits, and nobody is asked about it, until its gates are gone."""
+    """A Pod with scheduling gates causes no extender call until its gates are removed."""
     await play.make("p", containers=limits(**{"conformance.test/gpu": 1}), schedulingGates=[{"name": "wait"}])
     await play.create("other")
     await play.bound("other")
@@ -428,7 +428,7 @@ async def test_gates(play: Stage) -> None:
 
 
 async def test_nodes_that_may_not_take_a_pod(play: Stage) -> None:
-    """Cordoned, tainted and unselected Nodes never reach an extender."""
+    """An extender never gets cordoned, tainted and unselected Nodes."""
     await play.api.patch("/api/v1/nodes/s2", {"spec": {"unschedulable": True}})
     taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
     await play.api.patch("/api/v1/nodes/s3", {"spec": {"taints": [taint]}})
@@ -445,7 +445,7 @@ async def test_nodes_that_may_not_take_a_pod(play: Stage) -> None:
     await poll(is_known)
 
 
-@pytest.mark.other_in("1.33", "a refusal names the taint that is not tolerated")
+@pytest.mark.other_in("1.33", "a rejection names the taint that is not tolerated")
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
@@ -454,12 +454,12 @@ async def test_nodes_that_may_not_take_a_pod(play: Stage) -> None:
     ],
 )
 async def test_texts_of_filters(play: Stage, node: Object, reason: str) -> None:
-    """A Pod that no Node may take is told why, in the scheduler's words."""
+    """The status of a Pod without a feasible Node has the scheduler's reasons."""
     for name in NODES:
         await play.api.patch(f"/api/v1/nodes/{name}", {"spec": node})
 
     async def is_known() -> bool:
-        # The scheduler learns of Nodes and of Pods by two watches: it may bind a Pod to a Node as it was.
+        # The scheduler learns of Nodes and Pods by two watches, so it may use an old state of the Node.
         await play.api.attempt(play.api.delete(f"{play.api.pods}/p", grace_seconds=0))
         await play.create()
         text = await play.refusal("Preemption is not helpful for scheduling", **{reason: 3})
@@ -468,20 +468,20 @@ async def test_texts_of_filters(play: Stage, node: Object, reason: str) -> None:
     await poll(is_known, 60)
 
 
-async def test_pod_bound_by_somebody_else(play: Stage) -> None:
-    """A refused Pod that somebody else binds is forgotten."""
+async def test_pod_bound_by_another_scheduler(play: Stage) -> None:
+    """A rejected Pod that another scheduler binds is not filtered again."""
     play.gpu.room = False
     await play.create(gpu=1)
     asked = await play.gpu.asked(2)
     await play.api.bind("p", "s1")
-    asked = await play.gpu.asked(asked)  # once more, where it had not heard of the bind yet
+    asked = await play.gpu.asked(asked)  # once more, if the bind had not been seen yet
     await play.api.patch("/api/v1/nodes/s1", {"metadata": {"annotations": {"a": "b"}}})
 
     assert asked == await play.gpu.asked(asked)
 
 
 async def test_remade_pod(play: Stage) -> None:
-    """A refused Pod that is deleted and made again is a new Pod."""
+    """A rejected Pod that is deleted and created again is a new Pod."""
     play.gpu.room = False
     await play.create(gpu=1)
     await play.gpu.asked(2)
@@ -506,7 +506,7 @@ async def test_many_pods(play: Stage) -> None:
 
 
 async def test_all_nodes_are_shown(play: Stage, cleanup: list[str]) -> None:
-    """With percentageOfNodesToScore 100 an extender sees all of 130 Nodes."""
+    """With percentageOfNodesToScore 100 an extender gets all of 130 Nodes."""
     label = {"crowd": play.api.namespace}
     names = [f"{play.api.namespace}-{index}" for index in range(130)]
     cleanup += [f"/api/v1/nodes/{name}" for name in names]

@@ -13,7 +13,7 @@ from conformance.peers.objects import Api, Object, error_of, poll, refusal_of
 
 
 async def events(api: Api, path: str, version: str, count: int, **query: str) -> list[tuple[str, str]]:
-    """Return the first *count* events as type and name, bookmarks left out."""
+    """Return the first *count* events without bookmarks, as type and name."""
     found: list[tuple[str, str]] = []
     async with asyncio.timeout(10):
         async for kind, item in api.watch(path, version, **query):
@@ -25,7 +25,7 @@ async def events(api: Api, path: str, version: str, count: int, **query: str) ->
 
 
 async def make(api: Api, *names: str) -> None:
-    """Create ConfigMaps with a label that tells them from what others make."""
+    """Create ConfigMaps with a label that distinguishes them from others."""
     for name in names:
         await api.create(api.config_maps, {"metadata": {"name": name, "labels": {"mine": "yes"}}})
 
@@ -34,7 +34,7 @@ MINE = {"labelSelector": "mine"}
 
 
 async def test_watch_sees_every_change(api: Api) -> None:
-    """A watch from a list's resourceVersion sees every later change, in order, and none before."""
+    """A watch from a list's resourceVersion sees every later change in order, and no earlier one."""
     await make(api, "before")
     _, version = await api.list(api.config_maps)
     await make(api, "a")
@@ -46,7 +46,7 @@ async def test_watch_sees_every_change(api: Api) -> None:
 
 
 async def test_watch_of_an_object_version(api: Api) -> None:
-    """A watch from an object's own resourceVersion sees what came after that object's write."""
+    """A watch from an object's resourceVersion sees the changes after the write of that object."""
     made = await api.create_pod("a")
     await api.create_pod("b")
 
@@ -54,7 +54,7 @@ async def test_watch_of_an_object_version(api: Api) -> None:
 
 
 async def test_deleted_event_has_the_version_of_the_deletion(api: Api) -> None:
-    """A DELETED event carries the last state under the deletion's own resourceVersion, from which a watch resumes."""
+    """A DELETED event has the last state with the resourceVersion of the deletion, from which a watch can resume."""
     made = await api.create(api.config_maps, {"metadata": {"name": "a"}})
     await api.delete(f"{api.config_maps}/a")
     await make(api, "next")
@@ -71,7 +71,7 @@ async def test_deleted_event_has_the_version_of_the_deletion(api: Api) -> None:
 
 
 async def test_every_deletion_of_a_pod_is_marked_first(api: Api) -> None:
-    """A Pod is MODIFIED, with a deletion time and a grace of 0, right before it is DELETED, however it is deleted."""
+    """Right before each DELETED of a Pod, a MODIFIED has its deletion time and a grace of 0."""
     _, version = await api.list(api.pods)
     for name, grace in (("unbound", None), ("forced", 0), ("graceful", 5)):
         await api.create_pod(name)
@@ -93,7 +93,7 @@ async def test_every_deletion_of_a_pod_is_marked_first(api: Api) -> None:
 
 
 async def test_selected_watch_adds_and_deletes(api: Api) -> None:
-    """An object that starts to match a watch's selector is ADDED, one that stops is DELETED."""
+    """An object that starts to match a watch's selector is ADDED, and one that stops is DELETED."""
     _, version = await api.list(api.pods)
     await api.create_pod("p")
     await api.create_pod("other")
@@ -107,7 +107,7 @@ async def test_selected_watch_adds_and_deletes(api: Api) -> None:
 
 
 async def test_label_selected_watch(api: Api) -> None:
-    """A watch by label sees an object go when its label goes."""
+    """A watch by label reports an object as DELETED when it loses its label."""
     _, version = await api.list(api.config_maps)
     await make(api, "a")
     await api.patch(f"{api.config_maps}/a", {"metadata": {"labels": None}})
@@ -116,15 +116,15 @@ async def test_label_selected_watch(api: Api) -> None:
 
 
 async def test_watch_without_version(api: Api) -> None:
-    """A watch without a resourceVersion begins with what is there."""
+    """A watch without a resourceVersion begins with the existing objects."""
     await make(api, "a")
 
     assert [("ADDED", "a")] == await events(api, api.config_maps, "", 1, **MINE)
 
 
-@pytest.mark.other_in("1.33", "refused: the feature is switched off")
+@pytest.mark.other_in("1.33", "rejected, because the feature is disabled")
 async def test_watch_list(api: Api) -> None:
-    """`sendInitialEvents` sends what is there and then a bookmark that is marked as the end of it."""
+    """`sendInitialEvents` sends the existing objects and then a bookmark that marks their end."""
     await make(api, "a")
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", **MINE}
     found: list[Any] = []
@@ -138,7 +138,7 @@ async def test_watch_list(api: Api) -> None:
 
 
 async def test_watch_that_times_out(api: Api) -> None:
-    """A watch ends by itself after its timeoutSeconds, having sent nothing that its selector hides."""
+    """A watch ends after its timeoutSeconds, without events of objects that its selector excludes."""
     _, version = await api.list(api.pods)
     await api.create_pod("hidden")
     query = {"timeoutSeconds": "2", "labelSelector": "x"}
@@ -152,7 +152,7 @@ async def test_watch_that_times_out(api: Api) -> None:
 
 
 async def test_forgotten_version(peer: Peer, api: Api) -> None:
-    """A watch from a version whose changes are no longer kept is a 410 Expired that says so."""
+    """A watch from a version whose changes are no longer kept is a 410 Expired."""
     await peer.forget_changes()
 
     error = await error_of(events(api, api.pods, "1", 1))
@@ -162,7 +162,7 @@ async def test_forgotten_version(peer: Peer, api: Api) -> None:
 
 
 async def test_version_of_the_future(api: Api) -> None:
-    """A list at a version that does not exist yet is a 504 that says so, and a watch from there waits."""
+    """A list at a future version is a 504, and a watch from there waits."""
     _, version = await api.list(api.pods)
     future = str(int(version) + 1_000_000)
 
@@ -176,7 +176,7 @@ async def test_version_of_the_future(api: Api) -> None:
 
 
 async def test_pages(api: Api) -> None:
-    """A list in pages names each object once, in order, all at the version of the first page."""
+    """A list in pages has each object once, in order, at the version of the first page."""
     await make(api, *"edcba")
     names: list[str] = []
     versions: set[str] = set()
@@ -195,7 +195,7 @@ async def test_pages(api: Api) -> None:
 
 
 async def test_remaining_items(api: Api) -> None:
-    """A page of a list without selector says how many objects remain."""
+    """A page of a list without a selector has the number of remaining objects."""
     for name in "abc":
         await api.create_pod(name)
 
@@ -207,7 +207,7 @@ async def test_remaining_items(api: Api) -> None:
 
 
 async def test_list_of_any_version(api: Api) -> None:
-    """A list at resourceVersion 0 is soon as new as what was written before."""
+    """A list at resourceVersion 0 soon has the latest write."""
     await api.create_pod("a")
 
     async def is_listed() -> bool:
@@ -217,7 +217,7 @@ async def test_list_of_any_version(api: Api) -> None:
 
 
 async def test_list_not_older_than(api: Api) -> None:
-    """A list not older than an object's version has that object."""
+    """A list that is not older than an object's version has that object."""
     made = await api.create_pod("a")
     version = made["metadata"]["resourceVersion"]
 
@@ -227,7 +227,7 @@ async def test_list_not_older_than(api: Api) -> None:
 
 
 async def test_bad_continue_token(api: Api) -> None:
-    """A continue token that is none is a 400."""
+    """An invalid continue token is a 400."""
     code, reason, text = await refusal_of(api.get(api.pods, **{"continue": "x"}))
 
     assert (400, "BadRequest") == (code, reason)
@@ -235,7 +235,7 @@ async def test_bad_continue_token(api: Api) -> None:
 
 
 async def test_get_of_any_version(api: Api) -> None:
-    """A GET answers the object with kind and apiVersion, at its last write's version."""
+    """A GET returns the object with kind, apiVersion and the version of its last write."""
     made = await api.create_pod()
     changed = await api.patch(f"{api.pods}/p", {"metadata": {"labels": {"a": "b"}}})
 

@@ -1,5 +1,5 @@
 """
-The page of what the embedded cluster is held to says what the tests say.
+The conformance page lists what the tests say.
 """
 
 import re
@@ -11,7 +11,7 @@ from conformance.page import PAGE, REQUIRED, IncompleteError, Run, cell, page, s
 
 def test_page_lists_exactly_the_behaviours_that_are_tested() -> None:
     """
-    It is written by a command after both runs, and out of date once a test is added, taken away or says something else.
+    A command writes the page after the runs. It is out of date once a test is added, removed or reworded.
     """
     listed = re.findall(r"^\| (.*?) \| ✓ \|.* \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -19,9 +19,9 @@ def test_page_lists_exactly_the_behaviours_that_are_tested() -> None:
     assert expected == listed
 
 
-def test_every_behaviour_is_a_sentence_of_its_own() -> None:
+def test_every_behaviour_is_one_unique_sentence() -> None:
     """
-    Two tests that say the same would be one behaviour too many.
+    Each starts with a capital and ends with a full stop.
     """
     sentences = [behaviour.sentence for section in sections() for behaviour in section.behaviours]
 
@@ -39,5 +39,5 @@ def test_page_is_not_written_while_a_behaviour_is_lacking(cluster: str) -> None:
     assert "| ✓ | ✓ | otherwise |" in page(found)
     found[cluster] = Run({**held, "test_objects::test_events": "of another text"}, {})
 
-    with pytest.raises(IncompleteError, match=f"not seen to hold:\n{cluster}: test_objects::test_events"):
+    with pytest.raises(IncompleteError, match=f"no valid result of:\n{cluster}: test_objects::test_events"):
         page(found)

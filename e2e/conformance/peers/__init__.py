@@ -1,5 +1,5 @@
 """
-The two clusters that the tests run on, and the programs that a test runs against them.
+The two clusters, and the programs that the tests run against them.
 
-Arrows: `extenders` | `plugins` | `webhooks` → `clusters` → `shell` → `objects`. Must never hold a promise: tests do.
+Arrows: `extenders` | `plugins` | `webhooks` → `clusters` → `shell` → `objects`. Must never assert a behaviour.
 """

@@ -1,7 +1,7 @@
 """
-The clusters that the same test bodies run on: the embedded one and the real one.
+The embedded and the real cluster behind one interface, so that the same tests run on both.
 
-Owns how each is started and where its parts are found. A test must never ask which of them it runs on.
+Owns how each is started and where its parts are. A test must never depend on which cluster it runs on.
 """
 
 import asyncio
@@ -26,29 +26,31 @@ _CLONE_NEWNET = 0x40000000
 
 
 class Peer(ABC):
-    """A cluster with one Node, its parts where this machine's processes find them."""
+    """A cluster with one Node, whose parts this machine's processes can reach."""
 
     name: str
     version: str
     kubeconfig: Path
-    """Reaches the API server from this machine's processes."""
+    """For processes of this machine."""
     kubectl: list[str]
     scheduler: list[str]
-    """What starts one more kube-scheduler; `--kubeconfig` and `--config` follow."""
+    """The command of one more kube-scheduler, without `--kubeconfig` and `--config`."""
     device_plugins: Path
+    """The Node's folder of plugin sockets, as a path of this machine."""
     pod_resources: Path
+    """The Node's folder of the PodResources socket, as a path of this machine."""
     cdi: Path
-    """Folders of the Node, as paths of this machine."""
+    """The Node's folder of CDI specs, as a path of this machine."""
     shared: Path
     """A folder that has the same path on this machine and on the Node."""
 
     @abstractmethod
     def up(self) -> None:
-        """Start the cluster and wait for its Node."""
+        """Start the cluster, and wait for its Node."""
 
     @abstractmethod
     def down(self) -> None:
-        """End everything that was started."""
+        """End all processes of the cluster."""
 
     @abstractmethod
     def listen(self) -> socket.socket:
@@ -56,11 +58,11 @@ class Peer(ABC):
 
     @abstractmethod
     async def forget_changes(self) -> None:
-        """See to it that the API server no longer keeps its first changes."""
+        """Make the API server forget its first changes."""
 
     @abstractmethod
     def kill_kubelet(self) -> None:
-        """End the Node's kubelet as a crash would."""
+        """Kill the Node's kubelet."""
 
     @abstractmethod
     def start_kubelet(self) -> None:
@@ -68,7 +70,7 @@ class Peer(ABC):
 
 
 class EmbeddedPeer(Peer):
-    """`minicluster` as processes of their own."""
+    """The processes of `minicluster`."""
 
     name = "embedded"
     version = "embedded"
@@ -85,7 +87,7 @@ class EmbeddedPeer(Peer):
         self.cdi = self._root / "cdi"
 
     def up(self) -> None:
-        """Start the API server and one kubelet, whose back-offs are a twentieth of the real ones."""
+        """Start the API server and one kubelet, with back-offs of a twentieth of the real ones."""
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         self._start("apiserver", kubeconfig)
         deadline = time.monotonic() + START_SECONDS
@@ -99,7 +101,7 @@ class EmbeddedPeer(Peer):
         self._supervisor.start(component, [sys.executable, "-m", "minicluster", component, *flags])
 
     def down(self) -> None:
-        """End both, and every container."""
+        """End both, and all containers."""
         self._supervisor.stop()
 
     def listen(self) -> socket.socket:
@@ -112,11 +114,11 @@ class EmbeddedPeer(Peer):
             await client.create("/minicluster/compact", {})
 
     def kill_kubelet(self) -> None:
-        """Kill the kubelet's process; its containers go on."""
+        """Kill the kubelet's process. The containers keep running."""
         self._supervisor.processes["kubelet"].kill()
 
     def start_kubelet(self) -> None:
-        """Start it with the flags it had."""
+        """Start it again with the same flags."""
         self._supervisor.restart("kubelet")
 
 
@@ -131,7 +133,7 @@ class RealPeer(Peer):
     name = "real"
 
     def __init__(self, folder: Path, kubernetes: str | None = None) -> None:
-        # What it takes to run a real cluster concerns only those who want one.
+        # Imported here, because only a real cluster needs the dependencies.
         from controlplane.cluster import ControlPlane
         from controlplane.programs.build import DEFAULT_KUBERNETES, KUBERNETES, binaries
 
@@ -145,7 +147,7 @@ class RealPeer(Peer):
         self.scheduler = [str(programs / "kube-scheduler"), "--secure-port=0"]
 
     def up(self) -> None:
-        """Start it with one Node, which has the image that the tests' containers run."""
+        """Start it with one Node, and load the image of the tests' containers."""
         self._plane.up([FakeNode.of(NODE, "Tesla T4", 16384, 1)])
         self._plane.load_image(shell_image(self.shared))
         node = self._plane.node(NODE)
@@ -155,16 +157,16 @@ class RealPeer(Peer):
         self._end_scheduler()
 
     def down(self) -> None:
-        """End all of it."""
+        """Remove the cluster."""
         self._plane.down()
 
     def listen(self) -> socket.socket:
-        """Return a socket of the API server's network namespace, which a thread enters to make it."""
+        """Return a socket of the API server's network namespace. A thread enters the namespace to make it."""
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(_listen_beside, self._plane.control.pid).result()
 
     async def forget_changes(self) -> None:
-        """Start the API server again: what was before, it never kept."""
+        """Restart the API server, which keeps changes in memory only."""
         control = self._plane.control
         control.kill_service("kube-apiserver")
         await asyncio.to_thread(control.serve_again)
@@ -173,11 +175,11 @@ class RealPeer(Peer):
             await poll(lambda: client.text("/readyz"), START_SECONDS)
 
     def _end_scheduler(self) -> None:
-        """End the cluster's own: tests that need one start theirs, and others' Pods are to stay as they are made."""
+        """End the cluster's scheduler. Tests that need one start it, and all other Pods must stay unbound."""
         self._plane.control.kill_service("kube-scheduler")
 
     def kill_kubelet(self) -> None:
-        """Kill the kubelet; containerd and the containers go on."""
+        """Kill the kubelet. containerd and the containers keep running."""
         self._plane.node(NODE).kill_kubelet()
 
     def start_kubelet(self) -> None:

@@ -1,7 +1,7 @@
 """
-Extenders that remember what they were asked, a kube-scheduler that asks them, and Nodes without a kubelet for it.
+Extenders that record their calls, a kube-scheduler that calls them, and Nodes without a kubelet.
 
-Each extender manages a resource of its own, so that one scheduler serves all tests: what a Pod asks for chooses.
+Each extender manages another resource, so one scheduler serves all tests: the request of a Pod chooses the extender.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from minicluster.client import ApiError
 
 SCHEDULER = "conformance"
 NODES = ("s1", "s2", "s3")
-"""They have 4 cpus each, and the label `stage=NAME OF THE SCHEDULER`."""
+"""Each has 4 cpus, and the label `stage=NAME OF THE SCHEDULER`."""
 GPU, WHOLE, RANKED, WEAK, DEAD = (f"conformance.test/{name}" for name in ("gpu", "whole", "ranked", "weak", "dead"))
-"""Managed by: an extender that binds, one that wants whole Nodes, one that ranks, an ignorable and a strict one that
-are down."""
+"""The extenders of these resources: one that binds, one without a Node cache, one that ranks, and two that are down, an
+ignorable and a strict one."""
 HEARTBEAT_SECONDS = 8.0
 
 
@@ -45,18 +45,18 @@ class Call:
 
 @dataclass
 class Extender:
-    """What one extender is asked and answers."""
+    """The calls and the answers of one extender."""
 
     calls: list[Call] = field(default_factory=list)
     in_flight: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     most: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """How many calls of a verb were running at once."""
+    """The largest number of simultaneous calls, by verb."""
     room: bool = True
     reason: Callable[[], str] = lambda: "no room"
     answers: dict[str, Any] = field(default_factory=dict)
-    """Fixed answers by verb, instead of what `room` says; a number is an HTTP status without a body."""
+    """Fixed answers by verb, instead of the computed ones. A number is an HTTP status without a body."""
     delays: dict[str, float] = field(default_factory=dict)
-    """Seconds an answer takes, by verb."""
+    """The seconds before an answer, by verb."""
     bind: Callable[[Object], Awaitable[None]] | None = None
 
     def of(self, verb: str) -> list[Call]:
@@ -64,7 +64,7 @@ class Extender:
         return [call for call in self.calls if call.verb == verb]
 
     async def asked(self, count: int, verb: str = "filter") -> int:
-        """Wait for *count* calls, then until there are no more for a moment, and return how many there were."""
+        """Wait for *count* calls and until no more follow for a moment, and return their number."""
         await poll(lambda: len(self.of(verb)) >= count)
         before = -1
         while before != len(self.of(verb)):
@@ -102,7 +102,7 @@ class Extender:
 
 @dataclass
 class Stage:
-    """The Nodes, the extenders by resource, and the calls a test makes."""
+    """The Nodes, the extenders by resource, and helpers for the tests."""
 
     api: Api
     extenders: dict[str, Extender]
@@ -113,7 +113,7 @@ class Stage:
         return self.extenders[GPU]
 
     async def create(self, name: str = "p", *, priority: str = "", cpu: str = "", **devices: int) -> Object:
-        """Create a Pod for the stage's Nodes that asks for *cpu*, and for *devices* by the last part of their names."""
+        """Create a Pod for the stage's Nodes that requests *cpu*, and *devices* by the last part of their names."""
         amounts: Object = {f"conformance.test/{device}": amount for device, amount in devices.items()}
         if cpu:
             amounts["cpu"] = cpu
@@ -126,7 +126,7 @@ class Stage:
         return made
 
     async def bound(self, name: str = "p", seconds: float = 20.0) -> Object:
-        """Return a Pod once it has a Node."""
+        """Return the Pod once it has a Node."""
 
         async def found() -> Object | None:
             pod = await self.api.pod(name)
@@ -136,7 +136,7 @@ class Stage:
         return pod
 
     async def refused(self, name: str = "p", seconds: float = 20.0) -> Object:
-        """Return a Pod's PodScheduled condition once it is False, its message in the words of every minor."""
+        """Return the Pod's PodScheduled condition once it is False, with a message that all minors share."""
 
         async def found() -> Object | None:
             conditions = (await self.api.pod(name))["status"].get("conditions") or ()
@@ -148,7 +148,7 @@ class Stage:
         return {**condition, "message": _common(condition["message"])}
 
     async def events(self, name: str = "p") -> list[tuple[str, str, str]]:
-        """Return type, reason and message of the Events about a Pod once there are some."""
+        """Return type, reason and message of the Pod's Events once there are some."""
 
         async def found() -> list[Object]:
             return (await self.api.list(f"{self.api.place}/events", fieldSelector=f"involvedObject.name={name}"))[0]
@@ -157,10 +157,10 @@ class Stage:
 
     async def refusal(self, preemption: str = "No preemption victims found for incoming pod", **reasons: int) -> str:
         """
-        Return the text for a Pod that every Node refuses.
+        Return the text for a Pod that every Node rejects.
 
-        *reasons* are those of the stage's Nodes, with underscores for blanks, and for how many each holds; Nodes that
-        are not the stage's are not selected.
+        *reasons* are those of the stage's Nodes, with underscores for blanks, and the number of Nodes for each. The Pod
+        does not select other Nodes.
         """
         others = len(await self.api.names("/api/v1/nodes")) - len(NODES)
         head = f"0/{len(NODES) + others} nodes are available:"
@@ -175,7 +175,7 @@ class Stage:
 
 
 def _common(message: str) -> str:
-    """Leave out of a refusal what only kube-scheduler 1.34 and newer put in."""
+    """Remove the words that only kube-scheduler 1.34 and newer write."""
     return message.replace("no new claims to deallocate, ", "")
 
 
@@ -205,7 +205,7 @@ def _configuration(port: int, kubeconfig: Path) -> Object:
 
 @contextlib.asynccontextmanager
 async def _served(extenders: dict[str, Extender]) -> AsyncIterator[int]:
-    """Serve each extender below the last part of its resource's name; yield the port."""
+    """Serve each extender at the last part of its resource's name. Yields the port."""
     application = web.Application()
     for resource, extender in extenders.items():
         application.router.add_post(f"/{resource.rpartition('/')[2]}/{{verb}}", extender.handle)
@@ -218,7 +218,7 @@ async def _served(extenders: dict[str, Extender]) -> AsyncIterator[int]:
 
 @contextlib.contextmanager
 def _scheduler(peer: Peer, config: Path) -> Iterator[None]:
-    """Run one more kube-scheduler until the block ends."""
+    """Run one more kube-scheduler during a block."""
     command = [*peer.scheduler, f"--kubeconfig={peer.kubeconfig}", f"--config={config}"]
     with config.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ)
@@ -230,7 +230,7 @@ def _scheduler(peer: Peer, config: Path) -> Iterator[None]:
 
 
 async def _beat(api: Api) -> None:
-    """Be the Nodes' kubelets as far as a node controller looks: renew their Leases."""
+    """Renew the Leases of the Nodes, as their kubelets would for the node controller."""
     leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
     for name in NODES:
         await api.create(leases, {"metadata": {"name": name}, "spec": {"holderIdentity": name}})
@@ -242,7 +242,7 @@ async def _beat(api: Api) -> None:
 
 
 async def schedulable(api: Api, *names: str) -> None:
-    """Wait until nothing but their own taints keeps Pods from Nodes, and nobody writes to them any more."""
+    """Wait until the Nodes have only the taints of the test, and no controller writes to them."""
 
     async def quiet() -> bool:
         found = [await api.get(f"/api/v1/nodes/{name}") for name in names]
@@ -257,7 +257,7 @@ async def schedulable(api: Api, *names: str) -> None:
 
 @contextlib.asynccontextmanager
 async def stage(peer: Peer, folder: Path) -> AsyncIterator[Stage]:
-    """Yield the stage; *folder* takes the scheduler's configuration and log."""
+    """Yield the stage. *folder* holds the scheduler's configuration and log."""
     extenders = {resource: Extender() for resource in (GPU, WHOLE, RANKED)}
     async with Api.from_kubeconfig(peer.kubeconfig, "conformance") as api, _served(extenders) as port:
         config = folder / "kube-scheduler.yaml"

@@ -1,7 +1,7 @@
 """
-A client and builders for objects, as tests of a cluster need them.
+A client and builders for objects.
 
-Owns no promise and knows no kind of cluster.
+Must never depend on the kind of cluster, or assert a behaviour.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from minicluster.client import ApiError, Client
 Object = dict[str, Any]
 
 IMAGE = "localhost/conformance/shell:1"
-"""What containers run: a shell and a handful of commands."""
+"""The image of the containers: a shell and a few commands."""
 
 
 _numbers = itertools.count(1)
 
 
 class Api(Client):
-    """A client that works in one namespace and knows how to make the objects tests need."""
+    """A client that works in one namespace, and creates objects for tests."""
 
     namespace = "default"
 
     @property
     def place(self) -> str:
-        """The namespace's path in the core group."""
+        """The path of the namespace."""
         return f"/api/v1/namespaces/{self.namespace}"
 
     @property
@@ -47,12 +47,12 @@ class Api(Client):
         return f"{self.place}/configmaps"
 
     async def attempt(self, request: Awaitable[Any]) -> None:
-        """Send a request whose refusal does not matter."""
+        """Send a request, and ignore an API error."""
         with contextlib.suppress(ApiError):
             await request
 
     async def enter_new_namespace(self, **labels: str) -> str:
-        """Make a namespace and work in it; Pods can be made at once: their service account need not be waited for."""
+        """Create a namespace with a service account, so that Pods can be created at once, and work in it."""
         self.namespace = f"t{os.getpid()}-{next(_numbers)}"
         await self.create("/api/v1/namespaces", {"metadata": {"name": self.namespace, "labels": labels}})
         with contextlib.suppress(ApiError):
@@ -60,7 +60,7 @@ class Api(Client):
         return self.namespace
 
     async def remove_namespace(self) -> None:
-        """Delete the namespace; wait until no Pod is left, but not until the namespace itself is gone."""
+        """Delete the Pods of the namespace, wait until they are gone, and delete the namespace without waiting."""
         for pod in (await self.list(self.pods))[0]:
             if pod["metadata"].get("finalizers"):
                 await self.patch(f"{self.pods}/{pod['metadata']['name']}", {"metadata": {"finalizers": None}})
@@ -74,12 +74,12 @@ class Api(Client):
             await self.delete(self.place)
 
     async def create_pod(self, name: str = "p", **spec: Any) -> Object:
-        """Create a Pod with one container; *spec* is merged into its spec."""
+        """Create a Pod with one container. *spec* is merged into its spec."""
         found: Object = await self.create(self.pods, a_pod(name, **spec))
         return found
 
     async def create_node(self, name: str = "n1", **metadata: Any) -> Object:
-        """Create a ready Node with 4 cpus, 8 GiB and room for 110 Pods."""
+        """Create a ready Node with 4 cpus, 8 GiB and 110 Pods."""
         found: Object = await self.create("/api/v1/nodes", a_node(name, **metadata))
         return found
 
@@ -89,24 +89,24 @@ class Api(Client):
         return found
 
     async def bind(self, pod: str, node: str = "n1", **metadata: Any) -> Any:
-        """Bind a Pod; *metadata* is merged into the Binding's."""
+        """Bind a Pod. *metadata* is merged into the Binding's."""
         body = {"metadata": {"name": pod, **metadata}, "target": {"kind": "Node", "name": node}}
         return await self.create(f"{self.pods}/{pod}/binding", body)
 
     async def names(self, path: str, **query: str) -> list[str]:
-        """Return the names of a list's objects, in its order."""
+        """Return the names of the objects in a list, in its order."""
         return [item["metadata"]["name"] for item in (await self.list(path, **query))[0]]
 
 
 def a_pod(name: str = "p", **spec: Any) -> Object:
-    """Return a Pod to create: one container, no token; *metadata* and *spec* are merged in."""
+    """Return a Pod with one container and without a token. *metadata* and *spec* are merged into it."""
     metadata = {"name": name, **spec.pop("metadata", {})}
     containers = [{"name": "main", "image": IMAGE}]
     return {"metadata": metadata, "spec": {"containers": containers, "automountServiceAccountToken": False, **spec}}
 
 
 def a_node(name: str = "n1", **metadata: Any) -> Object:
-    """Return a Node to create."""
+    """Return a ready Node. *metadata* is merged into it."""
     resources = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
     return {
@@ -122,9 +122,9 @@ def limits(**amounts: Any) -> list[Object]:
 
 async def poll(check: Callable[[], Any], seconds: float = 20.0) -> Any:
     """
-    Return the first true answer of *check*, plain or async, asked again and again.
+    Call *check*, plain or async, until its answer is true, and return the answer.
 
-    Raises: what *check* raised last, or AssertionError, after *seconds*.
+    Raises: the last error of *check*, or AssertionError, after *seconds*.
     """
     deadline, pause_seconds = time.monotonic() + seconds, 0.02
     while True:
@@ -143,7 +143,7 @@ async def poll(check: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 
 async def error_of(request: Awaitable[Any]) -> ApiError:
-    """Return the error *request* ends with."""
+    """Return the error of *request*."""
     try:
         answer = await request
     except ApiError as error:
@@ -152,6 +152,6 @@ async def error_of(request: Awaitable[Any]) -> ApiError:
 
 
 async def refusal_of(request: Awaitable[Any]) -> tuple[int, str, str]:
-    """Return all that a client sees of the error *request* ends with: code, reason and message."""
+    """Return code, reason and message of the error of *request*."""
     error = await error_of(request)
     return error.status, error.reason, error.message

@@ -1,5 +1,5 @@
 """
-A device plugin whose answers a test can set, and the Node it serves, as a test works on it.
+A device plugin with settable answers, and the Node that it serves.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as re
 from minicluster.client import ApiError
 
 SECONDS = 60.0
-"""How long anything of a kubelet may take: what fails is tried again at its next round."""
+"""The time limit of every action of a kubelet, which may include a retry."""
 _OWN_CHANNEL = [("grpc.use_local_subchannel_pool", 1)]
 Owner = tuple[str, str, list[str]]
 """Pod, container and ids."""
 
 
 class Plugin(pb_grpc.DevicePluginServicer):
-    """A device plugin; it writes down what it is asked."""
+    """A device plugin that records its calls."""
 
     def __init__(self, host: "Host", count: int, socket: str, pre_start: bool) -> None:
         self.socket = socket
         self.calls: list[tuple[str, list[str]]] = []
-        """Name of the call and the ids of its request, in order."""
+        """The calls in order: name, and ids of the request."""
         self.owners: dict[str, list[Owner]] = {"Allocate": [], "PreStartContainer": []}
-        """What PodResources showed inside the call: each owner of one of its ids."""
+        """For each call, the owners of its ids that PodResources showed during the call."""
         self.preferences: list[tuple[list[str], list[str], int]] = []
-        """What was available, what must be included and how many were asked for."""
+        """The requests of GetPreferredAllocation: available ids, ids to include, size."""
         self.prefer: Callable[[list[str], list[str], int], list[str]] = lambda available, must, size: []
         self.respond: Callable[[list[str]], pb.ContainerAllocateResponse] = lambda ids: pb.ContainerAllocateResponse(
             envs={"DEVICES": ",".join(ids)}
@@ -63,7 +63,7 @@ class Plugin(pb_grpc.DevicePluginServicer):
         await self.register()
 
     async def register(self) -> None:
-        """Register with the kubelet, claiming in the request the opposite of what the options say."""
+        """Register with the kubelet. The request contradicts the plugin's options."""
         options = pb.DevicePluginOptions(pre_start_required=not self._pre_start)
         await self._host.register(
             pb.RegisterRequest(
@@ -72,7 +72,7 @@ class Plugin(pb_grpc.DevicePluginServicer):
         )
 
     async def stop(self) -> None:
-        """End it as a killed process would."""
+        """Stop serving at once, like a killed process."""
         await self._server.stop(None)
 
     async def set_unhealthy(self, *ids: str) -> None:
@@ -82,11 +82,11 @@ class Plugin(pb_grpc.DevicePluginServicer):
             self._changed.notify_all()
 
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> pb.DevicePluginOptions:  # noqa: N802
-        """Answer with what counts."""
+        """Answer with the options that take effect."""
         return pb.DevicePluginOptions(pre_start_required=self._pre_start, get_preferred_allocation_available=True)
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[pb.ListAndWatchResponse]:  # noqa: N802
-        """Report all devices, again whenever their health changes."""
+        """Report all devices, and again after each change of health."""
         while True:
             devices = [
                 pb.Device(ID=id_, health="Unhealthy" if id_ in self._unhealthy else "Healthy") for id_ in self._ids
@@ -96,7 +96,7 @@ class Plugin(pb_grpc.DevicePluginServicer):
                 await self._changed.wait()
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> pb.PreferredAllocationResponse:  # noqa: N802
-        """Answer with what `prefer` returns."""
+        """Answer with the result of `prefer`."""
         (asked,) = request.container_requests
         available, must = sorted(asked.available_deviceIDs), sorted(asked.must_include_deviceIDs)
         self.preferences.append((available, must, asked.allocation_size))
@@ -105,7 +105,7 @@ class Plugin(pb_grpc.DevicePluginServicer):
         return pb.PreferredAllocationResponse(container_responses=responses)
 
     async def Allocate(self, request: Any, context: Any) -> pb.AllocateResponse:  # noqa: N802
-        """Answer with what `respond` returns, an error if it raises ValueError."""
+        """Answer with the result of `respond`, or an error if it raises ValueError."""
         (asked,) = request.container_requests
         ids = sorted(asked.devices_ids)
         await self._note("Allocate", ids)
@@ -116,7 +116,7 @@ class Plugin(pb_grpc.DevicePluginServicer):
             raise AssertionError from error
 
     async def PreStartContainer(self, request: Any, context: Any) -> pb.PreStartContainerResponse:  # noqa: N802
-        """Refuse if `before_start` raises ValueError."""
+        """Answer with an error if `before_start` raises ValueError."""
         ids = sorted(request.devices_ids)
         await self._note("PreStartContainer", ids)
         try:
@@ -132,7 +132,7 @@ class Plugin(pb_grpc.DevicePluginServicer):
 
 @dataclass
 class Host:
-    """The cluster's Node, a resource and a CDI kind of the test's own, and the calls a test makes."""
+    """The cluster's Node, a resource and a CDI kind for this test, and helpers for the tests."""
 
     peer: Peer
     api: Api
@@ -140,13 +140,13 @@ class Host:
 
     @property
     def resource(self) -> str:
-        """The resource that this test's plugins offer."""
+        """The resource of this test's plugins."""
         return f"conformance.test/{self.api.namespace}"
 
     # --- devices ---------------------------------------------------------------------------------------------------
 
     async def plugin(self, count: int = 8, *, socket: str = "", pre_start: bool = True) -> Plugin:
-        """Start a plugin with *count* devices and wait until the kubelet has them."""
+        """Start a plugin with *count* devices, and wait until the kubelet has them."""
         plugin = Plugin(self, count, socket or f"{self.api.namespace}.sock", pre_start)
         self.plugins.append(plugin)
         await plugin.start()
@@ -169,13 +169,13 @@ class Host:
             yield resources_grpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
 
     async def devices(self) -> list[str]:
-        """Return the ids that the kubelet could give away or has given."""
+        """Return the ids of all devices of the kubelet, free and allocated."""
         async with self.lister() as stub:
             answer = await stub.GetAllocatableResources(resources_api.AllocatableResourcesRequest(), timeout=5)
         return sorted(id_ for one in answer.devices if one.resource_name == self.resource for id_ in one.device_ids)
 
     async def owners(self) -> list[Owner]:
-        """Return every container of the test that PodResources shows with devices."""
+        """Return every container of the test to which PodResources assigns devices."""
         async with self.lister() as stub:
             answer = await stub.List(resources_api.ListPodResourcesRequest(), timeout=5)
         return [
@@ -191,7 +191,7 @@ class Host:
         return status["capacity"].get(self.resource), status["allocatable"].get(self.resource)
 
     async def amounts_are(self, capacity: str, allocatable: str) -> None:
-        """Wait until the Node says so."""
+        """Wait until the Node has this capacity and allocatable."""
 
         async def so_says() -> bool:
             assert (capacity, allocatable) == await self.amounts()
@@ -209,7 +209,7 @@ class Host:
         return f"conformance.test/{self.api.namespace}={name}"
 
     def write_cdi(self, device: str = "dev", **edits: Any) -> None:
-        """Write a spec of one device as a plugin should: a rename within the directory."""
+        """Write a spec with one device, by a rename within the folder."""
         found = {"name": device, "containerEdits": edits}
         kind = f"conformance.test/{self.api.namespace}"
         self.peer.cdi.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ class Host:
         return {"name": name, "image": IMAGE, "command": ["sh", "-c", script], "resources": limits, **more}
 
     async def create(self, name: str, *containers: Object, **spec: Any) -> Object:
-        """Create a Pod that is already bound to the Node; one container that sleeps where none is given."""
+        """Create a Pod that is bound to the Node. Without *containers* it has one that sleeps."""
         body = a_pod(name, nodeName=NODE, containers=list(containers) or [self.container()], **spec)
         made: Object = await self.api.create(self.api.pods, body)
         return made
@@ -244,7 +244,7 @@ class Host:
         return pod
 
     async def phase(self, name: str, phase: str, seconds: float = SECONDS) -> Object:
-        """Return the Pod *name* once its phase is *phase*, and for Running once every container has started."""
+        """Return the Pod *name* once its phase is *phase*. Running also means that every container has started."""
 
         def is_so(status: Object) -> bool:
             started = [found.get("started") for found in status.get("containerStatuses") or ()]
@@ -253,7 +253,7 @@ class Host:
         return await self.until(name, is_so, seconds)
 
     async def waits(self, name: str, reason: str, container: int = 0) -> str:
-        """Wait until a container waits for *reason*, and return the message."""
+        """Wait until a container waits with *reason*, and return the message."""
 
         def is_so(status: Object) -> bool:
             state = status["containerStatuses"][container]["state"]
@@ -264,11 +264,11 @@ class Host:
         return message
 
     async def log(self, name: str, container: str = "main", **query: str) -> str:
-        """Return what a container has printed."""
+        """Return the log of a container."""
         return await self.api.text(f"{self.api.pods}/{name}/log", container=container, **query)
 
     async def says(self, name: str, text: str, container: str = "main") -> str:
-        """Return a container's log once it holds *text*."""
+        """Return the log of a container once it has *text*."""
 
         async def found() -> str:
             log = await self.log(name, container)
@@ -279,7 +279,7 @@ class Host:
         return log
 
     async def gone(self, name: str) -> None:
-        """Wait until there is no Pod *name*."""
+        """Wait until the Pod *name* does not exist."""
 
         async def is_gone() -> bool:
             try:
@@ -293,7 +293,7 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def host(peer: Peer, api: Api) -> AsyncIterator[Host]:
-    """Yield the Node for one test; afterwards its plugins and its CDI spec are gone."""
+    """Yield the Node for one test. Its plugins and its CDI spec are removed afterwards."""
     found = Host(peer, api)
     try:
         yield found

@@ -1,7 +1,7 @@
 """
-The image that the tests' containers run: the shell and the few commands of this machine, with their libraries.
+The image of the tests' containers: a shell and a few commands of this machine, with their libraries.
 
-The embedded cluster needs none, for its containers see this machine's files.
+The embedded cluster needs no image, because its containers see the files of this machine.
 """
 
 import os
@@ -16,7 +16,7 @@ COMMANDS = ("sh", "sleep", "cat", "touch", "env", "true", "sort", "ls", "mkdir",
 
 
 def shell_image(folder: Path) -> Path:
-    """Pack the image into *folder* and return the archive."""
+    """Pack the image into *folder*, and return the archive."""
     from controlplane.images.oci import packed
 
     files: dict[str, Path] = {}

@@ -1,5 +1,5 @@
 """
-A mutating webhook that remembers what it was asked, and the configuration that makes an API server ask it.
+A mutating webhook that records its calls, and its configuration for an API server.
 """
 
 import base64
@@ -19,26 +19,26 @@ from harness.certificates import issue
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 SENTINEL = "sentinel.hami.io"
-"""A webhook before all others: once it is asked, so are they."""
+"""A webhook that sorts before all others. Once it is called, the others are called as well."""
 
 
 @dataclass
 class Webhook:
-    """A webhook that answers what it is told to."""
+    """A webhook with settable answers."""
 
     url: str
     bundle: str
-    """What its certificate is believed by, as a configuration has it."""
+    """The caBundle of a configuration for it."""
     mute: str = ""
-    """A URL where nobody answers, although connections are taken."""
+    """A URL that accepts connections and never answers."""
     reviews: list[Object] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     announced: int = 0
-    """How often the sentinel was asked."""
+    """The number of calls of the sentinel."""
     answer: Callable[[Object], Object] = lambda request: {"allowed": True}
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer one AdmissionReview in the version it came in."""
+        """Answer one AdmissionReview in its version."""
         review = orjson.loads(await request.read())
         if request.path == "/sentinel":
             self.announced += 1
@@ -51,7 +51,7 @@ class Webhook:
         return web.json_response({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response})
 
     def described(self, api: Api, name: str = "a.hami.io", path: str = "/mutate", **fields: Any) -> Object:
-        """Return a webhook for new Pods of the test's namespace, as a configuration has it."""
+        """Return a webhook of a configuration, for new Pods of the test's namespace."""
         return {
             "name": name,
             "clientConfig": {"url": self.url + path, "caBundle": self.bundle},
@@ -63,7 +63,7 @@ class Webhook:
         }
 
     async def install(self, api: Api, cleanup: list[str], *webhooks: Object) -> Object:
-        """Create a configuration of *webhooks*, the one described if none is given; wait until it is obeyed."""
+        """Create a configuration of *webhooks*, by default the described one, and wait until it takes effect."""
         name = f"c-{api.namespace}"
         cleanup.append(f"{CONFIGURATIONS}/{name}")
         first = self.described(api, SENTINEL, "/sentinel")
@@ -71,7 +71,7 @@ class Webhook:
         made: Object = await api.create(CONFIGURATIONS, body)
 
         async def is_asked() -> bool:
-            # What the others answer to the probe does not matter.
+            # The answers of the other webhooks to this probe do not matter.
             await api.attempt(api.create(api.pods, a_pod("probe"), dryRun="All"))
             return self.announced > 0
 
@@ -83,7 +83,7 @@ class Webhook:
 
 @asynccontextmanager
 async def webhook(peer: Peer, folder: Path) -> AsyncIterator[Webhook]:
-    """Yield a webhook that listens where the API server reaches it; *folder* takes its certificate."""
+    """Yield a webhook that the API server can reach. *folder* holds its certificate."""
     authority = issue(folder)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
