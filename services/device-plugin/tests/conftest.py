@@ -2,15 +2,11 @@
 Fixtures: a node's peers as real servers on real sockets, and where its files are.
 """
 
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
 

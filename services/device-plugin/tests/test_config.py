@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin.arguments import FLAGS, IGNORED_FLAGS, IGNORED_VARIABLES, Flag, IgnoredFlag, parse_arguments
-from hami_device_plugin.config import Config, load
+from hami_device_plugin.config.arguments import FLAGS, Flag, parse_arguments
+from hami_device_plugin.config.ignored import IGNORED_FLAGS, IGNORED_VARIABLES, IgnoredFlag
+from hami_device_plugin.config.loader import load
+from hami_device_plugin.config.settings import Config
 from hamicommon.config import ConfigError, Texts, Unreadable
 
 DEVICE_CONFIG = "nvidia:\n  resourceCountName: nvidia.com/gpu\n"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_device_plugin.decide.announcement import announcement, withdrawal
+from hami_device_plugin.decide.confirmation import confirmation
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.mode import choose
 from hami_device_plugin.decide.owner import Entry, Listed, OwnerError, contradiction, owner
@@ -17,14 +18,14 @@ from hami_device_plugin.decide.pending import (
     PendingError,
     PreferredRequest,
     chosen_by_kubelet,
+    hint,
     is_pending,
     preferred,
     recipient,
     take_next,
 )
-from hami_device_plugin.decide.pods import PodContainer, assign, read_pod
-from hami_device_plugin.decide.registration import Standing, reason_to_register
-from hami_device_plugin.serve.identity import confirmation, granted_shares, hint
+from hami_device_plugin.decide.pods import PodContainer, assign, granted_shares, read_pod
+from hami_device_plugin.decide.registration import Registration, reason_to_register
 from hamicommon.config import NvidiaConfig
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, Device, Share
@@ -272,7 +273,7 @@ def test_preferred_replicas_are_of_the_granted_devices(request_: PreferredReques
 
 
 @pytest.mark.parametrize(
-    ("runtime", "kubelet", "obstacle", "expected"),
+    ("runtime", "kubelet", "problem", "expected"),
     [
         pytest.param("containerd://2.1.8", "v1.34.4", None, "identity", id="new"),
         pytest.param("cri-o://1.30.1", "v1.29.0", None, "identity", id="cri-o"),
@@ -284,12 +285,12 @@ def test_preferred_replicas_are_of_the_granted_devices(request_: PreferredReques
     ],
 )
 def test_mode_is_identity_where_the_kubelet_and_the_runtime_have_cdi(
-    runtime: str, kubelet: str, obstacle: str | None, expected: str
+    runtime: str, kubelet: str, problem: str | None, expected: str
 ) -> None:
     """What is not known counts as no."""
     node = {"status": {"nodeInfo": {"containerRuntimeVersion": runtime, "kubeletVersion": kubelet}}}
 
-    assert expected == choose("auto", node, obstacle).name
+    assert expected == choose("auto", node, problem).name
 
 
 def test_configured_mode_is_not_questioned() -> None:
@@ -366,4 +367,4 @@ def test_configured_way_is_taken_whatever_the_node_says() -> None:
 
 def test_registration_that_works_is_left_alone() -> None:
     """A stream is open and the Node has what is healthy."""
-    assert reason_to_register(Standing(600.0, 1, 2, "20")) is None
+    assert reason_to_register(Registration(600.0, 1, 2, "20")) is None

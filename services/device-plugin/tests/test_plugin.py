@@ -355,7 +355,7 @@ async def test_older_instance_that_ends_leaves_the_younger_ones_socket(
 
             assert (kubelet.socket.with_name("nvidia-gpu.sock")).exists()
             assert 6 == len(kubelet.devices)
-            assert "Beginning anew" not in younger.events()
+            assert "Starting a new session" not in younger.events()
 
 
 async def test_sigterm_takes_the_mark_of_identity_back(host: Path, api: ApiServer, kubelet: Kubelet) -> None:

@@ -65,7 +65,7 @@ async def test_what_containers_get_changes_without_a_word_to_the_kubelet(
 
         assert ("1", "4") == tuple(answer.envs["LIBCUDA_LOG_LEVEL"] for answer in (before, after))
         assert (1, 6) == (len(kubelet.registrations), len(kubelet.devices))
-        assert "Beginning anew" not in plugin.events()
+        assert "Starting a new session" not in plugin.events()
 
 
 async def test_other_replicas_are_offered_over_the_stream_that_is_there(

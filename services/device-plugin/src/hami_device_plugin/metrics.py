@@ -1,7 +1,7 @@
 """
-The plugin's own metrics.
+The plugin's metrics: their names and labels.
 
-Owns names and labels. Counters live as long as the process, whatever restarts inside it.
+Counters live as long as the process, across sessions.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -12,10 +12,10 @@ _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """Every metric of one process, in a registry of its own."""
+    """Every metric of one process, in one registry."""
 
     def __init__(self) -> None:
-        """Create the metrics at zero, those with an alert with every label, so that a rate has a beginning."""
+        """Create the metrics; those with an alert start at zero with every label, so that a rate has a start."""
         self.registry = CollectorRegistry()
         self.allocations = Counter(
             "hami_device_plugin_allocations",
@@ -42,7 +42,7 @@ class Metrics:
             self.registrations.labels(result)
         self.restarts = Counter(
             "hami_device_plugin_restarts",
-            "Times the plugin began anew inside its process, by cause (kubelet, devices, node, config, signal, error).",
+            "New sessions inside the process, by cause (kubelet, devices, node, config, signal, error).",
             ["cause"],
             registry=self.registry,
         )
@@ -65,7 +65,7 @@ class Metrics:
             self.devices.labels(health)
         self.mode = Gauge(
             "hami_device_plugin_allocation_mode",
-            "1 for the way allocations find their Pod (identity, lock).",
+            "1 for the mode in which allocations find their Pod (identity, lock).",
             ["mode"],
             registry=self.registry,
         )

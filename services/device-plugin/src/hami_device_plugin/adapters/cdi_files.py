@@ -1,7 +1,7 @@
 """
-Keep the files of CDI specs that the container runtime reads: one file, one device, one Allocate answer.
+Write, list and remove CDI spec files: one file for each device, one device for each Allocate answer.
 
-Owns the names of the files of our kind. Neighbours: `cdi` says what is in them, `files` writes.
+Owns the names of the files. Neighbours: `cdi` makes their contents, `files` writes them.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,10 +30,10 @@ class SpecFile:
 
 def write_spec(root: Path, pod_uid: str, device: str, grant: Grant) -> bool:
     """
-    Put the spec of *device* into *root* and return whether that changed anything.
+    Write the spec of *device* into *root*, and return whether that changed it.
 
-    The file appears by a rename inside *root*: containerd's watcher ignores a rename from another directory, and would
-    read half a file that is written in place.
+    The file is renamed inside *root*: containerd's watcher ignores a rename from another directory, and would read half
+    of a file that is written in place.
     """
     root.mkdir(parents=True, exist_ok=True)
     path = root / f"{_PREFIX}{pod_uid}_{device}{_SUFFIX}"
@@ -42,7 +42,7 @@ def write_spec(root: Path, pod_uid: str, device: str, grant: Grant) -> bool:
 
 def spec_files(root: Path) -> Iterator[SpecFile]:
     """
-    Yield every spec of this plugin in *root*; none where *root* does not exist.
+    Yield every spec of this plugin in *root*, which need not exist.
     """
     for path in root.glob(f"{_PREFIX}*{_SUFFIX}"):
         pod_uid, _, device = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX).partition("_")
@@ -52,14 +52,14 @@ def spec_files(root: Path) -> Iterator[SpecFile]:
 
 def remove_unfinished(root: Path) -> None:
     """
-    Remove what a process killed while it wrote a spec left in *root*.
+    Remove the temporary files that a process killed while writing a spec left in *root*.
     """
     remove_temporaries(root, _PREFIX)
 
 
 def remove_specs(root: Path, is_stale: Callable[[SpecFile], bool]) -> int:
     """
-    Remove the specs *is_stale* says so of, and return how many.
+    Remove the specs for which *is_stale* returns True, and return their number.
     """
     stale = [found for found in spec_files(root) if is_stale(found)]
     for found in stale:
@@ -69,7 +69,7 @@ def remove_specs(root: Path, is_stale: Callable[[SpecFile], bool]) -> int:
 
 def host_paths(root: Path) -> frozenset[str]:
     """
-    Return the host side of every mount that this plugin's specs in *root* name.
+    Return the host path of every mount in this plugin's specs in *root*.
     """
     return frozenset(path for found in spec_files(root) for path in _mounted(found.path))
 
@@ -79,5 +79,5 @@ def _mounted(path: Path) -> list[str]:
         devices = orjson.loads(path.read_bytes())["devices"]
         return [mount["hostPath"] for device in devices for mount in device["containerEdits"].get("mounts", ())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # A file nobody can read resolves no device either, so nothing it names is in use.
+        # The runtime cannot read such a file either, so nothing that it names is in use.
         return []

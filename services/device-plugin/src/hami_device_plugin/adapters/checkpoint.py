@@ -1,9 +1,9 @@
 """
-Read the kubelet's device checkpoint: which container was granted which replicas, by which answer of this plugin.
+Read the kubelet's device checkpoint: which container holds which replicas, from which Allocate answer.
 
-The kubelet writes the file before a container can start, so it names the owner of granted replicas also where the
-PodResources API does not (ordinary init containers), and it keeps the plugin's own Allocate answer, so the plugin needs
-no record of its own. This module only reads; the file belongs to the kubelet.
+The kubelet writes the file before a container can start. So it names the owner of ordinary init containers' replicas,
+which the PodResources API leaves out. It also holds the plugin's Allocate answers, so the plugin needs no record.
+Must never write the file: it belongs to the kubelet.
 Neighbours: `owner` decides by the entries.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go
 """
@@ -26,7 +26,7 @@ FILE_NAME = "kubelet_internal_checkpoint"
 
 
 class CheckpointError(HamiError):
-    """The kubelet's checkpoint is not there, or not in a form this plugin knows."""
+    """The kubelet's checkpoint is missing, or in an unknown form."""
 
 
 def read_checkpoint(path: Path) -> tuple[Entry, ...]:
@@ -74,7 +74,7 @@ def _entry(row: Mapping[str, Any]) -> Entry:
 
 def _replicas(device_ids: Mapping[str, list[str]] | list[str] | None) -> list[str]:
     """
-    Flatten the IDs, which are grouped by NUMA node; kubelets before 1.20 wrote one list.
+    Return all IDs, which the kubelet groups by NUMA node; kubelets before 1.20 wrote one list.
     """
     if device_ids is None:
         return []

@@ -1,8 +1,7 @@
 """
-Write whole files or nothing, and prepare directories that containers write to.
+Write files atomically, and prepare directories for containers.
 
-Owns the temporary names and the permissions. A directory that a container could write to is hostile: nothing here
-follows a link in it.
+Owns the temporary names and the permissions. Containers write to these directories, so nothing here follows a link.
 """
 
 import itertools
@@ -14,15 +13,15 @@ from pathlib import Path
 
 WORLD_WRITABLE = 0o777
 REGION_BYTES_MAX = 16 * 2**20
-"""A region is 2 MiB; anything larger under its name is not one."""
+"""A region is 2 MiB; a larger file under its name is not one."""
 _serial = itertools.count()
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> bool:
     """
-    Make *path* hold *content* by a rename inside its directory, and return whether it did not already.
+    Make *path* hold *content* by a rename inside its directory; return whether that changed it.
 
-    Whoever has the old file mapped or mounted keeps it.
+    Processes that have the old file mapped or mounted keep it.
     """
     with suppress(OSError):
         if path.read_bytes() == content:
@@ -42,7 +41,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> bool:
 
 def remove_temporaries(directory: Path, prefix: str) -> None:
     """
-    Remove what a process killed inside `write_atomically` left in *directory* of files starting with *prefix*.
+    Remove the temporary files in *directory* that a killed `write_atomically` left, for names with *prefix*.
     """
     for path in directory.glob(f".{prefix}*.tmp"):
         path.unlink(missing_ok=True)
@@ -50,7 +49,7 @@ def remove_temporaries(directory: Path, prefix: str) -> None:
 
 def make_world_writable(directory: Path) -> None:
     """
-    Create *directory* with its parents, and let every user write to it whatever the umask.
+    Create *directory* with its parents, writable for every user under any umask.
     """
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(WORLD_WRITABLE)
@@ -58,7 +57,7 @@ def make_world_writable(directory: Path) -> None:
 
 def recreate(directory: Path) -> None:
     """
-    Make *directory* exist, empty and writable for everyone.
+    Make *directory* empty and writable for every user.
     """
     _remove(directory)
     make_world_writable(directory)
@@ -66,11 +65,10 @@ def recreate(directory: Path) -> None:
 
 def prepare_container(directory: Path, region: str) -> None:
     """
-    Make *directory* ready for a container about to start: writable, and empty but for its region file.
+    Prepare *directory* for a container that starts: writable, and empty except for its region file.
 
-    A region of the same Allocate answer is left by the container's last run. It is cleared in place, because all its
-    processes are gone while their numbers may be taken again, and because a monitor has the file mapped and would not
-    notice another one under its name.
+    The container's previous run left a region of the same Allocate answer. It is cleared, because its processes are
+    gone and their PIDs may be reused. It is cleared in place, because the monitor has it mapped.
     """
     keep = directory / region
     if directory.is_dir() and not directory.is_symlink():
@@ -84,7 +82,7 @@ def prepare_container(directory: Path, region: str) -> None:
 
 def _clear(path: Path) -> bool:
     """
-    Overwrite a region file with zeros, and return False where *path* is anything else.
+    Overwrite a region file with zeros; return False if *path* is anything else.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

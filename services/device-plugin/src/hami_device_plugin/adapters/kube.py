@@ -1,8 +1,8 @@
 """
-What this plugin reads from and writes to the API server: its own Node, and the Pods bound to it.
+Read and write this Node and the Pods bound to it.
 
-Reads come from a watch where seconds of age do no harm, and from the server where HAMi's lock protocol needs the
-present. Every write names what it expects (a UID or a resourceVersion) or repeats harmlessly.
+Reads come from a watch if an age of seconds is harmless, and from the server if HAMi's lock protocol needs the present
+state. Every write names the UID or resourceVersion it expects, or may be repeated.
 Neighbours: `hamicommon.runtime.kube` is the client.
 """
 
@@ -25,9 +25,9 @@ from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices
 
 POD_WAIT_SECONDS = 5.0
-"""The kubelet gives PreStartContainer 30 s, and asks again after an error."""
+"""PreStartContainer may take 30 s, and the kubelet retries it after an error."""
 GRANT_WAIT_SECONDS = 1.0
-"""A Pod that was bound without an allocation rarely gets one later."""
+"""A Pod bound without an allocation rarely gets one later."""
 RELEASE_TRIES = 5
 RELEASE_FIRST_SECONDS = 0.1
 
@@ -35,29 +35,30 @@ logger = structlog.get_logger()
 
 
 class PodUnknownError(HamiError):
-    """The kubelet runs a Pod the API server has not told us of."""
+    """The kubelet runs a Pod that the watch has not delivered."""
 
 
 class NodeKube:
-    """This Node's view of the API server; run `run` to keep it current."""
+    """This Node and its Pods as the API server has them; `run` keeps them current."""
 
     def __init__(self, kube: Kube, node: str, resource: str, vendor: Vendor) -> None:
-        """Watch *node* and its Pods; *resource* is the name devices are counted by, *vendor* has the keys."""
+        """Watch *node* and its Pods; *resource* is the name that counts devices, *vendor* has the keys."""
         self._kube = kube
         self._resource = resource
         self._allocated_key = vendor.allocated_key
         self._node_path = f"/api/v1/nodes/{node}"
         self.node: Object = {}
-        """The Node as last seen; empty before that."""
+        """The Node as last seen; empty until then."""
         self.pods: dict[str, Pod] = {}
         """The Pods bound to this Node, by UID."""
         self.changed = asyncio.Event()
-        """Set at each change of the Node or a Pod; whoever waits for it clears it."""
+        """Set at each change of the Node or a Pod; the waiting task clears it."""
         self._arrival = asyncio.Event()
-        """Set at the next change of a Pod; a new one takes its place."""
+        """Set at the next change of a Pod; a new event then replaces it."""
         self._node_change = asyncio.Event()
-        """Set at the next change of the Node; a new one takes its place."""
+        """Set at the next change of the Node; a new event then replaces it."""
         self._edited: set[str] = set()
+        """UIDs of Pods whose allocation was edited."""
         self.node_reflector = Reflector(
             kube,
             "/api/v1/nodes",
@@ -87,31 +88,31 @@ class NodeKube:
         return self.node.get("metadata", {}).get("annotations") or {}
 
     async def wait_node(self, holds: Callable[[Object], bool]) -> Object:
-        """Return the Node once it *holds* of it, however long that takes."""
+        """Return the Node once *holds* returns True for it."""
         while not holds(self.node):
             await self._node_change.wait()
         return self.node
 
     async def wait_pod(self, uid: str) -> Pod:
         """
-        Return the Pod of *uid*, waiting a while for the watch to bring it, and a moment for its allocation.
+        Return the Pod of *uid*; wait for the watch to deliver it, and a moment longer for its allocation.
 
         Raises:
-            PodUnknownError: it did not come.
+            PodUnknownError: the watch did not deliver it in time.
         """
-        if not await self._comes(lambda: uid in self.pods, POD_WAIT_SECONDS):
+        if not await self._wait_until(lambda: uid in self.pods, POD_WAIT_SECONDS):
             age = self.pod_reflector.age_seconds()
             raise PodUnknownError(
-                f"Pod with UID {uid} is not among the {len(self.pods)} Pods the API server lists for this Node "
+                f"Pod with UID {uid} is not among the {len(self.pods)} Pods that the API server lists for this Node "
                 f"(last heard {age:.0f} s ago)"
             )
-        await self._comes(lambda: self._is_granted(uid), GRANT_WAIT_SECONDS)
+        await self._wait_until(lambda: self._is_granted(uid), GRANT_WAIT_SECONDS)
         if uid not in self.pods:
             raise PodUnknownError(f"Pod with UID {uid} was deleted")
         return self.pods[uid]
 
     async def read_lock(self) -> str | None:
-        """Return the Node's lock annotation as it is now; None where there is none."""
+        """Return the Node's lock annotation as it is now; None if there is none."""
         node = await self._kube.get(self._node_path)
         lock = (node["metadata"].get("annotations") or {}).get(keys.NODE_LOCK)
         return None if lock is None else str(lock)
@@ -127,7 +128,7 @@ class NodeKube:
         return [read_pod(item, self._resource) async for item in items]
 
     async def patch_pod(self, pod: Pod, patch: Mapping[str, Any]) -> None:
-        """Apply the merge patch *patch* to *pod*, and remember the answer."""
+        """Apply the merge patch *patch* to *pod*, and keep the Pod it returns."""
         self._see_pod(await self._kube.merge_patch(_pod_path(pod.namespace, pod.name), patch))
 
     async def annotate_pod(self, pod: Pod, annotations: Mapping[str, str]) -> None:
@@ -135,14 +136,14 @@ class NodeKube:
         await self.patch_pod(pod, {"metadata": {"annotations": annotations}})
 
     async def annotate_node(self, annotations: Mapping[str, str | None]) -> None:
-        """Merge *annotations* into the Node, None removing one, and remember the answer."""
+        """Merge *annotations* into the Node; None removes one. Keep the Node it returns."""
         self._see_node(await self._kube.merge_patch(self._node_path, {"metadata": {"annotations": annotations}}))
 
     async def release_lock(self, namespace: str, name: str) -> None:
         """
-        Release the Node's lock if a Pod of this namespace and name holds it, or one that names nobody.
+        Release the Node's lock if the Pod of this namespace and name holds it, or if it names no Pod.
 
-        The write carries the resourceVersion read, so a lock that another Pod took meanwhile stays.
+        The write carries the resourceVersion that was read, so a lock taken by another Pod meanwhile stays.
 
         Raises:
             KubeError: the Node cannot be read, or keeps changing.
@@ -164,7 +165,7 @@ class NodeKube:
                 return
 
     def lock_owner(self) -> tuple[str, str] | None:
-        """Return namespace and name of the Pod that holds the Node's lock, as last seen; None where none is named."""
+        """Return namespace and name of the Pod that holds the Node's lock, as last seen; None if it names no Pod."""
         text = self.annotations.get(keys.NODE_LOCK)
         if text is None:
             return None
@@ -179,7 +180,7 @@ class NodeKube:
         return next((pod for pod in self.pods.values() if (pod.namespace, pod.name) == (namespace, name)), None)
 
     async def is_gone(self, namespace: str, name: str) -> bool:
-        """Return whether there is no such Pod, wherever it may be bound. Raises: KubeError."""
+        """Return whether no Pod of this namespace and name exists, on any Node. Raises: KubeError."""
         try:
             await self._kube.get(_pod_path(namespace, name))
         except NotFound:
@@ -210,7 +211,7 @@ class NodeKube:
 
     def _read(self, item: Object) -> Pod:
         """
-        Return the Pod in *item* with the allocation it was first seen with: who edits it later is not believed.
+        Return the Pod in *item* with the allocation it was first seen with; later edits do not count.
         """
         pod = read_pod(item, self._resource)
         before = self.pods.get(pod.uid)
@@ -230,9 +231,9 @@ class NodeKube:
         self._arrival.set()
         self._arrival = asyncio.Event()
 
-    async def _comes(self, holds: Callable[[], bool], seconds: float) -> bool:
+    async def _wait_until(self, holds: Callable[[], bool], seconds: float) -> bool:
         """
-        Wait until *holds* after some change of a Pod, and return whether it did.
+        Wait for a change of a Pod after which *holds* returns True; return whether it came in time.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -255,6 +256,6 @@ def _pod_path(namespace: str, name: str) -> str:
 
 def _is_held_by(text: str, namespace: str, name: str) -> bool:
     """
-    Say whether the lock *text* is this Pod's to release: its own, or one in the form that names no owner.
+    Return whether this Pod may release the lock *text*: it is its own, or it names no owner.
     """
     return "," not in text or text.endswith(f",{namespace},{name}")

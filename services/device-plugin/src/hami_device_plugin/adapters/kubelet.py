@@ -1,8 +1,8 @@
 """
-Speak the kubelet's gRPC: serve DevicePlugin, register, ask PodResources. The only module with grpc.
+Speak the kubelet's gRPC: serve DevicePlugin, register, list PodResources. The only module with grpc.
 
-Owns the sockets and the translation between messages and values. Decides nothing: handlers are handed in, and what
-they raise becomes the call's error, which the kubelet shows in the Pod's events.
+Owns the sockets, and the translation between messages and values. The handlers decide. An error they raise becomes the
+error of the call, and the kubelet shows it in the Pod's events.
 Source: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
 """
 
@@ -33,22 +33,22 @@ T = TypeVar("T")
 API_VERSION = "v1beta1"
 CALL_SECONDS = 10.0
 DRAIN_SECONDS = 5.0
-"""Calls in progress get this long when the server stops."""
+"""How long calls in progress may run on when the server stops."""
 LIST_TRIES = 8
 LIST_PAUSE_SECONDS = 0.05
-"""The kubelet answers 100 lists a second, 10 at once, and refuses the rest."""
+"""The kubelet answers 100 lists a second, 10 at once, and rejects the rest."""
 _LARGE_MESSAGES = [("grpc.max_receive_message_length", 16 * 2**20)]
 
 logger = structlog.get_logger()
 
 
 class KubeletError(HamiError):
-    """The kubelet does not answer, or refuses."""
+    """The kubelet does not answer, or rejects the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What answers the kubelet's calls; a `HamiError` is told to the kubelet."""
+    """The functions that answer the kubelet's calls; the kubelet gets the text of a `HamiError`."""
 
     allocate: Callable[[Sequence[Sequence[str]]], Awaitable[Sequence[Grant]]]
     preferred: Callable[[Sequence[PreferredRequest]], Awaitable[Sequence[Sequence[str] | None]]]
@@ -59,29 +59,29 @@ class PluginServer(api_grpc.DevicePluginServicer):
     """
     The plugin's side of the DevicePlugin API, at one socket.
 
-    The socket is bound under a name of this process and then renamed, so it appears only when it is served, and ending
-    an older process cannot take a younger one's away.
+    The socket is bound under a private name and then renamed, so it appears only once it is served. A plugin that stops
+    removes only its own socket, so an older plugin cannot remove a younger one's.
     """
 
     def __init__(self, path: Path, handlers: Handlers, replicas: Sequence[Replica]) -> None:
         """Serve *replicas* at *path* once started."""
         self.path = path
         self.open_streams = 0
-        """ListAndWatch calls in progress; 0 means that the kubelet does not hear of devices."""
+        """ListAndWatch calls in progress; at 0 the kubelet does not hear of devices."""
         self._handlers = handlers
         self._replicas = tuple(replicas)
         self._changed = asyncio.Event()
-        """Set when what was last sent is no longer so; a new one takes its place."""
+        """Set when the replicas have changed; a new event replaces it."""
         self._server: grpc.aio.Server | None = None
         self._inode: int | None = None
         self._is_stopping = False
 
     async def start(self) -> None:
         """
-        Begin to serve.
+        Start to serve.
 
         Raises:
-            KubeletError: the socket cannot be made.
+            KubeletError: the socket cannot be created.
         """
         private = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         server = grpc.aio.server()
@@ -99,7 +99,7 @@ class PluginServer(api_grpc.DevicePluginServicer):
         self._server = server
 
     async def stop(self) -> None:
-        """Finish the calls in progress and take the socket away, if it is still this server's."""
+        """Finish the calls in progress, and remove the socket if it is still this server's."""
         if self.is_in_place():
             self.path.unlink(missing_ok=True)
         self._is_stopping = True
@@ -108,21 +108,21 @@ class PluginServer(api_grpc.DevicePluginServicer):
             await self._server.stop(DRAIN_SECONDS)
 
     def is_in_place(self) -> bool:
-        """Say whether the socket's name still leads to this server."""
+        """Return whether the socket at this path is still this server's."""
         return self._inode is not None and socket_identity(self.path) == self._inode
 
     def offer(self, replicas: Sequence[Replica]) -> None:
-        """Tell the kubelet of *replicas* in place of those before."""
+        """Send *replicas* to the kubelet, instead of those before."""
         self._replicas = tuple(replicas)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Ask for PreStartContainer calls, and for GetPreferredAllocation as HAMi always does."""
+        """Request PreStartContainer, and GetPreferredAllocation as HAMi always does."""
         return options()
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """Send the replicas now and at each change, as long as the kubelet listens."""
+        """Send the replicas now and after each change, while the kubelet listens."""
         self.open_streams += 1
         try:
             while not self._is_stopping:
@@ -159,7 +159,7 @@ class PluginServer(api_grpc.DevicePluginServicer):
 
 
 class PodResources:
-    """The kubelet's list of which container holds which replicas of *resource*."""
+    """The kubelet's list of the containers that hold replicas of one resource."""
 
     def __init__(self, path: Path, resource: str) -> None:
         """Connect when first asked."""
@@ -205,19 +205,19 @@ class PodResources:
 
 def options() -> Any:
     """
-    Return what this plugin asks of the kubelet.
+    Return the calls that this plugin wants from the kubelet.
 
-    PreStartContainer is wanted under the lock, too: a container may have been allocated by identity before.
+    It wants PreStartContainer under the lock too: a container may have been allocated by identity before.
     """
     return api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
 
 async def register(kubelet_socket: Path, endpoint: str, resource: str) -> None:
     """
-    Tell the kubelet that *resource* is served at *endpoint*, a socket beside its own.
+    Register *resource* at *endpoint*, the name of a socket beside the kubelet's.
 
     Raises:
-        KubeletError: it cannot be reached, or refuses.
+        KubeletError: the kubelet cannot be reached, or rejects the registration.
     """
     request = api.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=options())
     async with grpc.aio.insecure_channel(f"unix:{kubelet_socket}") as channel:
@@ -226,13 +226,13 @@ async def register(kubelet_socket: Path, endpoint: str, resource: str) -> None:
             await stub.Register(request, timeout=CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise KubeletError(
-                f"kubelet at {kubelet_socket} does not take {resource}: {error.code().name}: {error.details()}"
+                f"kubelet at {kubelet_socket} does not register {resource}: {error.code().name}: {error.details()}"
             ) from error
 
 
 def is_served(path: Path) -> bool:
     """
-    Say whether somebody answers at the socket *path*.
+    Return whether a process listens at the socket *path*.
     """
     with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
         probe.settimeout(1.0)
@@ -243,7 +243,7 @@ def is_served(path: Path) -> bool:
 
 def socket_identity(path: Path) -> int | None:
     """
-    Return what tells one socket at *path* from its successor; None where there is none.
+    Return a number that differs between two sockets created at *path*; None if there is no socket.
     """
     try:
         return path.stat().st_ino
@@ -253,7 +253,7 @@ def socket_identity(path: Path) -> int | None:
 
 async def _answer(context: Any, work: Awaitable[T]) -> T:
     """
-    Wait for *work*; what it raises ends the call with a message for the kubelet.
+    Wait for *work*; an error it raises ends the call with a message for the kubelet.
     """
     try:
         return await work

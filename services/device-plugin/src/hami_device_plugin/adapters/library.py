@@ -1,8 +1,8 @@
 """
 Install the library that containers preload, beside the versions that running containers still use.
 
-Owns `libvgpu.so.<version>` and `ld.so.preload` in the hook directory. Never writes into a file that may be mapped: a
-new file takes the name, the old one lives on as long as somebody has it open.
+Owns `libvgpu.so.<version>` and `ld.so.preload` in the hook directory. Must never write into a file that may be mapped:
+a new file replaces it, and processes that have the old one open keep it.
 """
 
 from collections.abc import Set
@@ -21,10 +21,10 @@ class LibraryError(HamiError):
 
 def install(source: Path, directory: Path, version: str) -> Path:
     """
-    Make the library at *source* available in *directory* as `libvgpu.so.<version>`, and return that path.
+    Copy the library at *source* to `libvgpu.so.<version>` in *directory*, and return that path.
 
     Raises:
-        LibraryError: *source* cannot be read, or *directory* not written.
+        LibraryError: *source* cannot be read, or *directory* cannot be written.
     """
     target = directory / f"{NAME}.{version}"
     try:
@@ -52,7 +52,7 @@ def write_preload(directory: Path) -> None:
 
 def host_library(directory: Path, version: str) -> str:
     """
-    Return the path to mount: this version's file, else the unversioned one older installers leave.
+    Return the path to mount: this version's file, or else the unversioned one that older installers leave.
     """
     versioned = directory / f"{NAME}.{version}"
     return str(versioned if versioned.exists() else directory / NAME)
@@ -60,9 +60,9 @@ def host_library(directory: Path, version: str) -> str:
 
 def remove_unused(directory: Path, version: str, in_use: Set[str]) -> list[str]:
     """
-    Remove the versions of the library that neither are *version* nor have their path in *in_use*; return their names.
+    Remove the versions of the library other than *version* whose paths are not *in_use*; return their names.
 
-    The unversioned file stays: it is another installer's.
+    The unversioned file stays: it belongs to another installer.
     """
     keep = {f"{NAME}.{version}"}
     stale = [path for path in directory.glob(f"{NAME}.*") if path.name not in keep and str(path) not in in_use]

@@ -1,7 +1,7 @@
 """
-Ask the NVIDIA driver. The only module with pynvml.
+Read devices and their health from the NVIDIA driver. The only module with pynvml.
 
-NVML blocks, for ever when a device is broken, so every call runs in a thread and under a deadline.
+NVML calls block, and never return if a device is broken. So each call runs in a thread, with a deadline.
 Must never decide what a fact means: `inventory` and `health` do.
 Source: https://docs.nvidia.com/deploy/nvml-api/
 """
@@ -24,9 +24,9 @@ from hamicommon.errors import HamiError
 T = TypeVar("T")
 
 CALL_SECONDS = 30.0
-"""Initialisation of many devices without persistence mode takes seconds each."""
+"""Without persistence mode, each device takes seconds to initialise."""
 EVENT_WAIT_MS = 500
-"""A thread that waits holds up the end of the process so long."""
+"""The end of the process waits this long for the thread that waits for events."""
 FAILED_WAIT_SECONDS = 5.0
 LIBRARY = "libnvidia-ml.so.1"
 LIBRARY_DIRECTORIES = (
@@ -43,12 +43,12 @@ logger = structlog.get_logger()
 
 
 class NvmlError(HamiError):
-    """The driver cannot be asked, or does not answer."""
+    """The driver cannot be used, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sickness:
-    """Devices that became unhealthy; empty UUIDs mean all of them."""
+class UnhealthyDevices:
+    """Devices that became unhealthy; no UUID means all devices."""
 
     uuids: frozenset[str]
     reason: str
@@ -58,26 +58,26 @@ class Nvml:
     """An initialised NVML; close it when done."""
 
     def __init__(self, sys_root: Path = Path("/sys")) -> None:
-        """Wrap a library that is initialised."""
+        """Wrap the initialised library."""
         self._sys_root = sys_root
 
     @classmethod
     async def open(cls, driver_root: str) -> "Nvml":
         """
-        Load NVML, from below *driver_root* where it is there, else as the linker finds it, and initialise it.
+        Load NVML from below *driver_root*, or else as the linker finds it, and initialise it.
 
         Raises:
-            NvmlError: it is not there or cannot be used.
+            NvmlError: it is missing or cannot be used.
         """
         try:
             await _call(_load, Path(driver_root))
         except NvmlError as error:
-            places = f"--driver-root-ctr-path {driver_root} and where the linker looks"
-            raise NvmlError(f"{LIBRARY} cannot be used; it is looked for below {places}: {error}") from error
+            places = f"--driver-root-ctr-path {driver_root} and in the linker's directories"
+            raise NvmlError(f"{LIBRARY} cannot be used; searched below {places}: {error}") from error
         return cls()
 
     async def close(self) -> None:
-        """Let go of the driver."""
+        """Shut NVML down."""
         with suppress(NvmlError):
             await _call(pynvml.nvmlShutdown)
 
@@ -90,7 +90,9 @@ class Nvml:
         """
         return await _call(self._devices)
 
-    async def watch(self, uuids: Sequence[str], policy: HealthPolicy, report: Callable[[Sickness], None]) -> None:
+    async def watch(
+        self, uuids: Sequence[str], policy: HealthPolicy, report: Callable[[UnhealthyDevices], None]
+    ) -> None:
         """
         Report each device of *uuids* that becomes unhealthy, until cancelled; return if the driver has no events.
         """
@@ -101,14 +103,14 @@ class Nvml:
             return
         try:
             for uuid in uuids:
-                sick = await _call(_subscribe, events, uuid)
-                if sick:
-                    report(Sickness(frozenset({uuid}), sick))
+                problem = await _call(_subscribe, events, uuid)
+                if problem:
+                    report(UnhealthyDevices(frozenset({uuid}), problem))
             while True:
                 event = await _to_its_end(_call(_next_event, events, policy))
                 if event is not None:
                     report(event)
-                    # Waiting fails at once, again and again, after the driver has gone.
+                    # Without a driver, waiting fails at once each time.
                     await asyncio.sleep(0 if event.uuids else FAILED_WAIT_SECONDS)
         finally:
             with suppress(NvmlError):
@@ -132,7 +134,7 @@ class Nvml:
 
 def library_below(driver_root: Path) -> Path | None:
     """
-    Return NVML's library below *driver_root*, links resolved; None where it is not there.
+    Return the path of NVML below *driver_root*, links resolved; None if it is not there.
     """
     places = (driver_root / directory / LIBRARY for directory in LIBRARY_DIRECTORIES)
     return next((place.resolve() for place in places if place.exists()), None)
@@ -141,14 +143,14 @@ def library_below(driver_root: Path) -> Path | None:
 def _load(driver_root: Path) -> None:
     found = library_below(driver_root)
     if found is not None:
-        # pynvml opens the bare name; the linker then takes the one that is loaded already.
+        # pynvml opens the bare name, and the linker then uses the library that is already loaded.
         ctypes.CDLL(str(found), mode=ctypes.RTLD_GLOBAL)
     pynvml.nvmlInit()
 
 
 async def _call(function: Callable[..., T], *arguments: Any) -> T:
     """
-    Run *function* in a thread, and turn everything that can go wrong there into an `NvmlError`.
+    Run *function* in a thread, and raise its driver errors and time-outs as `NvmlError`.
     """
     name = getattr(function, "__name__", "NVML")
     try:
@@ -161,7 +163,7 @@ async def _call(function: Callable[..., T], *arguments: Any) -> T:
 
 async def _to_its_end(call: Coroutine[Any, Any, T]) -> T:
     """
-    Await *call*, and when cancelled let it finish first: what it uses is about to be freed.
+    Await *call*; when cancelled, let it finish first, because its event set is about to be freed.
     """
     task = asyncio.ensure_future(call)
     try:
@@ -170,19 +172,19 @@ async def _to_its_end(call: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait({task})
 
 
-def _optional(question: Callable[[], T], default: T) -> T:
+def _optional(read: Callable[[], T], default: T) -> T:
     """
-    Return the driver's answer, *default* where it says that it has none.
+    Return what *read* returns; *default* if the driver does not support it.
     """
     try:
-        return question()
+        return read()
     except _UNSUPPORTED:
         return default
 
 
 def _subscribe(events: Any, uuid: str) -> str | None:
     """
-    Ask for *uuid*'s events, and return why the device has to count as unhealthy if that fails.
+    Subscribe to the events of *uuid*; return why the device counts as unhealthy if that fails, else None.
     """
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -190,31 +192,31 @@ def _subscribe(events: Any, uuid: str) -> str | None:
     except _UNSUPPORTED:
         logger.warning("Health of a device is not watched: it has no events", device=uuid)
     except pynvml.NVMLError as error:
-        return f"its events cannot be asked for: {error}"
+        return f"no subscription to its events: {error}"
     return None
 
 
-def _next_event(events: Any, policy: HealthPolicy) -> Sickness | None:
+def _next_event(events: Any, policy: HealthPolicy) -> UnhealthyDevices | None:
     try:
         event = pynvml.nvmlEventSetWait_v2(events, EVENT_WAIT_MS)
     except pynvml.NVMLError_Timeout:
         return None
     except pynvml.NVMLError as error:
-        return Sickness(frozenset(), f"waiting for events failed: {error}")
+        return UnhealthyDevices(frozenset(), f"waiting for events failed: {error}")
     if event.eventType != pynvml.nvmlEventTypeXidCriticalError or not policy.is_critical(event.eventData):
         return None
     try:
         uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
     except pynvml.NVMLError as error:
-        return Sickness(frozenset(), f"XID {event.eventData} on a device that cannot be identified: {error}")
-    return Sickness(frozenset({uuid}), f"XID {event.eventData}")
+        return UnhealthyDevices(frozenset(), f"XID {event.eventData} on a device that cannot be identified: {error}")
+    return UnhealthyDevices(frozenset({uuid}), f"XID {event.eventData}")
 
 
 def _numa_node(sys_root: Path, bus_id: str) -> int:
     """
-    Return the NUMA node of a PCI device, 0 where the kernel does not say.
+    Return the NUMA node of a PCI device; 0 if the kernel does not know.
 
-    NVML writes the domain with eight digits, sysfs with four.
+    NVML writes the PCI domain with eight digits, sysfs with four.
     """
     name = bus_id.lower()
     name = name[4:] if name.startswith("0000") and name.count(":") == 2 and len(name) > 12 else name

@@ -1,7 +1,7 @@
 """
-Decide what a container gets with its shares: environment, mounts and device nodes, by HAMi's names and values.
+Decide what a container gets with its shares: environment, mounts and device nodes, under HAMi's names.
 
-Pure: it is told which files exist, and writes none. Knows neither Pods nor the kubelet.
+Knows neither Pods nor the kubelet. Which files exist arrives as an argument.
 Neighbours: `identity` and `lock` find the shares, `cdi` and `kubelet` carry the grant to the container.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hamicommon.model import Share
 
 LOCK_DIRECTORY = "/tmp/vgpulock"
-"""Where HAMi's library keeps its lock file: in the container always, on the host unless another is configured."""
+"""Directory of the library's lock file: always in the container, by default also on the host."""
 PRELOAD_FILE = "/etc/ld.so.preload"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 VOLUME_ROOT = "/var/run/nvidia-container-devices"
@@ -47,20 +47,20 @@ class Grant:
     mounts: tuple[Mount, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
     cdi_devices: tuple[str, ...] = ()
-    """Qualified names whose specs bring the rest."""
+    """Qualified names of CDI devices, whose specs hold the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantPolicy:
-    """What every container of this Node gets alike."""
+    """What every container of this Node gets."""
 
     hook_path: str
-    """Root on the host and in the container; files are below `<hook_path>/vgpu`."""
+    """Root on the host and in the container; the files are below `<hook_path>/vgpu`."""
     lock_directory: str = LOCK_DIRECTORY
-    """What containers have at LOCK_DIRECTORY, on the host."""
+    """Host directory that containers see as LOCK_DIRECTORY."""
     list_strategies: tuple[str, ...] = (ENVVAR,)
     is_oversubscribed: bool = False
-    """Device memory is scaled by more than 1."""
+    """Whether device memory is scaled by more than 1."""
     lib_cuda_log_level: str = ""
     is_core_limit_disabled: bool = False
     gdrcopy: bool = False
@@ -68,9 +68,9 @@ class GrantPolicy:
     mofed: bool = False
     imex_channels: tuple[int, ...] = ()
     indices: dict[str, int] | None = None
-    """UUID to index, where devices are listed by index."""
+    """UUID to index; None lists devices by UUID."""
     minors: dict[str, int] | None = None
-    """UUID to N of /dev/nvidiaN, where device nodes are passed; None passes none."""
+    """UUID to N of /dev/nvidiaN; None passes no device nodes."""
     dev_root: str = "/"
     control_nodes: tuple[str, ...] = ()
     """Those of CONTROL_NODES that exist here."""
@@ -80,7 +80,7 @@ class GrantPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Whom a grant is for."""
+    """The container that a grant is for."""
 
     pod_uid: str
     name: str
@@ -90,7 +90,7 @@ class Container:
 
 def node_environment(policy: GrantPolicy) -> dict[str, str]:
     """
-    Return the variables that are the same for every container of this Node.
+    Return the variables that every container of this Node gets.
     """
     env = {}
     if policy.is_oversubscribed:
@@ -107,9 +107,9 @@ def node_environment(policy: GrantPolicy) -> dict[str, str]:
 
 def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str) -> dict[str, str]:
     """
-    Return the variables that carry *shares*: which devices are visible, and how much of each.
+    Return the variables for *shares*: the visible devices, and the limits of each.
 
-    *region* is the name of the region file without its ending. The compute limit is the first device's, for all.
+    *region* is the name of the region file without its ending. The first share's compute limit applies to all.
     """
     env = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{share.memory_mib}m" for i, share in enumerate(shares)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].core_percent)
@@ -123,9 +123,9 @@ def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str)
 
 def allocate(shares: Sequence[Share], container: Container, policy: GrantPolicy, *, library: str, region: str) -> Grant:
     """
-    Return what *container* gets with *shares*, at least one.
+    Return what *container* gets with *shares*, of which there is at least one.
 
-    *library* is the host path of the library to mount, *region* the name of its region file without the ending.
+    *library* is the host path of the library to mount, *region* the name of the region file without its ending.
     """
     return Grant(
         env=node_environment(policy) | share_environment(shares, policy, region),
@@ -136,7 +136,7 @@ def allocate(shares: Sequence[Share], container: Container, policy: GrantPolicy,
 
 def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
     """
-    Return the host directory of one container's region file, the name the monitor splits at its first `_`.
+    Return the host directory of one container's region file; the monitor splits its name at the first `_`.
     """
     return f"{hook_path}/vgpu/containers/{pod_uid}_{container}"
 

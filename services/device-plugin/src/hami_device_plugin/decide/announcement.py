@@ -1,7 +1,7 @@
 """
-Decide what this Node's annotations have to say, and what of it they do not say yet.
+Decide which of this Node's annotations to write.
 
-Pure. Owns the inventory, the handshake that schedulers before 2.8 wait for, and the mark of identity allocation.
+Owns the inventory, the handshake that schedulers before 2.8 wait for, and the mark of identity allocation.
 Neighbours: `inventory` makes the devices, `kube` writes the difference.
 """
 

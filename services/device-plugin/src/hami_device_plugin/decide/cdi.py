@@ -1,10 +1,10 @@
 """
-Name and word the CDI devices that carry a grant to the container runtime.
+Name the CDI devices that carry a grant to the container runtime, and write their specs.
 
-Owns the kind, the device names and what a spec says. A device's name is made for one Allocate answer and never used
-again, so no older contents can exist under it: a runtime that has not seen the file yet refuses the container, and the
-kubelet tries again.
-Must use vendor and class of two or more characters: a single one anywhere makes containerd 2.1 panic.
+Owns the kind, the device names and the contents of a spec. A device name belongs to one Allocate answer and is never
+reused, so no older spec can exist under it. A runtime that has not seen the file yet refuses the container, and the
+kubelet retries.
+Vendor and class must have two or more characters each: a single one makes containerd 2.1 panic.
 Neighbours: `cdi_files` keeps the files.
 Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/SPEC.md
 """
@@ -16,7 +16,7 @@ from hami_device_plugin.decide.allocation import Grant, Mount
 
 KIND = "hami.io/vgpu"
 VERSION = "0.5.0"
-"""The oldest with `hostPath` of device nodes, so that every runtime with CDI reads it."""
+"""The oldest version with `hostPath` of device nodes, so every runtime with CDI reads it."""
 DEVICE_PREFIX = "a-"
 """Names had to start with a letter before CDI 0.5."""
 _MOUNT_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate")
@@ -24,14 +24,14 @@ _MOUNT_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate")
 
 def new_device() -> str:
     """
-    Return a device name no Allocate answer has used before.
+    Return a device name that no Allocate answer has used.
     """
     return f"{DEVICE_PREFIX}{uuid.uuid4()}"
 
 
 def qualified(device: str) -> str:
     """
-    Return the name a container runtime resolves.
+    Return the name that a container runtime resolves.
 
     >>> qualified("a-1")
     'hami.io/vgpu=a-1'
@@ -41,7 +41,7 @@ def qualified(device: str) -> str:
 
 def unqualified(name: str) -> str | None:
     """
-    Return the device of a qualified *name*, None where it is of another kind.
+    Return the device of a qualified *name*; None if it is of another kind.
 
     >>> unqualified("hami.io/vgpu=a-1"), unqualified("nvidia.com/gpu=0")
     ('a-1', None)
@@ -52,9 +52,9 @@ def unqualified(name: str) -> str | None:
 
 def spec(device: str, grant: Grant) -> dict[str, Any]:
     """
-    Return the CDI spec that gives *grant* to a container naming *device*.
+    Return the CDI spec that gives *grant* to the container that names *device*.
 
-    Mounts come with parents before children, because not every runtime sorts them.
+    Parent mounts come before their children, because not every runtime sorts them.
     """
     edits: dict[str, Any] = {"env": [f"{name}={value}" for name, value in grant.env.items()]}
     if grant.mounts:

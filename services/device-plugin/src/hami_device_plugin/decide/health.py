@@ -1,7 +1,5 @@
 """
-Decide which device events make a device unhealthy.
-
-Owns the XID rules of HAMi and NVIDIA's plugin. Knows nothing of NVML's event loop.
+Decide which XIDs make a device unhealthy, by the rules of HAMi and NVIDIA's plugin.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/rm/health.go
 """
 
@@ -17,7 +15,7 @@ Source: https://docs.nvidia.com/deploy/xid-errors/
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """Which XIDs count; numbers in `enabled` count even when `ignored` names them."""
+    """Which XIDs count; `enabled` wins over `ignored`."""
 
     is_on: bool = True
     ignored: frozenset[int] = APPLICATION_XIDS
@@ -26,7 +24,7 @@ class HealthPolicy:
 
     def is_critical(self, xid: int) -> bool:
         """
-        Say whether *xid* makes its device unhealthy.
+        Return whether *xid* makes its device unhealthy.
 
         >>> HealthPolicy().is_critical(31), HealthPolicy().is_critical(79)
         (False, True)
@@ -36,10 +34,10 @@ class HealthPolicy:
 
 def health_policy(disable: str, enable: str) -> HealthPolicy:
     """
-    Read the values of DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS.
+    Return the policy in the values of DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS.
 
-    Both are comma lists of XIDs; anything that is not a number is ignored, `all` means every XID (in *disable* also
-    `xids`). Disabling everything while enabling single XIDs leaves the check off, as it does in HAMi.
+    Both are comma-separated XIDs. `all` means every XID, and so does `xids` in *disable*; other words are ignored. If
+    *disable* has all and *enable* single XIDs, the check is off, as in HAMi.
 
     >>> health_policy("all", "")
     HealthPolicy(is_on=False, ignored=frozenset(), enabled=frozenset(), is_all_enabled=False)

@@ -1,8 +1,8 @@
 """
-Decide what this Node offers: the devices in its annotation and the replicas in the kubelet's list.
+Decide what this Node offers: devices in its annotation, replicas to the kubelet.
 
-Owns scaling, filtering and the replica IDs. Knows nothing of NVML, gRPC or the API server.
-Neighbours: `nvml` finds devices, `config` makes the policy, `hamicommon.wire.node_devices` writes the annotation.
+Owns scaling, filtering and the replica IDs.
+Neighbours: `nvml` finds devices, `config` makes the policy, `hamicommon.wire.node_devices` encodes the annotation.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/register.go
 """
 
@@ -15,7 +15,7 @@ VENDOR_PREFIX = "NVIDIA"
 MODE_HAMI_CORE = "hami-core"
 INT32_MAX = 2**31 - 1
 UUID_DASHES = 5
-"""In `GPU-` plus a UUID; a replica ID has one more."""
+"""Dashes in `GPU-<UUID>`; a replica ID has one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FoundDevice:
     index: int
     name: str
     memory_bytes: int | None
-    """None where the driver cannot say, as on devices that share the host's memory."""
+    """None if the driver does not know, as on devices that share the host's memory."""
     numa: int = 0
     minor: int = 0
     """N of /dev/nvidiaN."""
@@ -40,29 +40,29 @@ class SharingPolicy:
     memory_scaling: float = 1.0
     core_scaling: float = 1.0
     preconfigured_memory_mib: int = 0
-    """For devices whose driver cannot tell their memory; 0 leaves them out."""
+    """Memory of devices whose driver does not know it; 0 leaves them out."""
     mode: str = MODE_HAMI_CORE
     is_numa_reported: bool = False
-    """Tell the kubelet each replica's NUMA node."""
+    """Whether the kubelet gets each replica's NUMA node."""
     excluded_uuids: frozenset[str] = frozenset()
     excluded_indices: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One kubelet-visible device ID."""
+    """One device ID as the kubelet sees it."""
 
     id: str
     is_healthy: bool
     numa: int | None = None
-    """None where the kubelet is not to align by it."""
+    """None if the kubelet shall not align by it."""
 
 
 def inventory(found: Iterable[FoundDevice], policy: SharingPolicy) -> tuple[Device, ...]:
     """
-    Return the devices *policy* offers of those *found*, by index.
+    Return the devices of *found* that *policy* offers, by index.
 
-    A device whose memory nobody knows is left out, and so is a filtered one.
+    Devices of unknown memory and filtered devices are left out.
     """
     offered = (_offer(device, policy) for device in sorted(found, key=lambda device: device.index))
     return tuple(device for device in offered if device is not None)
@@ -70,9 +70,9 @@ def inventory(found: Iterable[FoundDevice], policy: SharingPolicy) -> tuple[Devi
 
 def replicas(devices: Sequence[Device], policy: SharingPolicy) -> tuple[Replica, ...]:
     """
-    Return the kubelet's list: `<UUID>-<i>` for each share a device can be split into.
+    Return the kubelet's list: `<UUID>-<i>` for each replica of each device.
 
-    The spelling is HAMi's; the kubelet's checkpoint on an upgraded node refers to it.
+    The spelling is HAMi's, because the kubelet's checkpoint on an upgraded Node contains it.
 
     >>> gpu = Device(id="GPU-a", count=2, memory_mib=1, core_percent=100, type="NVIDIA T4")
     >>> [replica.id for replica in replicas([gpu], SharingPolicy(split_count=2))]
@@ -87,9 +87,9 @@ def replicas(devices: Sequence[Device], policy: SharingPolicy) -> tuple[Replica,
 
 def device_of_replica(replica_id: str) -> str:
     """
-    Return the UUID a replica ID belongs to.
+    Return the UUID of the device that a replica belongs to.
 
-    `::` separates the number in NVIDIA's own time-slicing IDs; in HAMi's the number follows a sixth dash.
+    NVIDIA's time-slicing IDs have `::` before the number, HAMi's a sixth dash.
 
     >>> device_of_replica("GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8-9")
     'GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8'
@@ -104,14 +104,14 @@ def device_of_replica(replica_id: str) -> str:
 
 def with_health(devices: Sequence[Device], unhealthy: frozenset[str]) -> tuple[Device, ...]:
     """
-    Return *devices* with `healthy` false for those in *unhealthy*.
+    Return *devices*, with `healthy` false for the UUIDs in *unhealthy*.
     """
     return tuple(replace(device, healthy=device.id not in unhealthy) for device in devices)
 
 
 def with_doubled_vendor(devices: Sequence[Device]) -> tuple[Device, ...]:
     """
-    Return *devices* with the type as plugins up to HAMi 2.7.1 wrote it, always prefixed: `NVIDIA-NVIDIA A100`.
+    Return *devices* with the type that plugins up to HAMi 2.7.1 wrote, always prefixed: `NVIDIA-NVIDIA A100`.
     """
     return tuple(
         replace(device, type=f"{VENDOR_PREFIX}-{device.type}") if not _is_prefixed(device.type) else device
@@ -138,7 +138,7 @@ def _offer(found: FoundDevice, policy: SharingPolicy) -> Device | None:
 
 
 def _memory_mib(found: FoundDevice, policy: SharingPolicy) -> int:
-    # Binary floating point on purpose: HAMi multiplies so, and a scheduler may compare.
+    # Binary floating point on purpose: HAMi multiplies this way, and a scheduler may compare.
     physical_mib = policy.preconfigured_memory_mib if found.memory_bytes is None else found.memory_bytes // 2**20
     return min(int(physical_mib * policy.memory_scaling), INT32_MAX)
 

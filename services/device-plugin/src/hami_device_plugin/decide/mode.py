@@ -1,8 +1,8 @@
 """
-Decide how the Pod of an allocation is found on this Node.
+Decide how allocations find their Pod on this Node: by identity or under the lock.
 
-Pure. Identity needs a kubelet that passes CDI names on and a container runtime that resolves them; what neither says,
-counts as no.
+Identity needs a kubelet that passes CDI names on, and a container runtime that resolves them. An unknown version counts
+as too old.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any
 AUTO, IDENTITY, LOCK = "auto", "identity", "lock"
 RUNTIMES_WITH_CDI: Mapping[str, tuple[int, int]] = {"containerd": (2, 0), "cri-o": (1, 23), "minicluster": (0, 0)}
 """
-First version that resolves CDI names unless it is told not to; the last one is the embedded cluster's.
+First version that resolves CDI names by default. `minicluster` is the embedded cluster.
 
 Source: https://github.com/cncf-tags/container-device-interface#how-to-configure-cdi
 """
@@ -27,52 +27,52 @@ Source: https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/400
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How allocations find their Pod, and why so."""
+    """How allocations find their Pod, and why."""
 
     name: str
     reason: str
 
     @property
     def is_identity(self) -> bool:
-        """Whether the kubelet is asked."""
+        """Whether allocations go by identity."""
         return self.name == IDENTITY
 
 
-def choose(setting: str, node: Mapping[str, Any], obstacle: str | None) -> Mode:
+def choose(setting: str, node: Mapping[str, Any], problem: str | None) -> Mode:
     """
-    Return the mode for *setting* on *node*; *obstacle* is what the kubelet's APIs here lack, None if nothing.
+    Return the mode for *setting* on *node*; *problem* is what a probe of the kubelet found, None if it works.
 
     >>> info = {"containerRuntimeVersion": "containerd://1.7.29", "kubeletVersion": "v1.34.4"}
     >>> choose("auto", {"status": {"nodeInfo": info}}, None)
-    Mode(name='lock', reason='containerd 1.7.29 is older than 2.0, the first with CDI switched on')
+    Mode(name='lock', reason='containerd 1.7.29 is older than 2.0, the first with CDI by default')
     """
     if setting != AUTO:
-        return Mode(setting, "so it is configured")
+        return Mode(setting, "configured")
     runtime, kubelet = versions(node) or ("", "")
-    against = _runtime_obstacle(runtime) or _kubelet_obstacle(kubelet) or obstacle
-    return Mode(LOCK, against) if against else Mode(IDENTITY, f"{runtime} and kubelet {kubelet} have CDI")
+    found = _runtime_problem(runtime) or _kubelet_problem(kubelet) or problem
+    return Mode(LOCK, found) if found else Mode(IDENTITY, f"{runtime} and kubelet {kubelet} have CDI")
 
 
 def versions(node: Mapping[str, Any]) -> tuple[str, ...]:
     """
-    Return the container runtime and the kubelet that *node* reports; empty before it reports both.
+    Return the versions of container runtime and kubelet that *node* reports; empty until it reports both.
     """
     info = (node.get("status") or {}).get("nodeInfo") or {}
     found = (info.get("containerRuntimeVersion", ""), info.get("kubeletVersion", ""))
     return found if all(found) else ()
 
 
-def _runtime_obstacle(text: str) -> str | None:
+def _runtime_problem(text: str) -> str | None:
     name, _, version = text.partition("://")
     first = RUNTIMES_WITH_CDI.get(name)
     if first is None:
         return f"container runtime {text or '(unknown)'} is not known to have CDI"
     if _version(version) < first:
-        return f"{name} {version} is older than {first[0]}.{first[1]}, the first with CDI switched on"
+        return f"{name} {version} is older than {first[0]}.{first[1]}, the first with CDI by default"
     return None
 
 
-def _kubelet_obstacle(text: str) -> str | None:
+def _kubelet_problem(text: str) -> str | None:
     if _version(text) < KUBELET_WITH_CDI:
         return f"kubelet {text or '(unknown)'} is older than 1.29, the first that passes CDI names on"
     return None

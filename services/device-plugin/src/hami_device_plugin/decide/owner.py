@@ -1,9 +1,9 @@
 """
-Decide whose granted replicas a PreStartContainer call is about.
+Decide which containers own the replicas of a PreStartContainer call.
 
-Pure: compares what the kubelet wrote down with what it lists. Never guesses: anything short of one Pod is an error, and
-the kubelet asks again.
-Neighbours: `checkpoint` and `kubelet` bring the kubelet's two answers, `identity` acts on the verdict.
+Compares the kubelet's checkpoint with its PodResources list. Never guesses: unless both name one Pod, the call fails
+and the kubelet retries.
+Neighbours: `checkpoint` and `kubelet` read the two, `identity` acts on the result.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,21 +14,21 @@ from hamicommon.errors import HamiError
 
 
 class OwnerError(HamiError):
-    """The kubelet's answers name no owner, or more than one."""
+    """The kubelet names no owner, or several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the kubelet's checkpoint says of one container's allocation of one resource."""
+    """One container's allocation of one resource in the kubelet's checkpoint."""
 
     pod_uid: str
     container: str
     resource: str
     replicas: frozenset[str]
     cdi_devices: tuple[str, ...] = ()
-    """Qualified CDI names in the plugin's answer."""
+    """Qualified CDI names in the plugin's Allocate answer."""
     host_paths: frozenset[str] = frozenset()
-    """Host side of every mount in the plugin's answer."""
+    """Host path of every mount in that answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +43,24 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The containers of one Pod that were granted the same replicas."""
+    """The containers of one Pod that hold the same replicas."""
 
     pod_uid: str
     devices: tuple[tuple[str, str | None], ...]
     """
-    Container and its CDI device, None where another way of allocating answered for it.
+    Container and its CDI device; None if the container was not allocated by identity.
 
-    More than one where the kubelet hands an init container's replicas on. They never run at the same time, and each
-    has a device name of its own, so all may be prepared without asking which one is about to start.
+    There are several if the kubelet reused an init container's replicas. Such containers never run at the same time,
+    and each has its own device name, so all are prepared without asking which one starts.
     """
 
 
 def owner(replicas: frozenset[str], resource: str, entries: Iterable[Entry]) -> Owner:
     """
-    Return who holds exactly *replicas* of *resource*.
+    Return the owner of exactly *replicas* of *resource*.
 
     Raises:
-        OwnerError: nobody does, or several Pods.
+        OwnerError: there is none, or several Pods.
     """
     holders = [entry for entry in entries if entry.resource == resource and entry.replicas == replicas]
     uids = sorted({entry.pod_uid for entry in holders})
@@ -73,7 +73,7 @@ def owner(replicas: frozenset[str], resource: str, entries: Iterable[Entry]) -> 
 
 def contradiction(replicas: frozenset[str], namespace: str, pod: str, listed: Sequence[Listed]) -> str | None:
     """
-    Return what in the kubelet's list speaks against *namespace*/*pod* holding *replicas*; None where nothing does.
+    Return where the kubelet's list gives *replicas* to another Pod than *namespace*/*pod*; None if nowhere.
     """
     for found in listed:
         if found.replicas & replicas and (found.namespace, found.pod) != (namespace, pod):

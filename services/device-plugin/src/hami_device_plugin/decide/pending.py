@@ -1,29 +1,32 @@
 """
-Decide HAMi's way which shares an Allocate call is about: the pending Pod's next ones.
+Decide which shares a call of the kubelet is about, from the Pods that wait for devices.
 
-Pure. The kubelet does not say whom it allocates for, so the Node's lock or a search names the Pod, and containers are
-served in order.
-Neighbours: `lock` does the reading and writing around these decisions.
+The kubelet does not say for which Pod it calls. Under the Node's lock HAMi assumes the pending Pod, and serves its
+containers in order. Identity allocation uses the same rule for a hint only.
+Neighbours: `lock` reads and writes around these decisions, `calls` passes the hint on.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/util.go (GetPendingPod),
 https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/util.go
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hami_device_plugin.decide.inventory import device_of_replica
 from hami_device_plugin.decide.pods import Pod, PodContainer
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
+from hamicommon.vendors import Vendor
 from hamicommon.wire import keys
-from hamicommon.wire.pod_devices import shares_by_container
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 _PENDING_PHASES = frozenset({keys.BIND_PHASE_ALLOCATING, keys.BIND_PHASE_SUCCESS})
-"""`success` too: a Pod of several containers may be half allocated."""
+"""`success` too: some containers of the Pod may still wait."""
 
 
 class PendingError(HamiError):
-    """There is nothing to allocate, or not what the kubelet asks for."""
+    """No Pod waits for what the kubelet asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class PreferredRequest:
 
 def is_pending(pod: Pod, node: str) -> bool:
     """
-    Say whether *pod* is bound to *node* and waits for its devices.
+    Return whether *pod* is bound to *node* and waits for its devices.
     """
     return (
         pod.phase == "Pending"
@@ -49,7 +52,7 @@ def is_pending(pod: Pod, node: str) -> bool:
 
 def take_next(shares: PodShares) -> tuple[int, ContainerShares, PodShares]:
     """
-    Return the place of the next container with shares, these, and what is left after them.
+    Return the place of the next container with shares, its shares, and the shares left.
 
     Raises:
         PendingError: nothing is left.
@@ -62,7 +65,7 @@ def take_next(shares: PodShares) -> tuple[int, ContainerShares, PodShares]:
 
 def chosen_by_kubelet(shares: ContainerShares, replicas: Sequence[str]) -> ContainerShares:
     """
-    Return *shares* moved to the devices the kubelet picked, amounts unchanged.
+    Return *shares* on the devices of *replicas*, amounts unchanged.
     """
     return tuple(
         replace(share, uuid=device_of_replica(replica)) for share, replica in zip(shares, replicas, strict=True)
@@ -71,7 +74,7 @@ def chosen_by_kubelet(shares: ContainerShares, replicas: Sequence[str]) -> Conta
 
 def preferred(shares: PodShares, requests: Sequence[PreferredRequest]) -> list[list[str] | None]:
     """
-    Return per request the replicas of the devices that *shares* grant; None where it cannot be met.
+    Return, for each request, the replicas of the devices in *shares*; None if there are too few.
 
     The n-th request is about the n-th container with shares. Replicas that must be included come first.
     """
@@ -81,19 +84,36 @@ def preferred(shares: PodShares, requests: Sequence[PreferredRequest]) -> list[l
     ]
 
 
+def hint(
+    pods: Iterable[Pod], node: str, vendor: Vendor, requests: Sequence[PreferredRequest]
+) -> list[list[str] | None]:
+    """
+    Return, for each request, replicas of the devices of a Pod that waits on *node*; None if no Pod fits.
+
+    The request may be for another Pod. That is harmless: replicas are tokens, and the shares come from the Pod that
+    the kubelet names later.
+    """
+    waiting = [pod for pod in pods if is_pending(pod, node)]
+    lists: list[ContainerShares] = []
+    for pod in sorted(waiting, key=lambda pod: (pod.annotations.get(keys.BIND_TIME, ""), pod.uid)):
+        with suppress(DecodeError):
+            lists += decode_pod_devices(pod.annotations.get(vendor.to_allocate_key, ""))
+    return [_first_fit(lists, request) for request in requests]
+
+
 def is_allocated(annotation: str, vendor_keys: Iterable[str]) -> bool:
     """
-    Say whether a to-allocate *annotation* has nothing left, in HAMi's way: it names no vendor.
+    Return whether a to-allocate *annotation* has nothing left. HAMi's rule: it contains no vendor key.
     """
     return not any(key in annotation for key in vendor_keys)
 
 
 def recipient(allocated: PodShares, place: int, containers: Sequence[PodContainer]) -> PodContainer:
     """
-    Return the container that the list at *place* belongs to.
+    Return the container that the list at *place* of *allocated*, the Pod's whole allocation, belongs to.
 
-    That is the one in the same place, unless *allocated*, the Pod's whole allocation, would then give devices to a
-    container that asks for none: its writer lost the empty places.
+    It is the container at that place, unless a container that requests no device would then get some. In that case
+    the writer left out the empty lists.
 
     Raises:
         PendingError: there is no such container.
@@ -104,6 +124,11 @@ def recipient(allocated: PodShares, place: int, containers: Sequence[PodContaine
     if number >= len(holders):
         raise PendingError(f"list {place} of the allocation belongs to none of the Pod's {len(containers)} containers")
     return holders[number]
+
+
+def _first_fit(lists: Sequence[ContainerShares], request: PreferredRequest) -> list[str] | None:
+    fitting = (preferred((granted,), (request,))[0] for granted in lists if len(granted) == request.size)
+    return next((answer for answer in fitting if answer is not None), None)
 
 
 def _prefer(granted: ContainerShares, request: PreferredRequest) -> list[str] | None:

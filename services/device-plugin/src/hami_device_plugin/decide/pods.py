@@ -1,20 +1,28 @@
 """
-Read from a Pod object what allocation needs, whoever wrote its annotations.
+Read what allocation needs from a Pod object, whichever HAMi version wrote its annotations.
 
-Pure. Knows the Pod's shape and HAMi's positions of shares; not where the object comes from.
-Neighbours: `identity` and `lock` decide with it, `kube` delivers the objects.
+Owns the shape of a Pod, and which container each list of shares belongs to.
+Neighbours: `kube` delivers the objects, `identity` and `lock` decide with the result.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hamicommon.model import PodShares
+from hamicommon.errors import HamiError
+from hamicommon.model import ContainerShares, PodShares
 from hamicommon.quantity import whole
+from hamicommon.vendors import Vendor
+from hamicommon.wire import keys
 from hamicommon.wire.device_lists import parse_bool
-from hamicommon.wire.pod_devices import shares_by_container
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"
+
+
+class AllocationError(HamiError):
+    """A Pod carries no readable allocation for this Node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +31,10 @@ class PodContainer:
 
     name: str
     requested: int
-    """Devices it asks for."""
+    """Devices that it requests."""
     is_init: bool
     is_control_disabled: bool
+    """The user switched the library off with CUDA_DISABLE_CONTROL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class Pod:
     namespace: str
     name: str
     node: str
-    """Empty while it is not bound."""
+    """Empty until the Pod is bound."""
     phase: str
     annotations: Mapping[str, str]
     labels: Mapping[str, str]
@@ -44,13 +53,13 @@ class Pod:
     """Init containers first."""
 
     def __str__(self) -> str:
-        """Name the Pod as messages do."""
+        """Return the name that messages use."""
         return f"{self.namespace}/{self.name}"
 
 
 def read_pod(item: Mapping[str, Any], resource: str) -> Pod:
     """
-    Return what *item* says; *resource* is the name devices are counted by.
+    Return the Pod in *item*; *resource* is the name that counts devices.
     """
     metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
     init = [_container(found, resource, is_init=True) for found in spec.get("initContainers") or ()]
@@ -67,13 +76,34 @@ def read_pod(item: Mapping[str, Any], resource: str) -> Pod:
     )
 
 
+def granted_shares(pod: Pod, node: str, vendor: Vendor) -> dict[str, ContainerShares]:
+    """
+    Return the shares of each container of *pod* on *node*.
+
+    Raises:
+        AllocationError: the Pod carries no readable allocation for this Node.
+    """
+    text = pod.annotations.get(vendor.allocated_key)
+    if text is None:
+        raise AllocationError(f"Pod {pod} has no annotation {vendor.allocated_key}: was it bound by HAMi's scheduler?")
+    chosen = pod.annotations.get(keys.POD_NODE, node)
+    if chosen != node:
+        raise AllocationError(f"Pod {pod}: annotation {keys.POD_NODE} is {chosen!r}, but it runs on Node {node!r}")
+    try:
+        shares = decode_pod_devices(text)
+    except DecodeError as error:
+        raise AllocationError(f"Pod {pod}: annotation {vendor.allocated_key}: {error}") from error
+    placed = assign(shares, pod.containers)
+    return {container.name: granted for container, granted in zip(pod.containers, placed, strict=True)}
+
+
 def assign(shares: PodShares, containers: Sequence[PodContainer]) -> PodShares:
     """
     Return the shares of each of *containers*, in their order.
 
-    By position where that fits who asks for devices. Else the writer lost the places of containers without devices:
-    HAMi 2.10 does for some (https://github.com/Project-HAMi/HAMi/issues/2899), releases before 2.9 did always and did
-    not count init containers.
+    The n-th list is the n-th container's if that matches what the containers request. Otherwise the writer left out
+    the empty lists: HAMi 2.10 does for some Pods (https://github.com/Project-HAMi/HAMi/issues/2899), and releases
+    before 2.9 always did, without init containers.
     """
     everyone = tuple(bool(container.requested) for container in containers)
     placed = shares_by_container(shares, len(containers), everyone)
@@ -86,7 +116,7 @@ def assign(shares: PodShares, containers: Sequence[PodContainer]) -> PodShares:
 
 def _fits(placed: PodShares, containers: Sequence[PodContainer], counted: Sequence[bool]) -> bool:
     """
-    Say whether each container that is *counted* has as many shares as it asks for, and the others none.
+    Return whether each *counted* container has as many shares as it requests, and every other has none.
     """
     wanted = [container.requested if counts else 0 for container, counts in zip(containers, counted, strict=True)]
     return [len(granted) for granted in placed] == wanted

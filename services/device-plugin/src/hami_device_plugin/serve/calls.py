@@ -1,9 +1,9 @@
 """
-Answer the kubelet's calls: by identity or under the lock, counted, and confirmed to the API server.
+Answer the kubelet's calls, by identity or under the lock, and mark Pods as allocated.
 
-Owns which of the two ways answers which call. PreStartContainer always goes by identity, because the checkpoint says of
-each container which way it was allocated, and this plugin may have been set otherwise then.
-Neighbours: `identity` and `lock` know how, `kubelet` brings the calls, `session` puts these together.
+Owns which of the two ways answers a call. PreStartContainer always goes by identity: the checkpoint says how each
+container was allocated, which may have been before the mode changed.
+Neighbours: `identity` and `lock` allocate, `kubelet` brings the calls, `session` wires them.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from hami_device_plugin.adapters import library
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import PodResources
-from hami_device_plugin.config import Config
+from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import CONTROL_NODES, Grant, GrantPolicy
+from hami_device_plugin.decide.confirmation import confirmation
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.owner import OwnerError
-from hami_device_plugin.decide.pending import PreferredRequest
+from hami_device_plugin.decide.pending import PreferredRequest, hint
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve import identity, lock
-from hami_device_plugin.serve.identity import IdentityAllocator, confirmation, hint
-from hami_device_plugin.serve.lock import LockAllocator
+from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
+from hami_device_plugin.serve.lock import LockAccess, LockAllocator
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.vendors import Vendor, all_vendors
@@ -37,18 +37,18 @@ from hamicommon.vendors import Vendor, all_vendors
 T = TypeVar("T")
 
 CONFIRM_SECONDS = 2.0
-"""A container is not kept waiting longer for its Pod to be marked; `node_loop` does it later."""
+"""A container waits no longer for its Pod to be marked; `node_loop` marks it later."""
 IMEX_CHANNEL = "/dev/nvidia-caps-imex-channels/channel{}"
 
 logger = structlog.get_logger()
 
 
 class ImexError(HamiError):
-    """A required IMEX channel is not there."""
+    """A required IMEX channel does not exist."""
 
 
 class Calls:
-    """The answers of one life."""
+    """The answers of one session."""
 
     def __init__(
         self,
@@ -60,70 +60,38 @@ class Calls:
         mode: Mode,
         metrics: Metrics,
     ) -> None:
-        """Answer in *mode*, once `adopt` has said for which devices."""
+        """Answer in *mode*, once `adopt` has named the devices."""
         self._node = config.node_name
         self._vendor = vendor
         self._view = view
         self._resources = resources
         self._mode = mode
         self._metrics = metrics
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._confirmed: set[str] = set()
-        """UIDs of Pods that are marked as allocated, or are about to be."""
+        """UIDs of Pods that are marked as allocated, or are being marked."""
 
     def adopt(self, config: Config, found: Sequence[FoundDevice], offered: Sequence[Device]) -> None:
         """
-        Answer by *config* from now on, for the devices *offered* of those *found*; calls in progress end as they began.
+        Answer by *config* from now on, for the devices *offered* of those *found*.
+
+        Calls in progress end under the settings they started with.
 
         Raises:
-            ImexError: a channel is required and not there.
+            ImexError: a required channel does not exist.
         """
-        checkpoint = config.plugin_directory / FILE_NAME
-        vgpu = Path(config.hook_path) / "vgpu"
         policy = grant_policy(config, found)
-
-        def host_library() -> str:
-            return library.host_library(vgpu, __version__)
-
-        self._by_identity = IdentityAllocator(
-            identity.KubeletAccess(
-                entries=lambda: read_checkpoint(checkpoint),
-                listed=self._resources.listed,
-                pod=self._view.wait_pod,
-                library=host_library,
-            ),
-            node=config.node_name,
-            resource=config.resource,
-            vendor=self._vendor,
-            cdi_root=Path(config.cdi_root),
-            policy=policy,
-            offered=frozenset(device.id for device in offered),
-        )
-        self._by_lock = LockAllocator(
-            lock.LockAccess(
-                lock=self._view.read_lock,
-                pod=self._view.read_pod,
-                pods=self._view.read_pods,
-                annotate=self._view.annotate_pod,
-                release=self._view.release_lock,
-                library=host_library,
-            ),
-            self._turn,
-            node=config.node_name,
-            vendor=self._vendor,
-            vendor_keys=[known.key for known in all_vendors(config.device_config)],
-            policy=policy,
-            follows_kubelet=config.follows_kubelet,
-        )
+        self._by_identity = self._identity(config, policy, offered)
+        self._by_lock = self._lock(config, policy)
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
         """Answer Allocate."""
-        way = self._by_identity if self._mode.is_identity else self._by_lock
-        return await self._counted("allocate", way.allocate(requests))
+        allocator = self._by_identity if self._mode.is_identity else self._by_lock
+        return await self._counted("allocate", allocator.allocate(requests))
 
     async def preferred(self, requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:
         """
-        Answer GetPreferredAllocation: nothing where no Pod is known to wait, so that Allocate says what is wrong.
+        Answer GetPreferredAllocation; None if no Pod is known to wait, so that Allocate reports the problem.
         """
         if self._mode.is_identity:
             return hint(self._view.pods.values(), self._node, self._vendor, requests)
@@ -141,9 +109,9 @@ class Calls:
 
     async def confirm(self, pod: Pod) -> None:
         """
-        Mark *pod* as allocated, if it is not; a failure is logged.
+        Mark *pod* as allocated unless it is marked; a failure is logged.
 
-        Once in a Pod's life: the watch may still show it as it was before the mark.
+        Each Pod is marked once: the watch may still show it without the mark.
         """
         patch = confirmation(pod, self._node, self._vendor)
         if patch is None or pod.uid in self._confirmed:
@@ -162,6 +130,43 @@ class Calls:
             logger.warning("Pod not marked as allocated yet", pod=str(pod), error=str(error) or "no answer in time")
         else:
             self._metrics.pod_confirmations.labels("ok").inc()
+
+    def _identity(self, config: Config, policy: GrantPolicy, offered: Sequence[Device]) -> IdentityAllocator:
+        checkpoint = config.plugin_directory / FILE_NAME
+        access = KubeletAccess(
+            entries=lambda: read_checkpoint(checkpoint),
+            listed=self._resources.listed,
+            pod=self._view.wait_pod,
+            library=lambda: _host_library(config),
+        )
+        return IdentityAllocator(
+            access,
+            node=config.node_name,
+            resource=config.resource,
+            vendor=self._vendor,
+            cdi_root=Path(config.cdi_root),
+            policy=policy,
+            offered=frozenset(device.id for device in offered),
+        )
+
+    def _lock(self, config: Config, policy: GrantPolicy) -> LockAllocator:
+        access = LockAccess(
+            lock=self._view.read_lock,
+            pod=self._view.read_pod,
+            pods=self._view.read_pods,
+            annotate=self._view.annotate_pod,
+            release=self._view.release_lock,
+            library=lambda: _host_library(config),
+        )
+        return LockAllocator(
+            access,
+            self._one_at_a_time,
+            node=config.node_name,
+            vendor=self._vendor,
+            vendor_keys=[known.key for known in all_vendors(config.device_config)],
+            policy=policy,
+            follows_kubelet=config.follows_kubelet,
+        )
 
     async def _pre_start(self, replicas: frozenset[str]) -> None:
         try:
@@ -188,10 +193,10 @@ class Calls:
 
 def grant_policy(config: Config, found: Sequence[FoundDevice]) -> GrantPolicy:
     """
-    Return what every container of this Node gets alike, for the devices *found*.
+    Return what every container of this Node gets, for the devices *found*.
 
     Raises:
-        ImexError: a channel is required and not there.
+        ImexError: a required channel does not exist.
     """
     channels = tuple(n for n in config.imex_channels if Path(IMEX_CHANNEL.format(n)).exists())
     if config.is_imex_required and channels != config.imex_channels:
@@ -212,5 +217,9 @@ def grant_policy(config: Config, found: Sequence[FoundDevice]) -> GrantPolicy:
         minors={device.uuid: device.minor for device in found} if is_passing else None,
         dev_root=config.dev_root,
         control_nodes=tuple(path for path in CONTROL_NODES if is_passing and Path(path).exists()),
-        is_licensed=(Path(config.hook_path) / "vgpu" / "license").exists(),
+        is_licensed=(config.vgpu_directory / "license").exists(),
     )
+
+
+def _host_library(config: Config) -> str:
+    return library.host_library(config.vgpu_directory, __version__)

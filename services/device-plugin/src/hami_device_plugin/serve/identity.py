@@ -1,21 +1,18 @@
 """
-Allocate by identity: ask the kubelet who owns the granted replicas, once it can tell.
+Allocate by identity: ask the kubelet which container owns the granted replicas.
 
-Allocate answers at once, for nobody in particular, with the name of a CDI device made for this answer. When the kubelet
-calls PreStartContainer it has written down which container that answer was for; only then the container's shares are
-read from its Pod and put into the CDI spec the runtime is about to read. Nothing is remembered here between the two
-calls: the kubelet's checkpoint is the record, so this process may be replaced in between.
-Must never give a container shares that are not its own; every doubt is an error, which the kubelet answers by asking
-again.
-Neighbours: `owner` and `pods` decide, `cdi_files` and `files` write, `calls` hands in the outside world.
+Allocate cannot know the container, so it answers with a CDI device name made for this answer. When the kubelet calls
+PreStartContainer, its checkpoint says which container got that answer. Only then are the container's shares read from
+its Pod and written into the CDI spec that the runtime is about to read. The kubelet's checkpoint is the only record
+between the two calls, so this process may restart in between.
+Must never give a container the shares of another: if anything is unclear, the call fails and the kubelet retries.
+Neighbours: `owner` and `pods` decide, `cdi_files` and `files` write, `calls` provides the access.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hami_device_plugin.adapters import cdi_files
 from hami_device_plugin.adapters.files import make_world_writable, prepare_container
@@ -30,45 +27,40 @@ from hami_device_plugin.decide.allocation import (
     node_environment,
 )
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
-from hami_device_plugin.decide.pending import PreferredRequest, is_pending, preferred
-from hami_device_plugin.decide.pods import Pod, assign
+from hami_device_plugin.decide.pods import Pod, granted_shares
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.vendors import Vendor
-from hamicommon.wire import keys
-from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
 
 SETTLE_SECONDS = 0.03
 """
-Time a runtime gets to notice a spec that changed, before the kubelet is answered.
+How long a runtime gets to notice a changed spec before the kubelet is answered.
 
-containerd refreshes by inotify. Only a container that starts again can find an older spec under its device's name, and
-that one names the same shares.
+containerd notices by inotify. Only a container that restarts can read an older spec under its device's name, and that
+spec has the same shares.
 """
-LABEL_BYTES_MAX = 63
 
 
 class IdentityError(HamiError):
-    """A container cannot be given its shares now."""
+    """A container cannot get its shares now."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletAccess:
-    """What identity allocation asks of the outside."""
+    """What identity allocation reads from the kubelet, the API server and the host."""
 
     entries: Callable[[], tuple[Entry, ...]]
     """Reads the kubelet's checkpoint."""
     listed: Callable[[], Awaitable[Sequence[Listed]]]
-    """Asks the kubelet's PodResources API."""
+    """Reads the kubelet's PodResources API."""
     pod: Callable[[str], Awaitable[Pod]]
-    """Returns the Pod of a UID, waiting while the watch lags behind the kubelet."""
+    """Returns the Pod of a UID, and waits for the watch to deliver it."""
     library: Callable[[], str]
-    """Host path of the library to mount."""
+    """Returns the host path of the library to mount."""
 
 
 class IdentityAllocator:
-    """Answers Allocate and PreStartContainer of one resource on one Node."""
+    """Answers Allocate and PreStartContainer for one resource on one Node."""
 
     def __init__(
         self,
@@ -81,7 +73,7 @@ class IdentityAllocator:
         policy: GrantPolicy,
         offered: Set[str],
     ) -> None:
-        """Serve *resource* on *node*, which offers the devices of the UUIDs *offered*; specs go to *cdi_root*."""
+        """Serve *resource* on *node*; *offered* are the UUIDs of its devices, and specs go to *cdi_root*."""
         self._access = access
         self._node = node
         self._resource = resource
@@ -92,16 +84,16 @@ class IdentityAllocator:
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
         """
-        Return a grant per container that names a fresh CDI device and nothing else of the container.
+        Return a grant for each container, with a new CDI device name and no device.
 
-        It shows no device, so that a runtime which ignores CDI gives none.
+        A runtime that ignores CDI therefore gives the container none.
         """
         env = node_environment(self._policy) | {VISIBLE_DEVICES: "void"}
         return tuple(Grant(env=env, cdi_devices=(cdi.qualified(cdi.new_device()),)) for _ in requests)
 
     async def pre_start(self, replicas: frozenset[str]) -> Pod | None:
         """
-        Prepare the container that holds *replicas*, and return its Pod; None where it was not allocated by identity.
+        Prepare the container that holds *replicas* and return its Pod; None if it was not allocated by identity.
 
         Raises:
             HamiError: it cannot be prepared now; the message names the Pod, the container and what is missing.
@@ -112,9 +104,9 @@ class IdentityAllocator:
         if not devices:
             return None
         pod, listed = await asyncio.gather(self._access.pod(found.pod_uid), self._access.listed())
-        objection = contradiction(replicas, pod.namespace, pod.name, listed)
-        if objection:
-            raise IdentityError(objection)
+        problem = contradiction(replicas, pod.namespace, pod.name, listed)
+        if problem:
+            raise IdentityError(problem)
         shares = granted_shares(pod, self._node, self._vendor)
         grants = [
             (device, self._container(pod, container), self._checked(pod, container, shares, replicas))
@@ -131,16 +123,19 @@ class IdentityAllocator:
     def _checked(
         self, pod: Pod, container: str, shares: Mapping[str, ContainerShares], replicas: frozenset[str]
     ) -> ContainerShares:
+        """
+        Return the shares of *container*, as many as *replicas* and all of offered devices.
+        """
         granted = shares.get(container, ())
         if len(granted) != len(replicas):
             raise IdentityError(
                 f"Pod {pod}, container {container}: annotation {self._vendor.allocated_key} grants {len(granted)} "
                 f"devices, the kubelet granted {len(replicas)} ({named(replicas)})"
             )
-        strangers = [share.uuid for share in granted if share.uuid not in self._offered]
-        if strangers:
+        unknown = [share.uuid for share in granted if share.uuid not in self._offered]
+        if unknown:
             raise IdentityError(
-                f"Pod {pod}, container {container}: granted device {strangers[0]} is not one of Node {self._node}"
+                f"Pod {pod}, container {container}: granted device {unknown[0]} is not one of Node {self._node}"
             )
         return granted
 
@@ -157,64 +152,3 @@ class IdentityAllocator:
             grant = allocate(shares, container, self._policy, library=self._access.library(), region=region)
             changed |= cdi_files.write_spec(self._cdi_root, container.pod_uid, device, grant)
         return changed
-
-
-def granted_shares(pod: Pod, node: str, vendor: Vendor) -> dict[str, ContainerShares]:
-    """
-    Return what *pod* was granted on *node*, per container.
-
-    Raises:
-        IdentityError: it carries no readable allocation for this Node.
-    """
-    text = pod.annotations.get(vendor.allocated_key)
-    if text is None:
-        raise IdentityError(f"Pod {pod} has no annotation {vendor.allocated_key}: was it bound by HAMi's scheduler?")
-    chosen = pod.annotations.get(keys.POD_NODE, node)
-    if chosen != node:
-        raise IdentityError(f"Pod {pod}: annotation {keys.POD_NODE} is {chosen!r}, but it runs on Node {node!r}")
-    try:
-        shares = decode_pod_devices(text)
-    except DecodeError as error:
-        raise IdentityError(f"Pod {pod}: annotation {vendor.allocated_key}: {error}") from error
-    placed = assign(shares, pod.containers)
-    return {container.name: granted for container, granted in zip(pod.containers, placed, strict=True)}
-
-
-def hint(
-    pods: Iterable[Pod], node: str, vendor: Vendor, requests: Sequence[PreferredRequest]
-) -> list[list[str] | None]:
-    """
-    Return replicas of the devices that a Pod waiting on *node* was granted, per request; None where none fits.
-
-    The kubelet does not say whom it asks for, so this may be about another Pod. That does no harm: replicas are tokens,
-    and the shares come from the Pod that the kubelet names later.
-    """
-    waiting = [pod for pod in pods if is_pending(pod, node)]
-    lists: list[ContainerShares] = []
-    for pod in sorted(waiting, key=lambda pod: (pod.annotations.get(keys.BIND_TIME, ""), pod.uid)):
-        with suppress(DecodeError):
-            lists += decode_pod_devices(pod.annotations.get(vendor.to_allocate_key, ""))
-    return [_first_fit(lists, request) for request in requests]
-
-
-def _first_fit(lists: Sequence[ContainerShares], request: PreferredRequest) -> list[str] | None:
-    fitting = (preferred((granted,), (request,))[0] for granted in lists if len(granted) == request.size)
-    return next((answer for answer in fitting if answer is not None), None)
-
-
-def confirmation(pod: Pod, node: str, vendor: Vendor) -> dict[str, Any] | None:
-    """
-    Return the merge patch that says *pod*'s allocation arrived; None where the Pod says so already.
-
-    The UID makes it fail on another Pod of the same name.
-    """
-    annotations = {
-        keys.BIND_PHASE: keys.BIND_PHASE_SUCCESS,
-        vendor.to_allocate_key: encode_pod_devices(((),) * len(pod.containers)),
-    }
-    labels = {keys.POD_NODE: node} if len(node.encode()) <= LABEL_BYTES_MAX else {}
-    is_consumed = not pod.annotations.get(vendor.to_allocate_key, "").strip(";")
-    has_labels = labels.items() <= pod.labels.items()
-    if pod.annotations.get(keys.BIND_PHASE) == keys.BIND_PHASE_SUCCESS and is_consumed and has_labels:
-        return None
-    return {"metadata": {"uid": pod.uid, "annotations": annotations, "labels": labels}}

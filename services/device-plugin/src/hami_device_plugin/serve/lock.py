@@ -1,9 +1,9 @@
 """
-Allocate under the Node's lock, as HAMi does, where the runtime cannot be told later.
+Allocate under the Node's lock, as HAMi does, on Nodes that cannot allocate by identity.
 
-The scheduler lets one Pod at a time through to this Node; the lock names it. Its containers are served in order, and
-when the last one has its devices the Pod is marked and the lock released. A failure marks the Pod as failed, because
-the kubelet will not ask again for it.
+The scheduler binds one Pod at a time to this Node, and the lock names it. Its containers are served in order. When the
+last one has its devices, the Pod is marked as allocated and the lock is released. After a failure the Pod is marked as
+failed, because the kubelet does not retry it.
 Neighbours: `pending` decides, `kube` reads and writes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go
 (Allocate)
@@ -49,10 +49,10 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LockAccess:
-    """What allocation under the lock asks of the outside; each raises `HamiError` where it cannot."""
+    """What allocation under the lock reads and writes; each function raises `HamiError` if it fails."""
 
     lock: Callable[[], Awaitable[str | None]]
-    """Reads the Node's lock annotation; None where there is none."""
+    """Reads the Node's lock annotation; None if there is none."""
     pod: Callable[[str, str], Awaitable[Pod]]
     """Reads a Pod by namespace and name."""
     pods: Callable[[], Awaitable[Sequence[Pod]]]
@@ -60,18 +60,18 @@ class LockAccess:
     annotate: Callable[[Pod, dict[str, str]], Awaitable[None]]
     """Merges annotations into a Pod."""
     release: Callable[[str, str], Awaitable[None]]
-    """Releases the Node's lock if a Pod of this namespace and name holds it."""
+    """Releases the Node's lock if the Pod of this namespace and name holds it."""
     library: Callable[[], str]
-    """Host path of the library to mount."""
+    """Returns the host path of the library to mount."""
 
 
 class LockAllocator:
-    """Answers Allocate and GetPreferredAllocation of one resource on one Node, one call at a time."""
+    """Answers Allocate and GetPreferredAllocation for one resource on one Node, one Allocate at a time."""
 
     def __init__(
         self,
         access: LockAccess,
-        turn: asyncio.Lock,
+        one_at_a_time: asyncio.Lock,
         *,
         node: str,
         vendor: Vendor,
@@ -80,9 +80,9 @@ class LockAllocator:
         follows_kubelet: bool,
     ) -> None:
         """
-        Serve *node*, holding *turn* meanwhile.
+        Serve *node*; Allocate holds *one_at_a_time*.
 
-        *follows_kubelet* takes the devices of the IDs the kubelet picked, not the scheduler's.
+        *follows_kubelet* takes the devices of the replicas that the kubelet picked, not the scheduler's.
         """
         self._access = access
         self._node = node
@@ -90,17 +90,17 @@ class LockAllocator:
         self._vendor_keys = vendor_keys
         self._policy = policy
         self._follows_kubelet = follows_kubelet
-        self._turn = turn
+        self._one_at_a_time = one_at_a_time
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
         """
-        Return the grant of each container in *requests*, the pending Pod's next ones.
+        Return the grants of the pending Pod's next containers, one for each of *requests*.
 
         Raises:
-            HamiError: no Pod is pending (nothing was changed), or its allocation does not fit the call (the Pod is
-                marked as failed and the lock released).
+            HamiError: no Pod is pending, and nothing was changed. Or the Pod's allocation does not match the call, and
+                the Pod was marked as failed and the lock released.
         """
-        async with self._turn:
+        async with self._one_at_a_time:
             pod = await self._pending_pod()
             try:
                 grants, left = await asyncio.to_thread(self._serve, pod, requests)
@@ -113,7 +113,7 @@ class LockAllocator:
 
     async def preferred(self, requests: Sequence[PreferredRequest]) -> list[list[str] | None]:
         """
-        Return the replicas of the devices the pending Pod was granted, per request.
+        Return, for each request, the replicas of the devices that the pending Pod was granted.
         """
         pod = await self._pending_pod()
         return preferred(self._to_allocate(pod), requests)
@@ -172,7 +172,7 @@ class LockAllocator:
 
     async def _fail(self, pod: Pod) -> None:
         """
-        Mark *pod* as failed and release the lock; both are tried whatever happens to the other.
+        Mark *pod* as failed and release the lock; each is tried even if the other fails.
         """
         for write in (
             self._access.annotate(pod, {keys.BIND_PHASE: keys.BIND_PHASE_FAILED}),
@@ -185,9 +185,9 @@ class LockAllocator:
 
     async def _finish(self, pod: Pod) -> None:
         """
-        Mark *pod* as served and release the lock, once no container waits.
+        Mark *pod* as allocated and release the lock, once no container waits.
 
-        The container has its devices whatever happens here; the scheduler's expiry frees a lock that stays.
+        If this fails, the container still has its devices, and the scheduler frees the lock when it expires.
         """
         try:
             now = await self._access.pod(pod.namespace, pod.name)

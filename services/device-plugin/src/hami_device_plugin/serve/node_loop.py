@@ -1,9 +1,9 @@
 """
-Bring about, again and again, what should be: the Node's annotations, confirmed Pods, no stale lock, spec or library.
+Keep the Node's annotations, the marks on its Pods, its lock, and the host's specs and libraries as they should be.
 
-Each step compares what is with what should be and writes the difference, so it does not matter what was missed while
-nobody looked, nor at which instruction an earlier process ended.
-Neighbours: `announcement` decides about the Node, `calls` confirms Pods, `session` says when.
+Each step compares the present state with the wanted one and writes the difference. So missed events do not matter, and
+neither does the instruction at which an earlier process ended.
+Neighbours: `announcement` decides about the Node, `calls` confirms Pods, `session` starts the loops.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 from hami_device_plugin.adapters.kube import NodeKube
-from hami_device_plugin.config import Config
+from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.announcement import announcement, withdrawal
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
@@ -37,29 +37,29 @@ logger = structlog.get_logger()
 
 
 class NodeLoop:
-    """The upkeep of one life."""
+    """The loops of one session."""
 
     def __init__(
         self, config: Config, *, vendor: Vendor, view: NodeKube, calls: Calls, mode: Mode, metrics: Metrics
     ) -> None:
-        """Keep things as *config* and *mode* want them."""
+        """Work by *config* and *mode*."""
         self._vendor = vendor
         self._view = view
         self._calls = calls
         self._mode = mode
         self._metrics = metrics
         self._cdi_root = Path(config.cdi_root)
-        self._vgpu = Path(config.hook_path) / "vgpu"
+        self._vgpu = config.vgpu_directory
         self.adopt(config)
 
     def adopt(self, config: Config) -> None:
-        """Keep things as *config* wants them from now on."""
+        """Work by *config* from now on."""
         self._config = config
         others = (other.to_allocate_key for other in all_vendors(config.device_config))
         self._other_keys = [key for key in others if key and key != self._vendor.to_allocate_key]
 
     async def reconcile(self, devices: Callable[[], Sequence[Device]]) -> None:
-        """Write what is missing at each change that is seen, and every 30 s, until cancelled."""
+        """Write what is missing after each change and every 30 s, until cancelled."""
         await self._view.node_reflector.synced.wait()
         await self._view.pod_reflector.synced.wait()
         while True:
@@ -78,19 +78,19 @@ class NodeLoop:
                 continue
 
     async def keep_library(self) -> None:
-        """Remove versions of the library that nobody uses, until cancelled."""
+        """Remove unused versions of the library, until cancelled."""
         while True:
             try:
                 removed = await asyncio.to_thread(self._remove_libraries)
             except (CheckpointError, OSError) as error:
-                logger.info("Old libraries stay, who uses them is not known", error=str(error))
+                logger.info("Old libraries stay, their users are unknown", error=str(error))
             else:
                 if removed:
                     logger.info("Removed old libraries", files=removed)
             await asyncio.sleep(LIBRARY_SECONDS)
 
     async def withdraw(self) -> None:
-        """Take back what is only true while this plugin runs; a failure is logged."""
+        """Remove the annotations that are true only while this plugin runs; a failure is logged."""
         patch = withdrawal(self._view.annotations)
         if not patch:
             return
@@ -109,7 +109,7 @@ class NodeLoop:
             await self._view.release_lock(*owner)
         found = await asyncio.to_thread(lambda: list(cdi_files.spec_files(self._cdi_root)))
         for spec in found:
-            # A spec means that PreStartContainer came as far as that; the mark may be owed since.
+            # A spec means that PreStartContainer wrote it, and may have ended before it marked the Pod.
             if spec.pod_uid in self._view.pods:
                 await self._calls.confirm(self._view.pods[spec.pod_uid])
         stale = {spec.device for spec in found if spec.pod_uid not in self._view.pods}
@@ -118,14 +118,14 @@ class NodeLoop:
 
     async def _is_needless(self, namespace: str, name: str) -> bool:
         """
-        Say whether the lock of that Pod does no good: it is bound and no plugin looks for it, or it was deleted.
+        Return whether that Pod's lock is needless: the Pod was deleted, or is bound and no plugin waits for it.
         """
         pod = self._view.pod_named(namespace, name)
         return await self._view.is_gone(namespace, name) if pod is None else not self._is_awaited_elsewhere(pod)
 
     def _is_awaited_elsewhere(self, pod: Pod) -> bool:
         """
-        Say whether another vendor's plugin still needs the lock, which all vendors share, to find *pod*.
+        Return whether another vendor's plugin needs the lock, which all vendors share, to find *pod*.
         """
         return any(pod.annotations.get(key, "").strip(";") for key in self._other_keys)
 

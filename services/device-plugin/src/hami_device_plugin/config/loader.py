@@ -1,23 +1,23 @@
 """
-Read the plugin's settings: flags, environment, the device config and this Node's overrides, every error at once.
+Read the plugin's settings from flags, environment, device config and this Node's overrides.
 
-Owns their precedence (flag, environment, `flags` section of the device config, default) and what values are right.
-Reads no file itself: the caller hands in what is in them.
+Owns their precedence (flag, environment, `flags` section of the device config, default) and which values are valid.
+Reports all problems at once. Reads no file: the caller passes their contents.
 Neighbours: `arguments` has the flags, `hamicommon.config` and `hamicommon.node_overrides` the files' own values.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvidia/main.go
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
-from hami_device_plugin.arguments import DEFAULT_KUBELET_SOCKET, FLAGS, IGNORED_FLAGS, IGNORED_VARIABLES
+from hami_device_plugin.config.arguments import FLAGS
+from hami_device_plugin.config.ignored import used_keys, used_settings
+from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
-from hami_device_plugin.decide.health import HealthPolicy, health_policy
+from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
@@ -31,83 +31,24 @@ DEFAULT_HOOK_PATH = "/usr/local"
 _CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """The plugin's settings, checked."""
-
-    node_name: str
-    hook_path: str
-    """Root on the host and in containers; everything is below `<hook_path>/vgpu`."""
-    kubeconfig: str | None
-    kubelet_socket: str
-    pod_resources_socket: str
-    cdi_root: str
-    lock_directory: str
-    allocation: str
-    library: str
-    metrics_bind_address: str
-    dev_root: str
-    driver_root_here: str
-    is_init_error_fatal: bool
-    is_passing_device_nodes: bool
-    list_strategies: tuple[str, ...]
-    is_listed_by_index: bool
-    gdrcopy: bool
-    gds: bool
-    mofed: bool
-    imex_channels: tuple[int, ...]
-    is_imex_required: bool
-    device_config: DeviceConfig
-    resource: str
-    """The resource registered with the kubelet, e.g. `nvidia.com/gpu`."""
-    sharing: SharingPolicy
-    lib_cuda_log_level: str
-    is_core_limit_disabled: bool
-    follows_kubelet: bool
-    """Under the lock, take the devices of the IDs the kubelet picked."""
-    health: HealthPolicy
-    wire_version: WireVersion
-    warnings: tuple[str, ...] = ()
-    """What in the files is odd, what is for others, and what is read in an old form, one sentence each."""
-    ignored: tuple[str, ...] = ()
-    old_forms: tuple[str, ...] = ()
-    without_effect: tuple[str, ...] = ()
-    """Flags and variables that were given and do nothing, each with the reason."""
-
-    @property
-    def footing(self) -> tuple[str, str]:
-        """What a whole life stands on; everything else that a file says can change in the midst of one."""
-        return self.resource, self.driver_root_here
-
-    @property
-    def plugin_directory(self) -> Path:
-        """Where the kubelet keeps its registration socket, its checkpoint and the plugins' sockets."""
-        return Path(self.kubelet_socket or DEFAULT_KUBELET_SOCKET).parent
-
-    @property
-    def endpoint(self) -> str:
-        """Name of the plugin's socket beside the kubelet's."""
-        return f"nvidia-{self.resource.rpartition('/')[2]}.sock"
-
-
 def files(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return where the device config is, empty where nobody says it, and where the Nodes' overrides are."""
+    """Return the paths of the device config, empty if none is given, and of the Nodes' overrides."""
     loader = _Loader(arguments, environ, {})
     return loader.text("config-file"), loader.text("node-config-file")
 
 
 def load(arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts) -> Config:
     """
-    Return the settings; *texts* holds what is in `files`.
+    Return the settings; *texts* are the contents of `files`.
 
     Raises:
-        ConfigError: some are wrong; `problems` names all of them.
+        ConfigError: with every problem found.
     """
     return _Loader(arguments, environ, texts).load()
 
 
 class _Loader:
-    """One pass over all sources; collects problems instead of stopping at the first."""
+    """One pass over all sources that collects every problem."""
 
     def __init__(self, arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts) -> None:
         self._arguments = vars(arguments)
@@ -117,7 +58,7 @@ class _Loader:
         self._file: Mapping[str, Any] = {}
 
     def load(self) -> Config:
-        """Return the settings, or raise with everything that is wrong."""
+        """Return the settings, or raise with every problem."""
         device_config = self._device_config()
         overrides = self._overrides()
         node_name = self.text("node-name")
@@ -141,6 +82,7 @@ class _Loader:
         resource = node.nvidia.resource_count_name
         if not resource and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
+        ignored_keys = used_keys(self._file, {flag.key for flag in FLAGS})
         return Config(
             node_name=node_name,
             hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
@@ -173,10 +115,10 @@ class _Loader:
                 self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
             ),
             wire_version=self._wire_version(),
-            warnings=(*device_config.warnings, *self._keys_without_effect(), *override_warnings),
+            warnings=(*device_config.warnings, *ignored_keys, *override_warnings),
             ignored=device_config.ignored,
             old_forms=device_config.old_forms,
-            without_effect=tuple(self._without_effect()),
+            without_effect=tuple(used_settings(self._arguments, self._environ)),
         )
 
     def _device_config(self) -> DeviceConfig:
@@ -215,7 +157,7 @@ class _Loader:
             return NodeOverrides()
 
     def text(self, name: str) -> str:
-        """Return what the first source says that has something to say of the flag *name*."""
+        """Return the value of the flag *name* from the first source that has one."""
         flag = next(flag for flag in FLAGS if flag.name == name)
         given = self._arguments.get(name.replace("-", "_"))
         if given is not None:
@@ -273,34 +215,6 @@ class _Loader:
         except DecodeError as error:
             self._problems.append(f"HAMI_WIRE_VERSION: {error}")
             return NEWEST
-
-    def _without_effect(self) -> Iterator[str]:
-        for flag in IGNORED_FLAGS:
-            if flag.name.replace("-", "_") in self._arguments:
-                yield f"--{flag.name}: {flag.reason}"
-            yield from (f"{name}: {flag.reason}" for name in flag.env if self._environ.get(name))
-        yield from (f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items() if self._environ.get(name))
-
-    def _keys_without_effect(self) -> Iterator[str]:
-        """Yield what nobody reads in the sections that NVIDIA's own plugin has in this file."""
-        reasons = {flag.key: f"has no effect: {flag.reason}" for flag in IGNORED_FLAGS}
-        known = {flag.key for flag in FLAGS}
-        for section in ("flags", "imex"):
-            for key in _leaves(self._file.get(section), (section,)):
-                if key not in known:
-                    yield f"{'.'.join(key)}: {reasons.get(key, 'unknown key, ignored')}"
-        for section in ("resources", "sharing"):
-            if self._file.get(section):
-                yield f"{section}: has no effect: the section nvidia says what is registered and how it is shared"
-
-
-def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the path of every value below *node* that is no mapping."""
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from _leaves(value, (*path, str(name)))
-    elif node is not None:
-        yield path
 
 
 def _sharing(node: NodeConfig) -> SharingPolicy:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hami_device_plugin import __version__
+from hami_device_plugin.config.ignored import IGNORED_FLAGS
 from hami_device_plugin.decide.allocation import ENVVAR, LOCK_DIRECTORY
 from hami_device_plugin.decide.mode import AUTO
 from hamicommon.runtime import flags
@@ -162,45 +163,6 @@ FLAGS = (
         is_bool=True,
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class IgnoredFlag:
-    """One flag of HAMi's that has no effect here, from wherever it is given."""
-
-    name: str
-    reason: str
-    env: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    """Path in the device config."""
-    is_bool: bool = False
-
-
-_NO_HOOK = "no CDI hook is written"
-IGNORED_FLAGS = (
-    IgnoredFlag("device-split-count", "set nvidia.deviceSplitCount in the device config", ("DEVICE_SPLIT_COUNT",)),
-    IgnoredFlag(
-        "device-memory-scaling", "set nvidia.deviceMemoryScaling in the device config", ("DEVICE_MEMORY_SCALING",)
-    ),
-    IgnoredFlag("device-cores-scaling", "set nvidia.deviceCoreScaling in the device config", ("DEVICE_CORES_SCALING",)),
-    IgnoredFlag("resource-name", "set nvidia.resourceCountName in the device config"),
-    IgnoredFlag(
-        "cdi-annotation-prefix",
-        "CDI annotations are not written",
-        ("CDI_ANNOTATION_PREFIX",),
-        (*_PLUGIN, "cdiAnnotationPrefix"),
-    ),
-    IgnoredFlag("nvidia-cdi-hook-path", _NO_HOOK, ("NVIDIA_CDI_HOOK_PATH",)),
-    IgnoredFlag("nvidia-ctk-path", _NO_HOOK, ("NVIDIA_CTK_PATH",), (*_PLUGIN, "nvidiaCTKPath")),
-    IgnoredFlag(
-        "disable-core-limit",
-        "set nvidia.disableCoreLimit in the device config",
-        ("DISABLE_CORE_LIMIT",),
-        is_bool=True,
-    ),
-)
-IGNORED_VARIABLES = {"ENABLE_TOPOLOGY_SCORE": "links between devices are not measured"}
-"""Variables of HAMi's that have no flag and no effect, each with the reason."""
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:

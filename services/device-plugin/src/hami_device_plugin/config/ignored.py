@@ -1,0 +1,79 @@
+"""
+The settings of HAMi and NVIDIA that are accepted and have no effect here, each with the reason.
+
+Old manifests and device configs pass them. Each that is used is logged once, so that nobody relies on it.
+Neighbours: `arguments` takes the flags, `loader` asks which are used.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredFlag:
+    """One flag of HAMi's that has no effect here, from wherever it is given."""
+
+    name: str
+    reason: str
+    env: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    """Path in the device config."""
+    is_bool: bool = False
+
+
+_NO_HOOK = "no CDI hook is written"
+IGNORED_FLAGS = (
+    IgnoredFlag("device-split-count", "set nvidia.deviceSplitCount in the device config", ("DEVICE_SPLIT_COUNT",)),
+    IgnoredFlag(
+        "device-memory-scaling", "set nvidia.deviceMemoryScaling in the device config", ("DEVICE_MEMORY_SCALING",)
+    ),
+    IgnoredFlag("device-cores-scaling", "set nvidia.deviceCoreScaling in the device config", ("DEVICE_CORES_SCALING",)),
+    IgnoredFlag("resource-name", "set nvidia.resourceCountName in the device config"),
+    IgnoredFlag(
+        "cdi-annotation-prefix",
+        "CDI annotations are not written",
+        ("CDI_ANNOTATION_PREFIX",),
+        ("flags", "plugin", "cdiAnnotationPrefix"),
+    ),
+    IgnoredFlag("nvidia-cdi-hook-path", _NO_HOOK, ("NVIDIA_CDI_HOOK_PATH",)),
+    IgnoredFlag("nvidia-ctk-path", _NO_HOOK, ("NVIDIA_CTK_PATH",), ("flags", "plugin", "nvidiaCTKPath")),
+    IgnoredFlag(
+        "disable-core-limit",
+        "set nvidia.disableCoreLimit in the device config",
+        ("DISABLE_CORE_LIMIT",),
+        is_bool=True,
+    ),
+)
+IGNORED_VARIABLES = {"ENABLE_TOPOLOGY_SCORE": "links between devices are not measured"}
+"""Variables of HAMi's that have no flag and no effect, each with the reason."""
+
+
+def used_settings(arguments: Collection[str], environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each flag in *arguments* and each variable in *environ* that has no effect."""
+    for flag in IGNORED_FLAGS:
+        if flag.name.replace("-", "_") in arguments:
+            yield f"--{flag.name}: {flag.reason}"
+        yield from (f"{name}: {flag.reason}" for name in flag.env if environ.get(name))
+    yield from (f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items() if environ.get(name))
+
+
+def used_keys(device_config: Mapping[str, Any], known: Collection[tuple[str, ...]]) -> Iterator[str]:
+    """Yield a sentence for each key in the sections of NVIDIA's own plugin that is not *known*."""
+    reasons = {flag.key: f"has no effect: {flag.reason}" for flag in IGNORED_FLAGS}
+    for section in ("flags", "imex"):
+        for key in _leaves(device_config.get(section), (section,)):
+            if key not in known:
+                yield f"{'.'.join(key)}: {reasons.get(key, 'unknown key, ignored')}"
+    for section in ("resources", "sharing"):
+        if device_config.get(section):
+            yield f"{section}: has no effect: the section nvidia says what is registered and how it is shared"
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every value below *node* that is no mapping."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _leaves(value, (*path, str(name)))
+    elif node is not None:
+        yield path

@@ -1,0 +1,84 @@
+"""
+The plugin's settings, checked.
+
+Neighbours: `loader` makes them.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hami_device_plugin.config.arguments import DEFAULT_KUBELET_SOCKET
+from hami_device_plugin.decide.health import HealthPolicy
+from hami_device_plugin.decide.inventory import SharingPolicy
+from hamicommon.config import DeviceConfig
+from hamicommon.wire.version import WireVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The plugin's settings."""
+
+    node_name: str
+    hook_path: str
+    """Root on the host and in containers; everything is below `<hook_path>/vgpu`."""
+    kubeconfig: str | None
+    kubelet_socket: str
+    """Empty: the plugin does not register."""
+    pod_resources_socket: str
+    cdi_root: str
+    lock_directory: str
+    allocation: str
+    """One of `mode.AUTO`, `mode.IDENTITY` and `mode.LOCK`."""
+    library: str
+    """The library to install; empty: none."""
+    metrics_bind_address: str
+    dev_root: str
+    driver_root_here: str
+    """Where the host's driver root is mounted in this container."""
+    is_init_error_fatal: bool
+    is_passing_device_nodes: bool
+    list_strategies: tuple[str, ...]
+    is_listed_by_index: bool
+    gdrcopy: bool
+    gds: bool
+    mofed: bool
+    imex_channels: tuple[int, ...]
+    is_imex_required: bool
+    device_config: DeviceConfig
+    resource: str
+    """The resource registered with the kubelet, e.g. `nvidia.com/gpu`."""
+    sharing: SharingPolicy
+    lib_cuda_log_level: str
+    is_core_limit_disabled: bool
+    follows_kubelet: bool
+    """Under the lock, use the devices of the replicas that the kubelet picked."""
+    health: HealthPolicy
+    wire_version: WireVersion
+    warnings: tuple[str, ...] = ()
+    """One sentence for each part of the files that has no effect and may be a mistake."""
+    ignored: tuple[str, ...] = ()
+    """Keys of the device config that other components read."""
+    old_forms: tuple[str, ...] = ()
+    """One sentence for each old form that was read."""
+    without_effect: tuple[str, ...] = ()
+    """Flags and variables that were given and have no effect, each with the reason."""
+
+    @property
+    def session_settings(self) -> tuple[str, str]:
+        """The settings from files that need a new session when they change; a session adopts all others."""
+        return self.resource, self.driver_root_here
+
+    @property
+    def vgpu_directory(self) -> Path:
+        """The directory on the host that holds the library and the containers' regions."""
+        return Path(self.hook_path) / "vgpu"
+
+    @property
+    def plugin_directory(self) -> Path:
+        """The directory of the kubelet's registration socket, its checkpoint and the plugins' sockets."""
+        return Path(self.kubelet_socket or DEFAULT_KUBELET_SOCKET).parent
+
+    @property
+    def endpoint(self) -> str:
+        """Name of the plugin's socket beside the kubelet's."""
+        return f"nvidia-{self.resource.rpartition('/')[2]}.sock"

@@ -1,0 +1,99 @@
+"""
+Run one session after another, and apply changed settings.
+
+Owns what a change means: a session adopts it if it can, or a new session starts. Owns the pause after a failure, and
+how restarts are counted.
+Neighbours: `session` is what runs, `main` starts this.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from hami_device_plugin.adapters.nvml import NvmlError
+from hami_device_plugin.config.settings import Config
+from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.session import Session
+from hamicommon.errors import HamiError
+from hamicommon.runtime.device_config import ConfigFiles
+from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.reflector import Backoff
+
+BACKOFF_FIRST_SECONDS = 1.0
+BACKOFF_LAST_SECONDS = 30.0
+"""HAMi's own pause after a failed start."""
+
+logger = structlog.get_logger()
+
+
+class Plugin:
+    """The plugin of this process; it has at most one session at a time."""
+
+    def __init__(self, settings: ConfigFiles[Config], metrics: Metrics) -> None:
+        """Run by *settings*, now and after each change."""
+        self._settings = settings
+        self._metrics = metrics
+        self._session: Session | None = None
+        self._skip_pause = asyncio.Event()
+
+    def not_ready(self) -> str | None:
+        """Return why the kubelet cannot hand out devices; None if it can."""
+        return self._session.not_ready() if self._session is not None else "the device plugin is starting"
+
+    def reload(self) -> None:
+        """Read the settings again, and start a new session."""
+        self._settings.reload()
+        self._restart("signal")
+
+    async def run(self, kube: Kube) -> None:
+        """
+        Run until cancelled.
+
+        Raises:
+            NvmlError: the driver cannot be used, and the settings say not to wait for it.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_settings())
+            await self._run_sessions(kube)
+
+    async def _run_sessions(self, kube: Kube) -> None:
+        backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_LAST_SECONDS)
+        while True:
+            config = self._settings.config
+            self._skip_pause.clear()
+            self._session = Session(config, kube, self._metrics)
+            try:
+                cause = await self._session.run()
+                backoff.reset()
+            except NvmlError as error:
+                if config.is_init_error_fatal:
+                    raise
+                cause = await self._pause(error, backoff)
+            except HamiError as error:
+                cause = await self._pause(error, backoff)
+            self._metrics.restarts.labels(cause).inc()
+            logger.info("Starting a new session", cause=cause)
+
+    async def _pause(self, error: HamiError, backoff: Backoff) -> str:
+        """
+        Wait before the next session, or until the settings change.
+        """
+        self._session = None
+        seconds = backoff.next_seconds()
+        logger.error("Cannot serve devices", error=str(error), retry_in_seconds=round(seconds, 1))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._skip_pause.wait()
+        return "error"
+
+    async def _follow_settings(self) -> None:
+        """Apply each changed configuration: in this session if it can adopt it, else in a new one."""
+        async for config in self._settings.changes():
+            if self._session is None or not self._session.adopt(config):
+                self._restart("config")
+
+    def _restart(self, cause: str) -> None:
+        self._skip_pause.set()
+        if self._session is not None:
+            self._session.end(cause)
