@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hami_scheduler.decide.bind_plan import plan_bind, promise
-from hami_scheduler.decide.filter import try_node
-from hami_scheduler.decide.place_pod import Placement
+from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.values.grant import read_grant
 from hami_scheduler.values.request import Policies, read_request
 from hami_scheduler.values.vendor import VendorFrame

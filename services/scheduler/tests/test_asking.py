@@ -12,10 +12,9 @@ from hami_scheduler import cli
 from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
 from hami_scheduler.decide.filter import filter_nodes
 from hami_scheduler.explain.offline import Saved, SnapshotError, pods_of, pruned
-from hami_scheduler.explain.remedies import Question
+from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import Report, explain, finish, shape, simulate
 from hami_scheduler.explain.terminal import page, table
-from hami_scheduler.serve.explainer import as_new
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.request import Policies
 
@@ -257,7 +256,9 @@ def test_simulated_pods_take_room_from_each_other_and_from_nobody_else() -> None
     cluster = a_cluster(a_node("n1", a_device("GPU-a")))
     cluster.quotas.put({**QUOTA, "spec": {"hard": {"limits.nvidia.com/gpumem": "99999"}}})
     version = cluster.view.version
-    questions = as_new([a_pod("same", a_container(gpu=1, gpumem=8000), uid="u", node="n9")] * 3, cluster, Policies())
+    questions = as_new(
+        [a_pod("same", a_container(gpu=1, gpumem=8000), uid="u", node="n9")] * 3, cluster.vendors, Policies()
+    )
 
     reports = finish(simulate(questions, cluster.view))
 

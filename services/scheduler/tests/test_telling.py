@@ -10,9 +10,9 @@ from hami_scheduler.decide.bind_plan import node_label, plain_bind, plan_bind
 from hami_scheduler.decide.filter import FilterResult, filter_nodes
 from hami_scheduler.decide.memo import Memo
 from hami_scheduler.decide.place_pod import UNREGISTERED
-from hami_scheduler.explain.phrases import Lexicon
 from hami_scheduler.explain.wording import (
     EVENT_LIMIT_BYTES,
+    Facts,
     choice,
     describe,
     node_sentence,
@@ -126,7 +126,7 @@ FULL = a_grant("u", "n1", a_share("GPU-a", 100, 80))
             {"hami.io/gpu-scheduler-policy": "mutex"},
             a_device(),
             FULL,
-            "1 has no NVIDIA device to be had alone",
+            "1 has no NVIDIA device without other users",
             id="mutex",
         ),
         pytest.param(
@@ -238,7 +238,7 @@ def test_rare_causes_are_counted_together() -> None:
     cluster = a_cluster()
     request = a_request()
 
-    assert summary(request, misfits, Lexicon(request, cluster.ledger, {})).endswith("3 for other reasons")
+    assert summary(request, misfits, Facts(request, cluster.ledger, {})).endswith("3 for other reasons")
 
 
 def test_choice_names_containers_devices_and_amounts() -> None:
@@ -269,8 +269,8 @@ def test_every_vendors_refusals_are_told_in_its_words(case: dict[str, Any]) -> N
     found = tried(case)
     misfits = {name: tried_ for name, tried_ in found.found.items() if isinstance(tried_, Misfit)}
     ledger, allowances = found.cluster.ledger, found.cluster.view.allowances(found.request)
-    lexicon = Lexicon(found.request, ledger, allowances)
-    texts = [node_sentence(name, misfit, lexicon) for name, misfit in misfits.items()]
+    facts = Facts(found.request, ledger, allowances)
+    texts = [node_sentence(name, misfit, facts) for name, misfit in misfits.items()]
     texts.append(refusal(found.request, misfits, ledger, allowances))
 
     assert all(texts)

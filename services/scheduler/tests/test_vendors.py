@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from hami_scheduler.decide.bind_plan import plan_bind, promise
 from hami_scheduler.decide.filter import filter_nodes
 from hami_scheduler.decide.place_pod import try_node
+from hami_scheduler.explain.remedies import as_new
 from hami_scheduler.explain.report import finish, simulate
 from hami_scheduler.explain.wording import describe
-from hami_scheduler.serve.explainer import as_new
 from hami_scheduler.serve.metrics import ClusterCollector, Observed
 from hami_scheduler.state.ledger import Ledger, shortfall
 from hami_scheduler.values.device_use import DeviceUse, Tenant
@@ -302,7 +302,7 @@ def test_policy_of_a_simulated_pod_counts_for_those_after_it() -> None:
     cluster = a_cluster(one_sgpu())
     pods = [asking_for_sgpu("a", "burst-share"), asking_for_sgpu("b", "best-effort")]
 
-    first, second = finish(simulate(as_new(pods, cluster, Policies()), cluster.view))
+    first, second = finish(simulate(as_new(pods, cluster.vendors, Policies()), cluster.view))
 
     assert ("fits", "refused") == (first.verdict, second.verdict)
     assert ["1/1 CardQosPolicyMismatch"] == [node.code for node in second.nodes]

@@ -34,10 +34,9 @@ from hami_scheduler.explain.offline import (
     pods_of,
     pruned,
 )
-from hami_scheduler.explain.remedies import Question
+from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import explain, finish, shape, simulate
 from hami_scheduler.explain.terminal import page
-from hami_scheduler.serve.explainer import as_new
 from hami_scheduler.serve.kube import objects
 from hami_scheduler.values.request import Policies
 from hami_scheduler.values.vendor import VendorFrame
@@ -111,7 +110,7 @@ def _simulate(options: argparse.Namespace) -> int:
         vendors, policies = _settings(saved, options)
         cluster = saved.cluster(vendors)
         try:
-            questions = as_new(pods, cluster, policies)
+            questions = as_new(pods, vendors, policies)
         except DecodeError as error:
             raise CommandError(f"hami.io/device-scoring-weights: {error}") from error
         reports = shape(finish(simulate(questions, cluster.view)))

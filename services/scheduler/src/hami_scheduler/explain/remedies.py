@@ -1,10 +1,9 @@
 """
-What would have to change for a refused Pod to fit: each change alone, the smallest that does.
+What would let a refused Pod fit, and what is odd about the Pod as it is written.
 
-Owns the search, which only ever asks "and now?" of the same decision that refused: it changes the Pod's own amounts
-and annotations, the quota, a device's cordon, or which Pods are still there. So it holds for every vendor, in the
-Pod's own units. Pure, and in small steps, because there are many questions to ask. Neighbours: `report` tells what
-is found.
+Each remedy is one change alone, the smallest that helps. The search changes the Pod's amounts or annotations, the
+quota, a cordon, or the Pods on a Node, and asks the same decision again, so it holds for every vendor. It runs in small
+steps with pauses, because it asks often. Neighbours: `report` shows what is found.
 """
 
 import copy
@@ -22,13 +21,17 @@ from hami_scheduler.state.quota import Allowance
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.grant import Grant, amounts_over_time
 from hami_scheduler.values.request import PodRequest, Policies, read_request
+from hami_scheduler.values.rules import device_policy_problem, node_policy_problem
 from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.quantity import whole
+from hamicommon.quantity import INT32_MAX, whole
+from hamicommon.vendors.amounts import TEXT_SHOWN, unit_advice
+from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 
 _NODES_TRIED = 64
 """Nodes that are tried exactly for one question, and Nodes whose Pods are thought away."""
 _PODS_NAMED = 5
+_MIB = 2**20
 
 Object = Mapping[str, Any]
 Answer = Generator[None, None, str | None]
@@ -86,6 +89,22 @@ class Question:
         except DecodeError:
             return None
         return found if found.request.asks_for_devices else None
+
+
+def as_new(
+    pods: Sequence[Object],
+    vendors: tuple[VendorFrame, ...],
+    policies: Policies,
+    left_out: Mapping[str, str] | None = None,
+) -> list[Question]:
+    """Return the questions of *pods* as if none of them existed yet."""
+    found = []
+    for number, pod in enumerate(pods):
+        metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
+        metadata.setdefault("name", metadata.get("generateName") or "unnamed")
+        spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
+        found.append(Question.of({**pod, "metadata": metadata, "spec": spec}, vendors, policies, left_out))
+    return found
 
 
 def changes(question: Question, view: ClusterView, names: Sequence[str]) -> Generator[None, None, tuple[Change, ...]]:
@@ -326,3 +345,72 @@ def _with_amount(pod: Object, position: int, resource: str, amount: int) -> Obje
     container: Any = container_at(changed, position)
     container["resources"] = resources
     return changed
+
+
+# What is odd about the Pod as it is written
+
+
+def policy_hints(question: Question) -> Iterator[str]:
+    """Yield each policy annotation that names no policy, and what counts instead, as in HAMi."""
+    annotations = (question.pod.get("metadata") or {}).get("annotations") or {}
+    node, device = annotations.get(keys.NODE_SCHEDULER_POLICY), annotations.get(keys.GPU_SCHEDULER_POLICY)
+    problem = None if node is None else node_policy_problem(node)
+    if problem:
+        yield f"{keys.NODE_SCHEDULER_POLICY}: {problem}; the annotation counts as binpack"
+    problem = None if device is None else device_policy_problem(device)
+    if problem:
+        words = ", ".join(question.request.device_policy.words)
+        yield f"{keys.GPU_SCHEDULER_POLICY}: {problem}; the annotation counts as {words}"
+
+
+def amount_hints(question: Question) -> Iterator[str]:
+    """Yield the resources that a container names without asking for a device, and why."""
+    for position, container in enumerate(question.request.containers):
+        amounts = amounts_in(container_at(question.pod, position))
+        asked = {each.vendor: each for each in container.requests}
+        for frame in question.vendors:
+            named = [name for name in frame.vendor.resource_names if name in amounts]
+            if named and frame.key not in asked:
+                problems = [problem for name in named if (problem := _problem(frame, name, amounts[name]))]
+                yield (
+                    f"container {container.name} names {', '.join(named)} and asks for no {frame.key} device: "
+                    f"{'; '.join(problems) or _incomplete(frame)}"
+                )
+            elif named and asked[frame.key].memory_mib >= _MIB:
+                memory = frame.vendor.memory_resource_name
+                advice = _advice(frame, memory, amounts.get(memory, ""))
+                if advice:
+                    yield f"container {container.name} asks for more memory than any device has{advice}"
+        for name in sorted(amounts.keys() & question.left_out.keys()):
+            yield (
+                f"container {container.name} names {name}, which this scheduler leaves alone: it runs without "
+                f"{question.left_out[name]}"
+            )
+
+
+def _incomplete(frame: VendorFrame) -> str:
+    return (
+        f"{frame.count_resource} must be above 0. The webhook completes requests; "
+        "`kubectl create --dry-run=server -o json` shows the Pod as it does"
+    )
+
+
+def _problem(frame: VendorFrame, name: str, text: Any) -> str | None:
+    """Return what is wrong with one amount, as the webhook words it; 0 is valid here."""
+    most, value = INT32_MAX // (_unit_mib(frame, name) or 1), whole(text)
+    if value is not None and 0 <= value <= most:
+        return None
+    advice = _advice(frame, name, text)
+    return f"{name} value {str(text)[:TEXT_SHOWN]} must be an integer between 0 and {most}{advice}"
+
+
+def _advice(frame: VendorFrame, name: str, text: Any) -> str:
+    """Return what to write instead of an amount of memory, empty for other resources."""
+    unit_mib = _unit_mib(frame, name)
+    return unit_advice(text, unit_mib) if unit_mib else ""
+
+
+def _unit_mib(frame: VendorFrame, name: str) -> int:
+    """Return how many MiB 1 of resource *name* is, 0 if it is not memory or the unit depends on the amount."""
+    is_plain = name == frame.vendor.memory_resource_name and frame.vendor.read_memory_limit is None
+    return max(1, frame.vendor.memory_factor) if is_plain else 0

@@ -3,7 +3,7 @@ Everything there is to say about one Pod: what it asks, what it gets, Node by No
 
 Owns `Report`, which is the same whether it is computed beside a live scheduler or from a saved view, and goes out
 as JSON or through `terminal`. Pure, and in small steps: whoever computes one may do something else in between.
-Neighbours: `filter` decides, `phrases` words, `remedies` looks for what would help.
+Neighbours: `filter` decides, `wording` words, `remedies` looks for what would help.
 """
 
 import copy
@@ -14,10 +14,8 @@ from typing import Any, TypeVar
 from hami_scheduler.decide.bind_plan import promise
 from hami_scheduler.decide.filter import FilterResult, filter_nodes
 from hami_scheduler.decide.place_pod import Placement, try_node
-from hami_scheduler.explain.hints import amount_hints, policy_hints
-from hami_scheduler.explain.phrases import Lexicon
-from hami_scheduler.explain.remedies import Change, Question, changes
-from hami_scheduler.explain.wording import choice, describe, node_sentence, summary
+from hami_scheduler.explain.remedies import Change, Question, amount_hints, changes, policy_hints
+from hami_scheduler.explain.wording import Facts, choice, describe, node_sentence, summary
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.grant import Grant
@@ -224,11 +222,11 @@ def _held(request: PodRequest, held: Grant, ledger: Ledger, bound_to: str) -> Re
 
 def _refused(question: Question, result: FilterResult, view: ClusterView) -> Steps:
     request, misfits = question.request, result.misfits
-    lexicon = Lexicon(request, view.ledger, view.allowances(request))
-    text = summary(request, misfits, lexicon)
+    facts = Facts(request, view.ledger, view.allowances(request))
+    text = summary(request, misfits, facts)
     nodes: list[NodeReport] = []
     for number, name in enumerate(sorted(misfits), 1):
-        nodes.append(_misfit_report(name, misfits[name], lexicon))
+        nodes.append(_misfit_report(name, misfits[name], facts))
         if number % _STEP_NODES == 0:
             yield
     found = yield from changes(question, view, sorted(misfits))
@@ -241,7 +239,7 @@ def _others(
     """Return what the Nodes that were not chosen answer, those that fit first."""
     ledger = view.ledger
     allowances = view.allowances(request)
-    lexicon = Lexicon(request, ledger, allowances)
+    facts = Facts(request, ledger, allowances)
     scores = _scores(ledger)
     found: list[NodeReport] = []
     for number, name in enumerate((name for name in names if name != result.node), 1):
@@ -250,7 +248,7 @@ def _others(
             score = scores.get(name, 0.0)
             found.append(NodeReport(name, True, score, "", _lost(score, result.score, request)))
         else:
-            found.append(_misfit_report(name, tried, lexicon))
+            found.append(_misfit_report(name, tried, facts))
         if number % _STEP_NODES == 0:
             yield
     return sorted(found, key=lambda node: (not node.fits, node.name))
@@ -266,8 +264,8 @@ def _lost(score: float, best: float, request: PodRequest) -> str:
     return f"fits; {request.node_policy} prefers a node that is {'emptier' if score > best else 'fuller'}"
 
 
-def _misfit_report(name: str, misfit: Misfit, lexicon: Lexicon) -> NodeReport:
-    return NodeReport(name, False, None, misfit.text, node_sentence(name, misfit, lexicon))
+def _misfit_report(name: str, misfit: Misfit, facts: Facts) -> NodeReport:
+    return NodeReport(name, False, None, misfit.text, node_sentence(name, misfit, facts))
 
 
 def _given(

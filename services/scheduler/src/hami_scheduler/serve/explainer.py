@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hami_scheduler.explain.remedies import Question
+from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import Report, explain, simulate
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.view import ClusterView
@@ -60,7 +60,7 @@ class Explainer:
             DecodeError: device-scoring weights of one cannot be read.
         """
         cluster = self.cluster()
-        questions = as_new(pods, cluster, self.policies, self.left_out())
+        questions = as_new(pods, cluster.vendors, self.policies, self.left_out())
         return await _paused(simulate(questions, cluster.view))
 
     def _notes(self, question: Question, view: ClusterView) -> tuple[str, ...]:
@@ -82,19 +82,6 @@ class Explainer:
                     f"memory) left out {', '.join(left_out[:_NODES_NAMED])}{more}"
                 )
         return tuple(found)
-
-
-def as_new(
-    pods: Sequence[Object], cluster: Cluster, policies: Policies, left_out: Mapping[str, str] | None = None
-) -> list[Question]:
-    """Return the questions of *pods* as if none of them existed yet."""
-    found = []
-    for number, pod in enumerate(pods):
-        metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
-        metadata.setdefault("name", metadata.get("generateName") or "unnamed")
-        spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
-        found.append(Question.of({**pod, "metadata": metadata, "spec": spec}, cluster.vendors, policies, left_out))
-    return found
 
 
 async def _paused(steps: Generator[None, None, T]) -> T:
