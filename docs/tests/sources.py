@@ -37,7 +37,7 @@ def texts() -> frozenset[str]:
 @cache
 def native_text() -> str:
     """Return the library's sources and tables as one text."""
-    files = [*NATIVE.glob("*.def"), *NATIVE.glob("src/*.[ch]")]
+    files = [*NATIVE.glob("*.def"), *NATIVE.glob("src/**/*.[ch]")]
     return "\n".join(path.read_text() for path in files)
 
 

@@ -1,0 +1,56 @@
+"""
+Values with defaults for the tests of decisions.
+"""
+
+from typing import Any
+
+from hami_device_plugin.decide.allocation import Container, Grant, GrantPolicy, allocate
+from hami_device_plugin.decide.owner import Entry
+from hami_device_plugin.decide.pods import Pod, PodContainer, read_pod
+from hamicommon.config import NvidiaConfig
+from hamicommon.model import ContainerShares, Share
+from hamicommon.vendors import nvidia
+
+RESOURCE = "nvidia.com/gpu"
+VENDOR = nvidia.vendor(NvidiaConfig(resource_count_name=RESOURCE))
+SHARES = (Share("GPU-a", "NVIDIA", 1000, 25), Share("GPU-b", "NVIDIA", 2000, 50))
+
+
+def share(uuid: str = "GPU-a", memory_mib: int = 1000) -> Share:
+    """Return a share of one device."""
+    return Share(uuid, "NVIDIA", memory_mib, 10)
+
+
+def shares(count: int) -> ContainerShares:
+    """Return *count* shares."""
+    return tuple(share(f"GPU-{number}") for number in range(count))
+
+
+def container(requested: int, *, is_init: bool = False) -> PodContainer:
+    """Return a container that requests *requested* devices."""
+    return PodContainer(f"c{requested}", requested, is_init, is_control_disabled=False)
+
+
+def entry(pod: str, name: str, *replicas: str, cdi: str = "hami.io/vgpu=a-1") -> Entry:
+    """Return the checkpoint's entry of one container."""
+    return Entry(pod, name, RESOURCE, frozenset(replicas), (cdi,))
+
+
+def a_pod(annotations: dict[str, str] | None = None, *, phase: str = "Pending", **spec: Any) -> Pod:
+    """Return a Pod of one container that requests one device."""
+    item = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations or {}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": {RESOURCE: "1"}}}]} | spec,
+        "status": {"phase": phase},
+    }
+    return read_pod(item, RESOURCE)
+
+
+def a_policy(**changes: object) -> GrantPolicy:
+    """Return a policy below /usr/local."""
+    return GrantPolicy(**({"hook_path": "/usr/local"} | changes))  # type: ignore[arg-type]
+
+
+def a_grant(policy: GrantPolicy) -> Grant:
+    """Return what a container of two shares gets."""
+    return allocate(SHARES, Container("uid", "main"), policy, library="/lib.so", region="r")

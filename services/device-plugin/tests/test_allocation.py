@@ -1,0 +1,50 @@
+"""
+What a container gets with its shares.
+"""
+
+import pytest
+from device_plugin_builders import a_grant, a_policy
+
+from hami_device_plugin.decide.allocation import Mount
+
+
+def test_devices_can_be_listed_by_index() -> None:
+    """In the order of the shares."""
+    grant = a_grant(a_policy(indices={"GPU-a": 3, "GPU-b": 1}))
+
+    assert "3,1" == grant.env["NVIDIA_VISIBLE_DEVICES"]
+
+
+def test_device_nodes_are_passed_on_request() -> None:
+    """Control devices, the granted ones, and channels, with their place below the device root."""
+    policy = a_policy(
+        minors={"GPU-a": 0, "GPU-b": 7}, control_nodes=("/dev/nvidiactl",), dev_root="/host/", imex_channels=(0,)
+    )
+
+    assert [
+        ("/dev/nvidiactl", "/host/dev/nvidiactl"),
+        ("/dev/nvidia0", "/host/dev/nvidia0"),
+        ("/dev/nvidia7", "/host/dev/nvidia7"),
+        ("/dev/nvidia-caps-imex-channels/channel0", "/host/dev/nvidia-caps-imex-channels/channel0"),
+    ] == [(node.container_path, node.host_path) for node in a_grant(policy).device_nodes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"), [({}, "/tmp/vgpulock"), ({"lock_directory": "/run/lock"}, "/run/lock")]
+)
+def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(
+    changes: dict[str, str], expected: str
+) -> None:
+    """HAMi's library knows one path, so only the host's side may change."""
+    mounts = a_grant(a_policy(**changes)).mounts
+
+    assert [Mount("/tmp/vgpulock", expected, is_read_only=False)] == [
+        mount for mount in mounts if mount.container_path == "/tmp/vgpulock"
+    ]
+
+
+def test_licence_is_mounted_where_it_exists() -> None:
+    """With its validator, after everything else."""
+    mounts = a_grant(a_policy(is_licensed=True)).mounts
+
+    assert ["/tmp/license", "/usr/bin/vgpuvalidator"] == [mount.container_path for mount in mounts[-2:]]

@@ -1,0 +1,51 @@
+"""
+What the Node's annotations say.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from device_plugin_builders import VENDOR
+
+from hami_device_plugin.decide.announcement import announcement, withdrawal
+from hamicommon.model import Device
+from hamicommon.wire.version import NEWEST, WireVersion
+
+NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
+
+
+def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
+    """They wait for both; once answered nothing is written until they ask again."""
+    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False}
+    device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
+    asked = {VENDOR.handshake_key: "Requesting_2026-08-21 06:20:39"}
+    written = announcement([device], VENDOR, carried=asked, now=NOON, **arguments)
+
+    assert {
+        VENDOR.register_key: "GPU-a,2,100,100,NVIDIA-NVIDIA A100,0,true,0,hami-core:",
+        VENDOR.handshake_key: "Reported 2026-08-21 12:00:00.000000 +0000 UTC",
+    } == written
+    carried = {key: value for key, value in written.items() if value is not None}
+    assert {} == announcement([device], VENDOR, carried=carried, now=NOON, **arguments)
+
+
+def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
+    """As Go writes its times."""
+    now = NOON.replace(microsecond=250_000)
+    written = announcement([], VENDOR, version=WireVersion.parse("2.7"), is_identity=False, carried={}, now=now)
+
+    assert "Reported 2026-08-21 12:00:00.250000 +0000 UTC" == written[VENDOR.handshake_key]
+
+
+def test_mark_of_identity_is_written_and_taken_back() -> None:
+    """A Node that needs the lock must not carry it, and nobody must find it after the plugin stopped."""
+    arguments: dict[str, Any] = {"version": NEWEST, "now": NOON}
+    marked = announcement([], VENDOR, is_identity=True, carried={}, **arguments)
+
+    assert "identity" == marked["hami.io/node-allocation"]
+    carried = {"hami.io/node-allocation": "identity", VENDOR.register_key: "[]"}
+    assert {"hami.io/node-allocation": None} == announcement(
+        [], VENDOR, is_identity=False, carried=carried, **arguments
+    )
+    assert {"hami.io/node-allocation": None} == withdrawal(carried)
+    assert {} == withdrawal({})

@@ -1,0 +1,42 @@
+"""
+The kubelet's device checkpoint.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from hami_device_plugin.adapters.checkpoint import CheckpointError, decode_checkpoint, read_checkpoint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"Data": null}',
+        b'{"Data": {"PodDeviceEntries": [{}]}}',
+        b'{"Data":{"PodDeviceEntries":[1]}}',
+    ],
+)
+def test_unknown_checkpoint_is_an_error(text: bytes) -> None:
+    """Nothing is guessed from a file in another form."""
+    with pytest.raises(CheckpointError, match="unknown form"):
+        decode_checkpoint(text)
+
+
+def test_checkpoint_of_an_old_kubelet_is_read() -> None:
+    """Before Kubernetes 1.20 IDs were not grouped by NUMA node."""
+    text = (
+        b'{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"r",'
+        b'"DeviceIDs":["a","b"],"AllocResp":""}]},"Checksum":1}'
+    )
+
+    assert frozenset({"a", "b"}) == decode_checkpoint(text)[0].replicas
+
+
+def test_missing_checkpoint_is_named(host: Path) -> None:
+    """The message says which file."""
+    with pytest.raises(CheckpointError, match=f"kubelet checkpoint {host}/x: No such file"):
+        read_checkpoint(host / "x")

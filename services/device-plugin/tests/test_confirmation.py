@@ -1,0 +1,26 @@
+"""
+What is written on a Pod once its containers have their devices.
+"""
+
+from device_plugin_builders import RESOURCE, VENDOR, a_pod
+
+from hami_device_plugin.decide.confirmation import confirmation
+from hami_device_plugin.decide.pods import read_pod
+
+
+def test_confirmed_pod_is_not_written_again() -> None:
+    """Phase, consumed allocation and label are all there."""
+    item = a_pod({"hami.io/bind-phase": "allocating", VENDOR.to_allocate_key: "GPU-a,NVIDIA,1,1:;"})
+    patch = confirmation(item, "n1", VENDOR)
+    assert patch is not None
+    done = read_pod({"metadata": patch["metadata"], "spec": {"containers": [{"name": "main"}]}}, RESOURCE)
+
+    assert confirmation(done, "n1", VENDOR) is None
+
+
+def test_node_name_too_long_for_a_label_is_left_out() -> None:
+    """An invalid label value would make the API server refuse the whole patch."""
+    patch = confirmation(a_pod(), "n" * 64, VENDOR)
+
+    assert patch is not None
+    assert {} == patch["metadata"]["labels"]

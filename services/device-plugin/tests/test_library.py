@@ -1,0 +1,44 @@
+"""
+The library in the hook directory.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from hami_device_plugin.adapters import library
+from hamicommon.errors import HamiError
+
+
+def test_library_is_installed_beside_others(host: Path) -> None:
+    """Also when a file of the same version has other contents."""
+    source = host / "source.so"
+    source.write_bytes(b"new")
+    (host / "libvgpu.so.1").write_bytes(b"old")
+
+    assert host / "libvgpu.so.2" == library.install(source, host, "2")
+    assert (b"old", b"new") == tuple((host / f"libvgpu.so.{v}").read_bytes() for v in "12")
+    assert str(host / "libvgpu.so.2") == library.host_library(host, "2")
+    assert str(host / "libvgpu.so") == library.host_library(host, "3")
+
+
+def test_library_that_is_missing_is_named(host: Path) -> None:
+    """The message says what to look for and where it was to go."""
+    with pytest.raises(HamiError, match=r"library /nowhere.so cannot be installed as .*libvgpu.so.2: No such file"):
+        library.install(Path("/nowhere.so"), host, "2")
+
+
+def test_libraries_nobody_uses_are_removed(host: Path) -> None:
+    """This version, those in use and another installer's unversioned file stay."""
+    for name in ("libvgpu.so", "libvgpu.so.1", "libvgpu.so.2", "libvgpu.so.3"):
+        (host / name).touch()
+
+    assert ["libvgpu.so.1"] == library.remove_unused(host, "3", {str(host / "libvgpu.so.2")})
+    assert ["libvgpu.so", "libvgpu.so.2", "libvgpu.so.3"] == sorted(path.name for path in host.iterdir())
+
+
+def test_preload_file_names_the_library_as_containers_see_it(host: Path) -> None:
+    """One line, for the dynamic linker."""
+    library.write_preload(host / "vgpu")
+
+    assert f"{host}/vgpu/libvgpu.so\n" == (host / "vgpu/ld.so.preload").read_text()
