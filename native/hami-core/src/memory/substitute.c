@@ -51,7 +51,7 @@ static bool is_substitute(CUdeviceptr pointer)
 }
 
 /* The driver's answer about a pointer, told as of the device memory that was asked for. */
-static void retell(int attribute, void *value, CUdeviceptr pointer)
+static void correct_attribute(int attribute, void *value, CUdeviceptr pointer)
 {
     if (attribute == IS_MANAGED && value && is_substitute(pointer))
         memset(value, 0, sizeof(unsigned int));
@@ -66,7 +66,7 @@ HAMI_EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdevicep
         return CUDA_ERROR_NOT_FOUND;
     result = real(value, attribute, pointer);
     if (result == CUDA_SUCCESS && atomic_load_explicit(&is_any, memory_order_relaxed) && !hami_inside)
-        retell(attribute, value, pointer);
+        correct_attribute(attribute, value, pointer);
     return result;
 }
 
@@ -80,6 +80,6 @@ HAMI_EXPORT CUresult cuPointerGetAttributes(unsigned int count, int *attributes,
     result = real(count, attributes, values, pointer);
     if (result == CUDA_SUCCESS && atomic_load_explicit(&is_any, memory_order_relaxed) && !hami_inside)
         for (unsigned int index = 0; index < count; index++)
-            retell(attributes[index], values[index], pointer);
+            correct_attribute(attributes[index], values[index], pointer);
     return result;
 }

@@ -44,12 +44,9 @@ static uint64_t hash(uint64_t key)
     return key ^ key >> 33;
 }
 
-static struct shard *locked_shard(struct hami_charges *charges, uint64_t key)
+static struct shard *shard_of(struct hami_charges *charges, uint64_t key)
 {
-    struct shard *shard = &charges->shards[hash(key) >> 60];
-
-    pthread_mutex_lock(&shard->mutex);
-    return shard;
+    return &charges->shards[hash(key) >> 60];
 }
 
 static uint64_t home(const struct shard *shard, uint64_t key)
@@ -115,11 +112,13 @@ static void erase(struct shard *shard, struct hami_charge *charge)
 
 bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, struct hami_charge *replaced)
 {
-    struct shard *shard = locked_shard(charges, charge.key);
-    struct hami_charge *known = find(shard, charge.key);
+    struct shard *shard = shard_of(charges, charge.key);
+    struct hami_charge *known;
     bool is_put = true;
 
     replaced->key = 0;
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, charge.key);
     if (known) {
         *replaced = *known;
         *known = charge;
@@ -135,9 +134,11 @@ bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, s
 
 bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
     if (known) {
         *taken = *known;
         erase(shard, known);
@@ -148,9 +149,11 @@ bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_c
 
 bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_charge *found)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
     if (known)
         *found = *known;
     pthread_mutex_unlock(&shard->mutex);
@@ -166,12 +169,16 @@ int hami_charges_device(struct hami_charges *charges, uint64_t key)
 
 uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
-    uint64_t before = known ? known->bytes : 0;
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
+    uint64_t before = 0;
 
-    if (known)
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
+    if (known) {
+        before = known->bytes;
         known->bytes = bytes;
+    }
     pthread_mutex_unlock(&shard->mutex);
     return before;
 }
@@ -191,9 +198,11 @@ void hami_charges_each(struct hami_charges *charges, void (*visit)(struct hami_c
 
 void hami_charges_retain(struct hami_charges *charges, uint64_t key)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
     if (known)
         known->references++;
     pthread_mutex_unlock(&shard->mutex);
@@ -201,10 +210,13 @@ void hami_charges_retain(struct hami_charges *charges, uint64_t key)
 
 bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
-    bool is_last = known && --known->references <= 0;
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
+    bool is_last;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
+    is_last = known && --known->references <= 0;
     if (is_last) {
         *taken = *known;
         erase(shard, known);
