@@ -1,7 +1,7 @@
 /*
  * Messages on stderr, up to the chosen level.
  *
- * The words are HAMi's, so that existing searches of logs still match. Each message is one write(2). After 100 messages the process
+ * The prefix is HAMi's, so that existing searches of logs still match. Each message is one write(2). After 100 messages the process
  * prints once that it omits the rest. Safe in any thread; keeps errno; allocates nothing.
  */
 #ifndef HAMI_LOG_H

@@ -67,10 +67,10 @@ void hami_nvml_recognise(const struct hami_nvml_processes *before, const struct 
         return;
     atomic_store(&reported_pid, found);
     hami_region_state_host_pid((int32_t)found);
-    hami_log(HAMI_LOG_DECISION, "NVML knows this process as %u", found);
+    hami_log(HAMI_LOG_DECISION, "NVML lists this process as pid %u", found);
 }
 
-uint64_t hami_nvml_card_used(int device)
+uint64_t hami_nvml_device_used(int device)
 {
     nvmlDevice_t handle;
     nvmlMemory_t memory;
@@ -98,7 +98,7 @@ bool hami_nvml_own_bytes(int device, uint64_t *bytes)
     return true;
 }
 
-void hami_nvml_self_forget(void)
+void hami_own_process_forget(void)
 {
     atomic_store(&reported_pid, 0);
     atomic_store(&is_ready, false);

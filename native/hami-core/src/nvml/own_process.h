@@ -4,7 +4,7 @@
  * NVML lists processes by the host's pids, and a container has its own pids. This process is recognised as the one that its first
  * context adds to a device's list, so no other program need tell it the host's pid. NVML counts initialisations; the library
  * initialises it once and keeps it.
- * Devices are indices into the region. Safe in any thread; takes no lock. Fork: call hami_nvml_self_forget() in the child.
+ * Devices are indices into the region. Safe in any thread; takes no lock. Fork: call hami_own_process_forget() in the child.
  */
 #ifndef HAMI_OWN_PROCESS_H
 #define HAMI_OWN_PROCESS_H
@@ -33,8 +33,8 @@ bool hami_nvml_is_recognised(void);
 bool hami_nvml_own_bytes(int device, uint64_t *bytes);
 
 /* Return the bytes of a device that all processes together have; 0 if NVML does not answer. */
-uint64_t hami_nvml_card_used(int device);
+uint64_t hami_nvml_device_used(int device);
 
-void hami_nvml_self_forget(void);
+void hami_own_process_forget(void);
 
 #endif

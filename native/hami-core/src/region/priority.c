@@ -45,7 +45,7 @@ void hami_priority_pass(struct hami_region *region, _Atomic uint64_t *asked_at_n
     while (asked_at_ns && hami_priority_must_wait(&block, &region->recent_kernel, asked_at_ns, hami_now_ns()))
         hami_sleep_ns(BLOCKED_NAP_NS);
     if (block.since_ns)
-        hami_log(HAMI_LOG_DECISION, "launches go on after %llu ms",
+        hami_log(HAMI_LOG_DECISION, "launches continue after %llu ms",
                  (unsigned long long)(hami_now_ns() - block.since_ns) / 1000000u);
     /* Must not overwrite a block that the monitor sets at this moment. */
     recent = atomic_load(&region->recent_kernel);

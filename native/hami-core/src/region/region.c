@@ -86,7 +86,7 @@ static bool free_if_dead(struct hami_slot *slot)
     if (slot == atomic_load(&own_slot) || pid == 0 || hami_slot_is_alive(slot) ||
         !atomic_compare_exchange_strong(&slot->pid, &pid, NO_PROCESS))
         return false;
-    hami_log(HAMI_LOG_DECISION, "process %d is gone; its slot is free", pid);
+    hami_log(HAMI_LOG_DECISION, "process %d has ended; its slot is free", pid);
     empty_slot(slot);
     return true;
 }
@@ -217,7 +217,7 @@ static struct hami_slot *claim_inside(struct hami_region *region, const struct i
 
 static struct hami_slot *claim_outside(const struct identity *self)
 {
-    hami_log(HAMI_LOG_ERROR, "%s has no slot for this process: its use counts for itself only", hami_options()->region_path);
+    hami_log(HAMI_LOG_ERROR, "%s: has no free slot; other processes do not see the use of this one", hami_options()->region_path);
     write_identity(&slot_outside, self);
     return &slot_outside;
 }

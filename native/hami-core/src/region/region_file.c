@@ -299,7 +299,7 @@ static bool make_room(int file)
     struct stat status;
 
     if (fstat(file, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0777) != 0666 && fchmod(file, 0666) != 0)
-        hami_log(HAMI_LOG_WARNING, "%s cannot be opened to other users: %s", hami_options()->region_path, strerror(errno));
+        hami_log(HAMI_LOG_WARNING, "%s: cannot be opened to other users: %s", hami_options()->region_path, strerror(errno));
     return ftruncate(file, (off_t)HAMI_REGION_FILE_BYTES) == 0;
 }
 
@@ -307,7 +307,7 @@ static bool make_room(int file)
 static void settle_limits(struct hami_region *region)
 {
     if (anyone_else_alive(region))
-        hami_log(HAMI_LOG_WARNING, "the limits in %s differ from the environment and are in use; they stand",
+        hami_log(HAMI_LOG_WARNING, "%s: its limits differ from the environment; they stay, because other processes use them",
                  hami_options()->region_path);
     else
         write_limits(region, false);
@@ -336,9 +336,9 @@ static struct hami_region *map_locked(hami_take_inventory *take_inventory)
     struct hami_region *region = NULL;
 
     if (state == FILE_FOREIGN)
-        hami_log(HAMI_LOG_ERROR, "%s has another layout and live owners; limits hold for each process by itself", path);
+        hami_log(HAMI_LOG_ERROR, "%s: has another layout and is in use; limits hold for each process by itself", path);
     else if ((state == FILE_READY || make_room(region_lock.file)) && (region = map_shared(path)) == NULL)
-        hami_log(HAMI_LOG_ERROR, "%s cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
+        hami_log(HAMI_LOG_ERROR, "%s: cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
     if (region && state == FILE_STALE)
         wipe(region);
     if (region && state != FILE_READY)
@@ -355,7 +355,7 @@ static struct hami_region *attach_file(hami_take_inventory *take_inventory)
     struct hami_region *region;
 
     if (!hami_region_lock()) {
-        hami_log(HAMI_LOG_ERROR, "%s cannot be opened and locked: %s; limits hold for each process by itself",
+        hami_log(HAMI_LOG_ERROR, "%s: cannot be opened and locked: %s; limits hold for each process by itself",
                  hami_options()->region_path, strerror(errno));
         return NULL;
     }

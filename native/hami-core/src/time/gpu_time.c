@@ -42,7 +42,7 @@ static struct hami_gpu_time *map_file(void)
     if (snprintf(path, sizeof(path), "%s" HAMI_GPU_TIME_SUFFIX, hami_options()->region_path) < (int)sizeof(path))
         file = open_file(path);
     if (file < 0) {
-        hami_log(HAMI_LOG_WARNING, "%s cannot be used: %s; SM limits hold for each process by itself", path, strerror(errno));
+        hami_log(HAMI_LOG_WARNING, "%s: cannot be used: %s; SM limits hold for each process by itself", path, strerror(errno));
         return MAP_FAILED;
     }
     address = mmap(NULL, sizeof(struct hami_gpu_time), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

@@ -93,7 +93,7 @@ static void start(hami_read_limits *read_limits)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&thread, &attributes, watch, (void *)(uintptr_t)read_limits) != 0) {
-        hami_log(HAMI_LOG_ERROR, "no thread can be started to measure launches; they are charged as they were estimated");
+        hami_log(HAMI_LOG_ERROR, "no thread could be started to measure launches; they are charged by estimates");
         atomic_store(&is_running, false);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -73,7 +73,7 @@ static void place(struct shard *shard, struct hami_charge charge)
     shard->slots[slot] = charge;
 }
 
-/* mmap rather than malloc: a program's own allocator may be the caller of the hook. */
+/* mmap instead of malloc: the hook may be called from the program's own allocator. */
 static bool grow(struct shard *shard)
 {
     struct shard old = *shard;
@@ -92,7 +92,7 @@ static bool grow(struct shard *shard)
     return true;
 }
 
-/* Close the gap so that no search stops early: each follower moves back unless that would put it before its home. */
+/* Close the gap so that no search ends early: each follower moves back, unless that would put it before its home. */
 static void erase(struct shard *shard, struct hami_charge *charge)
 {
     uint64_t mask = shard->room - 1;
