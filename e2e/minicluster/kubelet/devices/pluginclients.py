@@ -125,7 +125,7 @@ async def _answer(call: Awaitable[Any], prefix: str = "") -> Any:
     """
     Await one call.
 
-    Raises: PluginError with *prefix* and the kubelet's text, also if the channel was closed. gRPC cancels the call then,
+    Raises: PluginError with *prefix* and the kubelet's text, also if the channel was closed. gRPC cancels the call,
     and the cancellation would silently end the calling task.
     """
     try:
