@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from hamicommon.wire import keys
+from hamicommon.wire.node_devices import decode_node_devices
 from harness.cluster import ClusterOf, Settings
 from harness.invariants import check
 from harness.manifests import SLEEP, a_pod
@@ -46,5 +47,6 @@ async def test_node_without_cdi_places_every_pod_through_the_node_lock(cluster_o
 
         node = await cluster.api.get("/api/v1/nodes/old")
         assert keys.NODE_LOCK not in node["metadata"]["annotations"]
-        assert keys.NODE_ALLOCATION not in node["metadata"]["annotations"]
+        devices = decode_node_devices(node["metadata"]["annotations"]["hami.io/node-nvidia-register"])
+        assert [False] * len(devices) == [device.finds_owners for device in devices]
         await check(cluster)

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from hamicommon.wire import keys
 from harness.cluster import Settings
 from harness.manifests import a_pod
 from harness.real import RealCluster
@@ -27,7 +26,7 @@ async def test_services_take_over_hamis_grants(cluster: RealCluster, version: st
     residents = await settle(cluster)
     await asyncio.to_thread(cluster.release.remove)
     for node in cluster.nodes:
-        foreign = {keys.NODE_ALLOCATION: None, "hami.io/node-handshake": "Requesting_2026-01-01 00:00:00"}
+        foreign = {"hami.io/node-handshake": "Requesting_2026-01-01 00:00:00"}
         await cluster.api.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"annotations": foreign}})
 
     await cluster.deploy()

@@ -106,6 +106,12 @@ class EmbeddedCluster(Cluster):
         elif part == "apiserver":
             await eventually(lambda: self.api.get("/version"), "the API server answers")
 
+    async def exchange_plugin(self, node: FakeNode, allocation: str) -> None:
+        """Start another device plugin in place of a killed one, and wait until the Node's devices are allocatable."""
+        self._start_plugin(node, allocation)
+        await self.ready(f"plugin-{node.name}")
+        await self.node_ready(node.name)
+
     async def heal(self) -> None:
         """Start every process that has ended."""
         for name, process in self.processes.items():
@@ -183,8 +189,7 @@ class EmbeddedCluster(Cluster):
     def _start_node(self, node: FakeNode) -> None:
         host = self.folder / node.name
         node.write_hardware(host / "hardware")
-        hook = host / "hook"
-        (hook / "vgpu").mkdir(parents=True, exist_ok=True)
+        (host / "hook/vgpu").mkdir(parents=True, exist_ok=True)
         self._ports[f"monitor-{node.name}"] = free_port()
         self._ports[f"plugin-{node.name}"] = free_port()
         self._minicluster(
@@ -193,12 +198,18 @@ class EmbeddedCluster(Cluster):
             *(f"--driver-libs={NATIVE / 'fake_driver'}", f"--hardware={host / 'hardware'}"),
             *("--backoff-scale=0.1", "--stop-containers-on-exit"),
         )
-        driver = {
-            "LD_LIBRARY_PATH": str(NATIVE / "fake_driver"),
-            "FAKE_DRIVER_DIR": str(host / "hardware"),
-            "NODE_NAME": node.name,
-            **self._environment(),
-        }
+        self._start_plugin(node, self._settings.allocation)
+        self._supervisor.start(
+            f"monitor-{node.name}",
+            [
+                *(str(BIN / "hami-monitor"), f"--kubeconfig={self.kubeconfig}"),
+                f"--metrics-bind-address=127.0.0.1:{self._ports[f'monitor-{node.name}']}",
+            ],
+            {**self._node_environment(node), "HOOK_PATH": str(host / "hook/vgpu")},
+        )
+
+    def _start_plugin(self, node: FakeNode, allocation: str) -> None:
+        host = self.folder / node.name
         self._supervisor.start(
             f"plugin-{node.name}",
             [
@@ -210,18 +221,19 @@ class EmbeddedCluster(Cluster):
                 f"--lock-directory={host / 'vgpulock'}",
                 f"--library={NATIVE / 'libvgpu.so'}",
                 f"--metrics-bind-address=127.0.0.1:{self._ports[f'plugin-{node.name}']}",
-                f"--allocation={self._settings.allocation}",
+                f"--allocation={allocation}",
             ],
-            {**driver, "HOOK_PATH": str(hook)},
+            {**self._node_environment(node), "HOOK_PATH": str(host / "hook")},
         )
-        self._supervisor.start(
-            f"monitor-{node.name}",
-            [
-                *(str(BIN / "hami-monitor"), f"--kubeconfig={self.kubeconfig}"),
-                f"--metrics-bind-address=127.0.0.1:{self._ports[f'monitor-{node.name}']}",
-            ],
-            {**driver, "HOOK_PATH": str(hook / "vgpu")},
-        )
+
+    def _node_environment(self, node: FakeNode) -> dict[str, str]:
+        """Return what services on *node* are told beside their flags."""
+        return {
+            "LD_LIBRARY_PATH": str(NATIVE / "fake_driver"),
+            "FAKE_DRIVER_DIR": str(self.folder / node.name / "hardware"),
+            "NODE_NAME": node.name,
+            **self._environment(),
+        }
 
     def _minicluster(self, name: str, *arguments: str) -> None:
         # Containers inherit this PATH, as they would inherit an image's. The workloads are installed beside Python.

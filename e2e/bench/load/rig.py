@@ -16,14 +16,13 @@ from pathlib import Path
 import yaml
 
 from bench.load.chart import Chart
-from bench.load.simulation import NAMESPACE, PODS, a_node, a_pod, all_of
+from bench.load.simulation import NAMESPACE, PODS, a_node, a_pod, all_of, lock_needed
 from bench.record.audit import AuditLog, Request
 from bench.record.extender_clock import ExtenderClock
 from bench.record.measurement import Case, Load, Records, Run, is_binding, is_running, run_of
 from bench.record.usage import Usage
 from bench.record.yardstick import Yardstick
 from controlplane.machines import cgroups
-from hamicommon.wire import keys
 from harness.cluster import SCHEDULER_NAME, NotInTimeError, eventually
 from minicluster.client import ApiError, Client, Object
 from testbed.processes import Supervisor
@@ -133,9 +132,10 @@ class Rig:
 
     async def take_identity(self) -> None:
         """Let every Node be one whose device plugin needs the node lock."""
-        change = {"metadata": {"annotations": {keys.NODE_ALLOCATION: None}}}
         nodes, _ = await self.client.list("/api/v1/nodes")
-        await all_of(self.client.patch(f"/api/v1/nodes/{node['metadata']['name']}", change) for node in nodes)
+        await all_of(
+            self.client.patch(f"/api/v1/nodes/{node['metadata']['name']}", lock_needed(node)) for node in nodes
+        )
 
     async def run(self, case: Case, load: Load, count: int) -> Run:
         """Let *case* place *count* Pods, and return what it took."""

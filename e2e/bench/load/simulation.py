@@ -7,17 +7,19 @@ Knows nothing of who schedules.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hamicommon.model import Device
 from hamicommon.wire import keys
-from hamicommon.wire.node_devices import encode_node_devices
+from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
 from minicluster.client import Client, Mirror, Object
 from testbed.hardware import FakeNode
 
 NAMESPACE = "scale"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 DEVICE_MIB = 81559
+REGISTER = "hami.io/node-nvidia-register"
 REPLICAS = 10
 """Containers that may share one device: `deviceSplitCount` of the chart."""
 IN_FLIGHT = 32
@@ -28,13 +30,10 @@ def a_node(name: str, device_count: int) -> Object:
     """Return a Node as its kubelet and its device plugin leave it; it needs no node lock."""
     gpus = FakeNode.of(name, "NVIDIA H100 80GB HBM3", DEVICE_MIB, device_count).gpus
     devices = [
-        Device(gpu.uuid, REPLICAS, gpu.memory_mib, 100, gpu.name, index, index // 4, "hami-core")
+        Device(gpu.uuid, REPLICAS, gpu.memory_mib, 100, gpu.name, index, index // 4, "hami-core", finds_owners=True)
         for index, gpu in enumerate(gpus)
     ]
-    annotations = {
-        "hami.io/node-nvidia-register": encode_node_devices(devices),
-        keys.NODE_ALLOCATION: keys.NODE_ALLOCATION_IDENTITY,
-    }
+    annotations = {REGISTER: encode_node_devices(devices)}
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(REPLICAS * device_count)}
     return {
         "apiVersion": "v1",
@@ -42,6 +41,13 @@ def a_node(name: str, device_count: int) -> Object:
         "metadata": {"name": name, "annotations": annotations, "labels": {"gpu": "on", "kubernetes.io/hostname": name}},
         "status": {"capacity": amounts, "allocatable": amounts},
     }
+
+
+def lock_needed(node: Object) -> Object:
+    """Return the patch with which *node* is one whose device plugin needs the node lock."""
+    devices = decode_node_devices(node["metadata"]["annotations"][REGISTER])
+    text = encode_node_devices([replace(device, finds_owners=False) for device in devices])
+    return {"metadata": {"annotations": {REGISTER: text}}}
 
 
 def a_pod(name: str, scheduler: str, limits: Mapping[str, int], node: str = "") -> Object:

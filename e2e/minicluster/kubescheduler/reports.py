@@ -1,8 +1,7 @@
 """
-Write the result of an attempt to the API.
+Tell the API and its users what became of an attempt.
 
-Owns the texts of rejections, the PodScheduled condition and the Events Scheduled and FailedScheduling. Must never
-decide anything.
+Owns the texts of refusals, the PodScheduled condition and the events Scheduled and FailedScheduling. Decides nothing.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/types.go (FitError), pkg/scheduler/schedule_one.go
 (handleSchedulingFailure).
 """
@@ -30,9 +29,10 @@ SCHEDULED = "Successfully assigned {namespace}/{name} to {node}"
 
 def refusal_text(nodes: int, misfits: dict[str, Misfit]) -> str:
     """
-    Return why no Node is feasible, each reason with its number of Nodes.
+    Return why no Node takes a Pod, each reason with the number of Nodes it holds for.
 
-    The text does not depend on the order of the misfits, because a changing text would wake its Pod for ever.
+    The same misfits give the same text, in whatever order they came: a text that changes would wake its own Pod for
+    ever.
     """
     head = NONE_AVAILABLE.format(nodes=nodes)
     reasons = Counter(reason for misfit in misfits.values() for reason in misfit.reasons)
@@ -48,25 +48,25 @@ def _histogram(reasons: Counter[str]) -> str:
 
 
 class Reports:
-    """The reports of one scheduler."""
+    """What one scheduler writes about Pods."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._said: dict[str, tuple[str, str]] = {}
         """
-        By Pod uid, the version and text of its last FailedScheduling. Like the real recorder, repeated Events about the
-        same version are merged.
+        Pod uid to the version and text of its last FailedScheduling; the real recorder folds repetitions about the same
+        version into one series too.
         """
 
     async def scheduled(self, pod: Object, node: str) -> None:
-        """Write that *pod* is bound to *node*."""
+        """Record that *pod* has been given *node*."""
         metadata = pod["metadata"]
         self._said.pop(metadata["uid"], None)
         text = SCHEDULED.format(namespace=metadata["namespace"], name=metadata["name"], node=node)
         await self._event(pod, "Normal", "Scheduled", "Binding", text)
 
     async def failed(self, pod: Object, reason: str, text: str) -> None:
-        """Write a failed attempt: an Event once for each text, and the condition when it changes."""
+        """Record a failed attempt: an event once for each text, the condition when it changes."""
         uid = pod["metadata"]["uid"]
         said = (pod["metadata"]["resourceVersion"], text)
         if self._said.get(uid) != said:
@@ -90,7 +90,7 @@ class Reports:
         await self._send(self._client.patch(path, patch, "strategic"))
 
     def forget(self, uid: str) -> None:
-        """Forget a Pod that is gone."""
+        """Drop what is remembered of a Pod that is gone."""
         self._said.pop(uid, None)
 
     async def _event(self, pod: Object, kind: str, reason: str, action: str, text: str) -> None:
@@ -122,7 +122,7 @@ class Reports:
         await self._send(self._client.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event))
 
     async def _send(self, request: Any) -> None:
-        """Send a report. A failure is ignored, because it is not an error of the attempt."""
+        """Send what nothing depends on: a lost report is not an error of the attempt."""
         try:
             await request
         except ApiError:

@@ -2,13 +2,16 @@
 What the Node's annotations say.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from device_plugin_builders import VENDOR
 
 from hami_device_plugin.decide.announcement import announcement, withdrawal
 from hamicommon.model import Device
+from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.version import NEWEST, WireVersion
 
 NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
@@ -37,15 +40,45 @@ def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
     assert "Reported 2026-08-21 12:00:00.250000 +0000 UTC" == written[VENDOR.handshake_key]
 
 
+def found_owners(annotations: Mapping[str, str | None]) -> list[bool]:
+    """Return per device of an inventory whether it is marked."""
+    return [device.finds_owners for device in decode_node_devices(annotations[VENDOR.register_key] or "")]
+
+
 def test_mark_of_identity_is_written_and_taken_back() -> None:
     """A Node that needs the lock must not carry it, and nobody must find it after the plugin stopped."""
     arguments: dict[str, Any] = {"version": NEWEST, "now": NOON}
-    marked = announcement([], VENDOR, is_identity=True, carried={}, **arguments)
+    device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
+    marked = announcement([device], VENDOR, is_identity=True, carried={}, **arguments)
 
-    assert "identity" == marked["hami.io/node-allocation"]
+    assert [True] == found_owners(marked)
+    carried = {key: value for key, value in marked.items() if value is not None}
+    assert {} == announcement([device], VENDOR, is_identity=True, carried=carried, **arguments)
+    taken_back = announcement([device], VENDOR, is_identity=False, carried=carried, **arguments)
+    assert [False] == found_owners(taken_back)
+    assert taken_back == withdrawal(carried, VENDOR, NEWEST)
+
+
+@pytest.mark.parametrize(
+    "inventory", [None, "", "{", "[]", '[{"id":"GPU-a","count":2}]', "GPU-a,2,100,100,NVIDIA A100,0,true,0,hami-core:"]
+)
+def test_inventory_of_another_plugin_is_left_alone(inventory: str | None) -> None:
+    """HAMi's plugin may have written it while this one was stopping."""
+    assert {} == withdrawal({} if inventory is None else {VENDOR.register_key: inventory}, VENDOR, NEWEST)
+
+
+def test_old_mark_is_removed() -> None:
+    """Earlier versions wrote an annotation for it, which stayed when HAMi's plugin took over."""
     carried = {"hami.io/node-allocation": "identity", VENDOR.register_key: "[]"}
+
     assert {"hami.io/node-allocation": None} == announcement(
-        [], VENDOR, is_identity=False, carried=carried, **arguments
+        [], VENDOR, is_identity=True, carried=carried, version=NEWEST, now=NOON
     )
-    assert {"hami.io/node-allocation": None} == withdrawal(carried)
-    assert {} == withdrawal({})
+
+
+def test_mark_has_no_place_in_the_text_form() -> None:
+    """The scheduler then locks the Node, and this plugin releases the lock."""
+    device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
+    written = announcement([device], VENDOR, is_identity=True, carried={}, version=WireVersion.parse("2.7"), now=NOON)
+
+    assert [False] == found_owners(written)

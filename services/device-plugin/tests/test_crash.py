@@ -98,7 +98,7 @@ async def test_pod_of_a_process_killed_before_it_confirmed_is_confirmed_by_the_n
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as first:
         await first.serving()
-        await first.until(lambda: "hami.io/node-allocation" in api.annotations("nodes", "", NODE))
+        await first.until(lambda: "hami.io/node-nvidia-register" in api.annotations("nodes", "", NODE))
         await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
         api.gate.clear()
         api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))

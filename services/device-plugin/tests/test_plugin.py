@@ -15,8 +15,13 @@ from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, 
 
 pytestmark = needs_fake_driver
 
-REGISTER, ALLOCATION = "hami.io/node-nvidia-register", "hami.io/node-allocation"
+REGISTER, OLD_MARK = "hami.io/node-nvidia-register", "hami.io/node-allocation"
 PHASE, TO_ALLOCATE = "hami.io/bind-phase", "hami.io/vgpu-devices-to-allocate"
+
+
+def is_marked(api: ApiServer) -> bool:
+    """Return whether the Node's inventory says that its plugin needs no lock."""
+    return '"allocation":"identity"' in api.annotations("nodes", "", NODE).get(REGISTER, "")
 
 
 async def test_inventory_is_registered_and_announced(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
@@ -41,6 +46,7 @@ async def test_inventory_is_registered_and_announced(host: Path, api: ApiServer,
             "type": "NVIDIA A100-SXM4-40GB",
             "mode": "hami-core",
             "health": True,
+            "allocation": "identity",
         },
         {
             "id": T4,
@@ -51,9 +57,9 @@ async def test_inventory_is_registered_and_announced(host: Path, api: ApiServer,
             "type": "NVIDIA-Tesla T4",
             "mode": "hami-core",
             "health": True,
+            "allocation": "identity",
         },
     ] == json.loads(api.annotations("nodes", "", NODE)[REGISTER])
-    assert "identity" == api.annotations("nodes", "", NODE)[ALLOCATION]
 
 
 async def test_node_is_written_once_and_again_only_when_someone_removes_it(
@@ -365,11 +371,13 @@ async def test_sigterm_takes_the_mark_of_identity_back(host: Path, api: ApiServe
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
-        await plugin.until(lambda: ALLOCATION in api.annotations("nodes", "", NODE))
+        await plugin.until(lambda: is_marked(api))
 
         assert 0 == await plugin.terminate()
 
     assert [REGISTER] == list(api.annotations("nodes", "", NODE))
+    assert [A100, T4] == [device["id"] for device in json.loads(api.annotations("nodes", "", NODE)[REGISTER])]
+    assert not is_marked(api)
     assert not kubelet.socket.with_name("nvidia-gpu.sock").exists()
 
 
@@ -396,7 +404,7 @@ async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiSe
     """
     An old containerd resolves no CDI names: Allocate serves the pending Pod, and the Node says nothing of identity.
     """
-    node = a_node(**{ALLOCATION: "identity", "hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"})
+    node = a_node(**{OLD_MARK: "identity", "hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"})
     node["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://1.7.29"
     api.put("nodes", node)
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
@@ -423,7 +431,7 @@ async def test_node_that_registers_after_the_plugin_started_is_waited_for(
         assert [] == kubelet.registrations
         api.put("nodes", a_node())
         await plugin.serving()
-        await plugin.until(lambda: "identity" == api.annotations("nodes", "", NODE).get(ALLOCATION))
+        await plugin.until(lambda: is_marked(api))
 
 
 async def test_preferred_replicas_are_of_the_device_that_waits(host: Path, api: ApiServer, kubelet: Kubelet) -> None:

@@ -72,6 +72,7 @@ def a_register(*devices: Device) -> str:
                 "numa": device.numa,
                 "mode": device.mode,
                 "health": device.healthy,
+                **({"allocation": "identity"} if device.finds_owners else {}),
             }
             for device in devices
         ]

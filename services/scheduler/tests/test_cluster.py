@@ -326,13 +326,26 @@ def test_cordon_and_identity_follow_the_node_annotation() -> None:
     cluster = a_cluster(a_node("n1", a_device()))
     cluster.put_pod(a_pod(node="n1", allocated=SHARE))
 
-    cordoned: dict[str, Any] = {"hami_io__device_cordon": "GPU-a", "hami_io__node_allocation": "identity"}
-    cluster.put_node(a_node("n1", a_device(), **cordoned))
+    cordoned: dict[str, Any] = {"hami_io__device_cordon": "GPU-a"}
+    cluster.put_node(a_node("n1", a_device(finds_owners=True), **cordoned))
 
     entry = cluster.ledger.node("n1")
     assert entry is not None
     assert not entry.inventory.needs_lock
     assert not cluster.ledger.is_open[entry.start]
+    assert HELD == promises(cluster, "n1")
+
+
+def test_node_needs_the_lock_once_another_plugin_has_written_its_inventory() -> None:
+    """Ours was killed, so it could not take its mark back; HAMi's writes the same devices without it."""
+    cluster = a_cluster(a_node("n1", a_device(finds_owners=True)))
+    cluster.put_pod(a_pod(node="n1", allocated=SHARE))
+
+    cluster.put_node(a_node("n1", a_device()))
+
+    entry = cluster.ledger.node("n1")
+    assert entry is not None
+    assert entry.inventory.needs_lock
     assert HELD == promises(cluster, "n1")
 
 

@@ -68,14 +68,33 @@ def test_device_says_which_vendor_it_is_of() -> None:
     assert () == inventory.devices_of("DCU")
 
 
-def test_cordon_and_allocation_mode_are_read() -> None:
-    """Members of the cordon list are trimmed; only the exact word frees a Node of the lock."""
-    annotations: dict[str, Any] = {"hami_io__device_cordon": " GPU-a , ,GPU-b", "hami_io__node_allocation": "identity"}
-    inventory, _ = read_inventory(a_node("n1", a_device(), **annotations), vendors())
-    other, _ = read_inventory(a_node("n1", a_device(), hami_io__node_allocation="Identity"), vendors())
+def test_cordon_list_is_trimmed() -> None:
+    """Members between commas, without blanks."""
+    cordon: dict[str, Any] = {"hami_io__device_cordon": " GPU-a , ,GPU-b"}
+    inventory, _ = read_inventory(a_node("n1", a_device(), **cordon), vendors())
 
     assert {"GPU-a", "GPU-b"} == inventory.cordoned
-    assert (False, True) == (inventory.needs_lock, other.needs_lock)
+
+
+@pytest.mark.parametrize(
+    ("marks", "needs_lock"),
+    [([True], False), ([True, True], False), ([True, False], True), ([False], True), ([], True)],
+)
+def test_node_is_free_of_the_lock_if_its_inventory_says_so_of_every_device(marks: list[bool], needs_lock: bool) -> None:
+    """The mark does not make a device another one."""
+    devices = [a_device(f"GPU-{place}", finds_owners=mark) for place, mark in enumerate(marks)]
+    inventory, _ = read_inventory(a_node("n1", *devices), vendors())
+
+    assert needs_lock is inventory.needs_lock
+    assert [False] * len(marks) == [device.finds_owners for device in inventory.devices]
+
+
+def test_mark_of_earlier_versions_is_not_believed() -> None:
+    """It stays where HAMi's plugin has taken over, which needs the lock."""
+    old_mark: dict[str, Any] = {"hami_io__node_allocation": "identity"}
+    inventory, _ = read_inventory(a_node("n1", a_device(), **old_mark), vendors())
+
+    assert inventory.needs_lock
 
 
 def test_unreadable_links_cost_only_the_links() -> None:

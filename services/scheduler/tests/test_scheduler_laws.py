@@ -438,7 +438,6 @@ class Life(RuleBasedStateMachine):
         node = a_node(name, *devices)
         cordoned = self.closed["cordoned"] & set(HARDWARE[name])
         node["metadata"]["annotations"][keys.NODE_CORDON] = ",".join(sorted(cordoned))
-        node["metadata"]["annotations"][keys.NODE_ALLOCATION] = keys.NODE_ALLOCATION_IDENTITY
         self.world.put("nodes", {**node, "test": self.closed["unhealthy"] | cordoned})
 
     def start(self) -> None:

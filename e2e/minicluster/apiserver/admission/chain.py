@@ -1,8 +1,9 @@
 """
-Decide whether a write may happen, and complete the object.
+Decide whether a write may happen, and complete it.
 
-Owns the order of the admission plugins: NamespaceLifecycle, then RuntimeClass, Priority and DefaultTolerationSeconds
-for Pods, then the mutating webhooks, then ResourceQuota. Neighbours: `webhooks` and `quota` are plugins, `verbs` calls.
+Owns the order of the admission plugins this cluster has: NamespaceLifecycle, RuntimeClass, Priority and
+DefaultTolerationSeconds for Pods, then the mutating webhooks, and at the end ResourceQuota. Neighbours: `webhooks`,
+`quota`; `verbs` asks.
 Source: k8s.io/kubernetes/pkg/kubeapiserver/options/plugins.go and plugin/pkg/admission.
 """
 
@@ -32,9 +33,9 @@ class Admission:
 
     async def mutate(self, attempt: Attempt, found: Object, default: Callable[[Object], None]) -> Object:
         """
-        Return *found* after admission. *found* itself may be changed.
+        Return *found* as admission leaves it; *found* itself may be changed.
 
-        Raises: StatusError if the write is rejected.
+        Raises: StatusError when the write may not happen.
         """
         if attempt.operation == "CREATE" and not attempt.subresource:
             self._check_namespace(attempt)
@@ -44,9 +45,9 @@ class Admission:
 
     def book(self, attempt: Attempt, found: Object) -> None:
         """
-        Check the valid and complete *found* against quotas. The caller must write without awaiting in between.
+        Check *found*, valid and complete, against quotas; called with nothing awaited before the write.
 
-        Raises: StatusError 403 if a quota is exceeded.
+        Raises: StatusError 403 when a quota is exceeded.
         """
         if attempt.operation == "CREATE" and attempt.resource is PODS and not attempt.subresource:
             self._quotas.admit(found, attempt.is_dry_run)

@@ -1,8 +1,9 @@
 """
 Call mutating admission webhooks.
 
-Owns the matching of webhooks, the AdmissionReview, TLS with the configured bundle, the failure policy and
-reinvocation. Must never decide anything else about a request. `matchConditions` are stored and not evaluated.
+Owns which webhooks a request concerns, the AdmissionReview that travels, TLS with the configured bundle, the failure
+policy and reinvocation. Must never decide anything else about a request. `matchConditions` are stored, but their
+expressions are not evaluated.
 Source: k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,generic,errors}, KEP-1872; AdmissionReview:
 k8s.io/api/admission/v1.
 """
@@ -26,7 +27,7 @@ from minicluster.apiserver.store.storage import Storage
 Object = dict[str, Any]
 
 USER = {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}
-"""The user of every request, because this server does not authenticate."""
+"""Who every request is from: this server asks nobody who they are."""
 
 DENIED = 'admission webhook "{name}" denied the request'
 CALL_FAILED = 'failed calling webhook "{name}": {why}'
@@ -34,7 +35,7 @@ CALL_FAILED = 'failed calling webhook "{name}": {why}'
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request, as admission needs it."""
+    """The request as admission sees it."""
 
     operation: str
     """`CREATE`, `UPDATE` or `DELETE`."""
@@ -47,14 +48,14 @@ class Attempt:
 
 
 class CallError(Exception):
-    """A webhook could not be called."""
+    """A webhook could not be asked."""
 
     def __str__(self) -> str:
         return f"failed to call webhook: {super().__str__()}"
 
 
 class AnswerError(CallError):
-    """The answer of a webhook is invalid."""
+    """A webhook answered nonsense."""
 
     def __str__(self) -> str:
         return f"received invalid webhook response: {Exception.__str__(self)}"
@@ -66,7 +67,7 @@ class Webhooks:
     def __init__(self, storage: Storage, services: Mapping[str, str]) -> None:
         self._storage = storage
         self._services = services
-        """The `host:port` of each Service `namespace/name`, because there is no service network."""
+        """`namespace/name` of a Service to the `host:port` that answers for it; there is no service network here."""
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
@@ -77,9 +78,9 @@ class Webhooks:
 
     async def mutate(self, attempt: Attempt, found: Object, default: Callable[[Object], None]) -> Object:
         """
-        Return *found* after all webhooks. `default` completes the object after each patch.
+        Return *found* as the webhooks want it; `default` completes what a patch left out.
 
-        Raises: StatusError if a webhook denies the request, or fails with policy Fail.
+        Raises: StatusError when one denies it, or fails and its policy is Fail.
         """
         seen: list[tuple[Object, Object]] = []
         for webhook in self._configured(attempt):
@@ -138,7 +139,7 @@ class Webhooks:
         return _checked_review(content, review)
 
     def _address(self, where: Object) -> tuple[str, str | None]:
-        """Return the URL to call, and the name its certificate must have, or None for the host of the URL."""
+        """Return the URL to call and the name its certificate must have, None for the URL's own."""
         if "url" in where:
             return where["url"], None
         service = where["service"]
@@ -155,8 +156,8 @@ class Webhooks:
             try:
                 pem = base64.b64decode(bundle).decode("ascii") if bundle else None
                 context = ssl.create_default_context(cadata=pem)
-                # Like the real API server, written in Go, accept certificates without the key identifiers that Python
-                # requires since 3.13.
+                # Go, which calls webhooks in the real API server, takes certificates without the key identifiers that
+                # Python asks for since 3.13.
                 context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             except (ValueError, ssl.SSLError) as error:
                 raise CallError(f"caBundle holds no certificates: {error}") from error
@@ -164,7 +165,7 @@ class Webhooks:
         return context
 
     def _configured(self, attempt: Attempt) -> Iterator[Object]:
-        """Yield all webhooks, sorted by configuration. None applies to a configuration, which may need a repair."""
+        """Yield all webhooks by the names of their configurations; none may stand in the way of its own repair."""
         collection = self._storage.collections[WEBHOOKS]
         for key in list(collection.range("")) if attempt.resource is not WEBHOOKS else ():
             entry = collection.entries.get(key)
@@ -192,7 +193,7 @@ class Webhooks:
 
 
 def _described(error: Exception) -> str:
-    """Return why a connection failed, for a closed port with Go's text."""
+    """Return why a connection failed, a closed port in Go's words."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED:
         return f"dial tcp {error.host}:{error.port}: connect: connection refused"
     return str(error)

@@ -1,8 +1,9 @@
 """
-Defaults, validation and updates of Pods.
+What creating and updating a Pod mean.
 
-Owns the defaults, the validation, the immutable fields and the QoS class of Pods, as far as a service could rely on
-them. Service account tokens are not mounted, and fields that no component uses are stored without validation.
+Owns the defaults, the validation and the immutable fields of Pods, as far as a service could rely on them, and the
+QoS class. Pure. Not here: service account tokens are not mounted, and fields that no component of this cluster acts
+on are stored unchecked.
 Source: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go, pkg/apis/core/validation/validation.go,
 pkg/registry/core/pod/strategy.go.
 """
@@ -51,7 +52,7 @@ class PodStrategy(Strategy):
     is_graceful = True
 
     def default(self, found: Object) -> None:
-        """Set the defaults of v1."""
+        """Fill in what v1 defaults."""
         spec = found.setdefault("spec", {})
         for key, value in SPEC_DEFAULTS.items():
             spec.setdefault(key, value)
@@ -69,18 +70,18 @@ class PodStrategy(Strategy):
                     volume[source].setdefault("defaultMode", 0o644)
 
     def prepare_create(self, found: Object, now: str) -> None:
-        """Make a new Pod Pending, whatever its status."""
+        """A new Pod is Pending, whatever status it came with."""
         found["status"] = {"phase": "Pending", "qosClass": qos_class(found["spec"])}
         if found["spec"].get("schedulingGates"):
             condition = {**GATED, "lastProbeTime": None, "lastTransitionTime": now}
             found["status"]["conditions"] = [condition]
 
     def prepare_update(self, new: Object, old: Object) -> None:
-        """Keep the status, which is a subresource."""
+        """The status has its own subresource."""
         new["status"] = old.get("status", {})
 
     def prepare_status(self, new: Object, old: Object) -> None:
-        """Keep spec, owners and QoS class. Labels and annotations may change."""
+        """Labels and annotations may come along, the spec and the owners may not; the QoS class is fixed."""
         super().prepare_status(new, old)
         new["metadata"].pop("ownerReferences", None)
         if "ownerReferences" in old["metadata"]:
@@ -89,7 +90,7 @@ class PodStrategy(Strategy):
             new.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
 
     def validate(self, found: Object) -> Problems:
-        """Check that containers have unique names and valid resources."""
+        """Containers have unique names and resources that can be counted."""
         problems: Problems = []
         spec = found["spec"]
         if not spec.get("containers"):
@@ -113,13 +114,13 @@ class PodStrategy(Strategy):
         return problems
 
     def validate_update(self, new: Object, old: Object) -> Problems:
-        """Allow changes of images and the deadline, more tolerations, fewer scheduling gates, and no others."""
+        """The spec is fixed but for images, the deadline, more tolerations and fewer scheduling gates."""
         if _fixed(new["spec"], old["spec"]) == _fixed(old["spec"], old["spec"]):
             return []
         return [("spec", FIXED_SPEC)]
 
     def grace_seconds(self, found: Object, asked: int | None) -> int:
-        """Return the grace period of a bound Pod, which its kubelet finishes, and 0 for any other."""
+        """A Pod on a Node is finished by its kubelet, every other one by the deletion itself."""
         spec, status = found["spec"], found.get("status") or {}
         if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
             return 0
@@ -191,7 +192,7 @@ def _amount_problem(name: str, amount: Any) -> str | None:
 
 
 def _fixed(spec: Object, old: Object) -> Object:
-    """Return *spec* with all fields that an update may change reset to *old*."""
+    """Return *spec* with everything an update may change put back to *old*."""
     fixed = copy.deepcopy(spec)
     for field in ("containers", "initContainers"):
         for container, before in zip(fixed.get(field) or (), old.get(field) or (), strict=False):
@@ -202,7 +203,7 @@ def _fixed(spec: Object, old: Object) -> Object:
     gates = old.get("schedulingGates") or []
     if gates and all(gate in gates for gate in spec.get("schedulingGates") or ()):
         fixed["schedulingGates"] = gates
-        # A gated Pod may still be restricted to fewer Nodes.
+        # A gated Pod may still be narrowed to fewer Nodes.
         for field in ("nodeSelector", "affinity"):
             fixed.pop(field, None)
             fixed.update({field: old[field]} if field in old else {})
@@ -212,7 +213,7 @@ def _fixed(spec: Object, old: Object) -> Object:
 
 
 def qos_class(spec: Object) -> str:
-    """Return `Guaranteed`, `Burstable` or `BestEffort`, by cpu and memory only."""
+    """Return `Guaranteed`, `Burstable` or `BestEffort`; only cpu and memory count."""
     is_guaranteed, asks = True, False
     for _, container in containers(spec):
         resources = container.get("resources") or {}

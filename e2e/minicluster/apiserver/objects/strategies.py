@@ -1,8 +1,9 @@
 """
-Defaults, validation and updates of each kind except Pods.
+What creating and updating mean for each kind, beside Pods.
 
-Owns the metadata rules of every object (names, uid, generation, immutable fields) and the rules of single kinds. The
-uid and the time are arguments. Neighbours: `pods` is the strategy of Pods, `verbs` calls them.
+Owns metadata rules that hold for every object (names, uid, generation, immutable fields) and the few that are a
+kind's own. Pure but for the uid and the clock, which arrive as arguments. Neighbours: `pods` is the
+strategy of Pods, `verbs` calls them.
 Source: k8s.io/apiserver/pkg/registry/rest/{create,update}.go, k8s.io/apimachinery/pkg/api/validation/objectmeta.go.
 """
 
@@ -14,7 +15,7 @@ from minicluster.apiserver.api.resources import Resource
 
 Object = dict[str, Any]
 Problems = list[tuple[str, str]]
-"""Field paths and problems, in the form of field.Error."""
+"""Field path and what is wrong with it, as field.Error prints it."""
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -51,46 +52,46 @@ KEPT_METADATA = (
     "generation",
     "selfLink",
 )
-"""The metadata that an update cannot change. It is copied from the stored object."""
+"""What an update cannot change: it is taken over from the stored object."""
 
 
 class Strategy:
-    """The rules of one kind."""
+    """How objects of one kind come into being and change."""
 
     def default(self, found: Object) -> None:
-        """Set the defaults. It is called for every received object, so it must be idempotent."""
+        """Fill in what the user left out; called on everything that arrives, so it must be idempotent."""
 
     def prepare_create(self, found: Object, now: str) -> None:
-        """Reset the fields that a create cannot set."""
+        """Reset what a creator cannot set."""
 
     def prepare_update(self, new: Object, old: Object) -> None:
-        """Copy from *old* the fields that an update of the object cannot change."""
+        """Take over from *old* what an update of the object itself cannot change."""
 
     def prepare_status(self, new: Object, old: Object) -> None:
-        """Copy from *old* the fields that an update of the status cannot change."""
+        """Take over from *old* what an update of the status subresource cannot change."""
         if "spec" in old:
             new["spec"] = old["spec"]
         else:
             new.pop("spec", None)
 
     def validate(self, found: Object) -> Problems:
-        """Return the problems of *found*."""
+        """Return what is wrong with *found* itself."""
         return []
 
     def validate_update(self, new: Object, old: Object) -> Problems:
-        """Return the forbidden changes from *old* to *new*."""
+        """Return what *new* may not change of *old*."""
         return []
 
     is_graceful = False
-    """Whether a deletion always marks the object before it removes it."""
+    """Whether a deletion is marked in the object before the object goes, however short it waits."""
 
     def grace_seconds(self, found: Object, asked: int | None) -> int:
-        """Return the grace period of a deletion of *found*."""
+        """Return how long a deletion of *found* waits for somebody to finish it."""
         return 0
 
 
 class KeepsStatus(Strategy):
-    """Kinds whose status changes only through the status subresource."""
+    """Kinds whose status only the status subresource changes."""
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the old status."""
@@ -101,10 +102,10 @@ class KeepsStatus(Strategy):
 
 
 class NodeStrategy(KeepsStatus):
-    """Nodes. A kubelet registers with a status, which afterwards is a subresource."""
+    """Nodes: a kubelet registers with a status, afterwards it is a subresource."""
 
     def default(self, found: Object) -> None:
-        """Set allocatable to capacity if it is missing."""
+        """Allocatable is capacity where nothing is said."""
         found.setdefault("spec", {})
         status = found.setdefault("status", {})
         if status.get("capacity") and not status.get("allocatable"):
@@ -112,23 +113,23 @@ class NodeStrategy(KeepsStatus):
 
 
 class NamespaceStrategy(KeepsStatus):
-    """Namespaces. They have a label with their name, and are active until deleted."""
+    """Namespaces: labelled with their own name, active until deleted."""
 
     def default(self, found: Object) -> None:
-        """Set the label with the name, and the finalizer that a deletion waits for."""
+        """Label the namespace with its name and give it the finalizer its deletion waits for."""
         if found["metadata"].get("name"):
             found["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = found["metadata"]["name"]
         found.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
         found.setdefault("status", {"phase": "Active"})
 
     def validate(self, found: Object) -> Problems:
-        """Check that the name is a DNS label."""
+        """A namespace is a DNS label."""
         name = found["metadata"]["name"]
         return [] if _is_label(name) else [("metadata.name", f'Invalid value: "{name}": {BAD_LABEL}')]
 
 
 class SecretStrategy(Strategy):
-    """Secrets. The default type is Opaque, and `stringData` becomes `data`."""
+    """Secrets: opaque where nothing is said, `stringData` becomes `data`."""
 
     def default(self, found: Object) -> None:
         """Encode `stringData` and set the type."""
@@ -138,10 +139,10 @@ class SecretStrategy(Strategy):
 
 
 class WebhookStrategy(Strategy):
-    """MutatingWebhookConfigurations, with the defaults and the validation of v1."""
+    """MutatingWebhookConfigurations: what v1 defaults and demands."""
 
     def default(self, found: Object) -> None:
-        """Set the defaults of v1."""
+        """Fill in what v1 defaults."""
         for webhook in found.get("webhooks") or ():
             webhook.setdefault("failurePolicy", "Fail")
             webhook.setdefault("matchPolicy", "Equivalent")
@@ -153,7 +154,7 @@ class WebhookStrategy(Strategy):
                 rule.setdefault("scope", "*")
 
     def validate(self, found: Object) -> Problems:
-        """Check that names are unique and qualified, and that each webhook has an address and a review version."""
+        """Names are unique and qualified, each webhook says where it is and what it understands."""
         problems: Problems = []
         seen: set[str] = set()
         for index, webhook in enumerate(found.get("webhooks") or ()):
@@ -193,13 +194,13 @@ def _webhook_problems(field: str, webhook: Object) -> Problems:
 
 
 class ImmutableFields(Strategy):
-    """Kinds with immutable fields."""
+    """Kinds with fields that never change after creation."""
 
     def __init__(self, *fields: str) -> None:
         self._fields = fields
 
     def validate_update(self, new: Object, old: Object) -> Problems:
-        """Reject changes of the immutable fields."""
+        """Refuse changes of the fields that are fixed."""
         return [
             (field, f"Invalid value: {new.get(field)!r}: {IMMUTABLE}")
             for field in self._fields
@@ -208,7 +209,7 @@ class ImmutableFields(Strategy):
 
 
 def metadata_problems(resource: Resource, found: Object) -> Problems:
-    """Return the problems of the name, labels and annotations of *found*."""
+    """Return what is wrong with the name, labels and annotations of *found*."""
     metadata = found["metadata"]
     problems: Problems = []
     name = metadata.get("name") or ""
@@ -248,14 +249,14 @@ def _is_key(key: str) -> bool:
 
 
 def drop_empty(found: Object) -> None:
-    """Remove the empty fields of metadata."""
+    """Leave out what metadata shows only where there is some."""
     for field in ("annotations", "labels", "finalizers", "ownerReferences"):
         if not found["metadata"].get(field, True):
             del found["metadata"][field]
 
 
 def keep_metadata(new: Object, old: Object) -> None:
-    """Copy the metadata that only the server sets."""
+    """Take over what belongs to the server."""
     for field in KEPT_METADATA:
         new["metadata"].pop(field, None)
         if field in old["metadata"]:

@@ -1,10 +1,11 @@
 """
-All objects, their recent changes, and one increasing resourceVersion.
+Keep every object, every recent change and one growing resourceVersion.
 
-An object is kept as serialised bytes, with its labels and selectable fields. The recent changes of a resource are kept
-in order: they feed watches, and a list at an older resourceVersion is the present one without the later changes. Every
-change is one synchronous call, so requests never see half of it. Must never interpret an object. Neighbours: `journal`
-makes changes durable, `watch` streams them, `verbs` decides what to change.
+An object is its serialised bytes plus what selectors look at; nothing else of it stays parsed. The recent changes of
+a resource are kept in order: watches are fed from them, and a list at an older resourceVersion is the present one
+with the changes since then undone. Every change is one synchronous call, so requests see each other's changes whole.
+Must never know what an object means. Neighbours: `journal` makes changes durable, `watch` turns them into streams,
+`verbs` decides what to change.
 """
 
 import bisect
@@ -20,14 +21,14 @@ from minicluster.apiserver.api.resources import STORED, Resource
 Object = dict[str, Any]
 
 HISTORY_CHANGES = 20_000
-"""The number of changes that are kept for each resource."""
+"""How many changes of one resource are kept."""
 HISTORY_BYTES = 64 * 1024 * 1024
-"""The number of bytes of old objects that are kept for each resource."""
+"""How many bytes of superseded objects are kept for one resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object at one resourceVersion."""
+    """One object as it was at one resourceVersion."""
 
     version: int
     data: bytes
@@ -35,14 +36,14 @@ class Entry:
     fields: dict[str, str]
 
     def load(self) -> Object:
-        """Parse the object. The caller may change the result."""
+        """Return the object, freshly parsed: the caller may change it."""
         found: Object = orjson.loads(self.data)
         return found
 
 
 @dataclass(slots=True)
 class Change:
-    """An object before and after one write. `after` is None for a removal."""
+    """One object before and after one write; `after` is None for a removal."""
 
     version: int
     key: str
@@ -52,9 +53,9 @@ class Change:
 
     def line(self, kind: str) -> bytes:
         """
-        Return the watch event of *kind* (`ADDED`, `MODIFIED`, `DELETED`) as one line, cached for all watches.
+        Return the watch event of *kind* (`ADDED`, `MODIFIED`, `DELETED`) as one line, built once for all watches.
 
-        A DELETED event has the last state of the object, with the resourceVersion of this change.
+        A DELETED event shows the object as it last was, at the resourceVersion of this change.
         """
         line = self._lines.get(kind)
         if line is None:
@@ -63,7 +64,7 @@ class Change:
         return line
 
     def shown(self, kind: str) -> bytes:
-        """Return the object in an event of *kind*."""
+        """Return the object an event of *kind* shows."""
         if kind != "DELETED":
             assert self.after is not None
             return self.after.data
@@ -72,7 +73,7 @@ class Change:
 
 
 def event_line(kind: str, data: bytes) -> bytes:
-    """Return one watch event as a line."""
+    """Return one line of a watch."""
     return b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
 
 
@@ -83,7 +84,7 @@ def _at_version(entry: Entry, version: int) -> bytes:
 
 
 class CompactedError(Exception):
-    """The requested state or changes are no longer kept. `oldest` is the first version that is."""
+    """The state or the changes asked for are no longer known; `oldest` is the first version that is."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"compacted before {oldest}")
@@ -97,26 +98,26 @@ class Collection:
         self.resource = resource
         self.entries: dict[str, Entry] = {}
         self.oldest = 0
-        """All changes after this version are kept."""
+        """Changes after this version are all known."""
         self.listeners: set[Callable[[Change], None]] = set()
         self._keys: list[str] = []
         self._history: list[Change] = []
         self._history_bytes = 0
 
     def range(self, namespace: str) -> list[str]:
-        """Return the sorted keys of *namespace*, or of all namespaces if it is empty."""
+        """Return the keys of *namespace* (of all namespaces when empty), in order."""
         if not namespace:
             return self._keys
         first = bisect.bisect_left(self._keys, f"{namespace}/")
         return self._keys[first : bisect.bisect_left(self._keys, f"{namespace}0")]
 
     def fill(self, entries: Iterable[tuple[str, Entry]]) -> None:
-        """Add objects without history."""
+        """Add objects without history, as at a start."""
         self.entries.update(entries)
         self._keys = sorted(self.entries)
 
     def record(self, change: Change) -> None:
-        """Apply a change, and call the listeners."""
+        """Take a change over and tell the listeners."""
         if change.after is None:
             del self.entries[change.key]
             del self._keys[bisect.bisect_left(self._keys, change.key)]
@@ -135,7 +136,7 @@ class Collection:
         """
         Yield the changes after *version*, oldest first.
 
-        Raises: CompactedError if some of them are no longer kept.
+        Raises: CompactedError when some of them have been forgotten.
         """
         if version < self.oldest:
             raise CompactedError(self.oldest)
@@ -144,9 +145,9 @@ class Collection:
 
     def state_at(self, version: int) -> tuple[dict[str, Entry], list[str]]:
         """
-        Return the entries and the sorted keys at *version*.
+        Return the entries and the ordered keys as they were at *version*.
 
-        Raises: CompactedError if that is too long ago.
+        Raises: CompactedError when that is too long ago.
         """
         changes = list(self.since(version))
         if not changes:
@@ -168,7 +169,7 @@ class Collection:
 
 
 class Storage:
-    """All collections, and their common resourceVersion."""
+    """All collections and the one resourceVersion they share."""
 
     def __init__(self, journal: Callable[[Resource, str, Entry | None, int], None] | None = None) -> None:
         self.version = 1
@@ -176,11 +177,11 @@ class Storage:
         self._journal = journal
 
     def get(self, resource: Resource, key: str) -> Entry | None:
-        """Return the present state of an object."""
+        """Return one object as it is now."""
         return self.collections[resource].entries.get(key)
 
     def put(self, resource: Resource, key: str, found: Object) -> Entry:
-        """Write *found* with the next resourceVersion."""
+        """Write *found*, which gets the next resourceVersion."""
         version = self.version + 1
         found["metadata"]["resourceVersion"] = str(version)
         entry = entry_of(resource, found, version)
@@ -188,21 +189,21 @@ class Storage:
         return entry
 
     def remove(self, resource: Resource, key: str) -> Entry:
-        """Remove an object, and return its last state with the resourceVersion of the removal."""
+        """Remove an object and return it as it last was, at the resourceVersion of the removal."""
         before = self.collections[resource].entries[key]
         change = Change(self.version + 1, key, before, None)
         self._commit(resource, change)
         return Entry(change.version, change.shown("DELETED"), before.labels, before.fields)
 
     def _commit(self, resource: Resource, change: Change) -> None:
-        """Write *change* to the journal, then make it visible."""
+        """Make *change* durable first, then visible."""
         if self._journal is not None:
             self._journal(resource, change.key, change.after, change.version)
         self.version = change.version
         self.collections[resource].record(change)
 
     def fill(self, resource: Resource, objects: Iterable[Object]) -> None:
-        """Add objects without history. Each gets the next resourceVersion."""
+        """Add objects that need no history; each gets the next resourceVersion."""
         entries = []
         for found in objects:
             self.version += 1
@@ -212,25 +213,25 @@ class Storage:
         self.collections[resource].forget(self.version)
 
     def restore(self, resource: Resource, entries: dict[str, Entry], version: int) -> None:
-        """Set the state that a journal has, at *version*."""
+        """Take over what a journal remembered, as of *version*."""
         self.collections[resource].fill(entries.items())
         self.collections[resource].forget(version)
         self.version = max(self.version, version)
 
     def compact(self) -> int:
-        """Forget all changes, and return the version up to which they are gone."""
+        """Forget all changes so far and return the version up to which they are gone."""
         for collection in self.collections.values():
             collection.forget(self.version)
         return self.version
 
 
 def key_of(resource: Resource, found: Object) -> str:
-    """Return the storage key of *found*."""
+    """Return the key *found* is stored under."""
     return resource.key(found["metadata"].get("namespace", ""), found["metadata"]["name"])
 
 
 def entry_of(resource: Resource, found: Object, version: int) -> Entry:
-    """Serialise *found*, which has *version*. kind and apiVersion come first, so that lists can cut them off."""
+    """Serialise *found*, which already carries *version*; kind and apiVersion come first, where lists cut them off."""
     labels = dict(found["metadata"].get("labels") or {})
     ordered = {"kind": resource.kind, "apiVersion": resource.api_version, **found}
     return Entry(version, orjson.dumps(ordered), labels, resource.field_values(found))

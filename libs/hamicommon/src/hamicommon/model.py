@@ -53,6 +53,8 @@ class Device:
     mig_profiles: tuple[MigProfile, ...] = ()
     custom: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """What a vendor adds under `custominfo`."""
+    finds_owners: bool = False
+    """Whether its device plugin asks the kubelet which Pod an allocation is for, so that it needs no node lock."""
 
 
 @dataclass(frozen=True, slots=True)

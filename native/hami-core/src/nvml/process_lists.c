@@ -1,9 +1,9 @@
 /*
- * NVML's lists of processes, with the container's processes in place of the node's.
+ * What NVML tells a container of processes: its own for the node's.
  *
- * The driver is asked first, and its errors are returned. Devices that the region does not know are left to the driver. Lists are
- * made from the region, so they need no host pid. Other answers that name processes are NVML's own, without processes that are not
- * known to be the container's. All processes have the pids that the container knows.
+ * The driver is asked first and its errors stand; devices the region does not know are answered by the driver alone. Lists are made of
+ * the region, so they need no host pid. What else names processes is NVML's own answer without those that are not known to be the
+ * container's. Processes are named by the pids the container knows them by.
  */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -17,10 +17,7 @@
 
 /* Lists */
 
-/*
- * Write the container's processes; returns how many there are. The versions of the structure differ in length: `stride` is the
- * caller's.
- */
+/* The process structures differ in how far they go; `stride` is the caller's. Returns how many processes there are. */
 static unsigned int list_container(int device, void *processes, unsigned int room, size_t stride)
 {
     const struct hami_slot *slot;
@@ -40,8 +37,8 @@ static unsigned int list_container(int device, void *processes, unsigned int roo
 }
 
 /*
- * Answer a process list. `result` is the driver's answer to a request without a buffer; any error but "insufficient size" is
- * returned.
+ * Answer a process list. `result` is what the driver says when asked how many there are: any error but "the list is longer than
+ * zero" is the caller's.
  */
 static nvmlReturn_t answer_list(nvmlReturn_t result, int device, unsigned int *count, void *processes, size_t stride,
                                 bool has_processes)
@@ -56,7 +53,7 @@ static nvmlReturn_t answer_list(nvmlReturn_t result, int device, unsigned int *c
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* The hook of one list. The container's processes compute, so the lists of other kinds are empty. */
+/* The hook of one list. The container's processes compute, so that other lists are empty. */
 #define LIST(symbol, process, has_processes)                                                                                     \
     HAMI_EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, process *processes)                                \
     {                                                                                                                            \
@@ -81,7 +78,7 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
 
-/* An unknown version is answered as by a driver that does not know it, because its processes could not be filtered. */
+/* Of a version that is not known here nothing could be kept back, so it is answered as by a driver that does not know it. */
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list)
 {
     __typeof__(&nvmlDeviceGetRunningProcessDetailList) real = HAMI_REAL_NVML(nvmlDeviceGetRunningProcessDetailList);
@@ -99,9 +96,9 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t devi
                        sizeof(*list->procArray), list->mode == NVML_PROCESS_MODE_COMPUTE || list->mode == NVML_PROCESS_MODE_ALL);
 }
 
-/* Other calls that name processes */
+/* What names processes by the way */
 
-/* Return the container's pid of a process that NVML names, or 0 if it is not the container's. */
+/* The container's pid of a process that NVML names, or 0 when it is not the container's. */
 static unsigned int container_pid(unsigned int reported)
 {
     const struct hami_slot *slot;
@@ -112,7 +109,7 @@ static unsigned int container_pid(unsigned int reported)
     return 0;
 }
 
-/* Return the pid under which NVML lists a process of the container, or 0. */
+/* The pid by which NVML knows a process of the container, or 0. */
 static unsigned int reported_pid(unsigned int pid)
 {
     const struct hami_slot *slot;
@@ -123,7 +120,7 @@ static unsigned int reported_pid(unsigned int pid)
     return 0;
 }
 
-/* Keep the container's entries among `count` entries of `stride` bytes with a pid at `pid_at`. Returns how many are left. */
+/* Of `count` entries of `stride` bytes, each with a pid at an offset, keep the container's; returns how many those are. */
 static unsigned int keep_own(void *entries, unsigned int count, size_t stride, size_t pid_at)
 {
     unsigned int kept = 0;

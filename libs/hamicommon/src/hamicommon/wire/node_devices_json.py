@@ -2,7 +2,8 @@
 The JSON form of a Node's inventory: one object a device, zero values left out.
 
 A device without `health` is therefore unhealthy. 2.5 added `mode` and `custominfo`; 2.6 to 2.9 add an empty
-`devicepairscore` to every device; 2.10 added `migProfiles` in place of `migtemplate`.
+`devicepairscore` to every device; 2.10 added `migProfiles` in place of `migtemplate`. `allocation` is ours: HAMi's
+readers ignore it, and HAMi's device plugin removes it when it writes its own inventory.
 Neighbours: `node_devices` says which version writes which form.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
@@ -19,6 +20,8 @@ from hamicommon.wire.version import NINE_FIELDS_SINCE, PLACEMENTS_SINCE, WireVer
 
 _PAIR_SCORE_SINCE: Final = WireVersion(2, 6)
 _CUSTOM_SINCE: Final = WireVersion(2, 5)
+_IDENTITY: Final = "identity"
+"""The `allocation` of a device whose plugin finds the owner of an allocation without the node lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,14 @@ class _Template:
     core: int = 0
     memory: int = 0
     count: int = 0
+
+
+def _is_identity(reader: json.Reader, _old: bool | None) -> bool:
+    """Read whether `allocation` is the known word; a value of any other kind is not, as of an unknown key."""
+    if reader.peek() == '"':
+        return reader.string() == _IDENTITY
+    reader.skip()
+    return False
 
 
 _TEMPLATE: Final = json.struct(
@@ -66,6 +77,7 @@ _DEVICE: Final = json.struct(
         "health": ("healthy", json.truth),
         "devicevendor": ("vendor", json.string),
         "custominfo": ("custom", json.mapping(json.anything)),
+        "allocation": ("finds_owners", _is_identity),
     },
 )
 _DEVICES: Final = json.array(json.optional(_DEVICE))
@@ -105,6 +117,7 @@ def _device_object(device: Device, version: WireVersion) -> dict[str, Any]:
         "health": device.healthy,
         "devicevendor": device.vendor,
         "custominfo": dict(device.custom) if version >= _CUSTOM_SINCE else {},
+        "allocation": _IDENTITY if device.finds_owners else "",
     }
     written = {key: value for key, value in fields.items() if value}
     if _PAIR_SCORE_SINCE <= version < PLACEMENTS_SINCE:

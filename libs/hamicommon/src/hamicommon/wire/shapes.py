@@ -43,6 +43,7 @@ def device_shape(device: Device) -> dict[str, Any]:
         "vendor": device.vendor,
         "mig_profiles": [asdict(profile) | {"placements": _placements(profile)} for profile in device.mig_profiles],
         "custom": dict(device.custom),
+        "finds_owners": device.finds_owners,
     }
 
 
@@ -156,6 +157,7 @@ _DEVICES: Final = json.array(
                 ),
             ),
             "custom": ("custom", json.mapping(json.anything)),
+            "finds_owners": ("finds_owners", json.truth),
         },
         is_closed=True,
     )

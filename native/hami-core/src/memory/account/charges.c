@@ -44,9 +44,12 @@ static uint64_t hash(uint64_t key)
     return key ^ key >> 33;
 }
 
-static struct shard *shard_of(struct hami_charges *charges, uint64_t key)
+static struct shard *locked_shard(struct hami_charges *charges, uint64_t key)
 {
-    return &charges->shards[hash(key) >> 60];
+    struct shard *shard = &charges->shards[hash(key) >> 60];
+
+    pthread_mutex_lock(&shard->mutex);
+    return shard;
 }
 
 static uint64_t home(const struct shard *shard, uint64_t key)
@@ -73,7 +76,7 @@ static void place(struct shard *shard, struct hami_charge charge)
     shard->slots[slot] = charge;
 }
 
-/* mmap instead of malloc: the hook may be called from the program's own allocator. */
+/* mmap rather than malloc: a program's own allocator may be the caller of the hook. */
 static bool grow(struct shard *shard)
 {
     struct shard old = *shard;
@@ -92,7 +95,7 @@ static bool grow(struct shard *shard)
     return true;
 }
 
-/* Close the gap so that no search ends early: each follower moves back, unless that would put it before its home. */
+/* Close the gap so that no search stops early: each follower moves back unless that would put it before its home. */
 static void erase(struct shard *shard, struct hami_charge *charge)
 {
     uint64_t mask = shard->room - 1;
@@ -112,13 +115,11 @@ static void erase(struct shard *shard, struct hami_charge *charge)
 
 bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, struct hami_charge *replaced)
 {
-    struct shard *shard = shard_of(charges, charge.key);
-    struct hami_charge *known;
+    struct shard *shard = locked_shard(charges, charge.key);
+    struct hami_charge *known = find(shard, charge.key);
     bool is_put = true;
 
     replaced->key = 0;
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, charge.key);
     if (known) {
         *replaced = *known;
         *known = charge;
@@ -134,11 +135,9 @@ bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, s
 
 bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
 
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
     if (known) {
         *taken = *known;
         erase(shard, known);
@@ -149,11 +148,9 @@ bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_c
 
 bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_charge *found)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
 
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
     if (known)
         *found = *known;
     pthread_mutex_unlock(&shard->mutex);
@@ -169,16 +166,12 @@ int hami_charges_device(struct hami_charges *charges, uint64_t key)
 
 uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-    uint64_t before = 0;
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
+    uint64_t before = known ? known->bytes : 0;
 
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    if (known) {
-        before = known->bytes;
+    if (known)
         known->bytes = bytes;
-    }
     pthread_mutex_unlock(&shard->mutex);
     return before;
 }
@@ -198,11 +191,9 @@ void hami_charges_each(struct hami_charges *charges, void (*visit)(struct hami_c
 
 void hami_charges_retain(struct hami_charges *charges, uint64_t key)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
 
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
     if (known)
         known->references++;
     pthread_mutex_unlock(&shard->mutex);
@@ -210,13 +201,10 @@ void hami_charges_retain(struct hami_charges *charges, uint64_t key)
 
 bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-    bool is_last;
+    struct shard *shard = locked_shard(charges, key);
+    struct hami_charge *known = find(shard, key);
+    bool is_last = known && --known->references <= 0;
 
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    is_last = known && --known->references <= 0;
     if (is_last) {
         *taken = *known;
         erase(shard, known);

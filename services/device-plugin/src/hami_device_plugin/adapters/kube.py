@@ -28,8 +28,8 @@ POD_WAIT_SECONDS = 5.0
 """PreStartContainer may take 30 s, and the kubelet retries it after an error."""
 GRANT_WAIT_SECONDS = 1.0
 """A Pod bound without an allocation rarely gets one later."""
-RELEASE_TRIES = 5
-RELEASE_FIRST_SECONDS = 0.1
+CHANGE_TRIES = 5
+CHANGE_FIRST_SECONDS = 0.1
 
 logger = structlog.get_logger()
 
@@ -148,19 +148,36 @@ class NodeKube:
         Raises:
             KubeError: the Node cannot be read, or keeps changing.
         """
-        for attempt in range(1, RELEASE_TRIES + 1):
+
+        def decide(carried: Mapping[str, str]) -> Mapping[str, str | None]:
+            text = carried.get(keys.NODE_LOCK)
+            return {keys.NODE_LOCK: None} if text is not None and _is_held_by(text, namespace, name) else {}
+
+        await self.change_annotations(decide)
+
+    async def change_annotations(self, decide: Callable[[Mapping[str, str]], Mapping[str, str | None]]) -> None:
+        """
+        Merge what *decide* returns for the Node's annotations as they are now; None removes one, nothing ends it.
+
+        The write carries the resourceVersion read. If the Node changed meanwhile, it is read and decided again.
+
+        Raises:
+            KubeError: the Node cannot be read, or keeps changing.
+        """
+        for attempt in range(1, CHANGE_TRIES + 1):
             node = await self._kube.get(self._node_path)
-            text = (node["metadata"].get("annotations") or {}).get(keys.NODE_LOCK)
-            if text is None or not _is_held_by(text, namespace, name):
+            annotations = decide(node["metadata"].get("annotations") or {})
+            if not annotations:
                 return
             version = node["metadata"]["resourceVersion"]
-            patch = {"metadata": {"resourceVersion": version, "annotations": {keys.NODE_LOCK: None}}}
+            patch = {"metadata": {"resourceVersion": version, "annotations": annotations}}
             try:
                 self._see_node(await self._kube.merge_patch(self._node_path, patch))
+                return
             except Conflict:
-                if attempt == RELEASE_TRIES:
+                if attempt == CHANGE_TRIES:
                     raise
-                await asyncio.sleep(RELEASE_FIRST_SECONDS * 2 ** (attempt - 1) * random.uniform(1, 1.5))
+                await asyncio.sleep(CHANGE_FIRST_SECONDS * 2 ** (attempt - 1) * random.uniform(1, 1.5))
             else:
                 return
 

@@ -6,14 +6,16 @@ Neighbours: `inventory` makes the devices, `kube` writes the difference.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from hami_device_plugin.decide.inventory import with_doubled_vendor
 from hamicommon.model import Device, Moment
 from hamicommon.vendors import Vendor
 from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake
-from hamicommon.wire.node_devices import encode_node_devices
+from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
 from hamicommon.wire.version import JSON_SINCE, WireVersion
 
 
@@ -32,22 +34,30 @@ def announcement(
     A value of None removes an annotation. *now* carries a zone.
     """
     is_old = version < JSON_SINCE
+    offered = [replace(device, finds_owners=is_identity) for device in devices]
     wanted: dict[str, str | None] = {
-        vendor.register_key: encode_node_devices(with_doubled_vendor(devices) if is_old else devices, version),
-        keys.NODE_ALLOCATION: keys.NODE_ALLOCATION_IDENTITY if is_identity else None,
+        vendor.register_key: encode_node_devices(with_doubled_vendor(offered) if is_old else offered, version),
+        keys.OLD_NODE_ALLOCATION: None,
     }
     if is_old and not carried.get(vendor.handshake_key, "").startswith(HandshakeState.REPORTED.value):
         wanted[vendor.handshake_key] = _reported(now)
     return {key: value for key, value in wanted.items() if carried.get(key) != value}
 
 
-def withdrawal(carried: Mapping[str, str]) -> dict[str, str | None]:
+def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion) -> dict[str, str | None]:
     """
-    Return what to merge into the Node's annotations when this plugin stops.
+    Return what to merge into the Node's annotations, which are *carried* now, when this plugin stops.
 
-    The inventory stays, as HAMi's does. The mark goes: a plugin that cannot do without the lock may be next.
+    The inventory stays, as HAMi's does. The mark in it goes, because the next plugin may need the node lock. An
+    inventory without the mark is not ours, and is left alone.
     """
-    return {keys.NODE_ALLOCATION: None} if keys.NODE_ALLOCATION in carried else {}
+    try:
+        devices = decode_node_devices(carried.get(vendor.register_key, "[]"))
+    except DecodeError:
+        return {}
+    if not any(device.finds_owners for device in devices):
+        return {}
+    return {vendor.register_key: encode_node_devices([replace(each, finds_owners=False) for each in devices], version)}
 
 
 def _reported(now: datetime) -> str:

@@ -90,13 +90,16 @@ class NodeLoop:
             await asyncio.sleep(LIBRARY_SECONDS)
 
     async def withdraw(self) -> None:
-        """Remove the annotations that are true only while this plugin runs; a failure is logged."""
-        patch = withdrawal(self._view.annotations)
-        if not patch:
+        """Remove the mark that is true only while this plugin runs. A failure is logged."""
+
+        def decide(carried: Mapping[str, str]) -> Mapping[str, str | None]:
+            return withdrawal(carried, self._vendor, self._config.wire_version)
+
+        if not decide(self._view.annotations):
             return
         try:
             async with asyncio.timeout(WITHDRAW_SECONDS):
-                await self._view.annotate_node(patch)
+                await self._view.change_annotations(decide)
         except (HamiError, TimeoutError) as error:
             logger.warning("The Node still says that allocation goes by identity", error=str(error))
 

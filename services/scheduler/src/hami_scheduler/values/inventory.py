@@ -33,7 +33,7 @@ class NodeInventory:
     """UUIDs closed to new Pods by the operator."""
     pair_scores: PairScores = field(default_factory=dict)
     needs_lock: bool = True
-    """The Node's device plugin finds the Pod of an allocation by the node lock."""
+    """Whether the Node's device plugin finds the Pod of an allocation by the node lock."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Annotations that a vendor's rating of the Node reads."""
 
@@ -72,6 +72,7 @@ def read_inventory(
     devices: dict[str, Device] = {}
     problems: list[Problem] = []
     scores: dict[str, Mapping[str, int]] = {}
+    needs_lock = True
     for frame in vendors:
         key = frame.vendor.register_key or frame.count_resource
         try:
@@ -79,6 +80,8 @@ def read_inventory(
         except DecodeError as error:
             problems.append(Problem(key, str(error)))
             listed = previous.devices_of(frame.key) if previous else ()
+        if frame.may_find_owners and listed:
+            needs_lock = not all(device.finds_owners for device in listed)
         for device in listed:
             flaw = _flaw(device, devices)
             if flaw:
@@ -86,7 +89,7 @@ def read_inventory(
             else:
                 # What a mode means is the vendor's own affair.
                 mode = device.mode if frame.mode_key or frame.offers else ""
-                devices[device.id] = replace(device, vendor=frame.key, mode=mode)
+                devices[device.id] = replace(device, vendor=frame.key, mode=mode, finds_owners=False)
         if listed and frame.pair_scores_key:
             scores.update(_read_pair_scores(annotations, frame, problems))
     inventory = NodeInventory(
@@ -94,7 +97,7 @@ def read_inventory(
         devices=tuple(devices.values()),
         cordoned=frozenset(uuid.strip() for uuid in annotations.get(keys.NODE_CORDON, "").split(",") if uuid.strip()),
         pair_scores=scores,
-        needs_lock=annotations.get(keys.NODE_ALLOCATION) != keys.NODE_ALLOCATION_IDENTITY,
+        needs_lock=needs_lock,
         notes={key: annotations[key] for frame in vendors for key in frame.node_keys if key in annotations},
     )
     return inventory, tuple(problems)

@@ -1,0 +1,56 @@
+"""
+Another device plugin takes the place of ours, and needs the node lock.
+"""
+
+import asyncio
+
+import pytest
+
+from hamicommon.wire.node_devices import decode_node_devices
+from harness import embedded
+from harness.cluster import Cluster, Settings
+from harness.invariants import check
+from harness.manifests import SLEEP, a_pod
+from testbed.folders import short_folder
+from testbed.hardware import FakeNode
+
+pytestmark = pytest.mark.embedded_only
+
+NODE = FakeNode.of("node-a", "NVIDIA A10", 24576, 2)
+PODS = 6
+
+
+async def finds_owners(cluster: Cluster) -> set[bool]:
+    """Return what the inventory says of its devices."""
+    node = await cluster.api.get(f"/api/v1/nodes/{NODE.name}")
+    devices = decode_node_devices(node["metadata"]["annotations"]["hami.io/node-nvidia-register"])
+    return {device.finds_owners for device in devices}
+
+
+@pytest.mark.timeout(180)
+async def test_pods_get_their_own_shares_from_the_plugin_after_a_killed_one() -> None:
+    """
+    Ours is killed and cannot take its mark back; the next one writes its inventory over it and follows HAMi's lock.
+
+    HAMi's plugin is played by ours, which under the lock writes and reads what HAMi's does.
+    """
+    async with embedded.running(short_folder(), (NODE,), Settings(allocation="identity")) as cluster:
+        await cluster.create(a_pod("before", command=SLEEP, gpu=1, gpumem=500))
+        await cluster.pod_in_phase("before", "Running")
+        await cluster.kill(f"plugin-{NODE.name}")
+        assert {True} == await finds_owners(cluster)
+
+        await cluster.exchange_plugin(NODE, "lock")
+        assert {False} == await finds_owners(cluster)
+        names = [f"p{number}" for number in range(PODS)]
+        await asyncio.gather(
+            *(
+                cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=1000 + number))
+                for number, name in enumerate(names)
+            )
+        )
+
+        for number, name in enumerate(names):
+            pod = await cluster.pod_in_phase(name, "Running", timeout_seconds=60)
+            assert f"{1000 + number}m" == cluster.environment(pod)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+        await check(cluster)
