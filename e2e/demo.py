@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from rich.text import Text
 
@@ -30,6 +31,7 @@ from harness.screen import Screen
 from minicluster.client import Object
 from testbed.folders import FolderInUseError, claimed
 from testbed.hardware import TWO_NODES
+from testbed.processes import take_over
 
 EXAMPLES = ROOT / "examples"
 FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
@@ -384,11 +386,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--keep", action="store_true", help="leave the cluster running afterwards")
     parser.add_argument("--down", action="store_true", help="only remove a cluster that was left running")
+    parser.add_argument(
+        "--run",
+        nargs=argparse.REMAINDER,
+        metavar="SERVICE",
+        help="in a cluster that was kept, stop this service and run it here, with options of Python such as -m pdb",
+    )
     parser.add_argument("--picture", type=Path, help="also write the output to this SVG file")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the cluster (default %(default)s)")
     arguments = parser.parse_args()
     try:
         with claimed(arguments.folder):
+            if arguments.run:
+                run_service(arguments.folder, *arguments.run)
             return take_down(arguments.folder) if arguments.down else demonstrate(arguments)
     except FolderInUseError as error:
         sys.exit(f"demo: {error}")
@@ -400,6 +410,15 @@ def take_down(folder: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     print(f"ended {len(ended)} processes" if ended else "no cluster was running")
     return 0
+
+
+def run_service(folder: Path, name: str, *options: str) -> NoReturn:
+    """Become the service *name* of a cluster that was kept, under a Python with *options*."""
+    try:
+        arguments, environment = take_over(folder, name)
+    except LookupError as error:
+        sys.exit(f"demo: {error}")
+    os.execve(sys.executable, [sys.executable, *options, *arguments], {**os.environ, **environment})
 
 
 def demonstrate(arguments: argparse.Namespace) -> int:

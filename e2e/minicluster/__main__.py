@@ -1,7 +1,7 @@
 """
 Start one component of the embedded cluster: `python -m minicluster apiserver|kube-scheduler|kubelet`.
 
-Owns nothing but the choice: each component declares its own flags and runs itself until SIGTERM or SIGINT.
+Owns only the choice. Each component declares its flags and runs until SIGTERM or SIGINT.
 """
 
 import argparse
@@ -14,15 +14,15 @@ from typing import Any
 
 COMPONENTS = {
     "apiserver": ("minicluster.apiserver.main", "serve the Kubernetes API from memory"),
-    "kube-scheduler": ("minicluster.kubescheduler.main", "place Pods as kube-scheduler does, with HTTP extenders"),
-    "kubelet": ("minicluster.kubelet.main", "be one Node: device plugins, containers as processes"),
+    "kube-scheduler": ("minicluster.kubescheduler.main", "schedule Pods as kube-scheduler does, with HTTP extenders"),
+    "kubelet": ("minicluster.kubelet.main", "run one Node: device plugins, containers as processes"),
 }
-"""Sub-command to its module, which has `add_arguments(parser)` and `async run(args)`."""
+"""The module of each sub-command, which has `add_arguments(parser)` and `async run(args)`, and its help."""
 
 
 def main() -> int:
-    """Parse the command line and run one component."""
-    # The choice comes first so that starting one component never imports another.
+    """Parse the command line, and run one component."""
+    # Only the chosen component is imported.
     chosen = sys.argv[1] if len(sys.argv) > 1 else None
     parser = argparse.ArgumentParser(prog="python -m minicluster", description="A Kubernetes small enough to read.")
     commands = parser.add_subparsers(dest="component", required=True)

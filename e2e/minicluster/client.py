@@ -1,9 +1,8 @@
 """
-Talk to the API server, and keep a copy of a collection.
+A client of the API server, and a local copy of a collection.
 
-Owns the HTTP client that the scheduler and kubelet stand-ins share: one request a method, errors as `ApiError`, and
-`Mirror`, which lists, watches and reconnects for ever. Must never interpret an object beyond its metadata.
-Neighbours: `apiserver` is the peer, `scheduler` and `kubelet` are the users.
+`Client` sends one request a method and raises errors as `ApiError`. `Mirror` lists, watches and reconnects for ever.
+Must never interpret an object beyond its metadata. Neighbours: `kubescheduler`, `kubelet` and the tests use it.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ import orjson
 import yaml
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON has it."""
+"""A Kubernetes object, decoded from JSON."""
 
 PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -31,7 +30,7 @@ PATCH_TYPES = {
 
 REQUEST_TIMEOUT_SECONDS = 30.0
 RECONNECT_DELAY_SECONDS = (0.05, 5.0)
-"""First and longest pause before a failed list or watch is tried again; the pause doubles and is jittered."""
+"""The first and the longest pause before a failed list or watch is retried. The pause doubles, with jitter."""
 
 
 class ApiError(Exception):
@@ -46,7 +45,7 @@ class ApiError(Exception):
 
 class Client:
     """
-    One API server, spoken to by plain paths (`/api/v1/namespaces/default/pods/p`).
+    A connection to one API server, by plain paths (`/api/v1/namespaces/default/pods/p`).
 
     >>> async with Client.from_kubeconfig("kubeconfig", "kubelet") as client:
     ...     await client.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": "b"}}})
@@ -65,8 +64,8 @@ class Client:
         """
         Return a client for the current context of the kubeconfig at *path*.
 
-        A user is a client certificate, in the file itself or in files it names. Raises: ValueError when its current
-        context names no cluster with a server.
+        A user is a client certificate, in the file itself or in files that it names. Raises: ValueError if its current
+        context has no cluster with a server.
         """
         config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         contexts = {entry["name"]: entry["context"] for entry in config.get("contexts") or ()}
@@ -75,9 +74,7 @@ class Client:
         context = contexts.get(config.get("current-context"), {})
         cluster = clusters.get(context.get("cluster"), {})
         if not cluster.get("server"):
-            raise ValueError(
-                f"{path}: current-context {config.get('current-context')!r} leads to no cluster with a server"
-            )
+            raise ValueError(f"{path}: current-context {config.get('current-context')!r} has no cluster with a server")
         return cls(cluster["server"], user_agent, _tls(cluster, users.get(context.get("user")) or {}))
 
     async def __aenter__(self) -> Self:
@@ -96,9 +93,9 @@ class Client:
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
     ) -> Any:
         """
-        Send one request and return the decoded answer.
+        Send one request, and return the decoded answer.
 
-        Raises: ApiError for every answer of 400 and above, and with status 0 when there was no answer.
+        Raises: ApiError for an answer of 400 and above, and with status 0 if there is no answer.
         """
         content = None if body is None else orjson.dumps(body)
         answer = await self._answer(method, path, query, content, content_type)
@@ -106,7 +103,7 @@ class Client:
 
     async def text(self, path: str, **query: str) -> str:
         """
-        Read what is not JSON: a log, a page of metrics through the API server's proxy.
+        Read an answer that is not JSON: a log, or metrics through the API server's proxy.
 
         Raises: as `request`.
         """
@@ -128,7 +125,7 @@ class Client:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
 
     async def get(self, path: str, **query: str) -> Any:
-        """Read one object, or a whole list."""
+        """Read an object or a list."""
         return await self.request("GET", path, **query)
 
     async def create(self, path: str, body: Object, **query: str) -> Any:
@@ -136,15 +133,15 @@ class Client:
         return await self.request("POST", path, body, **query)
 
     async def replace(self, path: str, body: Object, **query: str) -> Any:
-        """PUT *body*; its `metadata.resourceVersion`, where given, is a precondition."""
+        """PUT *body*. Its `metadata.resourceVersion`, if set, is a precondition."""
         return await self.request("PUT", path, body, **query)
 
     async def patch(self, path: str, body: Any, kind: str = "merge", **query: str) -> Any:
-        """PATCH with *kind* one of `merge`, `strategic` or `json`."""
+        """PATCH with *kind* `merge`, `strategic` or `json`."""
         return await self.request("PATCH", path, body, PATCH_TYPES[kind], **query)
 
     async def delete(self, path: str, grace_seconds: int | None = None, uid: str | None = None) -> Any:
-        """DELETE; *grace_seconds* 0 ends a Pod at once, *uid* is a precondition."""
+        """DELETE. *grace_seconds* 0 removes a Pod at once, and *uid* is a precondition."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -153,7 +150,7 @@ class Client:
         return await self.request("DELETE", path, options)
 
     async def list(self, path: str, **query: str) -> tuple[list[Object], str]:
-        """Return all objects of a collection and the resourceVersion they were read at."""
+        """Return all objects of a collection, and the resourceVersion of the list."""
         answer = await self.get(path, **query)
         kind, version = answer.get("kind", "List").removesuffix("List"), answer.get("apiVersion", "v1")
         for item in answer["items"]:
@@ -165,7 +162,7 @@ class Client:
         """
         Yield `(type, object)` after *resource_version* until the server ends the watch.
 
-        Raises: ApiError as `request` does, also for an ERROR event (410 after compaction).
+        Raises: ApiError as `request`, and for an ERROR event (410 after compaction).
         """
         params = {"watch": "true", "resourceVersion": resource_version, "allowWatchBookmarks": "true", **query}
         try:
@@ -185,29 +182,29 @@ class Client:
 
 class Mirror:
     """
-    A copy of a collection that follows it for ever.
+    A copy of a collection that is kept up to date for ever.
 
     `changed(old, new)` is called for each difference, in order: `(None, new)` for an addition, `(old, None)` for a
-    removal. A new list after an outage yields the same calls, for what really differs. Objects are shared, so users
-    must not change them.
+    removal. After an outage, a new list causes the same calls, for objects that really differ. Objects are shared, so
+    callers must not change them.
     """
 
     def __init__(
         self, client: Client, path: str, changed: Callable[[Object | None, Object | None], None], **query: str
     ) -> None:
         self.objects: dict[tuple[str, str], Object] = {}
-        """By `(namespace, name)`; namespace is empty for cluster-wide objects."""
+        """By `(namespace, name)`. The namespace of cluster-wide objects is empty."""
         self.synced = asyncio.Event()
-        """Set once the first list has been taken over."""
+        """Set after the first list."""
         self.restarts = 0
-        """How many lists were needed beyond the first."""
+        """The number of lists after the first."""
         self._client = client
         self._path = path
         self._changed = changed
         self._query = query
 
     async def run(self) -> None:
-        """List and watch until cancelled; no trouble of the API ends it."""
+        """List and watch until cancelled. Errors of the API do not end it."""
         first, longest = RECONNECT_DELAY_SECONDS
         delay = first
         while True:
@@ -222,7 +219,7 @@ class Mirror:
             self.restarts += 1
 
     async def _follow(self, version: str) -> None:
-        """Watch from *version* on, through lost connections, until the server has forgotten the version."""
+        """Watch from *version*, reconnecting, until the server no longer has the version."""
         failures = 0
         while True:
             try:
@@ -264,12 +261,12 @@ class Mirror:
 
 
 def _tls(cluster: Object, user: Object) -> ssl.SSLContext | None:
-    """Return what a kubeconfig's *cluster* is believed by and its *user* shows; None for a cluster without TLS."""
+    """Return the TLS context for a kubeconfig's *cluster* and *user*, or None for a cluster without TLS."""
     if not cluster["server"].startswith("https:"):
         return None
     context = ssl.create_default_context(cadata=_content(cluster, "certificate-authority").decode())
     if "client-certificate" in user or "client-certificate-data" in user:
-        # OpenSSL reads a certificate from a file only.
+        # OpenSSL reads certificates from files only.
         with tempfile.NamedTemporaryFile() as file:
             file.write(_content(user, "client-certificate") + b"\n" + _content(user, "client-key"))
             file.flush()
@@ -278,7 +275,7 @@ def _tls(cluster: Object, user: Object) -> ssl.SSLContext | None:
 
 
 def _content(entry: Object, name: str) -> bytes:
-    """Return what a kubeconfig's entry holds under *name*, or in the file that it names there."""
+    """Return the data of a kubeconfig's entry *name*, from the entry itself or from the file that it names."""
     data = entry.get(f"{name}-data")
     return Path(entry[name]).read_bytes() if data is None else base64.b64decode(data)
 
@@ -288,7 +285,7 @@ def _key(found: Object) -> tuple[str, str]:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Split *content* at line ends; a line may be of any length, unlike `readline`'s."""
+    """Split *content* into lines. Unlike with `readline`, a line may have any length."""
     rest = b""
     async for chunk in content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")

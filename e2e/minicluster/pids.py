@@ -1,14 +1,14 @@
 """
-Tell a process from a later one with the same pid.
+Distinguish a process from a later one with the same pid.
 
-Imported by every container's shim, whose start must stay fast: imports nothing.
+The shim of every container imports this, and must start fast. So it imports nothing.
 """
-# Importing pathlib would add a half to the time a container takes to start.
+# Importing pathlib would make the start of a container take half as long again.
 # ruff: noqa: PTH123
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when *pid* started, in clock ticks since boot, or None if no such process lives."""
+    """Return when *pid* started, in clock ticks since boot, or None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

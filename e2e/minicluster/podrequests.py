@@ -1,8 +1,8 @@
 """
-What a Pod asks of a Node.
+The resources that a Pod requests.
 
-Owns the sum over containers, init containers and sidecars, and which resources are extended ones. Pure; quotas and
-the scheduler count by it.
+Owns the sum over containers, init containers and sidecars, and the test for extended resources. Functions of their
+arguments. Neighbours: quotas, the scheduler and the kubelet count with it.
 Source: k8s.io/component-helpers/resource/helpers.go (PodRequests), KEP-753.
 """
 
@@ -24,15 +24,15 @@ def containers(spec: Object) -> Iterator[tuple[str, Object]]:
 
 
 def is_extended(resource: str) -> bool:
-    """Return whether *resource* is one a device plugin offers: qualified, and not of Kubernetes itself."""
+    """Return whether *resource* is an extended one: qualified, and not of Kubernetes itself."""
     return "/" in resource and not resource.split("/", 1)[0].endswith("kubernetes.io")
 
 
 def pod_amounts(spec: Object, section: str) -> Amounts:
     """
-    Return what a Pod needs of each resource: its containers together, or the most its init containers need at one time.
+    Return the amount of each resource that a Pod needs: of all its containers, or of its largest init container.
 
-    Sidecars (init containers that restart) run on beside everything started after them (KEP-753).
+    Sidecars (init containers that restart) keep running beside everything that starts after them (KEP-753).
     """
     total: Amounts = {}
     sidecars: Amounts = {}

@@ -26,7 +26,7 @@ def parse(text: str | int | float) -> Fraction:
     """
     Return the exact value of a quantity.
 
-    Raises: ValueError when *text* is not one.
+    Raises: ValueError if *text* is not a quantity.
 
     >>> parse("1500m"), parse("1Ki"), parse(3)
     (Fraction(3, 2), Fraction(1024, 1), Fraction(3, 1))
@@ -43,7 +43,7 @@ def parse(text: str | int | float) -> Fraction:
 
 def show(value: Fraction) -> str:
     """
-    Print a quantity: whole numbers plainly, else in thousandths (rounded up), binary suffix where it divides evenly.
+    Return a quantity as text: a whole number, with a binary suffix if it divides evenly, or thousandths, rounded up.
 
     >>> show(Fraction(3, 2)), show(Fraction(2 * 1024**3)), show(Fraction(7))
     ('1500m', '2Gi', '7')

@@ -1,7 +1,7 @@
 """
 Label selectors and field selectors.
 
-Owns both texts and the `LabelSelector` object. Pure: a selector is a function from labels or fields to a truth value.
+Owns both syntaxes and the `LabelSelector` object. A selector becomes a function from labels or fields to a bool.
 Source: k8s.io/apimachinery/pkg/labels/selector.go, pkg/fields/selector.go.
 """
 
@@ -17,14 +17,14 @@ _EXISTENCE = re.compile(r"(?P<not>!?)\s*(?P<key>[^\s!=<>,()]+)")
 
 
 class SelectorError(ValueError):
-    """A selector text that cannot be parsed."""
+    """A selector that cannot be parsed."""
 
 
 def label_selector(text: str) -> Matcher | None:
     """
-    Return what *text* (`a=b,c in (d,e),!f,g>1`) selects, None where it selects everything.
+    Return a matcher for *text* (`a=b,c in (d,e),!f,g>1`), or None if it selects everything.
 
-    Raises: SelectorError naming the requirement that is wrong.
+    Raises: SelectorError with the wrong requirement.
 
     >>> label_selector("tier in (a, b),!old")({"tier": "a"})
     True
@@ -46,9 +46,9 @@ def _label_requirement(text: str) -> Matcher:
 
 def requirement(key: str, operator: str, values: list[str]) -> Matcher:
     """
-    Return one requirement by its operator as Node affinity and `matchExpressions` spell it.
+    Return a matcher for one requirement of a Node affinity or of `matchExpressions`.
 
-    Raises: SelectorError for an unknown operator, or a bound that is no whole number.
+    Raises: SelectorError for an unknown operator, or a bound that is not a whole number.
     """
     if operator == "In":
         return lambda labels: labels.get(key) in values
@@ -81,7 +81,7 @@ def _whole(text: str) -> int | None:
 
 def label_selector_object(selector: Mapping[str, Any] | None) -> Matcher:
     """
-    Return what a `LabelSelector` object selects; an empty one selects everything, an absent one everything too.
+    Return a matcher for a `LabelSelector` object. An empty or missing one selects everything.
 
     Raises: SelectorError for an unknown operator.
     """
@@ -95,7 +95,7 @@ def label_selector_object(selector: Mapping[str, Any] | None) -> Matcher:
 
 def field_selector(text: str, supported: tuple[str, ...]) -> Matcher | None:
     """
-    Return what *text* (`spec.nodeName=n1,status.phase!=Running`) selects, None where it selects everything.
+    Return a matcher for *text* (`spec.nodeName=n1,status.phase!=Running`), or None if it selects everything.
 
     Raises: SelectorError for a field outside *supported*.
     """

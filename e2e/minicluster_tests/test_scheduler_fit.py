@@ -176,7 +176,7 @@ def test_cache_counts_what_is_on_a_node_and_nothing_else(steps: list[tuple[str, 
         ({"extenders": [{"urlPrefix": "http://x", "prioritizeVerb": "p"}]}, "extenders[0].weight"),
         ({"extenders": [{"urlPrefix": "http://x", "bindVerb": "b"}] * 2}, "multiple extenders with bindVerb"),
         ({"profiles": [{}, {}]}, "profiles[1].schedulerName"),
-        ({"extenders": [{"urlPrefix": "http://x", "httpTimeout": "5"}]}, "'5' is no duration"),
+        ({"extenders": [{"urlPrefix": "http://x", "httpTimeout": "5"}]}, "'5' is not a duration"),
     ],
 )
 def test_configuration_errors_name_the_field(fields: Object, expected: str) -> None:

@@ -1,8 +1,9 @@
 """
 Processes of a cluster: each is started with a log, ended by pid, and found again after a crash.
 
-Owns the `processes.json` of a folder, with pid and start time of every process. By it a later run ends what an earlier
-one left running, and never another process that has got the same pid. Must never know what the processes do.
+Owns the `processes.json` of a folder, with pid, start time, arguments and environment of every process. By it a later
+run ends what an earlier one left running, or takes its place, and never ends another process that has got the same pid.
+Must never know what the processes do.
 """
 
 import ctypes
@@ -137,7 +138,7 @@ class Supervisor:
 
     def _record(self) -> None:
         living = {
-            name: [process.pid, start_ticks(process.pid)]
+            name: [process.pid, start_ticks(process.pid), process.argv, process.environment]
             for name, process in self.processes.items()
             if process.is_running
         }
@@ -156,15 +157,37 @@ def stop_leftovers(folder: Path) -> list[str]:
     if not ledger.exists():
         return []
     ended = []
-    for name, (pid, ticks) in reversed(json.loads(ledger.read_text()).items()):
-        if start_ticks(pid) != ticks:
-            continue
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + TERMINATE_SECONDS
-        while start_ticks(pid) == ticks and time.monotonic() < deadline:
-            time.sleep(0.05)
+    for name, (pid, ticks, *_) in reversed(json.loads(ledger.read_text()).items()):
         if start_ticks(pid) == ticks:
-            os.kill(pid, signal.SIGKILL)
-        ended.append(name)
+            _end(pid, ticks)
+            ended.append(name)
     ledger.unlink()
     return ended
+
+
+def take_over(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
+    """
+    Take the place of the process *name* of an earlier run in *folder*, which is ended if it still runs.
+
+    Returns its arguments, and what its environment has beside ours. Raises: LookupError when there was none.
+    """
+    ledger = folder / "processes.json"
+    entries = json.loads(ledger.read_text()) if ledger.exists() else {}
+    if name not in entries:
+        raise LookupError(f"{folder} has no process {name}; it has {', '.join(entries) or 'none'}")
+    pid, ticks, argv, environment = entries[name]
+    if start_ticks(pid) == ticks:
+        _end(pid, ticks)
+    entries[name] = [os.getpid(), start_ticks(os.getpid()), argv, environment]
+    ledger.write_text(json.dumps(entries))
+    return argv, environment
+
+
+def _end(pid: int, ticks: int) -> None:
+    """Ask a process that is no child of ours to end (SIGTERM), and insist after TERMINATE_SECONDS."""
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + TERMINATE_SECONDS
+    while start_ticks(pid) == ticks and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if start_ticks(pid) == ticks:
+        os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """
-The API server: start it, fill it, serve it.
+Start the API server.
 
-Owns the flags, the loaded files, the kubeconfig and the order in which the parts come up. Neighbours: `storage`
-keeps, `http` answers, `journal` makes durable, `faults` documents the knobs for tests.
+Owns the flags, the loaded files, the kubeconfig and the order in which the parts start. Neighbours: `storage` keeps
+the objects, `journal` makes them durable, `http` answers, `faults` documents the switches for tests.
 
     python -m minicluster apiserver --listen 127.0.0.1:0 --kubeconfig FILE
         [--load FILE]... [--data DIR] [--service NAMESPACE/NAME=HOST:PORT]...
@@ -37,18 +37,16 @@ CLUSTER_NAME = "minicluster"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "--listen", default="127.0.0.1:0", help="host:port to serve plain HTTP on; port 0 is any free one"
-    )
-    parser.add_argument("--kubeconfig", type=Path, required=True, help="file to write once the server serves")
+    parser.add_argument("--listen", default="127.0.0.1:0", help="host:port of plain HTTP; port 0 means any free port")
+    parser.add_argument("--kubeconfig", type=Path, required=True, help="file to write once the server listens")
     parser.add_argument("--load", type=Path, action="append", default=[], help="v1 List or objects, JSON or YAML")
-    parser.add_argument("--data", type=Path, help="folder that makes the cluster survive the process")
+    parser.add_argument("--data", type=Path, help="folder in which the objects survive the process")
     parser.add_argument(
         "--service",
         action="append",
         default=[],
         metavar="NAMESPACE/NAME=HOST:PORT",
-        help="where a webhook's clientConfig.service is reached",
+        help="address of a webhook's clientConfig.service",
     )
 
 
@@ -67,7 +65,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 
 class Server:
-    """An API server with its parts."""
+    """The API server with its parts."""
 
     def __init__(self, services: dict[str, str] | None = None, folder: Path | None = None) -> None:
         self._journal = Journal(folder) if folder else None
@@ -85,9 +83,9 @@ class Server:
 
     def fill(self, paths: list[Path]) -> None:
         """
-        Load objects from *paths*, unless the data folder already remembers a cluster.
+        Load objects from *paths*, unless the data folder already has objects.
 
-        Raises: ValueError naming the file and the object that this server cannot hold.
+        Raises: ValueError with the file and the object that this server cannot store.
         """
         if self._remembers or not paths:
             return
@@ -106,7 +104,7 @@ class Server:
             self._journal.rewrite()
 
     async def start(self, host: str, port: int) -> str:
-        """Serve on *host* and *port* and return the URL."""
+        """Serve on *host* and *port*, and return the URL."""
         self._namespaces.begin()
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, backlog=1024)
@@ -127,7 +125,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 def _objects(path: Path) -> Iterator[Object]:
-    """Yield the objects of a file, those inside lists one by one."""
+    """Yield the objects of a file, and those inside its lists."""
     content = path.read_bytes()
     if content.lstrip()[:1] in {b"{", b"["}:
         documents = [orjson.loads(content)]
@@ -149,7 +147,7 @@ def _objects(path: Path) -> Iterator[Object]:
 
 
 def _complete(resource: Resource, found: Object, now: str) -> None:
-    """Give a loaded object what a created one would have; its status and uid stay as they are in the file."""
+    """Complete a loaded object like a created one. It keeps its status and uid."""
     if resource.is_namespaced:
         found["metadata"].setdefault("namespace", "default")
     found["metadata"].pop("managedFields", None)
@@ -161,7 +159,7 @@ def _complete(resource: Resource, found: Object, now: str) -> None:
 
 
 def write_kubeconfig(path: Path, server: str) -> None:
-    """Write a kubeconfig for *server* to *path*, whole or not at all."""
+    """Write a kubeconfig for *server* to *path*, atomically."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,10 +1,10 @@
 """
-The kubelet of one Node: brings its Pods to life and says what became of them.
+Start the kubelet of one Node.
 
-Owns the wiring and the one queue in which Pods are admitted. Containers belong to their shims: they go on when the
-kubelet ends, however it ends, and are taken up again when it is back. Must never import a service; it speaks to device
-plugins over their sockets only. Neighbours: `pods` lives each Pod, `deviceplugins` and `containers` serve it,
-`nodestatus` keeps the Node.
+Owns the wiring, and the one queue in which Pods are admitted. Containers are children of their shims, so they keep
+running when the kubelet ends, and it adopts them when it is back. It speaks to device plugins only over their sockets.
+Neighbours: `pods` runs each Pod, `devices.manager` and `runtime.containers` serve it, `status.nodestatus` writes the
+Node.
 """
 
 import argparse
@@ -36,36 +36,36 @@ EXIT_GRACE_SECONDS = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `python -m minicluster kubelet`."""
     add = parser.add_argument
-    add("--kubeconfig", required=True, type=Path, help="how to reach the API server")
-    add("--node", required=True, help="name of the Node this kubelet is")
+    add("--kubeconfig", required=True, type=Path, help="kubeconfig of the API server")
+    add("--node", required=True, help="name of the Node")
     add("--root", required=True, type=Path, help="directory for sockets, CDI specs and containers")
-    add("--driver-libs", type=Path, help="directory with the GPU driver's libraries, for containers that see devices")
-    add("--hardware", type=Path, help="the node's fake GPUs (FAKE_DRIVER_DIR), for containers that see devices")
+    add("--driver-libs", type=Path, help="directory with the GPU driver's libraries, for containers with devices")
+    add("--hardware", type=Path, help="the node's fake GPUs (FAKE_DRIVER_DIR), for containers with devices")
     add("--label", action="append", default=[], metavar="KEY=VALUE", help="a label of the Node; may be repeated")
-    add("--cpu", help="CPUs the Node has (default: this machine's)")
-    add("--memory", help="memory the Node has (default: this machine's)")
+    add("--cpu", help="CPUs of the Node (default: this machine's)")
+    add("--memory", help="memory of the Node (default: this machine's)")
     add(
         "--isolation",
         choices=("auto", "namespaces", "mapping"),
         default="auto",
-        help="give each container a mount namespace, or rewrite paths; auto takes namespaces where they work",
+        help="give each container a mount namespace, or rewrite paths; auto uses namespaces if they work",
     )
-    add("--pid-namespace", action="store_true", help="give each container a process namespace too, as real ones have")
-    add("--backoff-scale", type=float, default=1.0, help="factor for every back-off (default 1: the real times)")
+    add("--pid-namespace", action="store_true", help="give each container a process namespace too, like a real one")
+    add("--backoff-scale", type=float, default=1.0, help="factor for every back-off (default 1, the real times)")
     add(
         "--endpoint-grace-seconds",
         type=float,
         default=ENDPOINT_GRACE_SECONDS,
-        help="how long a resource outlives its device plugin (default %(default)s)",
+        help="time that a resource outlives its device plugin (default %(default)s)",
     )
-    add("--stop-containers-on-exit", action="store_true", help="end all containers when the kubelet is ended")
+    add("--stop-containers-on-exit", action="store_true", help="end all containers when the kubelet ends")
 
 
 async def run(args: argparse.Namespace) -> None:
     """
-    Be the kubelet until cancelled.
+    Run the kubelet until cancelled.
 
-    Raises: SystemExit with one sentence when a flag cannot be followed.
+    Raises: SystemExit with one sentence if a flag is invalid.
     """
     root: Path = args.root.resolve()
     try:
@@ -87,7 +87,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 class Kubelet:
-    """All Pods of one Node, and the servers around them."""
+    """All Pods of one Node, and the servers."""
 
     def __init__(
         self, client: Client, root: Path, description: NodeDescription, runtime: Runtime, args: argparse.Namespace
@@ -113,7 +113,7 @@ class Kubelet:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve, adopt what runs already, follow the Pods, until cancelled."""
+        """Serve, adopt running containers, and follow the Pods, until cancelled."""
         self._runtime.cdi.start()
         async for pod_uid, name, attempts in self._runtime.adopt():
             self._adopted.setdefault(pod_uid, {})[name] = attempts
@@ -141,7 +141,7 @@ class Kubelet:
         self._runtime.cdi.close()
 
     async def _settle(self) -> None:
-        """Once all Pods of the first list are admitted, let go of what belonged to others."""
+        """Once all Pods of the first list are admitted, remove what belongs to no Pod."""
         await self._mirror.synced.wait()
         await self._admissions.join()
         self._devices.is_settled = True
@@ -154,7 +154,7 @@ class Kubelet:
         self._adopted.clear()
 
     async def _admit(self) -> None:
-        """Admit Pods one after the other: those that came together by age."""
+        """Admit Pods one after the other. Pods that arrive together are sorted by age."""
         while True:
             _, _, worker = await self._admissions.get()
             try:
@@ -213,7 +213,7 @@ class Kubelet:
         return {pod["metadata"]["uid"] for pod in self._active_pods()}
 
     def _active_pods(self) -> list[Object]:
-        """Return the Pods that have arrived and are not finished."""
+        """Return the Pods that have started admission and have not finished."""
         return [worker.pod for worker in self._workers.values() if worker.has_arrived and not worker.is_finished]
 
     def _node_changed(self) -> None:
@@ -235,7 +235,7 @@ def _describe(args: argparse.Namespace, root: Path) -> NodeDescription:
     """
     Return the Node that the flags describe.
 
-    Raises: ValueError naming the flag and what is wrong with it.
+    Raises: ValueError with the flag and its problem.
     """
     longest = max(len(bytes(root / directory / "kubelet.sock")) for directory in ("device-plugins", "pod-resources"))
     if longest > LONGEST_SOCKET_PATH:
@@ -256,14 +256,14 @@ def _describe(args: argparse.Namespace, root: Path) -> NodeDescription:
 
 
 def _shortage(pod: Object, others: list[Object], capacity: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return reason and message for which *pod* does not fit beside *others*, None if it does."""
+    """Return reason and message if *pod* does not fit beside *others*, or None."""
     for resource in ("cpu", "memory"):
         wanted, *used_by_others = (
             pod_amounts(one["spec"], "requests").get(resource, Fraction()) for one in (pod, *others)
         )
         used, available = sum(used_by_others, Fraction()), parse(capacity[resource])
         if wanted and used + wanted > available:
-            # As the kubelet counts: cpu in thousandths, memory in bytes.
+            # Like the kubelet, count cpu in thousandths, and memory in bytes.
             unit = 1000 if resource == "cpu" else 1
             shown = [int(amount * unit) for amount in (wanted, used, available)]
             amounts = "requested: {}, used: {}, capacity: {}".format(*shown)

@@ -1,9 +1,9 @@
 """
-One Pod's life on its node: admitted, its containers started in order and restarted, ended, reported.
+Run one Pod on its Node: start its containers in order, restart them, end them, and report.
 
 Owns the order of containers, restarts with back-off, and the Pod's status in the API. Must never touch another Pod.
-Neighbours: `deviceplugins` and `containers` do what is decided here, `podstatus` says what it looks like, `kubelet`
-brings the Pod and takes it away.
+Neighbours: `main` adds and removes Pods, `devices.manager` and `runtime.containers` execute, `status.podstatus`
+computes the status.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from minicluster.kubelet.status.events import Events
 from minicluster.kubelet.status.podstatus import Attempt, ContainerState, PodState
 
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 300.0
-"""The first restart comes at once, the second after the first back-off, which doubles up to the longest."""
+"""The first restart is immediate. The second follows after the first back-off, which doubles up to the longest."""
 FORGIVEN_SECONDS = 600.0
-"""A container that ran for so long starts again without back-off."""
+"""A container that ran for this time restarts without back-off."""
 CREATE_RETRY_SECONDS = 1.0
 CREATE_RETRIES_SECONDS = (10.0, 15.0)
-"""A container that cannot be created is tried again after the first, then again after a time between the others."""
+"""The creation of a container is retried after the first time, and then after a random time between the others."""
 WRITE_RETRY_SECONDS = 0.5
 DEFAULT_GRACE_SECONDS = 30
 REJECTED_GRACE_SECONDS = 1.0
-"""What the kubelet leaves containers of a Pod that it finds running and does not admit again."""
+"""The grace period of containers that run when their Pod is rejected."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """What the Pods of one node share."""
+    """The objects that all Pods of one Node share."""
 
     client: Client
     devices: DeviceManager
@@ -51,8 +51,8 @@ class Node:
     backoff_scale: float
 
 
-class ContainerLife:
-    """One container of a Pod, through all its attempts."""
+class PodContainer:
+    """One container of a Pod, with all its attempts."""
 
     def __init__(self, spec: Container, waiting: str, is_sidecar: bool) -> None:
         self.spec = spec
@@ -67,12 +67,12 @@ class ContainerLife:
         self._backoff_seconds = 0.0
 
     def begin(self, container: RunningContainer) -> None:
-        """Take *container* as its newest attempt."""
+        """Set *container* as its newest attempt."""
         self.previous, self.current, self.waiting = self.current, container, None
         self.has_started.set()
 
     def next_backoff(self) -> float:
-        """Return how long to wait before the next attempt, unscaled, counting this one."""
+        """Return the unscaled back-off before the next attempt, and double it."""
         assert self.current is not None
         assert self.current.exit is not None
         if self.current.exit.finished_at - self.current.started_at > FORGIVEN_SECONDS:
@@ -82,81 +82,79 @@ class ContainerLife:
         return seconds
 
     def state(self) -> ContainerState:
-        """Return what is known of it now."""
+        """Return its present state."""
         current, previous = _attempt(self.current), _attempt(self.previous)
         return ContainerState(self.spec, self.waiting, current, previous, self.is_sidecar, self.is_done)
 
 
 class PodWorker:
-    """One Pod; `start`, `terminate` and `abandon` are called at most once each, in this order."""
+    """One Pod. `start`, `terminate` and `abandon` are called at most once each, in this order."""
 
     def __init__(self, node: Node, pod: Object, adopted: Mapping[str, list[RunningContainer]]) -> None:
         self.node = node
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
         self.is_finished = False
-        """Whether nothing of it runs or will run again; its devices are free then."""
+        """Whether nothing of it runs or will run again. Its devices are free then."""
         self.is_terminating = False
         self.has_arrived = False
-        """Whether its admission has begun: before, the node does not count it."""
+        """Whether its admission has begun. Before, the Node does not count it."""
         spec = pod["spec"]
         inits = spec.get("initContainers", ())
         waiting = "PodInitializing" if inits else "ContainerCreating"
-        self._inits = [
-            ContainerLife(container, "PodInitializing", podspec.is_sidecar(container)) for container in inits
-        ]
-        self._apps = [ContainerLife(container, waiting, False) for container in spec["containers"]]
-        for life in self._lives:
-            for container in adopted.get(life.name, ())[-2:]:
-                life.begin(container)
+        self._inits = [PodContainer(container, "PodInitializing", podspec.is_sidecar(container)) for container in inits]
+        self._apps = [PodContainer(container, waiting, False) for container in spec["containers"]]
+        for member in self._members:
+            for container in adopted.get(member.name, ())[-2:]:
+                member.begin(container)
         started_at = pod.get("status", {}).get("startTime")
         self._started_at = podstatus.of_time(started_at) if started_at else time.time()
         self._verdict: tuple[str, str] | None = None
         self._dirty = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._living: asyncio.Task[None] | None = None
+        self._run_task: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
         self._written: Object | None = None
 
     @property
-    def _lives(self) -> list[ContainerLife]:
+    def _members(self) -> list[PodContainer]:
         return [*self._inits, *self._apps]
 
     @property
     def path(self) -> str:
-        """The Pod's path at the API server."""
+        """The path of the Pod at the API server."""
         metadata = self.pod["metadata"]
         return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
 
     @property
     def running(self) -> list[str]:
-        """The containers that run; before its admission, those an earlier kubelet started: they have their devices."""
-        return [life.name for life in self._lives if life.current is not None and life.current.is_running]
+        """The running containers. Before admission, these are adopted ones, which have their devices."""
+        return [member.name for member in self._members if member.current is not None and member.current.is_running]
 
     def update(self, pod: Object) -> None:
-        """Take a newer version of the Pod's object."""
+        """Set a newer version of the Pod's object."""
         self.pod = pod
 
     async def reject(self, reason: str, message: str) -> None:
-        """Fail the Pod without starting anything, and end what an earlier kubelet started."""
+        """Fail the Pod without starting it, and end the containers that an earlier kubelet started."""
         self.node.events.warn(self.pod, reason, message)
-        await _stop(self._lives, REJECTED_GRACE_SECONDS)
+        await _stop(self._members, REJECTED_GRACE_SECONDS)
         self._verdict = (reason, f"Pod was rejected: {message}")
         self.is_finished = True
         self._report()
 
     def start(self) -> None:
-        """Start its containers, or go on with those that run already."""
-        self._living = asyncio.create_task(self._live())
-        self._living.add_done_callback(_show_defect)
+        """Start its containers, or continue with those that run."""
+        self._run_task = asyncio.create_task(self._run())
+        self._run_task.add_done_callback(_show_defect)
 
     async def terminate(self, grace_seconds: float) -> None:
-        """End all containers, sidecars last, report it, and let the API server forget the Pod."""
+        """End all containers, sidecars last, report it, and remove the Pod from the API server."""
         self.is_terminating = True
         deadline = time.monotonic() + grace_seconds
         await self._end_tasks()
-        for lives in (self._apps, [life for life in self._inits if not life.is_sidecar], self._sidecars):
-            await _stop(lives, max(deadline - time.monotonic(), 0.0))
+        for members in (self._apps, [member for member in self._inits if not member.is_sidecar], self._sidecars):
+            await _stop(members, max(deadline - time.monotonic(), 0.0))
         self._finish()
         if self._writing is not None:
             await self._writing
@@ -170,67 +168,67 @@ class PodWorker:
             return
 
     async def abandon(self, grace_seconds: float = 0.0) -> None:
-        """End what is left of a Pod that the API server no longer knows, or is not to hear of again."""
+        """End the containers of a Pod without reporting to the API server."""
         await self._end_tasks()
-        await _stop(self._lives, grace_seconds)
+        await _stop(self._members, grace_seconds)
         self.is_finished = True
         if self._writing is not None:
             self._writing.cancel()
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         """Run init containers in order, then the others, until none runs or will run again."""
         policy = self.pod["spec"].get("restartPolicy", "Always")
         self._report()
-        has_begun = any(life.current is not None for life in self._apps)
-        for life in self._inits:
-            if life.is_sidecar:
-                self._spawn(self._keep(life, "Always"))
-                await life.has_started.wait()
+        has_begun = any(member.current is not None for member in self._apps)
+        for member in self._inits:
+            if member.is_sidecar:
+                self._spawn(self._keep(member, "Always"))
+                await member.has_started.wait()
             elif has_begun:
-                life.is_done = True
+                member.is_done = True
             else:
-                await self._keep(life, "Never" if policy == "Never" else "OnFailure")
-                if not life.state().has_succeeded:
+                await self._keep(member, "Never" if policy == "Never" else "OnFailure")
+                if not member.state().has_succeeded:
                     break
         else:
-            await asyncio.gather(*(self._keep(life, policy) for life in self._apps))
+            await asyncio.gather(*(self._keep(member, policy) for member in self._apps))
         await self._end_tasks(but=asyncio.current_task())
         await _stop(self._sidecars, self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
         self._finish()
 
-    async def _keep(self, life: ContainerLife, policy: str) -> None:
-        """Start *life*, and again as *policy* wants, until it is done."""
-        if life.current is None:
-            await self._begin(life)
+    async def _keep(self, member: PodContainer, policy: str) -> None:
+        """Start *member*, and restart it by *policy*, until it is done."""
+        if member.current is None:
+            await self._begin(member)
         while True:
-            assert life.current is not None
-            ended = await life.current.wait()
+            assert member.current is not None
+            ended = await member.current.wait()
             if policy == "Never" or (policy == "OnFailure" and ended.code == 0):
-                life.is_done = True
+                member.is_done = True
                 self._report()
                 return
-            seconds = life.next_backoff()
+            seconds = member.next_backoff()
             if seconds:
-                self._back_off(life, seconds)
+                self._back_off(member, seconds)
                 await asyncio.sleep(seconds * self.node.backoff_scale)
-            await self._begin(life)
+            await self._begin(member)
 
-    def _back_off(self, life: ContainerLife, seconds: float) -> None:
+    def _back_off(self, member: PodContainer, seconds: float) -> None:
         metadata = self.pod["metadata"]
-        what = f"restarting failed container={life.name} pod={metadata['name']}_{metadata['namespace']}({self.uid})"
-        life.waiting = ("CrashLoopBackOff", f"back-off {_go_duration(seconds)} {what}")
-        self.node.events.warn(self.pod, "BackOff", f"Back-off {what}", self._field_path(life))
+        what = f"restarting failed container={member.name} pod={metadata['name']}_{metadata['namespace']}({self.uid})"
+        member.waiting = ("CrashLoopBackOff", f"back-off {_go_duration(seconds)} {what}")
+        self.node.events.warn(self.pod, "BackOff", f"Back-off {what}", self._field_path(member))
         self._report()
 
-    async def _begin(self, life: ContainerLife) -> None:
-        """Create and start the next attempt, trying until it can be created."""
+    async def _begin(self, member: PodContainer) -> None:
+        """Create and start the next attempt, and retry until it can be created."""
         seconds = CREATE_RETRY_SECONDS
         while True:
             try:
-                await self._create(life)
+                await self._create(member)
             except ContainerError as error:
-                life.waiting = (error.reason, error.message)
-                self.node.events.warn(self.pod, "Failed", f"Error: {error.message}", self._field_path(life))
+                member.waiting = (error.reason, error.message)
+                self.node.events.warn(self.pod, "Failed", f"Error: {error.message}", self._field_path(member))
                 self._report()
                 await asyncio.sleep(seconds * self.node.backoff_scale)
                 seconds = random.uniform(*CREATE_RETRIES_SECONDS)
@@ -238,39 +236,39 @@ class PodWorker:
                 self._report()
                 return
 
-    async def _create(self, life: ContainerLife) -> None:
-        wanted = await self._wanted(life)
-        # A container that is being started is not lost sight of, whatever happens to this task.
-        life.starting = asyncio.create_task(self.node.runtime.start(wanted))
-        container = await asyncio.shield(life.starting)
-        life.starting = None
-        life.begin(container)
+    async def _create(self, member: PodContainer) -> None:
+        wanted = await self._wanted(member)
+        # Shielded, so that a starting container is known even if this task is cancelled.
+        member.starting = asyncio.create_task(self.node.runtime.start(wanted))
+        container = await asyncio.shield(member.starting)
+        member.starting = None
+        member.begin(container)
 
-    async def _wanted(self, life: ContainerLife) -> Wanted:
-        """Return the next attempt at *life*, its devices prepared: the last thing before it is created."""
+    async def _wanted(self, member: PodContainer) -> Wanted:
+        """Prepare the devices of *member*, and return its next attempt."""
         contents = await self._contents()
         try:
-            options = await self.node.devices.prepare(self.pod, life.spec)
+            options = await self.node.devices.prepare(self.pod, member.spec)
         except PluginError as error:
             raise ContainerError("CreateContainerConfigError", str(error)) from error
         runtime, metadata = self.node.runtime, self.pod["metadata"]
         given = runtime.image_environment(metadata["name"]) | options.environment
-        variables = podspec.environment(self.pod, life.spec, contents, given, self.node.allocatable)
+        variables = podspec.environment(self.pod, member.spec, contents, given, self.node.allocatable)
         directory = runtime.pod_directory(self.uid)
-        volumes = volume_mounts(self.pod, life.spec, directory, contents, self.node.allocatable)
+        volumes = volume_mounts(self.pod, member.spec, directory, contents, self.node.allocatable)
         return Wanted(
             pod_uid=self.uid,
-            name=life.name,
-            attempt=0 if life.current is None else life.current.attempt + 1,
-            argv=podspec.arguments(life.spec, variables),
+            name=member.name,
+            attempt=0 if member.current is None else member.current.attempt + 1,
+            argv=podspec.arguments(member.spec, variables),
             environment=variables,
-            cwd=life.spec.get("workingDir") or "/",
+            cwd=member.spec.get("workingDir") or "/",
             mounts=[*options.mounts, *volumes],
             cdi_devices=options.cdi_devices,
         )
 
     async def _contents(self) -> dict[podspec.Reference, dict[str, bytes] | None]:
-        """Fetch the ConfigMaps and Secrets the Pod refers to."""
+        """Read the ConfigMaps and Secrets that the Pod refers to."""
         found: dict[podspec.Reference, dict[str, bytes] | None] = {}
         for kind, name in podspec.references(self.pod):
             path = f"/api/v1/namespaces/{self.pod['metadata']['namespace']}/{kind}/{name}"
@@ -282,18 +280,18 @@ class PodWorker:
                 found[kind, name] = None
         return found
 
-    def _field_path(self, life: ContainerLife) -> str:
-        group = "initContainers" if life in self._inits else "containers"
-        return f"spec.{group}{{{life.name}}}"
+    def _field_path(self, member: PodContainer) -> str:
+        group = "initContainers" if member in self._inits else "containers"
+        return f"spec.{group}{{{member.name}}}"
 
     @property
-    def _sidecars(self) -> list[ContainerLife]:
-        """In the order in which they are stopped: the last started first."""
-        return [life for life in reversed(self._inits) if life.is_sidecar]
+    def _sidecars(self) -> list[PodContainer]:
+        """The sidecars in the order in which they stop: the last started first."""
+        return [member for member in reversed(self._inits) if member.is_sidecar]
 
     def _finish(self) -> None:
-        for life in self._lives:
-            life.is_done = life.current is not None
+        for member in self._members:
+            member.is_done = member.current is not None
         self.is_finished = True
         self._report()
 
@@ -304,13 +302,13 @@ class PodWorker:
         task.add_done_callback(_show_defect)
 
     async def _end_tasks(self, but: asyncio.Task[Any] | None = None) -> None:
-        tasks = [task for task in (*self._tasks, self._living) if task is not None and task is not but]
+        tasks = [task for task in (*self._tasks, self._run_task) if task is not None and task is not but]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _report(self) -> None:
-        """Let the API server know: one write is under way at a time, and what changes meanwhile goes with the next."""
+        """Write the status. One write runs at a time, and the next one has all changes made meanwhile."""
         self._dirty.set()
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
@@ -318,7 +316,7 @@ class PodWorker:
     async def _write(self) -> None:
         while self._dirty.is_set():
             self._dirty.clear()
-            inits, apps = ([life.state() for life in lives] for lives in (self._inits, self._apps))
+            inits, apps = ([member.state() for member in members] for members in (self._inits, self._apps))
             state = PodState(inits, apps, self._started_at, self.is_finished, self._verdict)
             status = podstatus.pod_status(self.pod, self.uid, state, time.time())
             if status == self._written:
@@ -328,26 +326,26 @@ class PodWorker:
                 self._written = status
             except ApiError as error:
                 if error.status in {404, 422}:
-                    return  # the Pod is gone, or another has its name
+                    return  # the Pod is gone, or a new one has its name
                 self._dirty.set()
                 await asyncio.sleep(WRITE_RETRY_SECONDS)
 
 
-async def _stop(lives: Iterable[ContainerLife], grace_seconds: float) -> None:
-    """End all *lives* together, those that are just being started included."""
+async def _stop(members: Iterable[PodContainer], grace_seconds: float) -> None:
+    """End all *members* together, including those that are being started."""
     containers = []
-    for life in lives:
-        if life.starting is not None:
+    for member in members:
+        if member.starting is not None:
             with contextlib.suppress(ContainerError):
-                life.begin(await life.starting)
-            life.starting = None
-        if life.current is not None:
-            containers.append(life.current)
+                member.begin(await member.starting)
+            member.starting = None
+        if member.current is not None:
+            containers.append(member.current)
     await asyncio.gather(*(container.stop(grace_seconds) for container in containers))
 
 
 def _show_defect(task: asyncio.Task[None]) -> None:
-    """Print what no code expected: one Pod stands still then, and the others go on."""
+    """Print an unexpected error. This Pod stops then, and the others continue."""
     if not task.cancelled() and (error := task.exception()) is not None:
         traceback.print_exception(error)
 

@@ -1,8 +1,8 @@
 """
-What a Pod's spec says of its containers: environment, command and the objects they refer to.
+The environment and command of a Pod's containers, and the objects that they refer to.
 
-Pure: from the Pod and the ConfigMaps and Secrets it names to what a process is started with. Must never read a file or
-call the API. Neighbours: `pods` fetches what `references` names, `volumes` makes the files.
+Functions of the Pod and of the ConfigMaps and Secrets that it names. Must never read a file or call the API.
+Neighbours: `pods` reads the objects that `references` returns, `runtime.volumes` makes the files.
 """
 
 import base64
@@ -14,23 +14,23 @@ from typing import Any
 from minicluster.quantity import parse
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON has it."""
+"""A Kubernetes object, decoded from JSON."""
 Container = dict[str, Any]
-"""One element of `spec.containers` or `spec.initContainers`."""
+"""An element of `spec.containers` or `spec.initContainers`."""
 Reference = tuple[str, str]
 """Plural and name of an object in the Pod's namespace: `("configmaps", "settings")`."""
 Contents = Mapping[Reference, Mapping[str, bytes] | None]
-"""The keys of what a Pod refers to; None where the object does not exist."""
+"""The keys of each referenced object, or None if it does not exist."""
 
 PAUSE = ("sleep", "infinity")
-"""What runs where neither command nor args is given: the image, whose entrypoint it would be, does not exist here."""
+"""The command of a container without command and args, in place of the image's, because there are no images."""
 
 _VARIABLE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 _MAP_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 class ContainerError(Exception):
-    """A container cannot be created; `reason` is what its status shows as the reason for waiting."""
+    """A container cannot be created. `reason` is the reason in its waiting state."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -39,12 +39,12 @@ class ContainerError(Exception):
 
 
 def is_sidecar(container: Container) -> bool:
-    """Return whether an init container is one that stays: it restarts always, whatever its Pod's policy."""
+    """Return whether an init container is a sidecar: it has restartPolicy Always."""
     return container.get("restartPolicy") == "Always"
 
 
 def references(pod: Object) -> set[Reference]:
-    """Return the ConfigMaps and Secrets that the containers and volumes of *pod* name."""
+    """Return the ConfigMaps and Secrets that containers and volumes of *pod* refer to."""
     found: set[Reference] = set()
     for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
         for source in container.get("envFrom", ()):
@@ -59,7 +59,7 @@ def references(pod: Object) -> set[Reference]:
 
 
 def contents_of(found: Object) -> dict[str, bytes]:
-    """Return the keys of a ConfigMap or Secret with their bytes."""
+    """Return the data of a ConfigMap or Secret as bytes, by key."""
     if found.get("kind") == "Secret":
         return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
     data = {key: value.encode() for key, value in (found.get("data") or {}).items()}
@@ -70,9 +70,9 @@ def environment(
     pod: Object, container: Container, contents: Contents, given: Mapping[str, str], allocatable: Mapping[str, str]
 ) -> dict[str, str]:
     """
-    Return the container's variables: *given* (image and devices) first, then `envFrom`, then `env`, later ones winning.
+    Return the container's variables: *given* (image and devices), then `envFrom`, then `env`. Later ones win.
 
-    Raises: ContainerError when a reference leads nowhere.
+    Raises: ContainerError if a referenced object or key is missing.
     """
     found = dict(given)
     for source in container.get("envFrom", ()):
@@ -90,14 +90,14 @@ def environment(
 
 
 def arguments(container: Container, variables: Mapping[str, str]) -> list[str]:
-    """Return the argv of *container*, with `$(NAME)` replaced by the values of *variables*."""
+    """Return the argv of *container*, with `$(NAME)` replaced by values of *variables*."""
     given = [*container.get("command", ()), *container.get("args", ())]
     return [expand(argument, variables) for argument in given] or list(PAUSE)
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """
-    Replace `$(NAME)`; `$$` is a dollar sign, and what has no value stays as it is.
+    Replace `$(NAME)` in *text*. `$$` is a dollar sign, and a name without a value stays.
 
     >>> expand("$(A)-$$(A)-$(B)", {"A": "1"})
     '1-$(A)-$(B)'
@@ -109,9 +109,9 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 def field(pod: Object, path: str) -> str:
     """
-    Return the Pod field that the downward API knows as *path*.
+    Return the Pod field at the downward API's *path*.
 
-    Raises: ContainerError when it knows none of that name.
+    Raises: ContainerError for an unknown path.
     """
     metadata, status = pod["metadata"], pod.get("status", {})
     if match := _MAP_FIELD.fullmatch(path):
@@ -134,7 +134,7 @@ def field(pod: Object, path: str) -> str:
 
 
 def resource_field(container: Container, source: Object, allocatable: Mapping[str, str]) -> str:
-    """Return the amount a `resourceFieldRef` names, in units of its divisor, rounded up."""
+    """Return the amount of a `resourceFieldRef`, in units of its divisor, rounded up."""
     group, _, name = source["resource"].partition(".")
     amount = container.get("resources", {}).get(group, {}).get(name)
     if amount is None and group == "limits":
@@ -151,9 +151,9 @@ def containers_by_name(pod: Object) -> dict[str, Container]:
 
 def required_key(source: Object, reference: Reference, contents: Contents) -> bytes | None:
     """
-    Return the value that a key reference names, or None if it is absent and optional.
+    Return the value of a key reference, or None if it is missing and optional.
 
-    Raises: ContainerError when it is absent and required.
+    Raises: ContainerError if it is missing and required.
     """
     found = contents.get(reference)
     if found is not None and source["key"] in found:
@@ -171,9 +171,9 @@ def required_key(source: Object, reference: Reference, contents: Contents) -> by
 
 def whole_object(source: Object, reference: Reference, contents: Contents) -> Mapping[str, bytes]:
     """
-    Return all keys of a referenced object, none if it is absent and optional.
+    Return all keys of a referenced object, or none if it is missing and optional.
 
-    Raises: ContainerError when it is absent and required.
+    Raises: ContainerError if it is missing and required.
     """
     found = contents.get(reference)
     if found is None and not source.get("optional"):
@@ -194,7 +194,7 @@ def _value_from(
         if kind in source:
             value = required_key(source[kind], (plural, source[kind]["name"]), contents)
             return None if value is None else value.decode()
-    raise ContainerError("CreateContainerConfigError", f"valueFrom names no known source: {source}")
+    raise ContainerError("CreateContainerConfigError", f"valueFrom has no known source: {source}")
 
 
 def _all_keys(source: Object, contents: Contents) -> Mapping[str, bytes]:

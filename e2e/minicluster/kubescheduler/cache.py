@@ -1,8 +1,8 @@
 """
-What the scheduler knows of Nodes and of the Pods on them.
+The scheduler's cache of Nodes and of the Pods on them.
 
-Owns the Nodes' states, the Pods assumed to be on a Node before the API says so, and which event a change is. Asks
-nobody anything.
+Owns the states of Nodes, the Pods that are assumed on a Node before the API confirms it, and the event of each change.
+Must never call the API.
 Source: k8s.io/kubernetes/pkg/scheduler/backend/cache/cache.go, pkg/scheduler/framework/events.go
 (nodeSchedulingPropertiesChange).
 """
@@ -27,7 +27,7 @@ class _Placed:
 
 
 class Cache:
-    """Nodes with what is on them."""
+    """The Nodes, with the use of their Pods."""
 
     def __init__(self, ignored: frozenset[str]) -> None:
         self.nodes: dict[str, NodeState] = {}
@@ -36,7 +36,7 @@ class Cache:
         self._by_node: dict[str, set[Key]] = {}
 
     def node_changed(self, old: Object | None, new: Object | None) -> list[Event]:
-        """Take over a Node and return what its change may help."""
+        """Apply a change of a Node, and return its events."""
         if new is None:
             if old is not None:
                 self.nodes.pop(old["metadata"]["name"], None)
@@ -52,7 +52,7 @@ class Cache:
         return [Event.NODE_ADDED] if before is None else _node_events(before, state)
 
     def pod_changed(self, key: Key, new: Object | None) -> None:
-        """Take over where a Pod is: on its Node while it has one and has not ended."""
+        """Apply a change of a Pod, which counts on its Node until it ends."""
         if new is not None and new["spec"].get("nodeName") and (new.get("status") or {}).get("phase") not in ENDED:
             self._place(key, new, new["spec"]["nodeName"], is_assumed=False)
         else:
@@ -61,11 +61,11 @@ class Cache:
                 self._lift(key)
 
     def assume(self, key: Key, pod: Object, node: str) -> None:
-        """Count *pod* on *node* from now on, before it is bound."""
+        """Count *pod* on *node* before it is bound."""
         self._place(key, pod, node, is_assumed=True)
 
     def forget(self, key: Key, uid: str) -> None:
-        """Take the assumption of one Pod back, unless the API has confirmed it."""
+        """Remove an assumed Pod, unless the API has confirmed it."""
         placed = self._placed.get(key)
         if placed is not None and placed.is_assumed and placed.uid == uid:
             self._lift(key)
@@ -97,7 +97,7 @@ def _count(state: NodeState, requests: dict[str, int], sign: int) -> None:
 
 
 def _node_events(old: NodeState, new: NodeState) -> list[Event]:
-    """Return what changed; a heartbeat is nothing."""
+    """Return the events of a change. A heartbeat has none."""
     events = []
     if old.allocatable != new.allocatable:
         events.append(Event.NODE_ALLOCATABLE)

@@ -1,8 +1,8 @@
 """
-Read a KubeSchedulerConfiguration.
+Decode a KubeSchedulerConfiguration.
 
-Owns the subset this stand-in acts on: profiles' names and sampling, back-off, extenders, leader election. Plugin
-lists are accepted and ignored.
+Owns the supported subset: names and sampling of profiles, back-off, extenders, leader election. Plugin lists are
+accepted and ignored.
 Source: k8s.io/kube-scheduler/config/v1/types.go, pkg/scheduler/apis/config/v1/defaults.go.
 """
 
@@ -24,7 +24,7 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, 
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; the message names the field."""
+    """The configuration is invalid. The message names the field."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ExtenderConfig:
     is_node_cache_capable: bool
     is_ignorable: bool
     managed: dict[str, bool]
-    """Resource to whether the scheduler itself ignores it; none managed means every Pod concerns the extender."""
+    """By resource, whether the scheduler itself ignores it. Without any, the extender is called for every Pod."""
     enables_https: bool
     is_insecure: bool
     server_name: str
@@ -51,7 +51,7 @@ class ExtenderConfig:
 
 @dataclass(frozen=True)
 class LeaderElection:
-    """Which Lease this scheduler works under, and how patiently."""
+    """The settings of leader election."""
 
     is_on: bool
     namespace: str
@@ -63,10 +63,10 @@ class LeaderElection:
 
 @dataclass(frozen=True)
 class Config:
-    """All of it."""
+    """The whole configuration."""
 
     percentages: dict[str, int]
-    """Scheduler name to the percentage of Nodes looked at, 0 for the adaptive one."""
+    """By scheduler name, the percentage of Nodes to score. 0 means adaptive."""
     extenders: tuple[ExtenderConfig, ...]
     initial_backoff_seconds: float
     max_backoff_seconds: float
@@ -74,7 +74,7 @@ class Config:
 
     @property
     def ignored_resources(self) -> frozenset[str]:
-        """Resources that only extenders account for."""
+        """The resources that only extenders count."""
         return frozenset(
             name for extender in self.extenders for name, is_ignored in extender.managed.items() if is_ignored
         )
@@ -84,7 +84,7 @@ def load(path: Path) -> Config:
     """
     Read the configuration file at *path*.
 
-    Raises: ConfigError naming the field that is wrong.
+    Raises: ConfigError with the wrong field.
     """
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or found.get("kind") != "KubeSchedulerConfiguration":
@@ -98,7 +98,7 @@ def parse(found: Object) -> Config:
     """
     Return the configuration in an object.
 
-    Raises: ConfigError naming the field that is wrong.
+    Raises: ConfigError with the wrong field.
     """
     common = found.get("percentageOfNodesToScore") or 0
     percentages: dict[str, int] = {}
@@ -124,7 +124,7 @@ def parse(found: Object) -> Config:
 
 def _extender(field: str, found: Object) -> ExtenderConfig:
     if not found.get("urlPrefix"):
-        raise ConfigError(f"{field}.urlPrefix: Required value: the URL the extender's verbs are appended to")
+        raise ConfigError(f"{field}.urlPrefix: Required value: the URL to which the extender's verbs are appended")
     weight = found.get("weight") or 0
     if found.get("prioritizeVerb") and weight <= 0:
         raise ConfigError(f"{field}.weight: {weight}: must have a positive weight applied to it")
@@ -162,13 +162,13 @@ def _leader_election(found: Object) -> LeaderElection:
 
 def duration(found: Any) -> float:
     """
-    Return a metav1.Duration in seconds, 0 for none.
+    Return a metav1.Duration in seconds, or 0 for None.
 
-    Raises: ConfigError for a text Go would not parse.
+    Raises: ConfigError for a text that Go does not parse.
     """
     if not found or found == "0":
         return 0.0
     parts = _DURATION.findall(str(found))
     if "".join(number + unit for number, unit in parts) != str(found):
-        raise ConfigError(f"{found!r} is no duration such as 30s or 1m30s")
+        raise ConfigError(f"{found!r} is not a duration such as 30s or 1m30s")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -1,7 +1,7 @@
 """
-Ask an extender: filter, prioritize, bind.
+Call an extender: filter, prioritize, bind.
 
-Owns the extender protocol's bodies and what its answers mean. Decides on no Node itself.
+Owns the bodies of the extender protocol, and the meaning of its answers. Must never choose a Node.
 Source: k8s.io/kubernetes/pkg/scheduler/extender.go, k8s.io/kube-scheduler/extender/v1/types.go (no JSON tags:
 CamelCase keys).
 """
@@ -26,16 +26,16 @@ FOREIGN_NODE = 'extender "{url}" claims a filtered node "{node}" which is not fo
 
 
 class ExtenderError(Exception):
-    """The extender could not be asked, or said Error: the attempt fails, it is no refusal."""
+    """The call failed, or the answer has Error. The attempt fails then, which is not a rejection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What an extender left of the Nodes it was shown."""
+    """The result of a filter call."""
 
     names: list[str]
     failed: dict[str, str]
-    """Node to reason; ending other Pods could help."""
+    """By Node, the reason of a rejection that preemption could resolve."""
     failed_for_good: dict[str, str]
 
 
@@ -52,7 +52,7 @@ class Extender:
         self._poster.close()
 
     def is_interested(self, pod: Object) -> bool:
-        """Return whether *pod* asks for anything this extender manages."""
+        """Return whether *pod* requests a resource that this extender manages."""
         managed = self.config.managed
         if not managed:
             return True
@@ -65,7 +65,7 @@ class Extender:
 
     async def filter(self, pod: Object, nodes: list[Object]) -> Filtered:
         """
-        Return which of *nodes* the extender accepts for *pod*.
+        Filter *nodes* for *pod*.
 
         Raises: ExtenderError.
         """
@@ -86,7 +86,7 @@ class Extender:
 
     async def prioritize(self, pod: Object, nodes: list[Object]) -> dict[str, float]:
         """
-        Return what the extender adds to each Node's score, scaled to the scheduler's own.
+        Return the extender's addition to the score of each Node, on the scale of the scheduler's scores.
 
         Raises: ExtenderError.
         """
@@ -117,7 +117,7 @@ class Extender:
             raise ExtenderError(str(answer["error"]))
 
     def _arguments(self, pod: Object, nodes: list[Object], names: list[str]) -> Object:
-        # Go's informers keep no kind and apiVersion on a typed object, so none are sent.
+        # Typed objects of Go's informers have no kind and apiVersion, so none are sent.
         bare = {key: value for key, value in pod.items() if key not in {"kind", "apiVersion"}}
         if self.config.is_node_cache_capable:
             return {"Pod": bare, "Nodes": None, "NodeNames": names}
@@ -145,7 +145,7 @@ class Extender:
 
 
 def _lowered(found: Object) -> Object:
-    """Return *found* with its keys in lower case: Go matches keys in any case."""
+    """Return *found* with lower-case keys, because Go matches keys in any case."""
     return {key.lower(): value for key, value in found.items()}
 
 

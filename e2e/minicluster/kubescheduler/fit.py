@@ -1,8 +1,8 @@
 """
-Decide whether a Pod fits a Node, before any extender is asked.
+Decide whether a Pod fits a Node, before extenders are called.
 
-Owns the in-tree filters this stand-in has (unschedulable, taints, node selector and affinity, resources), their
-reasons, and the score. Pure. Not here: host ports, volumes, topology spread and Pod affinity.
+Owns the supported in-tree filters (unschedulable, taints, node selector and affinity, resources), their reasons, and
+the score. Host ports, volumes, topology spread and Pod affinity are not supported. Functions of their arguments.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins.
 """
 
@@ -25,10 +25,10 @@ TOO_MANY_PODS = "Too many pods"
 
 UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "value": "", "effect": "NoSchedule"}
 NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "value": "", "effect": "NoSchedule"}
-"""The real API server and node controller put these on; here a Ready condition that is not True counts as the taint."""
+"""The taints of the real API server and node controller. Here a Ready condition other than True counts as one."""
 
 DEFAULT_REQUESTS = {"cpu": 100, "memory": 200 * 1024 * 1024}
-"""What a Pod without requests counts for when Nodes are ranked."""
+"""The use of a Pod without requests, for scores only."""
 
 PLUGIN_UNSCHEDULABLE = "NodeUnschedulable"
 PLUGIN_TAINTS = "TaintToleration"
@@ -39,17 +39,17 @@ PLUGIN_EXTENDER = "Extender"
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a Pod does not go to a Node."""
+    """Why a Pod does not fit a Node."""
 
     plugin: str
     reasons: tuple[str, ...]
     is_resolvable: bool = False
-    """Whether the end of other Pods could change it."""
+    """Whether preemption could resolve it."""
 
 
 @dataclass(slots=True)
 class NodeState:
-    """A Node with what the Pods on it use; amounts are whole numbers, cpu in thousandths."""
+    """A Node with the use of its Pods. Amounts are whole numbers, and cpu is in thousandths."""
 
     name: str
     node: Object
@@ -63,17 +63,17 @@ class NodeState:
 
 @dataclass(slots=True)
 class PodFacts:
-    """What the filters look at, worked out once a Pod."""
+    """The facts about a Pod that filters need, computed once."""
 
     requests: dict[str, int]
     tolerations: list[Object]
     selects: NodeMatcher | None
     names: frozenset[str] | None
-    """The only Nodes its affinity allows by name, None for any."""
+    """The names of Nodes that its affinity allows, or None for any."""
 
 
 def node_state(node: Object) -> NodeState:
-    """Return the state of *node* with no Pods on it."""
+    """Return the state of *node* without Pods."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     taints = [taint for taint in spec.get("taints") or () if taint.get("effect") in {"NoSchedule", "NoExecute"}]
     ready = next((item["status"] for item in status.get("conditions") or () if item["type"] == "Ready"), "True")
@@ -87,7 +87,7 @@ def node_state(node: Object) -> NodeState:
 
 def pod_facts(pod: Object, ignored: frozenset[str]) -> PodFacts:
     """
-    Return what the filters look at; *ignored* are resources that only extenders account for.
+    Return the facts about *pod*. *ignored* are the resources that only extenders count.
 
     Raises: selection.SelectorError for an affinity with an unknown operator.
     """
@@ -113,12 +113,12 @@ def pod_facts(pod: Object, ignored: frozenset[str]) -> PodFacts:
 
 
 def _whole(name: str, amount: Fraction) -> int:
-    """Round up to whole units, as a Quantity's Value and MilliValue do."""
+    """Round up to whole units, like Value and MilliValue of a Quantity."""
     return -int(-(amount * 1000 if name == "cpu" else amount) // 1)
 
 
 def _term(term: Object) -> NodeMatcher:
-    """Return one node selector term: all its expressions, over labels and the name; an empty one matches nothing."""
+    """Return a matcher for a node selector term, over labels and name. An empty term matches nothing."""
     by_label = [_expression(found) for found in term.get("matchExpressions") or ()]
     by_field = [_expression(found) for found in term.get("matchFields") or ()]
     if not by_label and not by_field:
@@ -134,7 +134,7 @@ def _expression(found: Object) -> selection.Matcher:
 
 
 def _names(terms: list[Object] | None) -> frozenset[str] | None:
-    """Return the Nodes that every term pins by name, None when one does not."""
+    """Return the names of Nodes in *terms*, or None if one of the terms has no names."""
     found: set[str] = set()
     for term in terms or ():
         pinned = [f for f in term.get("matchFields") or () if f["key"] == "metadata.name" and f["operator"] == "In"]
@@ -145,7 +145,7 @@ def _names(terms: list[Object] | None) -> frozenset[str] | None:
 
 
 def misfit(pod: PodFacts, node: NodeState) -> Misfit | None:
-    """Return the first filter's refusal in the order of the default profile, None where the Pod fits."""
+    """Return the first misfit in the order of the default profile, or None if the Pod fits."""
     if node.is_unschedulable and not _is_tolerated(UNSCHEDULABLE_TAINT, pod.tolerations):
         return Misfit(PLUGIN_UNSCHEDULABLE, (UNSCHEDULABLE,))
     for taint in node.taints:
@@ -184,7 +184,7 @@ def _is_tolerated(taint: Object, tolerations: list[Object]) -> bool:
 
 
 def score(pod: PodFacts, node: NodeState) -> float:
-    """Return 0..100, more for a Node that is emptier in cpu and memory once the Pod is there (LeastAllocated)."""
+    """Return 0..100, with more for a Node with more free cpu and memory beside the Pod (LeastAllocated)."""
     total = 0.0
     for name, default in DEFAULT_REQUESTS.items():
         limit = node.allocatable.get(name, 0)

@@ -1,9 +1,9 @@
 """
-POST to an extender exactly as Go's HTTP client does.
+POST to an extender, byte for byte like Go's HTTP client.
 
-Owns the bytes of the request, the pool of idle connections (at most two to a host, dropped after 90 s) and the
-timeout of the whole exchange. Knows nothing of what is sent. A request on a kept connection that the server closes is
-an error, not repeated.
+Owns the bytes of the request, the pool of idle connections (at most two for a host, closed after 90 s) and the timeout
+of the exchange. Must never interpret a body. If the server closes a reused connection, the request fails without a
+retry.
 Source: net/http Transport (DefaultMaxIdleConnsPerHost, isReplayable), k8s.io/kubernetes/pkg/scheduler/extender.go
 (makeTransport).
 """
@@ -22,7 +22,7 @@ READ_LIMIT_BYTES = 1 << 20
 
 
 class PostError(Exception):
-    """The exchange failed; the text is what Go would print."""
+    """The exchange failed. The text is Go's."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Connection:
 
 
 class Poster:
-    """Connections to one host."""
+    """The connections to one host."""
 
     def __init__(
         self, url_prefix: str, context: ssl.SSLContext | None, server_name: str, timeout_seconds: float
@@ -51,9 +51,9 @@ class Poster:
 
     async def post(self, verb: str, content: bytes) -> tuple[int, bytes]:
         """
-        Send *content* to `<prefix>/<verb>` and return status and body.
+        Send *content* to `<prefix>/<verb>`, and return status and body.
 
-        Raises: PostError when there is no whole answer in time.
+        Raises: PostError if there is no complete answer in time.
         """
         url = f"{self._url_prefix}/{verb}"
         connection: _Connection | None = None
@@ -108,7 +108,7 @@ class Poster:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bool]:
-    """Read one response: its status, its body and whether the connection stays open."""
+    """Read one response, and return its status, its body, and whether the connection stays open."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     version, status = head[0].split(" ", 2)[:2]
     headers = {}
@@ -140,7 +140,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 def _described(error: BaseException, url: str, host: str, port: int) -> BaseException:
-    """Return *error* as Go names it; what is no failure of the exchange is returned as it is."""
+    """Return *error* with Go's text. Errors that are not of the exchange are returned unchanged."""
     match error:
         case TimeoutError():
             why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"

@@ -1,7 +1,7 @@
 """
-Be the one scheduler that acts.
+Leader election.
 
-Owns the Lease under which a scheduler leads: taking it, renewing it, giving it back.
+Owns acquiring, renewing and releasing the Lease of the leader.
 Source: k8s.io/client-go/tools/leaderelection.
 """
 
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class LeadershipLostError(Exception):
-    """The Lease could not be renewed in time: whoever leads now, this process must not go on."""
+    """The Lease could not be renewed in time. This process must end."""
 
 
 class Lease:
@@ -32,7 +32,7 @@ class Lease:
         self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{election.namespace}/leases"
         self._seen: tuple[str, float] = ("", 0.0)
-        """The last resourceVersion of somebody else's Lease, and when it was first seen."""
+        """The last resourceVersion of another holder's Lease, and when it was first seen."""
 
     async def acquire(self) -> None:
         """Wait until this candidate leads."""
@@ -45,7 +45,7 @@ class Lease:
         """
         Renew until cancelled.
 
-        Raises: LeadershipLostError when that fails for longer than the renew deadline.
+        Raises: LeadershipLostError if that fails for longer than the renew deadline.
         """
         renewed = time.monotonic()
         while True:
@@ -56,7 +56,7 @@ class Lease:
                 raise LeadershipLostError(f"lease {self._election.namespace}/{self._election.name} lost")
 
     async def release(self) -> None:
-        """Let the next candidate in without waiting."""
+        """Release the Lease, so that the next candidate need not wait."""
         with contextlib.suppress(ApiError, KeyError):
             found = await self._client.get(f"{self._collection}/{self._election.name}")
             if found["spec"].get("holderIdentity") == self._identity:
@@ -64,7 +64,7 @@ class Lease:
                 await self._client.replace(f"{self._collection}/{self._election.name}", found)
 
     async def _try(self) -> bool:
-        """Take or renew the Lease once; return whether this candidate holds it."""
+        """Try once to acquire or renew the Lease, and return whether this candidate holds it."""
         try:
             found = await self._client.get(f"{self._collection}/{self._election.name}")
         except ApiError as error:
@@ -104,7 +104,7 @@ class Lease:
         return True
 
     def _has_expired(self, found: Object) -> bool:
-        """Judge by this machine's clock alone: unchanged for the duration the holder promised."""
+        """Return whether the Lease was unchanged for its duration, by this machine's clock only."""
         version = found["metadata"]["resourceVersion"]
         if self._seen[0] != version:
             self._seen = (version, time.monotonic())

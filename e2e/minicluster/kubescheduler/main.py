@@ -1,10 +1,10 @@
 """
-The kube-scheduler stand-in: give Pods Nodes, one at a time.
+Schedule Pods, one at a time.
 
-Owns the loop: take a Pod, find Nodes, ask extenders, assume, bind. Binds run beside it without limit. Behaves as
-kube-scheduler 1.34.4 was measured to. Not here: preemption, host ports, volumes, Pod affinity, topology spread,
-preferred affinity. Neighbours: `queue` says who is next, `cache` knows the Nodes, `fit`
-filters, `extender` asks, `reports` tells.
+Owns the loop: take a Pod, find Nodes, call extenders, assume, bind. Binds run beside the loop, without a limit. Behaves
+like kube-scheduler 1.34.4, as measured. Preemption, host ports, volumes, Pod affinity, topology spread and preferred
+affinity are not supported. Neighbours: `queue` has the next Pod, `cache` the Nodes, `fit` filters, `extender` calls,
+`reports` writes Events and conditions.
 Source: k8s.io/kubernetes/pkg/scheduler/schedule_one.go.
 
     python -m minicluster kube-scheduler --kubeconfig FILE --config kubescheduler.yaml
@@ -38,7 +38,7 @@ log = logging.getLogger("kube-scheduler")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
+    parser.add_argument("--kubeconfig", type=Path, required=True, help="kubeconfig of the API server")
     parser.add_argument("--config", type=Path, required=True, help="a KubeSchedulerConfiguration")
 
 
@@ -60,7 +60,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 
 def nodes_to_find(nodes: int, percentage: int) -> int:
-    """Return how many fitting Nodes are enough: all of few, 50 - nodes/125 percent of many where nothing is set."""
+    """Return how many feasible Nodes are enough. The default is all of a few Nodes, and 50 - nodes/125 % of many."""
     if nodes <= MIN_NODES_TO_FIND or percentage >= 100:
         return nodes
     if percentage == 0:
@@ -69,7 +69,7 @@ def nodes_to_find(nodes: int, percentage: int) -> int:
 
 
 class Scheduler:
-    """One scheduler's life."""
+    """The scheduler."""
 
     def __init__(self, client: Client, config: Config) -> None:
         self._client = client
@@ -80,10 +80,10 @@ class Scheduler:
         self._reports = Reports(client)
         self._wake = asyncio.Event()
         self._next_start = 0
-        """Where the next Pod's look at the Nodes begins."""
+        """The index of the Node at which the search for the next Pod starts."""
 
     async def run(self) -> None:
-        """Follow Nodes and Pods and schedule until cancelled."""
+        """Follow Nodes and Pods, and schedule, until cancelled."""
         nodes = Mirror(self._client, "/api/v1/nodes", self._node_changed)
         pods = Mirror(self._client, "/api/v1/pods", self._pod_changed, fieldSelector=POD_FIELDS)
         try:
@@ -103,7 +103,7 @@ class Scheduler:
             queued = self._queue.pop(time.monotonic())
             if queued is not None:
                 await self._schedule(queued, tasks)
-                # An attempt that asks no extender never waits: binds and news get their turn here.
+                # An attempt without extenders never waits, so other tasks run here.
                 await asyncio.sleep(0)
                 continue
             try:
@@ -153,7 +153,7 @@ class Scheduler:
         self._wake.set()
 
     async def _schedule(self, queued: QueuedPod, tasks: asyncio.TaskGroup) -> None:
-        """Try one Pod: refuse it, fail, or assume it on a Node and start its binding."""
+        """Try one Pod: reject it, fail, or assume it on a Node and start its binding."""
         pod = queued.pod
         try:
             facts = pod_facts(pod, self._config.ignored_resources)
@@ -170,7 +170,7 @@ class Scheduler:
             tasks.create_task(self._bind(queued, pod, node))
 
     async def _find(self, pod: Object, facts: PodFacts) -> tuple[list[NodeState], dict[str, Misfit], frozenset[str]]:
-        """Return the Nodes that pass the in-tree filters and the extenders, why others did not, and who refused."""
+        """Return the feasible Nodes, the misfits of the others, and the plugins that rejected them."""
         found, misfits = self._filtered(pod, facts)
         refusers = {why.plugin for why in misfits.values()}
         for extender in self._extenders:
@@ -194,7 +194,7 @@ class Scheduler:
         return found, misfits, frozenset(refusers)
 
     def _filtered(self, pod: Object, facts: PodFacts) -> tuple[list[NodeState], dict[str, Misfit]]:
-        """Look at Nodes from where the last Pod's look ended until enough fit."""
+        """Filter Nodes, starting where the last search ended, until enough are feasible."""
         states = list(self._cache.nodes.values())
         if facts.names is not None:
             states = [state for state in states if state.name in facts.names]
@@ -215,7 +215,7 @@ class Scheduler:
         return found, misfits
 
     async def _best(self, pod: Object, facts: PodFacts, found: list[NodeState]) -> str:
-        """Return the Node with the highest score, any of them when several have it; a single Node needs no score."""
+        """Return a Node with the highest score. A single Node needs no score."""
         if len(found) == 1:
             return found[0].name
         scores = {state.name: score(facts, state) for state in found}
@@ -225,7 +225,7 @@ class Scheduler:
             try:
                 added = await extender.prioritize(pod, [state.node for state in found])
             except (ExtenderError, ValueError, KeyError, TypeError) as error:
-                # As in the real one, a failing prioritize only leaves the extender's opinion out.
+                # Like in the real one, a failing prioritize is ignored.
                 log.warning("prioritize of %s failed: %s", extender.config.url_prefix, error)
                 continue
             for name, points in added.items():
@@ -239,7 +239,7 @@ class Scheduler:
     ) -> None:
         nodes = len(self._cache.nodes)
         if not nodes:
-            # No plugin has refused anything, so no event is known to help: the Pod is tried again after its back-off.
+            # Without a plugin that rejected, no event can help, so the Pod is retried after its back-off.
             await self._fail(queued, pod, UNSCHEDULABLE, NO_NODES)
             return
         self._queue.refused(queued, plugins, time.monotonic())
@@ -258,7 +258,7 @@ class Scheduler:
             else:
                 await self._post_binding(pod, node)
         except (ExtenderError, ApiError) as error:
-            # The place is free again, which is news for every refused Pod.
+            # The resources are free again, which is an event for every rejected Pod.
             self._cache.forget(queued.key, queued.uid)
             self._happened(Event.ASSIGNED_POD_DELETED)
             await self._fail(queued, pod, SCHEDULER_ERROR, str(error))

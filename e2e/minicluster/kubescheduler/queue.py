@@ -1,8 +1,8 @@
 """
-Which Pod is tried next, and when a refused one is tried again.
+The queue of Pods to schedule, and of rejected Pods that wait.
 
-Owns the active queue, the two back-off queues and the Pods that wait for an event. Pure but for the time, which is an
-argument in monotonic seconds.
+Owns the active queue, the two back-off queues and the Pods that wait for an event. The time is an argument, in
+monotonic seconds.
 Source: k8s.io/kubernetes/pkg/scheduler/backend/queue (1.34, SchedulerPopFromBackoffQ on, queueing hints locked on).
 """
 
@@ -26,7 +26,7 @@ Key = tuple[str, str]
 
 
 class Event(StrEnum):
-    """What may make a refused Pod fit."""
+    """A change that may make a rejected Pod fit."""
 
     NODE_ADDED = "NodeAdd"
     NODE_ALLOCATABLE = "NodeAllocatableChange"
@@ -48,18 +48,18 @@ HINTS: dict[str, frozenset[Event]] = {
     PLUGIN_TAINTS: frozenset({Event.NODE_ADDED, Event.NODE_TAINTS, Event.OWN_TOLERATIONS}),
     PLUGIN_UNSCHEDULABLE: frozenset({Event.NODE_ADDED, Event.NODE_TAINTS, Event.OWN_TOLERATIONS}),
 }
-"""Which events wake a Pod that a plugin refused. An extender's refusal has no hint: everything wakes it."""
+"""By plugin, the events that wake a Pod that it rejected. Every event wakes a Pod that an extender rejected."""
 
 UNSCHEDULABLE_SECONDS = 300.0
-"""How long a refused Pod waits when nothing happens at all."""
+"""The longest wait of a rejected Pod without an event."""
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 FLUSH_BACKOFF_SECONDS = 1.0
-"""How often the waiting ones are looked at: delays are rounded up to these ticks."""
+"""The interval at which waiting Pods are checked. Delays are rounded up to it."""
 
 
 @dataclass(slots=True)
 class QueuedPod:
-    """A Pod that wants a Node."""
+    """A Pod without a Node."""
 
     key: Key
     pod: Object
@@ -67,11 +67,11 @@ class QueuedPod:
     refusals: int = 0
     errors: int = 0
     blocked_by: frozenset[str] = frozenset()
-    """The plugins that refused it last."""
+    """The plugins that rejected it last."""
     waiting_since: float = 0.0
     state: str = "new"
     seen: set[Event] = field(default_factory=set)
-    """What happened while it was being tried."""
+    """The events during its present attempt."""
 
     @property
     def uid(self) -> str:
@@ -85,7 +85,7 @@ class QueuedPod:
 
 
 class Queue:
-    """All Pods that want a Node, each in exactly one state: active, backoff, error, waiting or trying."""
+    """All Pods without a Node, each in exactly one state: active, backoff, error, waiting or trying."""
 
     def __init__(self, initial_seconds: float, max_seconds: float, now: float) -> None:
         self.pods: dict[Key, QueuedPod] = {}
@@ -95,33 +95,33 @@ class Queue:
         self._next_unschedulable_flush = now + FLUSH_UNSCHEDULABLE_SECONDS
         self._order = itertools.count()
         self._noticing: dict[Key, QueuedPod] = {}
-        """Those that events matter to: they wait, or are being tried."""
+        """The Pods that events concern: they wait, or are being tried."""
         self._active: list[tuple[int, float, int, QueuedPod]] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._errors: list[tuple[float, int, QueuedPod]] = []
 
     def add(self, key: Key, pod: Object, now: float) -> None:
-        """Take in a new Pod."""
+        """Add a new Pod."""
         queued = QueuedPod(key, pod, now)
         self.pods[key] = queued
         self._activate(queued, now)
 
     def update(self, key: Key, pod: Object, now: float) -> None:
-        """Take over the new form of a Pod; a change of its own wakes it like an event."""
+        """Set a new version of a Pod. A change of the Pod itself is an event."""
         queued = self.pods[key]
         old, queued.pod = queued.pod, pod
         changed_tolerations = old["spec"].get("tolerations") != pod["spec"].get("tolerations")
         self._notice(queued, Event.OWN_TOLERATIONS if changed_tolerations else Event.OWN_CHANGE, now)
 
     def remove(self, key: Key) -> None:
-        """Forget a Pod: it is gone, or has a Node."""
+        """Remove a Pod that is gone or bound."""
         self._noticing.pop(key, None)
         queued = self.pods.pop(key, None)
         if queued is not None:
             queued.state = "gone"
 
     def happened(self, event: Event, now: float) -> None:
-        """Wake every refused Pod that *event* may help."""
+        """Wake every rejected Pod that *event* may help."""
         for queued in list(self._noticing.values()):
             self._notice(queued, event, now)
 
@@ -149,7 +149,7 @@ class Queue:
         return min(self._initial_seconds * 2.0 ** max(0, min(failures, 60) - 1), self._max_seconds)
 
     def pop(self, now: float) -> QueuedPod | None:
-        """Return the next Pod to try; refused ones in back-off get their turn when nothing else is there."""
+        """Return the next Pod to try. Rejected Pods in back-off follow after all others."""
         self._flush(now)
         while self._active:
             queued = heapq.heappop(self._active)[-1]
@@ -168,7 +168,7 @@ class Queue:
         return queued
 
     def refused(self, queued: QueuedPod, plugins: frozenset[str], now: float) -> None:
-        """Put a Pod back that fits nowhere; what happened meanwhile may wake it at once."""
+        """Put back a Pod that fits no Node. An event during the attempt may wake it at once."""
         if self.pods.get(queued.key) is not queued:
             return
         queued.refusals += 1
@@ -180,7 +180,7 @@ class Queue:
             self._wake(queued, now)
 
     def failed(self, queued: QueuedPod, now: float) -> None:
-        """Put a Pod back whose attempt ended in an error: it waits its back-off out, whatever happens."""
+        """Put back a Pod whose attempt failed. It waits for its back-off, whatever happens."""
         if self.pods.get(queued.key) is not queued:
             return
         queued.errors += 1
@@ -190,7 +190,7 @@ class Queue:
         heapq.heappush(self._errors, (due, next(self._order), queued))
 
     def _tick(self, moment: float) -> float:
-        """Return the first tick of the flusher at or after *moment*."""
+        """Return the first check of waiting Pods at or after *moment*."""
         ticks = math.ceil((moment - self._started) / FLUSH_BACKOFF_SECONDS)
         return self._started + ticks * FLUSH_BACKOFF_SECONDS
 
@@ -207,7 +207,7 @@ class Queue:
                     self._wake(queued, now)
 
     def next_due(self, now: float) -> float:
-        """Return in how many seconds `pop` may have something, if nothing happens before."""
+        """Return the seconds until `pop` may return a Pod without another event."""
         due = min([heap[0][0] for heap in (self._backoff, self._errors) if heap] + [self._next_unschedulable_flush])
         return max(0.0, due - now)
 

@@ -1,7 +1,8 @@
 """
-Tell the API and its users what became of an attempt.
+Write the result of an attempt to the API.
 
-Owns the texts of refusals, the PodScheduled condition and the events Scheduled and FailedScheduling. Decides nothing.
+Owns the texts of rejections, the PodScheduled condition and the Events Scheduled and FailedScheduling. Must never
+decide anything.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/types.go (FitError), pkg/scheduler/schedule_one.go
 (handleSchedulingFailure).
 """
@@ -29,10 +30,9 @@ SCHEDULED = "Successfully assigned {namespace}/{name} to {node}"
 
 def refusal_text(nodes: int, misfits: dict[str, Misfit]) -> str:
     """
-    Return why no Node takes a Pod, each reason with the number of Nodes it holds for.
+    Return why no Node is feasible, each reason with its number of Nodes.
 
-    The same misfits give the same text, in whatever order they came: a text that changes would wake its own Pod for
-    ever.
+    The text does not depend on the order of the misfits, because a changing text would wake its Pod for ever.
     """
     head = NONE_AVAILABLE.format(nodes=nodes)
     reasons = Counter(reason for misfit in misfits.values() for reason in misfit.reasons)
@@ -48,25 +48,25 @@ def _histogram(reasons: Counter[str]) -> str:
 
 
 class Reports:
-    """What one scheduler writes about Pods."""
+    """The reports of one scheduler."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._said: dict[str, tuple[str, str]] = {}
         """
-        Pod uid to the version and text of its last FailedScheduling; the real recorder folds repetitions about the same
-        version into one series too.
+        By Pod uid, the version and text of its last FailedScheduling. Like the real recorder, repeated Events about the
+        same version are merged.
         """
 
     async def scheduled(self, pod: Object, node: str) -> None:
-        """Record that *pod* has been given *node*."""
+        """Write that *pod* is bound to *node*."""
         metadata = pod["metadata"]
         self._said.pop(metadata["uid"], None)
         text = SCHEDULED.format(namespace=metadata["namespace"], name=metadata["name"], node=node)
         await self._event(pod, "Normal", "Scheduled", "Binding", text)
 
     async def failed(self, pod: Object, reason: str, text: str) -> None:
-        """Record a failed attempt: an event once for each text, the condition when it changes."""
+        """Write a failed attempt: an Event once for each text, and the condition when it changes."""
         uid = pod["metadata"]["uid"]
         said = (pod["metadata"]["resourceVersion"], text)
         if self._said.get(uid) != said:
@@ -90,7 +90,7 @@ class Reports:
         await self._send(self._client.patch(path, patch, "strategic"))
 
     def forget(self, uid: str) -> None:
-        """Drop what is remembered of a Pod that is gone."""
+        """Forget a Pod that is gone."""
         self._said.pop(uid, None)
 
     async def _event(self, pod: Object, kind: str, reason: str, action: str, text: str) -> None:
@@ -122,7 +122,7 @@ class Reports:
         await self._send(self._client.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event))
 
     async def _send(self, request: Any) -> None:
-        """Send what nothing depends on: a lost report is not an error of the attempt."""
+        """Send a report. A failure is ignored, because it is not an error of the attempt."""
         try:
             await request
         except ApiError:

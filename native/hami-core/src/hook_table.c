@@ -1,7 +1,7 @@
 /*
- * Which function answers for which symbol: the wiring of the hooks, and what hooks.h has supplied from here.
+ * Which function answers for which symbol.
  *
- * It stands above all folders because it names the functions of all.
+ * It is above all folders because it names functions of all of them. hooks.h declares the table.
  */
 #include "hooks.h"
 

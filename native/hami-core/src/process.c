@@ -1,8 +1,9 @@
 /*
- * The start, the forks and the end of this library in a process: it tells the folders below, which know nothing of it.
+ * The start, the forks and the end of this library in a process. It tells the folders below, which do not know of each other's
+ * state.
  *
- * Nothing happens until a hooked function is called: no file, thread, handler or output. Then, once: the options are parsed, forks are
- * watched and the region is attached. A process that uses CUDA claims a slot.
+ * Nothing happens until a hooked function is called: no file, thread, handler or output. Then, once: parse the options, register
+ * the fork handler, attach the region. A process that calls cuInit claims a slot.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -31,8 +32,8 @@ static void forget_parent(void)
 }
 
 /*
- * What pthread_atfork is in glibc (Linux Standard Base, libc). Weak, because a musl loader that misses a symbol ends the program; there
- * is no NVIDIA driver for musl whose processes could fork.
+ * pthread_atfork as glibc implements it (Linux Standard Base, libc). It is weak because musl's loader ends a program that misses a
+ * symbol. No NVIDIA driver runs on musl, so no process there needs it.
  */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
 extern void *__dso_handle;
@@ -43,7 +44,7 @@ static void watch_fork(void)
         __register_atfork(NULL, NULL, forget_parent, __dso_handle);
 }
 
-/* Forks are watched before any lock is taken: another thread may fork at any time. */
+/* The fork handler is registered before any lock is taken, because another thread may fork at any time. */
 static bool start(void)
 {
     if (hami_region())

@@ -1,9 +1,8 @@
 """
-Decide whether a write may happen, and complete it.
+Decide whether a write may happen, and complete the object.
 
-Owns the order of the admission plugins this cluster has: NamespaceLifecycle, RuntimeClass, Priority and
-DefaultTolerationSeconds for Pods, then the mutating webhooks, and at the end ResourceQuota. Neighbours: `webhooks`,
-`quota`; `verbs` asks.
+Owns the order of the admission plugins: NamespaceLifecycle, then RuntimeClass, Priority and DefaultTolerationSeconds
+for Pods, then the mutating webhooks, then ResourceQuota. Neighbours: `webhooks` and `quota` are plugins, `verbs` calls.
 Source: k8s.io/kubernetes/pkg/kubeapiserver/options/plugins.go and plugin/pkg/admission.
 """
 
@@ -33,9 +32,9 @@ class Admission:
 
     async def mutate(self, attempt: Attempt, found: Object, default: Callable[[Object], None]) -> Object:
         """
-        Return *found* as admission leaves it; *found* itself may be changed.
+        Return *found* after admission. *found* itself may be changed.
 
-        Raises: StatusError when the write may not happen.
+        Raises: StatusError if the write is rejected.
         """
         if attempt.operation == "CREATE" and not attempt.subresource:
             self._check_namespace(attempt)
@@ -45,9 +44,9 @@ class Admission:
 
     def book(self, attempt: Attempt, found: Object) -> None:
         """
-        Check *found*, valid and complete, against quotas; called with nothing awaited before the write.
+        Check the valid and complete *found* against quotas. The caller must write without awaiting in between.
 
-        Raises: StatusError 403 when a quota is exceeded.
+        Raises: StatusError 403 if a quota is exceeded.
         """
         if attempt.operation == "CREATE" and attempt.resource is PODS and not attempt.subresource:
             self._quotas.admit(found, attempt.is_dry_run)

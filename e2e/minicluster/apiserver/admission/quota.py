@@ -1,8 +1,8 @@
 """
-Hold Pods to the ResourceQuotas of their namespace.
+Enforce the ResourceQuotas of a namespace on its Pods.
 
-Owns what a Pod counts for, the refusal, and `status.used`, which rises with an admitted Pod and is counted afresh
-soon after one ends. Scopes are not evaluated: a quota with scopes counts every Pod.
+Owns the usage of a Pod, the rejection, and `status.used`, which rises with an admitted Pod and is counted again soon
+after one ends. Scopes are ignored: a quota with scopes counts every Pod.
 Source: k8s.io/kubernetes/pkg/quota/v1/evaluator/core/pods.go,
 k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go.
 """
@@ -21,7 +21,7 @@ from minicluster.podrequests import Amounts, add, containers, is_extended, pod_a
 Object = dict[str, Any]
 
 RECOUNT_DELAY_SECONDS = 0.05
-"""How long after a Pod's end its share of a quota is given back."""
+"""The delay after a Pod's end before its quota is free again."""
 
 EXCEEDED = "exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}"
 UNDECLARED = "failed quota: {quota}: must specify {missing}"
@@ -30,7 +30,7 @@ COMPUTE = ("cpu", "memory", "ephemeral-storage")
 
 
 def pod_usage(pod: Object) -> Amounts:
-    """Return what *pod* counts for, by the names quotas use; ended Pods count for nothing."""
+    """Return the usage of *pod*, by the names in quotas. An ended Pod uses nothing."""
     if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
         return {}
     usage: Amounts = {"pods": Fraction(1), "count/pods": Fraction(1)}
@@ -56,10 +56,10 @@ class Quotas:
 
     def admit(self, pod: Object, is_dry_run: bool) -> None:
         """
-        Book *pod*, which is about to be created, with every quota of its namespace.
+        Count *pod*, which is about to be created, in every quota of its namespace.
 
-        Raises: StatusError 403 when one would be exceeded, or limits something *pod* does not state; nothing is
-        booked then.
+        Raises: StatusError 403 if a quota would be exceeded, or limits a resource that *pod* does not declare. Nothing
+        is counted then.
         """
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         wanted = pod_usage(pod)
@@ -127,7 +127,7 @@ def _refusal(quota: str, pod: Object, wanted: Amounts, hard: Amounts, used: Amou
 
 
 def _missing(pod: Object, hard: Amounts) -> list[str]:
-    """Return which compute amounts the quota limits and which containers leave out, `cpu for: a,b`."""
+    """Return the limited compute resources that containers do not declare, `cpu for: a,b`."""
     missing = []
     for name in sorted(hard):
         section, _, resource = name.rpartition(".")

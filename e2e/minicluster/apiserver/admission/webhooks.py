@@ -1,9 +1,8 @@
 """
 Call mutating admission webhooks.
 
-Owns which webhooks a request concerns, the AdmissionReview that travels, TLS with the configured bundle, the failure
-policy and reinvocation. Must never decide anything else about a request. `matchConditions` are stored, but their
-expressions are not evaluated.
+Owns the matching of webhooks, the AdmissionReview, TLS with the configured bundle, the failure policy and
+reinvocation. Must never decide anything else about a request. `matchConditions` are stored and not evaluated.
 Source: k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,generic,errors}, KEP-1872; AdmissionReview:
 k8s.io/api/admission/v1.
 """
@@ -27,7 +26,7 @@ from minicluster.apiserver.store.storage import Storage
 Object = dict[str, Any]
 
 USER = {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}
-"""Who every request is from: this server asks nobody who they are."""
+"""The user of every request, because this server does not authenticate."""
 
 DENIED = 'admission webhook "{name}" denied the request'
 CALL_FAILED = 'failed calling webhook "{name}": {why}'
@@ -35,7 +34,7 @@ CALL_FAILED = 'failed calling webhook "{name}": {why}'
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The request as admission sees it."""
+    """A request, as admission needs it."""
 
     operation: str
     """`CREATE`, `UPDATE` or `DELETE`."""
@@ -48,14 +47,14 @@ class Attempt:
 
 
 class CallError(Exception):
-    """A webhook could not be asked."""
+    """A webhook could not be called."""
 
     def __str__(self) -> str:
         return f"failed to call webhook: {super().__str__()}"
 
 
 class AnswerError(CallError):
-    """A webhook answered nonsense."""
+    """The answer of a webhook is invalid."""
 
     def __str__(self) -> str:
         return f"received invalid webhook response: {Exception.__str__(self)}"
@@ -67,7 +66,7 @@ class Webhooks:
     def __init__(self, storage: Storage, services: Mapping[str, str]) -> None:
         self._storage = storage
         self._services = services
-        """`namespace/name` of a Service to the `host:port` that answers for it; there is no service network here."""
+        """The `host:port` of each Service `namespace/name`, because there is no service network."""
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
@@ -78,9 +77,9 @@ class Webhooks:
 
     async def mutate(self, attempt: Attempt, found: Object, default: Callable[[Object], None]) -> Object:
         """
-        Return *found* as the webhooks want it; `default` completes what a patch left out.
+        Return *found* after all webhooks. `default` completes the object after each patch.
 
-        Raises: StatusError when one denies it, or fails and its policy is Fail.
+        Raises: StatusError if a webhook denies the request, or fails with policy Fail.
         """
         seen: list[tuple[Object, Object]] = []
         for webhook in self._configured(attempt):
@@ -139,7 +138,7 @@ class Webhooks:
         return _checked_review(content, review)
 
     def _address(self, where: Object) -> tuple[str, str | None]:
-        """Return the URL to call and the name its certificate must have, None for the URL's own."""
+        """Return the URL to call, and the name its certificate must have, or None for the host of the URL."""
         if "url" in where:
             return where["url"], None
         service = where["service"]
@@ -156,8 +155,8 @@ class Webhooks:
             try:
                 pem = base64.b64decode(bundle).decode("ascii") if bundle else None
                 context = ssl.create_default_context(cadata=pem)
-                # Go, which calls webhooks in the real API server, takes certificates without the key identifiers that
-                # Python asks for since 3.13.
+                # Like the real API server, written in Go, accept certificates without the key identifiers that Python
+                # requires since 3.13.
                 context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             except (ValueError, ssl.SSLError) as error:
                 raise CallError(f"caBundle holds no certificates: {error}") from error
@@ -165,7 +164,7 @@ class Webhooks:
         return context
 
     def _configured(self, attempt: Attempt) -> Iterator[Object]:
-        """Yield all webhooks by the names of their configurations; none may stand in the way of its own repair."""
+        """Yield all webhooks, sorted by configuration. None applies to a configuration, which may need a repair."""
         collection = self._storage.collections[WEBHOOKS]
         for key in list(collection.range("")) if attempt.resource is not WEBHOOKS else ():
             entry = collection.entries.get(key)
@@ -193,7 +192,7 @@ class Webhooks:
 
 
 def _described(error: Exception) -> str:
-    """Return why a connection failed, a closed port in Go's words."""
+    """Return why a connection failed, for a closed port with Go's text."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED:
         return f"dial tcp {error.host}:{error.port}: connect: connection refused"
     return str(error)

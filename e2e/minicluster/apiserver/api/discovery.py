@@ -1,8 +1,8 @@
 """
-Say what this server is and which resources it has.
+The discovery documents: version, groups, resources.
 
-Owns `/version`, `/api`, `/apis` and `/openapi`. The OpenAPI documents hold no schemas: only that every resource can
-be patched with field validation left to the server, which is what kubectl looks for before it applies something.
+Owns `/version`, `/api`, `/apis` and `/openapi`. The OpenAPI documents have no schemas. They only say that the server
+validates the fields of every patch, because kubectl requires that before it applies an object.
 Source: kubectl's pkg/validation and QueryParamVerifierV3.
 """
 
@@ -23,7 +23,7 @@ VERSION: Object = {
     "compiler": "gc",
     "platform": "linux/amd64",
 }
-"""The version whose behaviour this server has; only the embedded cluster has this commit."""
+"""The version whose behaviour this server has. The commit identifies the embedded cluster."""
 
 SUBRESOURCE_KINDS = {
     "binding": ("Binding", "", "v1", ["create"]),
@@ -33,7 +33,7 @@ SUBRESOURCE_KINDS = {
 
 
 def document(path: str) -> Object | None:
-    """Return what *path* answers, None when it is none of discovery's."""
+    """Return the document at *path*, or None for other paths."""
     if path == "/version":
         return VERSION
     if path == "/api":

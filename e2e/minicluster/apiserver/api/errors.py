@@ -1,7 +1,7 @@
 """
 The errors of the API, as `Status` objects.
 
-Owns codes, reasons and message forms. Raises nothing itself and knows no resource's rules.
+Owns codes, reasons and the forms of messages. Must never decide when an error occurs.
 Source: k8s.io/apimachinery/pkg/api/errors, k8s.io/apiserver/pkg/registry/generic/registry/store.go.
 """
 
@@ -35,7 +35,7 @@ class StatusError(Exception):
 
 
 def success(details: dict[str, Any] | None = None, code: int = 200) -> dict[str, Any]:
-    """Return the `Status` of a request that has no object to answer with."""
+    """Return the `Status` of a successful request without an object in the answer."""
     status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details:
         status["details"] = details
@@ -45,27 +45,27 @@ def success(details: dict[str, Any] | None = None, code: int = 200) -> dict[str,
 
 
 def bad_request(message: str) -> StatusError:
-    """The request itself is malformed."""
+    """The request is malformed."""
     return StatusError(400, "BadRequest", message)
 
 
 def plain(message: str) -> StatusError:
-    """An error that the server tells in words only."""
+    """An error with a message only."""
     return StatusError(500, "", message)
 
 
 def not_found(plural: str, name: str) -> StatusError:
-    """No such object."""
+    """The object does not exist."""
     return StatusError(404, "NotFound", f'{plural} "{name}" not found', {"name": name, "kind": plural})
 
 
 def no_such_path() -> StatusError:
-    """No such resource or path at all."""
+    """The resource or path does not exist."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(plural: str, name: str) -> StatusError:
-    """Created twice."""
+    """The object exists already."""
     return StatusError(409, "AlreadyExists", f'{plural} "{name}" already exists', {"name": name, "kind": plural})
 
 
@@ -89,16 +89,16 @@ def version_mismatch(wanted: str, found: str) -> str:
 
 
 def forbidden(plural: str, name: str, why: str) -> StatusError:
-    """Admission says no."""
+    """Admission rejects the request."""
     message = f'{plural} "{name}" is forbidden: {why}' if name else f"{plural} is forbidden: {why}"
     return StatusError(403, "Forbidden", message, {"name": name, "kind": plural})
 
 
 def invalid(kind: str, name: str, problems: list[tuple[str, str]]) -> StatusError:
     """
-    Validation failed; each problem is `(field path, "Required value: …")`.
+    Validation failed. Each problem is `(field path, "Required value: …")`.
 
-    The message form is that of field.ErrorList.ToAggregate.
+    The message has the form of field.ErrorList.ToAggregate.
     """
     texts = [f"{field}: {problem}" for field, problem in problems]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
@@ -112,24 +112,24 @@ def _cause_reason(problem: str) -> str:
 
 
 def method_not_allowed() -> StatusError:
-    """The path is right, the verb is not."""
+    """The path exists, and does not have this verb."""
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media_type(found: str, accepted: tuple[str, ...]) -> StatusError:
-    """The body is in a form this server does not read."""
+    """The server does not read the content type of the body."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return StatusError(415, "UnsupportedMediaType", f"{message} (found {found!r})" if found else message, {})
 
 
 def gone(message: str) -> StatusError:
-    """What was asked for has been compacted away."""
+    """The requested state has been compacted."""
     return StatusError(410, "Expired", message)
 
 
 def too_old(wanted: int, oldest: int) -> StatusError:
-    """A watch asks for events that are no longer kept."""
+    """The events that a watch requests are no longer kept."""
     return gone(f"too old resource version: {wanted} ({oldest})")
 
 
@@ -142,12 +142,12 @@ CONTINUE_EXPIRED = (
 
 
 def too_large_version(wanted: int, current: int) -> StatusError:
-    """A resourceVersion that does not exist yet."""
+    """The resourceVersion does not exist yet."""
     details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     return StatusError(504, "Timeout", message, {**details, "retryAfterSeconds": 1})
 
 
 def internal(message: str) -> StatusError:
-    """Something the server depends on failed."""
+    """A dependency of the server failed."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})

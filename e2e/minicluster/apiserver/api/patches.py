@@ -1,8 +1,7 @@
 """
 The three patch forms of the API: merge, strategic merge and JSON patch.
 
-Pure: a patch is applied to a copy, never in place. Knows the merge keys of the resources served here and nothing else
-about them.
+A patch is applied to a copy, never in place. Knows only the merge keys of resources.
 Source: RFC 7396, RFC 6902, and for the strategic form k8s.io/apimachinery/pkg/util/strategicpatch/patch.go with the
 `patchStrategy` and `patchMergeKey` tags of k8s.io/api/core/v1/types.go.
 """
@@ -34,19 +33,19 @@ MERGE_KEYS = {
     "webhooks": "name",
     "matchConditions": "name",
 }
-"""Lists of objects that merge, by field name. Every other list is replaced: `tolerations` and `taints` too."""
+"""Lists of objects that merge, by field name. Every other list is replaced, such as `tolerations` and `taints`."""
 
 MERGED_SETS = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values that merge."""
 
 
 class PatchError(ValueError):
-    """A patch that cannot be read, or cannot be applied to this object."""
+    """A patch is invalid, or cannot be applied to this object."""
 
 
 def merge(target: Any, patch: Any) -> Any:
     """
-    Apply a JSON merge patch: null removes, objects merge, everything else replaces.
+    Apply a JSON merge patch: null removes, objects merge, all else replaces.
 
     >>> merge({"a": 1, "b": {"c": 1, "d": 2}}, {"a": None, "b": {"c": 3}})
     {'b': {'c': 3, 'd': 2}}
@@ -66,7 +65,7 @@ def strategic(target: Any, patch: dict[str, Any]) -> Any:
     """
     Apply a strategic merge patch, with its `$patch`, `$deleteFromPrimitiveList`, `$setElementOrder` and `$retainKeys`.
 
-    Raises: PatchError for a directive that is unknown or a list item without its merge key.
+    Raises: PatchError for an unknown directive, or a list item without its merge key.
     """
     directive = patch.get("$patch")
     if directive == "replace":
@@ -105,7 +104,7 @@ def _merge_field(result: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _merge_key(field: str, items: list[dict[str, Any]]) -> str:
-    """Return the merge key of *field*: a Service's ports are told apart by `port`, a container's by `containerPort`."""
+    """Return the merge key of *field*. The key of ports is `port` in a Service and `containerPort` in a container."""
     if field == "ports" and any("port" in item for item in items):
         return "port"
     return MERGE_KEYS[field]
@@ -129,7 +128,7 @@ def _merge_list(found: list[Any], patch: list[dict[str, Any]], merge_key: str, f
 
 
 def _reorder(result: dict[str, Any], field: str, order: list[Any]) -> None:
-    """Put the items that *order* names into its order; others keep their place behind the one they followed."""
+    """Sort the items that *order* names. Each other item stays behind the item that it followed."""
     items = result.get(field)
     if not isinstance(items, list):
         return
@@ -145,7 +144,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     """
     Apply a JSON patch.
 
-    Raises: PatchError naming the operation that failed; nothing is applied then.
+    Raises: PatchError with the operation that failed. Nothing is applied then.
     """
     if not isinstance(operations, list):
         raise PatchError("a JSON patch is a list of operations")
@@ -183,7 +182,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Compare as JSON does: true is not 1."""
+    """Compare as JSON values, where true is not 1."""
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     if isinstance(left, dict) and isinstance(right, dict):
@@ -221,7 +220,7 @@ def _get_or_none(document: Any, path: list[str]) -> Any:
 
 def _index(part: str, last: int) -> int:
     if not part.isascii() or not part.isdigit() or (len(part) > 1 and part[0] == "0") or int(part) > last:
-        raise PatchError(f"{part!r} is no index into a list whose last is {last}")
+        raise PatchError(f"{part!r} is not an index from 0 to {last}")
     return int(part)
 
 
@@ -234,12 +233,12 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     elif isinstance(parent, list):
         parent.insert(len(parent) if last == "-" else _index(last, len(parent)), value)
     else:
-        raise PatchError(f"path {'/' + '/'.join(path)!r} leads into a plain value")
+        raise PatchError(f"path {'/' + '/'.join(path)!r} is inside a plain value")
     return document
 
 
 def _replace(document: Any, path: list[str], value: Any) -> Any:
-    """As the real server does it: of an object, a member that is not there is added."""
+    """Replace a value. As in the real server, a missing member of an object is added."""
     parent = _get(document, path[:-1]) if path else None
     return _add(_remove(document, path) if isinstance(parent, list) else document, path, value)
 

@@ -1,8 +1,8 @@
 """
-Read the protobuf bodies that kubectl's typed commands send (`create namespace`, `create configmap`, `auth can-i`).
+Decode the protobuf bodies of kubectl's typed commands (`create namespace`, `create configmap`, `auth can-i`).
 
-Owns the envelope and the field numbers of the few kinds concerned. Answers are never protobuf: every client that
-sends it also takes JSON.
+Owns the envelope and the field numbers of these kinds. Answers are never protobuf, because every client that sends it
+also accepts JSON.
 Source: k8s.io/apimachinery/pkg/runtime/serializer/protobuf, the generated.proto files of k8s.io/api.
 """
 
@@ -19,7 +19,7 @@ MAGIC = b"k8s\x00"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How a field appears in JSON: `text`, `bytes`, `int`, `bool`, `quantity`, or the fields of a message."""
+    """The JSON form of a field: `text`, `bytes`, `int`, `bool`, `quantity`, or the fields of a message."""
 
     name: str
     form: "str | Message" = "text"
@@ -55,14 +55,14 @@ KINDS: dict[str, Message] = {
     },
     "SelfSubjectAccessReview": {1: _METADATA},
 }
-"""What of each kind is read; other fields are left out."""
+"""The decoded fields of each kind. Other fields are ignored."""
 
 
 def decode(content: bytes) -> Object:
     """
     Return the object in an enveloped protobuf body.
 
-    Raises: ValueError when it is none, or of a kind that is not read here.
+    Raises: ValueError if it is none, or its kind is not decoded here.
     """
     if not content.startswith(MAGIC):
         raise ValueError("the body does not start with the protobuf magic number")
@@ -70,7 +70,7 @@ def decode(content: bytes) -> Object:
     about = {number: bytes(value).decode() for number, value in _fields(envelope.get(1, b""))}
     version, kind = about.get(1, ""), about.get(2, "")
     if kind not in KINDS:
-        raise ValueError(f"{kind} in version {version!r} is not read as protobuf")
+        raise ValueError(f"{kind} in version {version!r} is not decoded from protobuf")
     return {"apiVersion": version, "kind": kind, **_message(envelope.get(2, b""), KINDS[kind])}
 
 
@@ -87,7 +87,7 @@ def _message(content: bytes, fields: Message) -> Object:
             found.setdefault(field.name, []).append(_value(value, field.form))
         else:
             shown = _value(value, field.form)
-            # An absent field travels as its zero, which JSON leaves out.
+            # An absent field is sent as its zero value, which JSON omits.
             if shown not in ("", None):
                 found[field.name] = shown
     return found
@@ -110,9 +110,9 @@ def _value(value: Any, form: str | Message) -> Any:
 
 def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
     """
-    Yield field numbers with their values: an int, or the bytes of what has a length.
+    Yield field numbers and values: an int, or bytes for a field with a length.
 
-    Raises: ValueError where the wire format is broken.
+    Raises: ValueError if the wire format is invalid.
     """
     place = 0
     while place < len(content):

@@ -1,7 +1,8 @@
 """
-The resources the API server knows.
+The resources of the API server.
 
-Owns names, scopes, verbs and selectable fields, one row a resource. Holds no object and no logic of any one kind.
+Owns names, scopes, verbs and selectable fields, one row for each resource. Must never hold an object or the logic of a
+kind.
 Source: k8s.io/kubernetes/pkg/registry/*/strategy.go and pkg/apis/core/v1/conversion.go (field labels).
 """
 
@@ -16,7 +17,7 @@ METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """One kind of object and how it is spoken of."""
+    """A kind of object, with its names and properties."""
 
     group: str
     """Empty for the core group."""
@@ -27,16 +28,16 @@ class Resource:
     short_names: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
-    """What a field selector may name, beside name and namespace."""
+    """The fields of field selectors, beside name and namespace."""
     categories: tuple[str, ...] = ()
     returns_deleted: bool = False
-    """A DELETE that removes answers with the object instead of a `Status`."""
+    """The answer to a DELETE that removes the object is the object, not a `Status`."""
     creates_on_update: bool = False
-    """A PUT of something that is not there creates it."""
+    """A PUT of a missing object creates it."""
     needs_version: bool = False
-    """A PUT must carry a resourceVersion."""
+    """A PUT must have a resourceVersion."""
     has_generation: bool = False
-    """`metadata.generation` counts changes of everything but metadata and status."""
+    """`metadata.generation` counts changes outside metadata and status."""
 
     @property
     def api_version(self) -> str:
@@ -45,20 +46,20 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """The name messages use: `pods`, `leases.coordination.k8s.io`."""
+        """The name in messages: `pods`, `leases.coordination.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def selectable(self) -> tuple[str, ...]:
-        """All field labels a field selector may name."""
+        """All fields of field selectors."""
         return METADATA_FIELDS + self.fields
 
     def key(self, namespace: str, name: str) -> str:
-        """Return the name of an object within this resource, in the order lists have."""
+        """Return the storage key of an object. Lists are sorted by it."""
         return f"{namespace}/{name}" if self.is_namespaced else name
 
     def field_values(self, found: Mapping[str, Any]) -> dict[str, str]:
-        """Return the selectable fields of one object; absent ones are empty."""
+        """Return the selectable fields of an object. Missing ones are empty."""
         values = {"metadata.name": found["metadata"]["name"]}
         if self.is_namespaced:
             values["metadata.namespace"] = found["metadata"]["namespace"]
@@ -163,7 +164,7 @@ REVIEWS = (
     Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False),
     Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False),
 )
-"""Answered at once and never stored; only `create` is allowed."""
+"""Resources that are answered at once and never stored. Only `create` is allowed."""
 
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in STORED}
 

@@ -1,7 +1,7 @@
 """
-Show objects as the rows `kubectl get` prints.
+Objects as the rows that `kubectl get` prints.
 
-Owns the columns of each kind and what stands in them. Pure but for the present time, which is an argument.
+Owns the columns of each kind and their cells. The present time is an argument.
 Source: k8s.io/kubernetes/pkg/printers/internalversion/printers.go; KEP-555 (server-side get and partial objects).
 """
 
@@ -22,7 +22,7 @@ UNKNOWN = "<unknown>"
 
 
 def _age(text: str | None, now: datetime) -> str:
-    """Print a time as how long ago it was, `3d4h`, as k8s.io/apimachinery's HumanDuration does."""
+    """Return the age of a time, `3d4h`, in the form of k8s.io/apimachinery's HumanDuration."""
     if not text:
         return UNKNOWN
     seconds = max(0, int((now - datetime.fromisoformat(text.replace("Z", "+00:00"))).total_seconds()))
@@ -65,7 +65,7 @@ def _pod(found: Object, now: datetime) -> list[Any]:
 
 
 def _pod_status(found: Object) -> str:
-    """Return the one word for a Pod: its most telling container's reason, else its own, else its phase."""
+    """Return the status of a Pod in one word: the reason of a container or of the Pod, or else the phase."""
     status = found.get("status") or {}
     if found["metadata"].get("deletionTimestamp"):
         return "Terminating"
@@ -184,11 +184,11 @@ COLUMNS: dict[Resource, tuple[tuple[str, ...], Row]] = {
     known.PRIORITY_CLASSES: (("Name", "Value", "Age"), _name_and(lambda found: found.get("value", 0))),
     known.RUNTIME_CLASSES: (("Name", "Handler", "Age"), _name_and(lambda found: found.get("handler", ""))),
 }
-"""Column names (those with `*` only in wide output) and how a row is made."""
+"""The column names (with `*` for wide output only) and the function that makes a row."""
 
 
 def table(resource: Resource, objects: list[bytes], metadata: Object, include: str, has_columns: bool = True) -> bytes:
-    """Return serialised *objects* as a `Table`; *include* is `Metadata` (default), `Object` or `None`."""
+    """Return serialised *objects* as a `Table`. *include* is `Metadata`, `Object` or `None`."""
     columns, row = COLUMNS.get(resource, (_PLAIN, _name_and()))
     now = datetime.now(UTC)
     rows = []
@@ -219,7 +219,7 @@ def table(resource: Resource, objects: list[bytes], metadata: Object, include: s
 
 
 def partial(objects: list[bytes], metadata: Object | None) -> bytes:
-    """Return the metadata of *objects* alone: a list with *metadata* where given, else of the one object."""
+    """Return only the metadata of *objects*: as a list if *metadata* is given, else of the one object."""
     version = {"apiVersion": "meta.k8s.io/v1"}
     items = [
         {"kind": "PartialObjectMetadata", **version, "metadata": orjson.loads(data)["metadata"]} for data in objects

@@ -1,9 +1,8 @@
 """
-What creating and updating a Pod mean.
+Defaults, validation and updates of Pods.
 
-Owns the defaults, the validation and the immutable fields of Pods, as far as a service could rely on them, and the
-QoS class. Pure. Not here: service account tokens are not mounted, and fields that no component of this cluster acts
-on are stored unchecked.
+Owns the defaults, the validation, the immutable fields and the QoS class of Pods, as far as a service could rely on
+them. Service account tokens are not mounted, and fields that no component uses are stored without validation.
 Source: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go, pkg/apis/core/validation/validation.go,
 pkg/registry/core/pod/strategy.go.
 """
@@ -52,7 +51,7 @@ class PodStrategy(Strategy):
     is_graceful = True
 
     def default(self, found: Object) -> None:
-        """Fill in what v1 defaults."""
+        """Set the defaults of v1."""
         spec = found.setdefault("spec", {})
         for key, value in SPEC_DEFAULTS.items():
             spec.setdefault(key, value)
@@ -70,18 +69,18 @@ class PodStrategy(Strategy):
                     volume[source].setdefault("defaultMode", 0o644)
 
     def prepare_create(self, found: Object, now: str) -> None:
-        """A new Pod is Pending, whatever status it came with."""
+        """Make a new Pod Pending, whatever its status."""
         found["status"] = {"phase": "Pending", "qosClass": qos_class(found["spec"])}
         if found["spec"].get("schedulingGates"):
             condition = {**GATED, "lastProbeTime": None, "lastTransitionTime": now}
             found["status"]["conditions"] = [condition]
 
     def prepare_update(self, new: Object, old: Object) -> None:
-        """The status has its own subresource."""
+        """Keep the status, which is a subresource."""
         new["status"] = old.get("status", {})
 
     def prepare_status(self, new: Object, old: Object) -> None:
-        """Labels and annotations may come along, the spec and the owners may not; the QoS class is fixed."""
+        """Keep spec, owners and QoS class. Labels and annotations may change."""
         super().prepare_status(new, old)
         new["metadata"].pop("ownerReferences", None)
         if "ownerReferences" in old["metadata"]:
@@ -90,7 +89,7 @@ class PodStrategy(Strategy):
             new.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
 
     def validate(self, found: Object) -> Problems:
-        """Containers have unique names and resources that can be counted."""
+        """Check that containers have unique names and valid resources."""
         problems: Problems = []
         spec = found["spec"]
         if not spec.get("containers"):
@@ -114,13 +113,13 @@ class PodStrategy(Strategy):
         return problems
 
     def validate_update(self, new: Object, old: Object) -> Problems:
-        """The spec is fixed but for images, the deadline, more tolerations and fewer scheduling gates."""
+        """Allow changes of images and the deadline, more tolerations, fewer scheduling gates, and no others."""
         if _fixed(new["spec"], old["spec"]) == _fixed(old["spec"], old["spec"]):
             return []
         return [("spec", FIXED_SPEC)]
 
     def grace_seconds(self, found: Object, asked: int | None) -> int:
-        """A Pod on a Node is finished by its kubelet, every other one by the deletion itself."""
+        """Return the grace period of a bound Pod, which its kubelet finishes, and 0 for any other."""
         spec, status = found["spec"], found.get("status") or {}
         if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
             return 0
@@ -192,7 +191,7 @@ def _amount_problem(name: str, amount: Any) -> str | None:
 
 
 def _fixed(spec: Object, old: Object) -> Object:
-    """Return *spec* with everything an update may change put back to *old*."""
+    """Return *spec* with all fields that an update may change reset to *old*."""
     fixed = copy.deepcopy(spec)
     for field in ("containers", "initContainers"):
         for container, before in zip(fixed.get(field) or (), old.get(field) or (), strict=False):
@@ -203,7 +202,7 @@ def _fixed(spec: Object, old: Object) -> Object:
     gates = old.get("schedulingGates") or []
     if gates and all(gate in gates for gate in spec.get("schedulingGates") or ()):
         fixed["schedulingGates"] = gates
-        # A gated Pod may still be narrowed to fewer Nodes.
+        # A gated Pod may still be restricted to fewer Nodes.
         for field in ("nodeSelector", "affinity"):
             fixed.pop(field, None)
             fixed.update({field: old[field]} if field in old else {})
@@ -213,7 +212,7 @@ def _fixed(spec: Object, old: Object) -> Object:
 
 
 def qos_class(spec: Object) -> str:
-    """Return `Guaranteed`, `Burstable` or `BestEffort`; only cpu and memory count."""
+    """Return `Guaranteed`, `Burstable` or `BestEffort`, by cpu and memory only."""
     is_guaranteed, asks = True, False
     for _, container in containers(spec):
         resources = container.get("resources") or {}

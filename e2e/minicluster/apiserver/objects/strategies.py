@@ -1,9 +1,8 @@
 """
-What creating and updating mean for each kind, beside Pods.
+Defaults, validation and updates of each kind except Pods.
 
-Owns metadata rules that hold for every object (names, uid, generation, immutable fields) and the few that are a
-kind's own. Pure but for the uid and the clock, which arrive as arguments. Neighbours: `pods` is the
-strategy of Pods, `verbs` calls them.
+Owns the metadata rules of every object (names, uid, generation, immutable fields) and the rules of single kinds. The
+uid and the time are arguments. Neighbours: `pods` is the strategy of Pods, `verbs` calls them.
 Source: k8s.io/apiserver/pkg/registry/rest/{create,update}.go, k8s.io/apimachinery/pkg/api/validation/objectmeta.go.
 """
 
@@ -15,7 +14,7 @@ from minicluster.apiserver.api.resources import Resource
 
 Object = dict[str, Any]
 Problems = list[tuple[str, str]]
-"""Field path and what is wrong with it, as field.Error prints it."""
+"""Field paths and problems, in the form of field.Error."""
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -52,46 +51,46 @@ KEPT_METADATA = (
     "generation",
     "selfLink",
 )
-"""What an update cannot change: it is taken over from the stored object."""
+"""The metadata that an update cannot change. It is copied from the stored object."""
 
 
 class Strategy:
-    """How objects of one kind come into being and change."""
+    """The rules of one kind."""
 
     def default(self, found: Object) -> None:
-        """Fill in what the user left out; called on everything that arrives, so it must be idempotent."""
+        """Set the defaults. It is called for every received object, so it must be idempotent."""
 
     def prepare_create(self, found: Object, now: str) -> None:
-        """Reset what a creator cannot set."""
+        """Reset the fields that a create cannot set."""
 
     def prepare_update(self, new: Object, old: Object) -> None:
-        """Take over from *old* what an update of the object itself cannot change."""
+        """Copy from *old* the fields that an update of the object cannot change."""
 
     def prepare_status(self, new: Object, old: Object) -> None:
-        """Take over from *old* what an update of the status subresource cannot change."""
+        """Copy from *old* the fields that an update of the status cannot change."""
         if "spec" in old:
             new["spec"] = old["spec"]
         else:
             new.pop("spec", None)
 
     def validate(self, found: Object) -> Problems:
-        """Return what is wrong with *found* itself."""
+        """Return the problems of *found*."""
         return []
 
     def validate_update(self, new: Object, old: Object) -> Problems:
-        """Return what *new* may not change of *old*."""
+        """Return the forbidden changes from *old* to *new*."""
         return []
 
     is_graceful = False
-    """Whether a deletion is marked in the object before the object goes, however short it waits."""
+    """Whether a deletion always marks the object before it removes it."""
 
     def grace_seconds(self, found: Object, asked: int | None) -> int:
-        """Return how long a deletion of *found* waits for somebody to finish it."""
+        """Return the grace period of a deletion of *found*."""
         return 0
 
 
 class KeepsStatus(Strategy):
-    """Kinds whose status only the status subresource changes."""
+    """Kinds whose status changes only through the status subresource."""
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the old status."""
@@ -102,10 +101,10 @@ class KeepsStatus(Strategy):
 
 
 class NodeStrategy(KeepsStatus):
-    """Nodes: a kubelet registers with a status, afterwards it is a subresource."""
+    """Nodes. A kubelet registers with a status, which afterwards is a subresource."""
 
     def default(self, found: Object) -> None:
-        """Allocatable is capacity where nothing is said."""
+        """Set allocatable to capacity if it is missing."""
         found.setdefault("spec", {})
         status = found.setdefault("status", {})
         if status.get("capacity") and not status.get("allocatable"):
@@ -113,23 +112,23 @@ class NodeStrategy(KeepsStatus):
 
 
 class NamespaceStrategy(KeepsStatus):
-    """Namespaces: labelled with their own name, active until deleted."""
+    """Namespaces. They have a label with their name, and are active until deleted."""
 
     def default(self, found: Object) -> None:
-        """Label the namespace with its name and give it the finalizer its deletion waits for."""
+        """Set the label with the name, and the finalizer that a deletion waits for."""
         if found["metadata"].get("name"):
             found["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = found["metadata"]["name"]
         found.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
         found.setdefault("status", {"phase": "Active"})
 
     def validate(self, found: Object) -> Problems:
-        """A namespace is a DNS label."""
+        """Check that the name is a DNS label."""
         name = found["metadata"]["name"]
         return [] if _is_label(name) else [("metadata.name", f'Invalid value: "{name}": {BAD_LABEL}')]
 
 
 class SecretStrategy(Strategy):
-    """Secrets: opaque where nothing is said, `stringData` becomes `data`."""
+    """Secrets. The default type is Opaque, and `stringData` becomes `data`."""
 
     def default(self, found: Object) -> None:
         """Encode `stringData` and set the type."""
@@ -139,10 +138,10 @@ class SecretStrategy(Strategy):
 
 
 class WebhookStrategy(Strategy):
-    """MutatingWebhookConfigurations: what v1 defaults and demands."""
+    """MutatingWebhookConfigurations, with the defaults and the validation of v1."""
 
     def default(self, found: Object) -> None:
-        """Fill in what v1 defaults."""
+        """Set the defaults of v1."""
         for webhook in found.get("webhooks") or ():
             webhook.setdefault("failurePolicy", "Fail")
             webhook.setdefault("matchPolicy", "Equivalent")
@@ -154,7 +153,7 @@ class WebhookStrategy(Strategy):
                 rule.setdefault("scope", "*")
 
     def validate(self, found: Object) -> Problems:
-        """Names are unique and qualified, each webhook says where it is and what it understands."""
+        """Check that names are unique and qualified, and that each webhook has an address and a review version."""
         problems: Problems = []
         seen: set[str] = set()
         for index, webhook in enumerate(found.get("webhooks") or ()):
@@ -194,13 +193,13 @@ def _webhook_problems(field: str, webhook: Object) -> Problems:
 
 
 class ImmutableFields(Strategy):
-    """Kinds with fields that never change after creation."""
+    """Kinds with immutable fields."""
 
     def __init__(self, *fields: str) -> None:
         self._fields = fields
 
     def validate_update(self, new: Object, old: Object) -> Problems:
-        """Refuse changes of the fields that are fixed."""
+        """Reject changes of the immutable fields."""
         return [
             (field, f"Invalid value: {new.get(field)!r}: {IMMUTABLE}")
             for field in self._fields
@@ -209,7 +208,7 @@ class ImmutableFields(Strategy):
 
 
 def metadata_problems(resource: Resource, found: Object) -> Problems:
-    """Return what is wrong with the name, labels and annotations of *found*."""
+    """Return the problems of the name, labels and annotations of *found*."""
     metadata = found["metadata"]
     problems: Problems = []
     name = metadata.get("name") or ""
@@ -249,14 +248,14 @@ def _is_key(key: str) -> bool:
 
 
 def drop_empty(found: Object) -> None:
-    """Leave out what metadata shows only where there is some."""
+    """Remove the empty fields of metadata."""
     for field in ("annotations", "labels", "finalizers", "ownerReferences"):
         if not found["metadata"].get(field, True):
             del found["metadata"][field]
 
 
 def keep_metadata(new: Object, old: Object) -> None:
-    """Take over what belongs to the server."""
+    """Copy the metadata that only the server sets."""
     for field in KEPT_METADATA:
         new["metadata"].pop(field, None)
         if field in old["metadata"]:

@@ -1,24 +1,24 @@
 """
-Let a test make this API server misbehave.
+Faults that a test can inject into this API server.
 
-Owns the knobs under `/minicluster/`, which no real API server has:
+Owns the paths under `/minicluster/`, which no real API server has:
 
-- `POST /minicluster/faults` with one fault or a list of them; `GET` lists what is left of them, `DELETE` removes all.
-  A fault says which requests it hits:
+- `POST /minicluster/faults` adds one fault or a list. `GET` lists the remaining ones, `DELETE` removes all.
+  A fault selects requests:
     `method`         regular expression, default any
     `path`           regular expression searched in path and query, default any
-    `times`          how many matching requests, default 1; 0 means all
-  and what happens to them, any of:
+    `times`          number of requests, default 1; 0 means all
+  and has any of these effects:
     `delay_seconds`  wait first
-    `status`         answer this error, with `reason` and `message` where given, and do nothing
+    `status`         answer with this error and the given `reason` and `message`, and do nothing
     `disconnect`     `"before"`: close the connection and do nothing; `"after"`: do it, then close without an answer
-- `POST /minicluster/compact` forgets all changes so far: watches that start before now get 410.
-- `POST /minicluster/watches/drop` ends running watches whose path matches `path`; `how` is `"close"` (orderly, the
-  default), `"abort"` (connection reset) or `"gone"` (an ERROR event 410 first).
-- `GET /minicluster/requests` counts requests since the start, or since the last `DELETE` of the same path, by verb,
-  resource and user agent.
+- `POST /minicluster/compact` forgets all changes: watches from earlier versions get 410.
+- `POST /minicluster/watches/drop` ends running watches whose path matches `path`. `how` is `"close"` (the default),
+  `"abort"` (connection reset) or `"gone"` (an ERROR event 410 first).
+- `GET /minicluster/requests` returns the number of requests by verb, resource and user agent, since the start or since
+  the last `DELETE` of the same path.
 
-Faults never hit `/minicluster/` itself. Must never change an object.
+Faults never affect `/minicluster/`. Must never change an object.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ HOW = ("close", "abort", "gone")
 
 @dataclass
 class Fault:
-    """One thing that goes wrong, `times` times."""
+    """One injected fault."""
 
     method: str = ""
     path: str = ""
@@ -56,7 +56,7 @@ class Fault:
         re.compile(self.path)
 
     def matches(self, method: str, path: str) -> bool:
-        """Return whether this fault still has a hit left for a request."""
+        """Return whether this fault affects a request."""
         is_left = not self.times or self.hits < self.times
         return (
             is_left and re.fullmatch(self.method or ".*", method) is not None and re.search(self.path, path) is not None
@@ -68,21 +68,21 @@ class DisconnectError(Exception):
 
 
 class Faults:
-    """The knobs, and what they are set to."""
+    """The present faults and counters."""
 
     def __init__(self, storage: Storage) -> None:
         self.requests: Counter[tuple[str, str, str]] = Counter()
         """By verb, resource (with subresource) and user agent."""
         self.watches: dict[Any, str] = {}
-        """Running watches (anything with `end(how)`) and their paths."""
+        """The running watches (objects with `end(how)`) and their paths."""
         self._storage = storage
         self._faults: list[Fault] = []
 
     async def before(self, method: str, path: str) -> bool:
         """
-        Let faults hit a request that is about to be handled; return whether its answer is to be lost.
+        Apply the faults to a request before it is handled, and return whether to drop its answer.
 
-        Raises: StatusError or DisconnectError as the fault says.
+        Raises: StatusError or DisconnectError, by the fault.
         """
         fault = next((fault for fault in self._faults if fault.matches(method, path)), None)
         if fault is None:
@@ -98,9 +98,9 @@ class Faults:
 
     def handle(self, method: str, path: str, body: Any) -> Any:
         """
-        Answer a request to one of the knobs.
+        Answer a request to a path under `/minicluster/`.
 
-        Raises: StatusError 404 for no such knob, 400 for nonsense.
+        Raises: StatusError 404 for an unknown path, 400 for an invalid body.
         """
         knob = path.removeprefix(PREFIX)
         try:

@@ -1,9 +1,8 @@
 """
 Answer HTTP requests.
 
-Owns the way from a request to a verb and from a result, or an error, to a response. Decides nothing about objects.
-Neighbours: `requests` reads requests, `verbs`, `subresources` and `lists` do
-what they ask for.
+Owns the way from a request to a verb, and from a result or an error to a response. Must never decide about objects.
+Neighbours: `requests` reads requests; `verbs`, `subresources` and `lists` execute them.
 """
 
 import logging
@@ -39,14 +38,14 @@ HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 JSON = "application/json"
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
 WATCH_SECONDS = 1800.0
-"""How long a watch lasts whose client names no limit."""
+"""The duration of a watch without timeoutSeconds."""
 BOOKMARK_SECONDS = 60.0
 IDLE_CHECK_SECONDS = 5.0
-"""How often a silent watch looks whether its client is still there."""
+"""The interval at which a watch without events checks its connection."""
 
 
 class Running:
-    """A watch that is being written to a client."""
+    """A watch with its connection."""
 
     def __init__(self, watch: Watch, request: web.BaseRequest) -> None:
         self._watch = watch
@@ -61,7 +60,7 @@ class Running:
 
 
 class Handler:
-    """All of the API server's HTTP surface, as one callable for `aiohttp.web.Server`."""
+    """The HTTP interface of the API server, as one callable for `aiohttp.web.Server`."""
 
     def __init__(self, storage: Storage, verbs: Verbs, subresources: Subresources, faults: Faults) -> None:
         self._storage = storage
@@ -70,7 +69,7 @@ class Handler:
         self._faults = faults
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; every error becomes a `Status`."""
+        """Answer one request. Every error becomes a `Status`."""
         try:
             is_lost = not request.path.startswith(PREFIX) and await self._faults.before(request.method, request.path_qs)
             response = await self._route(request)
@@ -156,7 +155,7 @@ class Handler:
         if creates and self._storage.get(target.resource, target.key) is None:
             found["metadata"].pop("resourceVersion", None)
             return _shown(request, target, await self._verbs.create(target, found, dry_run), 201)
-        # A second look at the stored object must meet the body as it was sent.
+        # The change may be called again, so it starts from the body as it was sent.
         content = orjson.dumps(found)
         entry = await self._verbs.update(target, lambda _: orjson.loads(content), dry_run)
         return _shown(request, target, entry)
@@ -238,7 +237,7 @@ class Handler:
         raise errors.method_not_allowed()
 
     async def _review(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        """Every token is good and everything is allowed: this cluster has no users to keep apart."""
+        """Accept every token, and allow everything, because this cluster has no users."""
         if request.method != "POST":
             raise errors.method_not_allowed()
         found = object_of(await request.read(), _content_type(request), target)
@@ -263,7 +262,7 @@ async def _delete_options(request: web.BaseRequest) -> Object:
 
 
 def _form(request: web.BaseRequest) -> str:
-    """Return the `as=` of the first acceptable media type, empty for the object itself."""
+    """Return the `as=` of the first acceptable media type, or nothing for the plain object."""
     for accepted in request.headers.get("Accept", "*/*").split(","):
         media_type, *parameters = [part.strip() for part in accepted.split(";")]
         if media_type in {JSON, "*/*", "application/*"}:
@@ -274,7 +273,7 @@ def _form(request: web.BaseRequest) -> str:
 
 
 def _renderer(request: web.BaseRequest, target: Target) -> Any:
-    """Return what makes a watch's objects the form its client asked for, None for the objects themselves."""
+    """Return a function that converts a watch's objects to the requested form, or None for plain objects."""
     form = _form(request)
     if form == "PartialObjectMetadata":
         return lambda data: partial([data], None)

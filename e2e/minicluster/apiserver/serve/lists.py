@@ -1,7 +1,7 @@
 """
-Answer lists, and start watches.
+Lists, and the start of watches.
 
-Owns pages, continue tokens and what a resourceVersion means for a read. Writes nothing.
+Owns pages, continue tokens and the meaning of a resourceVersion in a read. Must never write.
 Source: KEP-365 (paginated lists), KEP-2523 (resourceVersionMatch), KEP-3157 (watch-list),
 k8s.io/apiserver/pkg/storage/continue.go.
 """
@@ -23,14 +23,14 @@ CONTINUE_FORMAT = "meta.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list, or all of it."""
+    """A page of a list."""
 
     entries: list[Entry]
     version: int
     token: str
-    """Where the next page starts, empty for the last one."""
+    """The start of the next page. Empty for the last page."""
     remaining: int | None
-    """How many objects follow, None where that is not counted."""
+    """The number of remaining objects. None if they are not counted."""
 
     def metadata(self) -> dict[str, object]:
         """Return the `ListMeta`."""
@@ -44,9 +44,9 @@ class Page:
 
 def page_of(storage: Storage, target: Target, query: Query) -> Page:
     """
-    Return the objects a list asks for, in key order.
+    Return the objects of a list request, in key order.
 
-    Raises: StatusError 410 for a version or token that is too old, 504 for a version not reached yet, 400 for nonsense.
+    Raises: StatusError 410 for an old version or token, 504 for a future version, 400 for invalid parameters.
     """
     collection = storage.collections[target.resource]
     selects = selection_of(target, query)
@@ -74,7 +74,7 @@ def page_of(storage: Storage, target: Target, query: Query) -> Page:
 
 
 def list_body(target: Target, page: Page) -> bytes:
-    """Return a list; as in the real one its items have no kind and apiVersion of their own."""
+    """Return the body of a list. As in the real one, its items have no kind and apiVersion."""
     resource = target.resource
     head = orjson.dumps(
         {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": page.metadata()}
@@ -86,9 +86,9 @@ def list_body(target: Target, page: Page) -> bytes:
 
 def watch_of(storage: Storage, target: Target, query: Query, render: Render | None) -> Watch:
     """
-    Return the watch a request asks for, already following.
+    Return the started watch of a watch request.
 
-    Raises: StatusError 410 when the changes asked for are forgotten.
+    Raises: StatusError 410 if the requested changes are no longer kept.
     """
     collection = storage.collections[target.resource]
     watch = Watch(collection, selection_of(target, query), render)
@@ -102,7 +102,7 @@ def watch_of(storage: Storage, target: Target, query: Query, render: Render | No
             "setting resourceVersionMatch to NotOlderThan",
         )
     if sends_state or version == 0:
-        # No version, or any version: the present state first, as ADDED events.
+        # Without a version, or with any version, the watch starts with the present state as ADDED events.
         entries = page_of(
             storage, target, {key: query.get(key, "") for key in ("labelSelector", "fieldSelector")}
         ).entries
@@ -116,7 +116,7 @@ def watch_of(storage: Storage, target: Target, query: Query, render: Render | No
 
 
 def _version_and_start(storage: Storage, query: Query) -> tuple[int, str]:
-    """Return the version a list is read at and the key it starts with."""
+    """Return the version of a list and its first key."""
     wanted, match = version_of(query), query.get("resourceVersionMatch", "")
     if query.get("continue"):
         if wanted:

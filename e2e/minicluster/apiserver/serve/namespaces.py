@@ -1,8 +1,8 @@
 """
-Empty and remove namespaces that are being deleted, and give new ones their default service account.
+The namespace and service account controllers.
 
-Owns what the namespace and service account controllers of a real cluster do. Pods on a Node still get their grace
-period.
+They empty and remove deleted namespaces, and create the default service account of new ones. Pods on a Node get their
+grace period.
 Source: k8s.io/kubernetes/pkg/controller/namespace/deletion, pkg/controller/serviceaccount.
 """
 
@@ -19,7 +19,7 @@ INITIAL = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class Namespaces:
-    """The life of namespaces in *storage*."""
+    """The controllers, on *storage*."""
 
     def __init__(self, storage: Storage, verbs: Verbs) -> None:
         self._storage = storage
@@ -27,7 +27,7 @@ class Namespaces:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
-        """Make sure the initial namespaces exist, and look after all of them from now on."""
+        """Create the initial namespaces, and follow all namespaces from now on."""
         for name in INITIAL:
             if self._storage.get(NAMESPACES, name) is None:
                 found: Object = {"metadata": {"name": name}}
@@ -69,7 +69,7 @@ class Namespaces:
             self._storage.put(SERVICE_ACCOUNTS, key, found)
 
     async def _empty(self, name: str) -> None:
-        """Delete what is in a namespace; when nothing is left, the namespace."""
+        """Delete the objects of a namespace, and once none is left, the namespace."""
         left = 0
         for resource in STORED:
             if not resource.is_namespaced:

@@ -1,7 +1,7 @@
 """
-Read a request: which resource, which object, which options, which body.
+Decode a request: resource, object, options, body.
 
-Owns paths, query parameters and content types. Must never look at stored objects.
+Owns paths, query parameters and content types. Must never read stored objects.
 Source: k8s.io/apiserver/pkg/endpoints/request/requestinfo.go, pkg/endpoints/handlers.
 """
 
@@ -30,26 +30,26 @@ APPLY_TYPES = ("application/apply-patch+yaml", "application/apply-patch+cbor")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The resource or object at a path."""
 
     resource: Resource
     namespace: str
-    """Empty for all namespaces, and for cluster-wide resources."""
+    """Empty for all namespaces and for cluster-wide resources."""
     name: str
     """Empty for the collection."""
     subresource: str
 
     @property
     def key(self) -> str:
-        """The storage key of the named object."""
+        """The storage key of the object."""
         return self.resource.key(self.namespace, self.name)
 
 
 def target_of(path: str) -> Target:
     """
-    Return what *path* names.
+    Return the target of *path*.
 
-    Raises: StatusError 404 when it names no resource of this server.
+    Raises: StatusError 404 if it is not a path of a resource.
     """
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[:2] == ["api", "v1"]:
@@ -73,15 +73,15 @@ def target_of(path: str) -> Target:
 
 
 def is_true(query: Query, name: str) -> bool:
-    """Return whether a boolean query parameter is set."""
+    """Return whether a boolean query parameter is true."""
     return query.get(name, "") in {"1", "t", "T", "true", "TRUE", "True"}
 
 
 def number_of(query: Query, name: str) -> int:
     """
-    Return a whole number from a query parameter, 0 where it is not given.
+    Return a whole number from a query parameter, or 0 if it is missing.
 
-    Raises: StatusError 400 when it is none.
+    Raises: StatusError 400 for other texts.
     """
     text = query.get(name) or "0"
     if not text.isdigit():
@@ -91,9 +91,9 @@ def number_of(query: Query, name: str) -> int:
 
 def is_dry_run(query: Query) -> bool:
     """
-    Return whether nothing is to be stored.
+    Return whether the request is a dry run.
 
-    Raises: StatusError 400 for anything but `All`.
+    Raises: StatusError 400 for a value other than `All`.
     """
     found = query.get("dryRun", "")
     if found not in {"", "All"}:
@@ -103,9 +103,9 @@ def is_dry_run(query: Query) -> bool:
 
 def version_of(query: Query) -> int:
     """
-    Return the resourceVersion asked for, 0 for any.
+    Return the requested resourceVersion, or 0 for any.
 
-    Raises: StatusError 400 when it is no number.
+    Raises: StatusError 400 if it is not a number.
     """
     text = query.get("resourceVersion", "") or "0"
     if not text.isdigit():
@@ -115,7 +115,7 @@ def version_of(query: Query) -> int:
 
 def selection_of(target: Target, query: Query) -> Selects | None:
     """
-    Return what the namespace, the name and the selectors of a list or watch select, None for everything.
+    Return a matcher for namespace, name and selectors of a list or watch, or None for everything.
 
     Raises: StatusError 400 for a selector that cannot be parsed.
     """
@@ -141,9 +141,9 @@ def selection_of(target: Target, query: Query) -> Selects | None:
 
 def body_of(content: bytes, content_type: str, kind: str) -> Object:
     """
-    Return the object of *kind* in a request body; no body is an empty object.
+    Return the object of *kind* in a request body. An empty body is an empty object.
 
-    Raises: StatusError 415 for a content type this server does not read, 400 for a body that is no object.
+    Raises: StatusError 415 for an unknown content type, 400 for a body that is not an object.
     """
     media_type = content_type.split(";", 1)[0].strip()
     if media_type not in {"", *BODY_TYPES}:
@@ -169,7 +169,7 @@ def object_of(content: bytes, content_type: str, target: Target) -> Object:
     """
     Return the body as an object of the target's kind, in the target's namespace.
 
-    Raises: StatusError as `body_of`, and 400 when kind, version, name or namespace are not those of the path.
+    Raises: StatusError as `body_of`, and 400 if kind, version, name or namespace differ from the path.
     """
     resource = target.resource
     found = body_of(content, content_type, resource.kind)
@@ -205,7 +205,7 @@ def patch_of(content: bytes, content_type: str) -> tuple[str, Any]:
     """
     Return the media type and the decoded patch.
 
-    Raises: StatusError 415 for forms this server does not apply (server-side apply), 400 for no JSON.
+    Raises: StatusError 415 for an unknown type (also server-side apply), 400 for invalid JSON.
     """
     media_type = content_type.split(";", 1)[0].strip()
     if media_type not in PATCH_TYPES:
@@ -223,7 +223,7 @@ def patched(found: Object, media_type: str, patch: Any) -> Object:
     """
     Return *found* with *patch* applied.
 
-    Raises: StatusError 400 for a patch that is no patch, 422 for one that does not fit this object.
+    Raises: StatusError 400 for an invalid patch, 422 for one that does not fit this object.
     """
     try:
         if media_type == PATCH_TYPES[0]:

@@ -1,8 +1,8 @@
 """
-Bind, evict and read the log of a Pod.
+Binding, eviction and log of a Pod.
 
-Owns the Binding's one atomic write: the Node, the Binding's annotations and PodScheduled=True together, or nothing.
-Webhooks are not asked about these. Neighbours: `verbs` deletes, the kubelet's HTTP port answers logs.
+Owns the one atomic write of a Binding: the Node, the Binding's annotations and PodScheduled=True together, or nothing.
+Webhooks are not called. Neighbours: `verbs` deletes, the kubelet's HTTP port serves logs.
 Source: k8s.io/kubernetes/pkg/registry/core/pod/storage/{storage,eviction}.go; measured on kube-apiserver 1.34.4.
 """
 
@@ -21,7 +21,7 @@ IS_GATED = "pod {0} has non-empty .spec.schedulingGates"
 
 
 class Subresources:
-    """What can be done to a Pod beside reading and writing it."""
+    """The subresources of Pods."""
 
     def __init__(self, storage: Storage, verbs: Verbs) -> None:
         self._storage = storage
@@ -35,9 +35,9 @@ class Subresources:
 
     def bind(self, target: Target, binding: Object, is_dry_run: bool) -> Object:
         """
-        Assign the Pod to the Node of *binding* and merge the Binding's annotations into it; its labels are not merged.
+        Bind the Pod to the Node of *binding*, and merge the Binding's annotations. Its labels are not merged.
 
-        Raises: StatusError 409 for a Pod that is bound, gated, going, or not the one whose uid was given.
+        Raises: StatusError 409 for a Pod that is bound, gated or being deleted, or has another uid.
         """
         metadata = binding.get("metadata") or {}
         if metadata.get("name") not in {None, "", target.name}:
@@ -71,19 +71,19 @@ class Subresources:
 
     async def evict(self, target: Target, eviction: Object, is_dry_run: bool) -> Object:
         """
-        Delete the Pod with the options of *eviction*; there are no disruption budgets here.
+        Delete the Pod with the options of *eviction*. There are no disruption budgets.
 
-        Raises: StatusError as a deletion does.
+        Raises: StatusError as a deletion.
         """
         await self._verbs.delete(target, eviction.get("deleteOptions") or {}, is_dry_run)
         return errors.success(code=201)
 
     async def log(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """
-        Pass a container's log through from its kubelet.
+        Forward a container's log from its kubelet.
 
-        A Pod without Node has an empty one. Raises: StatusError 400 for a container that is not there or not named, 500
-        when the kubelet does not answer.
+        The log of an unbound Pod is empty. Raises: StatusError 400 for an unknown or unnamed container, 500 if the
+        kubelet does not answer.
         """
         pod = self._verbs.read(target)
         url = self._log_url(pod, request.query.get("container", ""))
@@ -127,7 +127,7 @@ class Subresources:
         port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
         if not port:
             raise errors.internal(f'node "{spec["nodeName"]}" has no status.daemonEndpoints.kubeletEndpoint.Port')
-        # All Nodes of this cluster are processes on this machine, whatever addresses they show.
+        # All Nodes are processes on this machine, whatever their addresses.
         return f"http://127.0.0.1:{port}/containerLogs/{namespace}/{name}/{container}"
 
 
@@ -140,7 +140,7 @@ def _check_binding(binding: Object, node: str) -> None:
 
 
 def _set_scheduled(status: Object) -> None:
-    """Set PodScheduled=True, as a change of the condition where it was False before."""
+    """Set PodScheduled=True. If it was False, the condition changes."""
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": stamp()}
     conditions = status.get("conditions") or []
     status["conditions"] = [known for known in conditions if known.get("type") != "PodScheduled"] + [condition]

@@ -1,10 +1,9 @@
 """
 Create, update, patch and delete objects.
 
-Owns the order of a write: decode, default, admit, prepare, validate, book, store; and what happens when two writes
-meet. Between the last look at the stored object and the write nothing is awaited. Neighbours: `strategies`
-and `pods` know the kinds, `admission` may refuse, `subresources` adds Binding and eviction,
-`storage` keeps.
+Owns the order of a write (decode, default, admit, prepare, validate, count in quotas, store) and the result of
+concurrent writes. Nothing is awaited between the last read of the stored object and the write. Neighbours:
+`strategies` and `pods` have the rules of kinds, `admission` may reject, `subresources` adds Binding and eviction.
 Source: k8s.io/apiserver/pkg/registry/generic/registry/store.go, pkg/registry/rest.
 """
 
@@ -51,7 +50,7 @@ STRATEGIES: dict[Resource, Strategy] = {
 GENERIC = Strategy()
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""What generated names end in: no vowels, no letters that look like digits."""
+"""The characters of generated names: no vowels, and no letters that look like digits."""
 SUFFIX_LENGTH = 5
 NAME_ATTEMPTS = 8
 VERSION_ON_CREATE = "resourceVersion should not be set on objects to be created"
@@ -60,7 +59,7 @@ NO_VERSION = "Invalid value: 0: must be specified for an update"
 
 @contextlib.contextmanager
 def _shaped(resource: Resource) -> Iterator[None]:
-    """Answer 400 where a field of a request's object is not of its type, which only looking at it shows."""
+    """Answer 400 for an error that a field of a wrong type causes."""
     try:
         yield
     except (TypeError, AttributeError, KeyError, ValueError) as error:
@@ -70,17 +69,17 @@ def _shaped(resource: Resource) -> Iterator[None]:
 
 
 def strategy_of(resource: Resource) -> Strategy:
-    """Return what creating and updating mean for *resource*."""
+    """Return the rules of *resource*."""
     return STRATEGIES.get(resource, GENERIC)
 
 
 def stamp(moment: datetime | None = None) -> str:
-    """Return a time as metadata has it, now where none is given."""
+    """Return a time in the form of metadata, by default the present."""
     return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def finish(resource: Resource, found: Object, now: str) -> None:
-    """Give a new object what the server alone decides: uid, time, generation."""
+    """Set the fields of a new object that only the server sets: uid, time, generation."""
     metadata = found["metadata"]
     metadata.setdefault("uid", str(uuid.uuid4()))
     metadata.setdefault("creationTimestamp", now)
@@ -97,7 +96,7 @@ class Verbs:
 
     def read(self, target: Target) -> Entry:
         """
-        Return the object a target names.
+        Return the object of a target.
 
         Raises: StatusError 404.
         """
@@ -110,7 +109,7 @@ class Verbs:
         """
         Store a new object.
 
-        Raises: StatusError 409 when it exists, 422 when it is invalid, 403 and others from admission.
+        Raises: StatusError 409 if it exists, 422 if it is invalid, 403 and others from admission.
         """
         metadata, resource = found["metadata"], target.resource
         if metadata.get("resourceVersion"):
@@ -158,11 +157,10 @@ class Verbs:
         self, target: Target, change: Callable[[Object], Object], is_dry_run: bool = False, is_patch: bool = False
     ) -> Entry:
         """
-        Store what *change* makes of the present object (a fresh copy, which it may alter); a change of nothing writes
-        nothing.
+        Store the result of *change*, which gets a copy of the present object. Without a difference nothing is written.
 
-        A resourceVersion that *change* leaves in the object is a precondition, and so is a uid, which in a patch counts
-        as an attempt to change it. Without one, *change* is called again when another write came in between.
+        A resourceVersion in the result is a precondition, and so is a uid, which in a patch counts as an attempt to
+        change it. Without a resourceVersion, *change* is called again after a concurrent write.
 
         Raises: StatusError 404, 409, 422, and others from admission.
         """
@@ -212,7 +210,7 @@ class Verbs:
         wanted["name"] = target.name
 
     def _store(self, resource: Resource, key: str, found: Object) -> Entry:
-        """Write an update, or remove the object when its last finalizer went and nothing else holds it."""
+        """Write an update, or remove a deleted object without finalizers and grace period."""
         metadata = found["metadata"]
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             is_done = not metadata.get("deletionGracePeriodSeconds")
@@ -222,7 +220,7 @@ class Verbs:
 
     async def delete(self, target: Target, options: Object, is_dry_run: bool = False) -> tuple[Entry, bool]:
         """
-        Delete an object, or begin to; return it and whether it is gone.
+        Delete an object, or mark it as deleted. Returns the object, and whether it is gone.
 
         Raises: StatusError 404, 409 for a failed precondition, and others from admission.
         """
@@ -251,7 +249,7 @@ class Verbs:
 
 def check_delete_preconditions(target: Target, found: Object, preconditions: Object) -> None:
     """
-    Compare uid and resourceVersion where the options of a deletion name them.
+    Compare uid and resourceVersion with those in the options of a deletion.
 
     Raises: StatusError 409.
     """
@@ -263,7 +261,7 @@ def check_delete_preconditions(target: Target, found: Object, preconditions: Obj
 
 
 def _mark_deleted(resource: Resource, found: Object, grace: int) -> bool:
-    """Note that *found* is being deleted; return whether that is news: a grace period only ever gets shorter."""
+    """Mark *found* as being deleted, and return whether that changed it. A grace period can only become shorter."""
     metadata = found["metadata"]
     before = metadata.get("deletionGracePeriodSeconds")
     if metadata.get("deletionTimestamp") and (before or 0) <= grace:
@@ -280,7 +278,7 @@ def _mark_deleted(resource: Resource, found: Object, grace: int) -> bool:
 
 
 def _same(new: Object, old: Object) -> bool:
-    """Whether a write would change nothing but the resourceVersion."""
+    """Return whether a write would change only the resourceVersion."""
     if new["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
         new = {**new, "metadata": {**new["metadata"], "resourceVersion": old["metadata"]["resourceVersion"]}}
     return new == old

@@ -1,10 +1,9 @@
 """
-Make changes survive the process.
+The journal that makes changes survive the process.
 
-Owns a folder with `snapshot` (all objects at one version) and `journal` (every change since), both one JSON array a
-line. A change is written to the file before it is acknowledged, so `kill -9` loses nothing acknowledged; the loss of
-the whole machine is not covered (no fsync). Neighbours: `storage` calls `append` for each change and is filled by
-`load`.
+Owns a folder with `snapshot` (all objects at one version) and `journal` (every change since), one JSON array a line. A
+change is written before it is acknowledged, so `kill -9` loses no acknowledged change. A crash of the machine may, as
+there is no fsync. Neighbours: `storage` calls `append` for each change, `load` fills the storage.
 """
 
 import os
@@ -16,7 +15,7 @@ from minicluster.apiserver.api.resources import STORED, Resource
 from minicluster.apiserver.store.storage import Entry, Storage, entry_of
 
 JOURNAL_BYTES = 64 * 1024 * 1024
-"""A journal larger than this becomes a new snapshot."""
+"""A larger journal is replaced by a new snapshot."""
 
 _BY_NAME = {resource.qualified: resource for resource in STORED}
 
@@ -34,9 +33,9 @@ class Journal:
 
     def load(self, storage: Storage) -> bool:
         """
-        Fill *storage* with what is remembered and start a new snapshot; return whether anything was.
+        Fill *storage* from the folder, write a new snapshot, and return whether the folder had objects.
 
-        A half-written last line, the mark of a kill, was never acknowledged and is dropped.
+        An incomplete last line was never acknowledged, and is ignored.
         """
         found: dict[Resource, dict[str, Entry]] = {resource: {} for resource in STORED}
         version = 0
@@ -49,7 +48,7 @@ class Journal:
         return version > 0
 
     def append(self, resource: Resource, key: str, entry: Entry | None, version: int) -> None:
-        """Write one change; `entry` is None for a removal."""
+        """Write one change. *entry* is None for a removal."""
         if self._size > JOURNAL_BYTES:
             self.rewrite()
         line = _line(version, resource, key, entry)
@@ -60,7 +59,7 @@ class Journal:
         self._size += written
 
     def rewrite(self) -> None:
-        """Replace both files by one snapshot of the present; a kill in between repeats changes, harmlessly."""
+        """Replace both files by a snapshot of the present. After a kill in between, changes are applied twice."""
         assert self._storage is not None
         temporary = self._snapshot.with_suffix(".new")
         with temporary.open("wb") as file:

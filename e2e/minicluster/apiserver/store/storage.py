@@ -1,11 +1,10 @@
 """
-Keep every object, every recent change and one growing resourceVersion.
+All objects, their recent changes, and one increasing resourceVersion.
 
-An object is its serialised bytes plus what selectors look at; nothing else of it stays parsed. The recent changes of
-a resource are kept in order: watches are fed from them, and a list at an older resourceVersion is the present one
-with the changes since then undone. Every change is one synchronous call, so requests see each other's changes whole.
-Must never know what an object means. Neighbours: `journal` makes changes durable, `watch` turns them into streams,
-`verbs` decides what to change.
+An object is kept as serialised bytes, with its labels and selectable fields. The recent changes of a resource are kept
+in order: they feed watches, and a list at an older resourceVersion is the present one without the later changes. Every
+change is one synchronous call, so requests never see half of it. Must never interpret an object. Neighbours: `journal`
+makes changes durable, `watch` streams them, `verbs` decides what to change.
 """
 
 import bisect
@@ -21,14 +20,14 @@ from minicluster.apiserver.api.resources import STORED, Resource
 Object = dict[str, Any]
 
 HISTORY_CHANGES = 20_000
-"""How many changes of one resource are kept."""
+"""The number of changes that are kept for each resource."""
 HISTORY_BYTES = 64 * 1024 * 1024
-"""How many bytes of superseded objects are kept for one resource."""
+"""The number of bytes of old objects that are kept for each resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object as it was at one resourceVersion."""
+    """An object at one resourceVersion."""
 
     version: int
     data: bytes
@@ -36,14 +35,14 @@ class Entry:
     fields: dict[str, str]
 
     def load(self) -> Object:
-        """Return the object, freshly parsed: the caller may change it."""
+        """Parse the object. The caller may change the result."""
         found: Object = orjson.loads(self.data)
         return found
 
 
 @dataclass(slots=True)
 class Change:
-    """One object before and after one write; `after` is None for a removal."""
+    """An object before and after one write. `after` is None for a removal."""
 
     version: int
     key: str
@@ -53,9 +52,9 @@ class Change:
 
     def line(self, kind: str) -> bytes:
         """
-        Return the watch event of *kind* (`ADDED`, `MODIFIED`, `DELETED`) as one line, built once for all watches.
+        Return the watch event of *kind* (`ADDED`, `MODIFIED`, `DELETED`) as one line, cached for all watches.
 
-        A DELETED event shows the object as it last was, at the resourceVersion of this change.
+        A DELETED event has the last state of the object, with the resourceVersion of this change.
         """
         line = self._lines.get(kind)
         if line is None:
@@ -64,7 +63,7 @@ class Change:
         return line
 
     def shown(self, kind: str) -> bytes:
-        """Return the object an event of *kind* shows."""
+        """Return the object in an event of *kind*."""
         if kind != "DELETED":
             assert self.after is not None
             return self.after.data
@@ -73,7 +72,7 @@ class Change:
 
 
 def event_line(kind: str, data: bytes) -> bytes:
-    """Return one line of a watch."""
+    """Return one watch event as a line."""
     return b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
 
 
@@ -84,7 +83,7 @@ def _at_version(entry: Entry, version: int) -> bytes:
 
 
 class CompactedError(Exception):
-    """The state or the changes asked for are no longer known; `oldest` is the first version that is."""
+    """The requested state or changes are no longer kept. `oldest` is the first version that is."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"compacted before {oldest}")
@@ -98,26 +97,26 @@ class Collection:
         self.resource = resource
         self.entries: dict[str, Entry] = {}
         self.oldest = 0
-        """Changes after this version are all known."""
+        """All changes after this version are kept."""
         self.listeners: set[Callable[[Change], None]] = set()
         self._keys: list[str] = []
         self._history: list[Change] = []
         self._history_bytes = 0
 
     def range(self, namespace: str) -> list[str]:
-        """Return the keys of *namespace* (of all namespaces when empty), in order."""
+        """Return the sorted keys of *namespace*, or of all namespaces if it is empty."""
         if not namespace:
             return self._keys
         first = bisect.bisect_left(self._keys, f"{namespace}/")
         return self._keys[first : bisect.bisect_left(self._keys, f"{namespace}0")]
 
     def fill(self, entries: Iterable[tuple[str, Entry]]) -> None:
-        """Add objects without history, as at a start."""
+        """Add objects without history."""
         self.entries.update(entries)
         self._keys = sorted(self.entries)
 
     def record(self, change: Change) -> None:
-        """Take a change over and tell the listeners."""
+        """Apply a change, and call the listeners."""
         if change.after is None:
             del self.entries[change.key]
             del self._keys[bisect.bisect_left(self._keys, change.key)]
@@ -136,7 +135,7 @@ class Collection:
         """
         Yield the changes after *version*, oldest first.
 
-        Raises: CompactedError when some of them have been forgotten.
+        Raises: CompactedError if some of them are no longer kept.
         """
         if version < self.oldest:
             raise CompactedError(self.oldest)
@@ -145,9 +144,9 @@ class Collection:
 
     def state_at(self, version: int) -> tuple[dict[str, Entry], list[str]]:
         """
-        Return the entries and the ordered keys as they were at *version*.
+        Return the entries and the sorted keys at *version*.
 
-        Raises: CompactedError when that is too long ago.
+        Raises: CompactedError if that is too long ago.
         """
         changes = list(self.since(version))
         if not changes:
@@ -169,7 +168,7 @@ class Collection:
 
 
 class Storage:
-    """All collections and the one resourceVersion they share."""
+    """All collections, and their common resourceVersion."""
 
     def __init__(self, journal: Callable[[Resource, str, Entry | None, int], None] | None = None) -> None:
         self.version = 1
@@ -177,11 +176,11 @@ class Storage:
         self._journal = journal
 
     def get(self, resource: Resource, key: str) -> Entry | None:
-        """Return one object as it is now."""
+        """Return the present state of an object."""
         return self.collections[resource].entries.get(key)
 
     def put(self, resource: Resource, key: str, found: Object) -> Entry:
-        """Write *found*, which gets the next resourceVersion."""
+        """Write *found* with the next resourceVersion."""
         version = self.version + 1
         found["metadata"]["resourceVersion"] = str(version)
         entry = entry_of(resource, found, version)
@@ -189,21 +188,21 @@ class Storage:
         return entry
 
     def remove(self, resource: Resource, key: str) -> Entry:
-        """Remove an object and return it as it last was, at the resourceVersion of the removal."""
+        """Remove an object, and return its last state with the resourceVersion of the removal."""
         before = self.collections[resource].entries[key]
         change = Change(self.version + 1, key, before, None)
         self._commit(resource, change)
         return Entry(change.version, change.shown("DELETED"), before.labels, before.fields)
 
     def _commit(self, resource: Resource, change: Change) -> None:
-        """Make *change* durable first, then visible."""
+        """Write *change* to the journal, then make it visible."""
         if self._journal is not None:
             self._journal(resource, change.key, change.after, change.version)
         self.version = change.version
         self.collections[resource].record(change)
 
     def fill(self, resource: Resource, objects: Iterable[Object]) -> None:
-        """Add objects that need no history; each gets the next resourceVersion."""
+        """Add objects without history. Each gets the next resourceVersion."""
         entries = []
         for found in objects:
             self.version += 1
@@ -213,25 +212,25 @@ class Storage:
         self.collections[resource].forget(self.version)
 
     def restore(self, resource: Resource, entries: dict[str, Entry], version: int) -> None:
-        """Take over what a journal remembered, as of *version*."""
+        """Set the state that a journal has, at *version*."""
         self.collections[resource].fill(entries.items())
         self.collections[resource].forget(version)
         self.version = max(self.version, version)
 
     def compact(self) -> int:
-        """Forget all changes so far and return the version up to which they are gone."""
+        """Forget all changes, and return the version up to which they are gone."""
         for collection in self.collections.values():
             collection.forget(self.version)
         return self.version
 
 
 def key_of(resource: Resource, found: Object) -> str:
-    """Return the key *found* is stored under."""
+    """Return the storage key of *found*."""
     return resource.key(found["metadata"].get("namespace", ""), found["metadata"]["name"])
 
 
 def entry_of(resource: Resource, found: Object, version: int) -> Entry:
-    """Serialise *found*, which already carries *version*; kind and apiVersion come first, where lists cut them off."""
+    """Serialise *found*, which has *version*. kind and apiVersion come first, so that lists can cut them off."""
     labels = dict(found["metadata"].get("labels") or {})
     ordered = {"kind": resource.kind, "apiVersion": resource.api_version, **found}
     return Entry(version, orjson.dumps(ordered), labels, resource.field_values(found))

@@ -1,8 +1,8 @@
 """
-Turn the changes of a collection into the event stream of one watch.
+The event stream of one watch, made of the changes of a collection.
 
-Owns what a selector makes of a change (an object that starts to match is ADDED, one that stops is DELETED),
-bookmarks, the queue of one watch and its end. Knows no HTTP and no selector syntax.
+Owns the effect of a selector on a change (an object that starts to match is ADDED, one that stops is DELETED),
+bookmarks, the queue of a watch and its end. Must never know HTTP or the syntax of selectors.
 Source: k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go; bookmarks: KEP-956; `sendInitialEvents`: KEP-3157.
 """
 
@@ -18,17 +18,17 @@ Selects = Callable[[Entry], bool]
 Render = Callable[[bytes], bytes]
 
 QUEUE_EVENTS = 20_000
-"""A watch whose client is further behind than this is ended; the client watches again from what it saw last."""
+"""A watch is ended if its client is further behind. The client then watches again from its last version."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Watch:
-    """The events of one collection for one client, from one version on."""
+    """The events of a collection for one client."""
 
     def __init__(self, collection: Collection, selects: Selects | None, render: Render | None) -> None:
         self.version = 0
-        """The newest version this watch has looked at, whether it matched or not."""
+        """The newest version that this watch has seen, matching or not."""
         self.ended = False
         self._collection = collection
         self._selects = selects
@@ -38,9 +38,9 @@ class Watch:
 
     def start_after(self, version: int) -> None:
         """
-        Begin with the changes after *version*, which may be yet to come.
+        Start with the changes after *version*, which may be in the future.
 
-        Raises: storage.CompactedError when they are no longer all known.
+        Raises: storage.CompactedError if some of them are no longer kept.
         """
         self.version = version
         for change in self._collection.since(version):
@@ -48,7 +48,7 @@ class Watch:
         self._collection.listeners.add(self._take)
 
     def start_with_state(self, entries: list[Entry], version: int, ends_with_bookmark: bool) -> None:
-        """Begin with an ADDED event for each of *entries*, which are the state at *version*."""
+        """Start with an ADDED event for each of *entries*, which are the state at *version*."""
         self.version = version
         self._lines = [self._line("ADDED", entry.data) for entry in entries]
         if ends_with_bookmark:
@@ -57,7 +57,7 @@ class Watch:
         self._collection.listeners.add(self._take)
 
     def stop(self, error: bytes | None = None) -> None:
-        """End the stream after what is queued, with an ERROR event about *error* (a `Status`) where given."""
+        """End the stream after the queued events, with an ERROR event if *error* (a `Status`) is given."""
         if error is not None:
             self._lines.append(event_line("ERROR", error))
         self.ended = True
@@ -65,7 +65,7 @@ class Watch:
         self._wake.set()
 
     async def lines(self, wait_seconds: float) -> list[bytes]:
-        """Wait for events and return all there are, none after *wait_seconds* or at the end."""
+        """Wait for events and return all of them. Returns none after *wait_seconds* or at the end."""
         try:
             async with asyncio.timeout(wait_seconds):
                 await self._wake.wait()
@@ -76,7 +76,7 @@ class Watch:
         return lines
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
-        """Return a BOOKMARK event: nothing up to its resourceVersion is missing."""
+        """Return a BOOKMARK event: all events up to its resourceVersion have been sent."""
         metadata: dict[str, object] = {"resourceVersion": str(self.version), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
@@ -102,7 +102,7 @@ class Watch:
         self._wake.set()
 
     def _kind(self, change: Change) -> str | None:
-        """Return what *change* is for this watch's selector, None for nothing."""
+        """Return the event type of *change* for this watch's selector, or None."""
         selects = self._selects
         before = change.before is not None and (selects is None or selects(change.before))
         after = change.after is not None and (selects is None or selects(change.after))

@@ -1,8 +1,8 @@
 """
-The kubelet's record of which container owns which device ids: the file `kubelet_internal_checkpoint`.
+The file `kubelet_internal_checkpoint`: which container owns which device ids.
 
-Owns the format, byte for byte what kubelet 1.34 writes and accepts, checksum included, because device plugins read the
-file. Must never decide anything about devices. Neighbours: `deviceplugins` keeps what is written here.
+Owns the format, byte for byte that of kubelet 1.34, with its checksum, because device plugins read the file. Must never
+decide anything about devices. Neighbours: `manager` has the state that is written here.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go
 """
 
@@ -15,12 +15,12 @@ import orjson
 
 FILE_NAME = "kubelet_internal_checkpoint"
 WITHOUT_TOPOLOGY = -1
-"""The NUMA node under which ids of devices without topology are kept."""
+"""The NUMA node of devices without topology."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The ids of one resource that one container owns, and what its plugin answered to Allocate."""
+    """The ids of one resource that a container owns, and the plugin's answer to Allocate."""
 
     pod_uid: str
     container: str
@@ -31,24 +31,24 @@ class Entry:
 
     @property
     def ids(self) -> frozenset[str]:
-        """All ids, whatever their NUMA node."""
+        """All ids, of all NUMA nodes."""
         return frozenset(device for ids in self.ids_by_numa_node.values() for device in ids)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The whole file: who owns what, and the healthy ids of each registered resource."""
+    """The content of the file: all entries, and the healthy ids of each registered resource."""
 
     entries: tuple[Entry, ...]
     registered: Mapping[str, tuple[str, ...]]
 
 
 class CheckpointError(Exception):
-    """The file is not a checkpoint, or its checksum does not fit."""
+    """The file is not a checkpoint, or its checksum is wrong."""
 
 
 def write_checkpoint(directory: Path, entries: Iterable[Entry], registered: Mapping[str, Iterable[str]]) -> None:
-    """Replace the checkpoint in *directory* at once."""
+    """Replace the checkpoint in *directory* atomically."""
     checkpoint = Checkpoint(tuple(entries), {resource: tuple(ids) for resource, ids in registered.items()})
     content = {
         "Data": {
@@ -66,7 +66,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
     """
     Return the checkpoint in *directory*, or None if there is none.
 
-    Raises: CheckpointError when it is damaged.
+    Raises: CheckpointError if it is damaged.
     """
     try:
         content = orjson.loads((directory / FILE_NAME).read_bytes())
@@ -85,7 +85,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
 
 def checksum(checkpoint: Checkpoint) -> int:
     """
-    Return what the kubelet writes as Checksum: FNV-1a of 32 bits over go-spew's `%#v` of the data.
+    Return the kubelet's Checksum: 32-bit FNV-1a over go-spew's `%#v` of the data.
 
     Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/util/hash/hash.go
     """

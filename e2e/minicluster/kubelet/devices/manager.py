@@ -1,9 +1,9 @@
 """
-The device manager: which device ids exist, which container owns which, and what its plugins want done for it.
+The device manager: known device ids, their owners, and what plugins add to containers.
 
-Owns the allocation rules of kubelet 1.34 and the checkpoint that survives it. Must never know how a container is run or
-what the API server says. Neighbours: `pluginclients` talks to the plugins, `checkpoint` keeps the record, `pods` admits
-and starts containers through here, `podresources` shows who owns what.
+Owns the allocation rules of kubelet 1.34, and the checkpoint. Must never know how a container runs, and never call the
+API server. Neighbours: `pluginclients` calls the plugins, `checkpoint` is the file, `pods` admits and starts containers
+with it, `podresources` shows the owners.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/manager.go
 """
 
@@ -27,12 +27,12 @@ from minicluster.kubelet.runtime.cdi import ANNOTATION_PREFIX
 from minicluster.kubelet.runtime.isolation import Mount
 
 ENDPOINT_GRACE_SECONDS = 300.0
-"""How long the capacity of a resource outlives its plugin."""
+"""The time that the capacity of a resource outlives its plugin."""
 
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """What the plugins of a container's devices add to it."""
+    """What the plugins add to a container with their devices."""
 
     environment: dict[str, str]
     mounts: tuple[Mount, ...]
@@ -41,10 +41,10 @@ class DeviceOptions:
 
 class DeviceManager:
     """
-    The devices of one node.
+    The devices of one Node.
 
-    `active_pods` names the UIDs of Pods that are not finished: what others own is free again. `changed` is called when
-    capacity or allocatable may have changed.
+    `active_pods` returns the UIDs of unfinished Pods. Devices of other Pods are free. `changed` is called when capacity
+    or allocatable may have changed.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class DeviceManager:
     ) -> None:
         self.directory = directory
         self.is_settled = False
-        """False until all Pods that an earlier kubelet ran have been seen; until then their devices are not freed."""
+        """False until all Pods of an earlier kubelet are known. Until then no devices are freed."""
         self._active_pods = active_pods
         self._changed = changed
         self._grace_seconds = grace_seconds
@@ -66,10 +66,10 @@ class DeviceManager:
         self._healthy: dict[str, set[str]] = {}
         self._unhealthy: dict[str, set[str]] = {}
         self._entries: dict[tuple[str, str, str], Entry] = {}
-        """By Pod UID, container and resource; init containers and the containers that reuse their ids alike."""
+        """By Pod UID, container and resource. Ids that containers reuse are in the entries of both containers."""
 
     async def start(self) -> None:
-        """Read what an earlier kubelet left, and let plugins register."""
+        """Read the checkpoint of an earlier kubelet, and let plugins register."""
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             checkpoint = read_checkpoint(self.directory)
@@ -79,21 +79,21 @@ class DeviceManager:
         if checkpoint is not None:
             self._entries = {(entry.pod_uid, entry.container, entry.resource): entry for entry in checkpoint.entries}
             for resource in checkpoint.registered:
-                # Known but empty: allocatable stays 0 until the plugin registers again.
+                # Known without devices, so that allocatable is 0 until the plugin registers again.
                 self._healthy[resource], self._unhealthy[resource] = set(), set()
                 self._clients[resource] = PluginClient(resource, None)
         await self._server.start()
 
     async def close(self) -> None:
-        """Stop serving plugins; nothing is freed."""
+        """Stop serving plugins. Nothing is freed."""
         await self._server.close()
 
     def plugin_connected(self, client: PluginClient) -> None:
-        """Take *client* as the only one for its resource."""
+        """Set *client* as the only one for its resource."""
         self._clients[client.resource] = client
 
     def plugin_disconnected(self, resource: str) -> None:
-        """Mark all devices of *resource* unhealthy and its newest plugin stopped, whichever stream ended."""
+        """Mark all devices of *resource* unhealthy, and its newest plugin stopped, whichever stream ended."""
         client = self._clients.get(resource)
         if client is None:
             return
@@ -105,7 +105,7 @@ class DeviceManager:
         asyncio.get_running_loop().call_later(self._grace_seconds + 0.1, self._changed)
 
     def devices_reported(self, resource: str, devices: Sequence[api.Device]) -> None:
-        """Take *devices* as all there are of *resource*."""
+        """Set *devices* as all devices of *resource*."""
         self._devices[resource] = {device.ID: device for device in devices}
         self._healthy[resource] = {device.ID for device in devices if device.health == "Healthy"}
         self._unhealthy[resource] = set(self._devices[resource]) - self._healthy[resource]
@@ -113,7 +113,7 @@ class DeviceManager:
         self._changed()
 
     def resources(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return capacity and allocatable by resource, forgetting what has been without a plugin for too long."""
+        """Return capacity and allocatable by resource. Resources without a plugin for too long are forgotten."""
         expired = [
             resource
             for resource, client in self._clients.items()
@@ -141,7 +141,7 @@ class DeviceManager:
         }
 
     def free_finished(self) -> None:
-        """Free what Pods that are no longer active own."""
+        """Free the devices of Pods that are no longer active."""
         if not self.is_settled:
             return
         active = self._active_pods()
@@ -149,11 +149,11 @@ class DeviceManager:
 
     async def allocate(self, pod: Object, running: Collection[str] = ()) -> None:
         """
-        Give every container of *pod* its devices, init containers first, each plugin asked container by container.
+        Allocate devices for every container of *pod*, init containers first.
 
-        What an ordinary init container got is used again for the containers after it; a sidecar keeps its own.
-        Containers in *running* already have what they need.
-        Raises: PluginError in the kubelet's words; devices given so far are freed once the Pod is not active.
+        Containers reuse the ids of ordinary init containers before them, but not those of sidecars. Containers in
+        *running* have their devices already.
+        Raises: PluginError with the kubelet's text. Allocated devices are freed once the Pod is not active.
         """
         reusable: dict[str, set[str]] = {}
         spec = pod["spec"]
@@ -168,9 +168,9 @@ class DeviceManager:
 
     async def prepare(self, pod: Object, container: Container) -> DeviceOptions:
         """
-        Call PreStartContainer where a plugin wants it, and return what the container's devices add to it.
+        Call PreStartContainer if a plugin requires it, and return what the devices add to the container.
 
-        Raises: PluginError in the kubelet's words.
+        Raises: PluginError with the kubelet's text.
         """
         pod_uid, name = pod["metadata"]["uid"], container["name"]
         for resource, count in _limits(container).items():
@@ -211,7 +211,7 @@ class DeviceManager:
             self._write()
 
     async def _choose(self, pod_uid: str, name: str, resource: str, count: int, reusable: set[str]) -> set[str]:
-        """Return the ids to allocate, none if the container has all it needs."""
+        """Return the ids to allocate, or none if the container has all its ids."""
         entry = self._entries.get((pod_uid, name, resource))
         owned = entry.ids if entry else frozenset()
         if entry and len(owned) != count:
@@ -288,6 +288,6 @@ class DeviceManager:
 
 
 def _limits(container: Container) -> dict[str, int]:
-    """Return the whole-number limits; a device cannot be overcommitted, so its request is its limit."""
+    """Return the whole-number limits. A device cannot be overcommitted, so its request equals its limit."""
     limits = container.get("resources", {}).get("limits", {})
     return {name: int(value) for name, value in limits.items() if "/" in name and str(value).isdigit()}

@@ -1,9 +1,9 @@
 """
-The kubelet's two ends of the DevicePlugin API: the Registration server and one client for each registered plugin.
+The kubelet's side of the DevicePlugin API: the Registration server, and a client for each registered plugin.
 
-Owns connections and calls; must never decide which ids a container gets. It keeps the kubelet's bookkeeping of clients
-as it is, with its trap: clients are known by resource name only, so the end of an old instance's stream disconnects the
-new instance that has registered since. Neighbours: `deviceplugins` receives what happens here.
+Owns connections and calls. Must never decide which ids a container gets. Like the kubelet, it knows clients by resource
+name only. So the end of an old instance's stream disconnects a new instance that has registered meanwhile. Neighbours:
+`manager` is the handler.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go
 """
 
@@ -21,7 +21,7 @@ from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc 
 VERSION = "v1beta1"
 CONNECT_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
-"""How long PreStartContainer may take; no other call has a limit."""
+"""The time limit of PreStartContainer. No other call has a limit."""
 
 _CLOSING = "grpc: the client connection is closing"
 _GO_CODE_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
@@ -29,27 +29,27 @@ _LOCAL_POOL = (("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority",
 
 
 class PluginError(Exception):
-    """A call to a device plugin failed; the text is the kubelet's."""
+    """A call to a device plugin failed. The text is the kubelet's."""
 
 
 class PluginHandler(Protocol):
-    """What the registration server tells of plugins."""
+    """Receives the events of plugins."""
 
     def plugin_connected(self, client: "PluginClient") -> None:
         """A plugin registered and answered GetDevicePluginOptions."""
 
     def plugin_disconnected(self, resource: str) -> None:
-        """A stream for *resource* ended, not necessarily that of its newest plugin."""
+        """A stream of *resource* ended, possibly that of an older plugin."""
 
     def devices_reported(self, resource: str, devices: Sequence[api.Device]) -> None:
-        """A ListAndWatch stream sent its whole list."""
+        """A ListAndWatch stream sent its list."""
 
 
 class PluginClient:
     """
-    One registered plugin, or, without a socket, one known from before a restart only.
+    One registered plugin. Without a socket, it is only known from before a restart.
 
-    `stopped_at` is when its stream was taken for ended (monotonic seconds), None while it is trusted.
+    `stopped_at` is when its stream was considered ended (monotonic seconds), or None.
     """
 
     def __init__(self, resource: str, socket: Path | None) -> None:
@@ -61,7 +61,7 @@ class PluginClient:
             self._stub: Any = api_grpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def connect(self) -> None:
-        """Reach the plugin and ask what it can do: this answer counts, not that in its registration."""
+        """Connect to the plugin, and get its options, which override those in its registration."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._channel.channel_ready()
@@ -72,7 +72,7 @@ class PluginClient:
         )
 
     async def follow(self, handler: PluginHandler) -> None:
-        """Hand on the device lists until the stream ends, for whatever reason."""
+        """Pass the device lists to *handler* until the stream ends."""
         try:
             async for response in self._stub.ListAndWatch(api.Empty()):
                 handler.devices_reported(self.resource, response.devices)
@@ -83,11 +83,11 @@ class PluginClient:
                 raise
 
     async def disconnect(self) -> None:
-        """Close the connection, and with it every call under way."""
+        """Close the connection, which ends all calls."""
         await self._channel.close()
 
     async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
-        """Ask which ids the plugin would rather give; an empty answer leaves the choice to the kubelet."""
+        """Return the ids that the plugin prefers. An empty answer leaves the choice to the kubelet."""
         request = api.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
@@ -98,7 +98,7 @@ class PluginClient:
         return list(answer.container_responses[0].deviceIDs) if answer.container_responses else []
 
     async def allocate(self, ids: Sequence[str]) -> api.ContainerAllocateResponse:
-        """Ask for what a container with *ids* needs."""
+        """Return what a container with *ids* needs."""
         self._refuse_if_stopped()
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
         answer = await _answer(self._stub.Allocate(request))
@@ -108,7 +108,7 @@ class PluginClient:
         return response
 
     async def pre_start(self, ids: Sequence[str]) -> None:
-        """Tell that a container with *ids* is about to be created, and wait for the plugin's consent."""
+        """Call PreStartContainer for a container with *ids*, and wait for the answer."""
         try:
             self._refuse_if_stopped()
             request = api.PreStartContainerRequest(devices_ids=ids)
@@ -125,8 +125,8 @@ async def _answer(call: Awaitable[Any], prefix: str = "") -> Any:
     """
     Await one call.
 
-    Raises: PluginError, *prefix* and the text of the kubelet, also for a call that ended with its channel: gRPC cancels
-    that one, and a cancellation let through would silently end the task that asked.
+    Raises: PluginError with *prefix* and the kubelet's text, also if the channel was closed. gRPC cancels the call,
+    and the cancellation would silently end the calling task.
     """
     try:
         return await call
@@ -139,13 +139,13 @@ async def _answer(call: Awaitable[Any], prefix: str = "") -> Any:
 
 
 def _is_ending() -> bool:
-    """Return whether this task itself was cancelled, rather than a call it waits for."""
+    """Return whether this task was cancelled, and not only the call that it waits for."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 class RegistrationServer(api_grpc.RegistrationServicer):
-    """`kubelet.sock`: where plugins make themselves known."""
+    """`kubelet.sock`, where plugins register."""
 
     def __init__(self, directory: Path, handler: PluginHandler) -> None:
         self.directory = directory
@@ -156,7 +156,7 @@ class RegistrationServer(api_grpc.RegistrationServicer):
         api_grpc.add_RegistrationServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
 
     async def start(self) -> None:
-        """Delete all sockets an earlier kubelet left in the directory, and serve."""
+        """Delete all sockets in the directory, and serve."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for path in self.directory.iterdir():
             if path.is_socket():
@@ -165,7 +165,7 @@ class RegistrationServer(api_grpc.RegistrationServicer):
         await self._server.start()
 
     async def close(self) -> None:
-        """Stop serving and hang up on all plugins."""
+        """Stop serving, and disconnect all plugins."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -173,7 +173,7 @@ class RegistrationServer(api_grpc.RegistrationServicer):
         await self._server.stop(None)
 
     async def Register(self, request: api.RegisterRequest, context: Any) -> api.Empty:  # noqa: N802
-        """Connect to the plugin that calls; the call is answered once that is done."""
+        """Connect to the calling plugin, and then answer."""
         try:
             if request.version != VERSION:
                 raise PluginError(
@@ -203,7 +203,7 @@ class RegistrationServer(api_grpc.RegistrationServicer):
 
     async def _run(self, client: PluginClient) -> None:
         await client.follow(self._handler)
-        # By name, as the kubelet does it: this may be the instance that has registered since.
+        # By name, like the kubelet, so this may be an instance that has registered meanwhile.
         newest = self._clients.pop(client.resource, None)
         if newest is not None:
             await newest.disconnect()
@@ -213,13 +213,13 @@ class RegistrationServer(api_grpc.RegistrationServicer):
 
 
 def is_extended_resource(name: str) -> bool:
-    """Return whether *name* is one a device plugin may register."""
+    """Return whether a device plugin may register *name*."""
     domain, separator, _ = name.partition("/")
     return bool(separator) and not domain.endswith("kubernetes.io") and not name.startswith("requests.")
 
 
 def go_error(error: grpc.aio.AioRpcError) -> str:
-    """Return the text Go gives a gRPC error."""
+    """Return Go's text of a gRPC error."""
     name = error.code().name
     code = _GO_CODE_NAMES.get(name, "".join(part.capitalize() for part in name.split("_")))
     return f"rpc error: code = {code} desc = {error.details()}"

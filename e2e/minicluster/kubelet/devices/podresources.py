@@ -1,9 +1,9 @@
 """
 The kubelet's PodResources API v1: which container owns which device ids.
 
-Owns the answers, which are the kubelet's: a container appears once its Pod is admitted, each device id is an entry of
-its own, ordinary init containers never appear and finished Pods no longer do. Must never change an allocation.
-Neighbours: `deviceplugins` knows the owners, `kubelet` the Pods.
+Owns the form of the answers. Like in the kubelet, a container appears once its Pod is admitted, each device id is a
+separate entry, and ordinary init containers and finished Pods do not appear. Must never change an allocation.
+Neighbours: `manager` knows the owners, `main` the Pods.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/apis/podresources/server_v1.go
 """
 
@@ -43,12 +43,12 @@ class PodResourcesServer(api_grpc.PodResourcesListerServicer):
     async def List(  # noqa: N802
         self, request: api.ListPodResourcesRequest, context: Any
     ) -> api.ListPodResourcesResponse:
-        """Show all active Pods."""
+        """Return all active Pods."""
         self._devices.free_finished()
         return api.ListPodResourcesResponse(pod_resources=[self._resources(pod) for pod in self._active_pods()])
 
     async def Get(self, request: api.GetPodResourcesRequest, context: Any) -> api.GetPodResourcesResponse:  # noqa: N802
-        """Show one active Pod."""
+        """Return one active Pod."""
         wanted = (request.pod_namespace, request.pod_name)
         for pod in self._active_pods():
             if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == wanted:
@@ -60,7 +60,7 @@ class PodResourcesServer(api_grpc.PodResourcesListerServicer):
     async def GetAllocatableResources(  # noqa: N802
         self, request: api.AllocatableResourcesRequest, context: Any
     ) -> api.AllocatableResourcesResponse:
-        """Show all healthy devices."""
+        """Return all healthy devices."""
         return api.AllocatableResourcesResponse(devices=_one_entry_each(self._devices.healthy_devices()))
 
     def _resources(self, pod: Object) -> api.PodResources:

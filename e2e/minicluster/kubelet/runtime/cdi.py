@@ -1,8 +1,8 @@
 """
-Container Device Interface: what the spec files of one directory add to a container, cached as containerd caches them.
+Container Device Interface: the edits in the spec files of one directory, cached like in containerd.
 
-Owns the directory watch, the cache and the rules of the CDI specification. Must never read the directory at the moment
-of an injection: containerd does not, and a plugin that relies on it would fail there.
+Owns the directory watch, the cache and the rules of the CDI specification. Must never read the directory during an
+injection, because containerd does not, and a plugin must not rely on it.
 Neighbours: `containers` injects. Measured on containerd 2.1.8 (CDI library 1.0.1).
 Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/pkg/cdi/cache.go
 """
@@ -20,7 +20,7 @@ import yaml
 
 VERSIONS = frozenset({"0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0"})
 ANNOTATION_PREFIX = "cdi.k8s.io/"
-"""Container annotations below it name devices too, separated by commas."""
+"""Container annotations with this prefix name devices too, separated by commas."""
 
 _VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
@@ -29,8 +29,8 @@ _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 _REFRESHING = 0x2 | 0x40 | 0x200
 """
-IN_MODIFY, IN_MOVED_FROM and IN_DELETE: what fsnotify calls Write, Rename and Remove. IN_MOVED_TO is Create to fsnotify,
-and Create is ignored: a file renamed into the directory from another one is not noticed.
+IN_MODIFY, IN_MOVED_FROM and IN_DELETE, which are Write, Rename and Remove in fsnotify. IN_MOVED_TO is Create in
+fsnotify, which the cache ignores. So it does not notice a file that is renamed into the directory from another one.
 """
 
 
@@ -44,13 +44,13 @@ class RuntimePanicError(CdiError):
 
 @dataclass(frozen=True)
 class Edits:
-    """What a spec adds to a container."""
+    """The changes that a spec makes to a container."""
 
     environment: tuple[tuple[str, str], ...] = ()
     mounts: tuple[tuple[str, str, bool], ...] = ()
     """Destination, source, read-only."""
     hooks: int = 0
-    """How many OCI hooks it has; they cannot be run here."""
+    """The number of OCI hooks, which cannot be run here."""
 
     def __add__(self, other: "Edits") -> "Edits":
         """Return these edits followed by *other*."""
@@ -59,7 +59,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class Spec:
-    """One spec file: its kind, the edits for any of its devices, and those of each device by name."""
+    """A spec file: its kind, the edits for all its devices, and the edits of each device by name."""
 
     kind: str
     edits: Edits
@@ -68,21 +68,21 @@ class Spec:
 
 class CdiCache:
     """
-    The devices of one directory as they were at the last noticed change.
+    The devices of one directory at the last noticed change.
 
-    `panic` says why the runtime would have died, from the first spec file that kills it on.
+    `panic` says why a real runtime would have crashed. It stays set from the first such spec file on.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.panic: str | None = None
         self.problems: dict[str, str] = {}
-        """Why a file of the directory is not used, by file name."""
+        """The reason why a file is not used, by file name."""
         self._devices: dict[str, tuple[Spec, Edits]] = {}
         self._inotify = -1
 
     def start(self) -> None:
-        """Create and read the directory, and follow its changes in the running event loop."""
+        """Create and read the directory, and watch its changes in the running event loop."""
         self.directory.mkdir(parents=True, exist_ok=True)
         libc = ctypes.CDLL(None, use_errno=True)
         self._inotify = libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
@@ -92,15 +92,15 @@ class CdiCache:
         self._refresh()
 
     def close(self) -> None:
-        """Stop following the directory."""
+        """Stop watching the directory."""
         asyncio.get_running_loop().remove_reader(self._inotify)
         os.close(self._inotify)
 
     def inject(self, names: Iterable[str]) -> Edits:
         """
-        Return the edits for the devices *names*, those of a spec once, before those of its first device.
+        Return the edits for the devices *names*. Those of a spec come once, before those of its first device.
 
-        Raises: CdiError in the words of the runtime.
+        Raises: CdiError with the runtime's text.
         """
         self._follow()
         if self.panic:
@@ -121,7 +121,7 @@ class CdiCache:
         return edits
 
     def _follow(self) -> None:
-        """Take what the kernel has to say about the directory, and read it again if that is a change."""
+        """Read the kernel's events, and read the directory again after a change."""
         try:
             changes = os.read(self._inotify, 65536)
         except BlockingIOError:
@@ -146,7 +146,7 @@ class CdiCache:
             else:
                 for name, edits in spec.devices.items():
                     found.setdefault(f"{spec.kind}={name}", []).append((spec, edits))
-        # A device that two files define is a conflict, and neither is used.
+        # A device in two files is a conflict, and neither is used.
         self._devices = {name: places[0] for name, places in found.items() if len(places) == 1}
 
 
@@ -154,7 +154,7 @@ def read_spec(path: Path) -> Spec:
     """
     Read and validate one spec file.
 
-    Raises: CdiError naming the file and the field; FileNotFoundError when it is gone.
+    Raises: CdiError with the file and the field; FileNotFoundError if the file is gone.
     """
     try:
         content = yaml.safe_load(path.read_bytes())

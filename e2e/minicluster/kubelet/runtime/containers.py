@@ -1,9 +1,9 @@
 """
 The container runtime: containers as real processes, each with a shim that outlives the kubelet.
 
-Owns `pods/<uid>/<container>/<attempt>.*`: spec, log, and what the shim wrote of start and end. Applies CDI devices and
-does the NVIDIA container runtime's part. Must never decide whether a container should run. Neighbours: `shim` and
-`isolation` run it, `cdi` edits it, `pods` asks for it.
+Owns `pods/<uid>/<container>/<attempt>.*`: spec, log, and the shim's files about start and end. Applies CDI devices, and
+stands for the NVIDIA container runtime. Must never decide whether a container should run. Neighbours: `shim` and
+`isolation` run it, `cdi` edits it, `pods` starts it.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ IMPORT_ROOT = Path(__file__).resolve().parents[3]
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KILLED_CODE = 137
 ADOPTION_SECONDS = 1.0
-"""How long a shim that was just started may take to write its first file when the kubelet comes back."""
+"""The time a just started shim may take to write its first file, when the kubelet restarts."""
 KILL_SECONDS = 5.0
-"""How long shims may take to reap what was killed."""
+"""The time shims may take to reap killed processes."""
 
 _SHIM = (
     *(sys.executable, "-S", "-E", "-c"),
@@ -48,7 +48,7 @@ double the time it takes to start.
 
 @dataclass(frozen=True)
 class Wanted:
-    """A container to be started."""
+    """A container to start."""
 
     pod_uid: str
     name: str
@@ -62,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a container ended; times are seconds since the epoch."""
+    """The end of a container. Times are seconds since the epoch."""
 
     code: int
     finished_at: float
@@ -72,13 +72,13 @@ class Exit:
 
 @dataclass(frozen=True)
 class NvidiaRuntime:
-    """What the NVIDIA container runtime adds to a container that may see devices."""
+    """What the NVIDIA container runtime adds to a container with devices."""
 
     driver_libraries: Path
     hardware: Path
 
     def apply(self, environment: dict[str, str]) -> None:
-        """Add the driver to *environment* if its NVIDIA_VISIBLE_DEVICES asks for any."""
+        """Add the driver to *environment* if NVIDIA_VISIBLE_DEVICES requests devices."""
         if environment.get("NVIDIA_VISIBLE_DEVICES", "") in {"", "void", "none"}:
             return
         others = environment.get("LD_LIBRARY_PATH")
@@ -87,7 +87,7 @@ class NvidiaRuntime:
 
 
 class RunningContainer:
-    """One attempt at a container: running, or ended with `exit` set."""
+    """An attempt of a container. It runs until `exit` is set."""
 
     def __init__(self, prefix: Path, attempt: int) -> None:
         self.attempt = attempt
@@ -102,22 +102,22 @@ class RunningContainer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its program runs, as far as is known."""
+        """Whether its program runs."""
         return self.exit is None
 
     async def wait(self) -> Exit:
-        """Return how it ended, once it has."""
+        """Wait until it ends, and return how."""
         await self._ended.wait()
         assert self.exit is not None
         return self.exit
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to its first process, unless that is gone."""
+        """Send a signal to its first process, if it runs."""
         if self._pid is not None:
             _signal(self._pid, self._ticks, number)
 
     async def stop(self, grace_seconds: float) -> Exit:
-        """End it: SIGTERM, and SIGKILL when *grace_seconds* have passed."""
+        """End it with SIGTERM, and with SIGKILL after *grace_seconds*."""
         if grace_seconds > 0 and self.is_running:
             self.signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
@@ -127,10 +127,10 @@ class RunningContainer:
         return await self.wait()
 
     async def launch(self) -> None:
-        """Start the shim, and return when the program runs or could not be started."""
+        """Start the shim, and return once the program runs or has failed to start."""
         command = [*_SHIM, f"{self._prefix}.spec.json"]
         with self.log.open("ab") as log:
-            # Popen takes a millisecond here, asyncio's own way a thread or a signal handler for each process.
+            # Popen takes a millisecond here. asyncio would need a thread or a signal handler for each process.
             self._shim = subprocess.Popen(  # noqa: ASYNC220
                 command,
                 stdin=subprocess.DEVNULL,
@@ -143,10 +143,10 @@ class RunningContainer:
         with self._shim.stdout as pipe:
             await _readable(pipe.fileno())
         if not self.take_up():
-            self._lose("the container's shim ended before it started anything")
+            self._lose("the container's shim ended before it started the container")
 
     def take_up(self) -> bool:
-        """Read what the shim wrote and follow it if it lives; return whether it wrote anything."""
+        """Read the shim's files, follow the shim if it runs, and return whether there were files."""
         run = _read(Path(f"{self._prefix}.run.json"))
         if run is not None:
             self.started_at, self._pid, self._ticks = run["started_at"], run["pid"], run["ticks"]
@@ -156,7 +156,7 @@ class RunningContainer:
         return True
 
     def _follow(self, shim: tuple[int, int] | None) -> None:
-        """Call `_finish` when the *shim* (pid and start time) has ended, at once if it has."""
+        """Call `_finish` once the *shim* (pid and start time) has ended."""
         if shim is None or start_ticks(shim[0]) != shim[1]:
             self._finish()
             return
@@ -201,18 +201,18 @@ class Runtime:
         self._with_pid_namespace = with_pid_namespace
 
     def pod_directory(self, pod_uid: str) -> Path:
-        """Return where everything of a Pod is kept."""
+        """Return the folder of a Pod."""
         return self._pods / pod_uid
 
     def image_environment(self, hostname: str) -> dict[str, str]:
-        """Return the variables a container has before anyone adds one: the image is this machine's root."""
+        """Return the variables of the image, which is this machine's root."""
         return {"PATH": os.environ.get("PATH", DEFAULT_PATH), "HOME": "/root", "HOSTNAME": hostname}
 
     async def start(self, wanted: Wanted) -> RunningContainer:
         """
-        Create and start a container; if its program cannot be executed it has ended when this returns.
+        Create and start a container. If its program cannot be executed, it has ended when this returns.
 
-        Raises: ContainerError when it cannot be created.
+        Raises: ContainerError if it cannot be created.
         """
         environment, mounts = self._with_devices(wanted)
         if self._nvidia is not None:
@@ -237,20 +237,20 @@ class Runtime:
         return container
 
     def _with_devices(self, wanted: Wanted) -> tuple[dict[str, str], list[Mount]]:
-        """Return environment and mounts of *wanted* with those of its CDI devices, which replace equal ones."""
+        """Return environment and mounts of *wanted* with those of its CDI devices, which override them."""
         try:
             edits = self.cdi.inject(wanted.cdi_devices)
         except CdiError as error:
             raise ContainerError("CreateContainerError", str(error)) from error
         for _, source, _ in wanted.mounts:
-            if not os.path.lexists(source):  # containerd makes a directory of a source that does not exist
+            if not os.path.lexists(source):  # containerd makes a directory of a missing source
                 Path(source).mkdir(parents=True)
         places = {destination for destination, _, _ in edits.mounts}
         kept = [mount for mount in wanted.mounts if mount[0] not in places]
         return wanted.environment | dict(edits.environment), [*kept, *edits.mounts]
 
     async def adopt(self) -> AsyncIterator[tuple[str, str, list[RunningContainer]]]:
-        """Yield Pod UID, container name and all attempts on disk, oldest first, of what an earlier kubelet started."""
+        """Yield Pod UID, container name and all attempts, oldest first, of containers of an earlier kubelet."""
         for directory in sorted(self._pods.glob("*/*")):
             attempts = [
                 container
@@ -261,7 +261,7 @@ class Runtime:
                 yield directory.parent.name, directory.name, attempts
 
     def log_of(self, pod_uid: str, name: str, is_previous: bool) -> Path | None:
-        """Return the log of a container's newest attempt or of the one before, None if there was none."""
+        """Return the log of a container's newest or previous attempt, or None if there is none."""
         attempts = _attempts(self.pod_directory(pod_uid) / name)
         position = -2 if is_previous else -1
         if len(attempts) < -position:
@@ -269,16 +269,16 @@ class Runtime:
         return self.pod_directory(pod_uid) / name / f"{attempts[position]}.log"
 
     def pods_on_disk(self) -> list[str]:
-        """Return the UIDs of all Pods that have a directory."""
+        """Return the UIDs of all Pods with a folder."""
         return [path.name for path in self._pods.iterdir()] if self._pods.exists() else []
 
     def remove_pod(self, pod_uid: str) -> None:
-        """Delete all that is kept of a Pod whose containers have ended."""
+        """Delete the folder of a Pod whose containers have ended."""
         shutil.rmtree(self.pod_directory(pod_uid), ignore_errors=True)
 
 
 def kill_all(root: Path) -> None:
-    """Kill every container below the kubelet root *root*, with no kubelet needed, and wait until its shim is gone."""
+    """Kill every container below the kubelet root *root*, and wait until the shims are gone. Needs no kubelet."""
     found = [_read(path) for path in (root / "pods").glob("*/*/*.run.json")]
     runs = [run for run in found if run is not None]
     for run in runs:
@@ -290,9 +290,9 @@ def kill_all(root: Path) -> None:
 
 def choose_isolation(wanted: str, with_pid_namespace: bool) -> tuple[str, str]:
     """
-    Return the kind of isolation to use and why not a better one, for *wanted* `auto`, `namespaces` or `mapping`.
+    Return the kind of isolation for *wanted* (`auto`, `namespaces` or `mapping`), and why a better one does not work.
 
-    Raises: ValueError when what is wanted does not work here.
+    Raises: ValueError if *wanted* does not work here.
     """
     candidates = {
         "auto": (isolation.MOUNT, isolation.USER, isolation.MAPPING),
@@ -309,7 +309,7 @@ def choose_isolation(wanted: str, with_pid_namespace: bool) -> tuple[str, str]:
 
 
 def _signal(pid: int, ticks: int | None, number: signal.Signals) -> None:
-    """Send a signal to the process that started at *ticks*, never to another that got its pid."""
+    """Send a signal to the process that started at *ticks*, and never to a later one with its pid."""
     if start_ticks(pid) == ticks:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -336,7 +336,7 @@ def _forget_attempts(directory: Path, before: int) -> None:
 
 
 async def _readable(descriptor: int) -> None:
-    """Wait until *descriptor* has something to read or is at its end."""
+    """Wait until *descriptor* has data or is at its end."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)

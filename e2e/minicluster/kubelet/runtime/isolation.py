@@ -1,15 +1,15 @@
 """
-What a container sees of the file system and of processes: namespaces and mounts, or path mapping in their place.
+Isolate a container's files and processes: namespaces and mounts, or path mapping instead.
 
-Runs in the shim and in the container's own process between fork and exec. Owns the system calls and the rule for mount
-points that do not exist; must never change the host's file system, except where runc does too: a mount point missing
-inside a mounted directory is created in that directory. Imports next to nothing, because it is paid for at every
-container start. Neighbours: `shim` calls it, `containers` chooses the kind of isolation once with `probe`.
+Runs in the shim, and in the container's process between fork and exec. Owns the system calls, and the rule for missing
+mount points. Must never change the host's file system, except like runc: a mount point that is missing inside a mounted
+directory is created there. Imports little, because every start of a container pays for it. Neighbours: `shim` calls it,
+`containers` chooses the kind of isolation once with `probe`.
 
-The image of every container is the host's root. A mount point that the host lacks (`/etc/ld.so.preload`, say) must not
-appear there, so its directory is covered by a memory file system with the same entries, each bound from below.
+The image of every container is the host's root. A mount point that the host lacks, such as `/etc/ld.so.preload`, must
+not appear on the host. So a memory file system with the same entries, each a bind mount, covers its directory.
 """
-# Importing pathlib would add a half to the time a container takes to start.
+# Importing pathlib would make the start of a container take half as long again.
 # ruff: noqa: PTH102, PTH103, PTH112, PTH115, PTH116, PTH118, PTH120, PTH123, PTH208, PTH211
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import os
 import stat
 
 MOUNT = "namespaces"
-"""A mount namespace of its own, made with the privileges of root."""
+"""A mount namespace, made by root."""
 USER = "user-namespaces"
-"""The same inside a user namespace, made by an ordinary user."""
+"""A mount namespace in a user namespace, made by an ordinary user."""
 MAPPING = "mapping"
-"""No namespace: paths in environment and arguments are rewritten to what would have been mounted there."""
+"""No namespace. Paths in environment and arguments are rewritten to the sources of mounts."""
 
 Mount = tuple[str, str, bool]
 """Destination in the container, source on the host, read-only."""
@@ -33,7 +33,7 @@ PRELOAD = "/etc/ld.so.preload"
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_RELATIME = 1, 32, 4096, 16384, 1 << 18, 1 << 21
 _KEPT_FLAGS = 0x2 | 0x4 | 0x8 | 0x400 | 0x800
-"""nosuid, nodev, noexec, noatime, nodiratime: a user namespace may not drop them when it remounts."""
+"""nosuid, nodev, noexec, noatime, nodiratime, which a remount in a user namespace must keep."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SIGKILL, _SIGPIPE, _SIG_DFL = 9, 13, 0
 
@@ -42,7 +42,7 @@ _libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
 
 
 def probe(kind: str, with_pids: bool) -> str | None:
-    """Return why isolation of *kind* does not work here, or None if it does; tried in a child process."""
+    """Try isolation of *kind* in a child process, and return why it does not work, or None."""
     if kind == MAPPING:
         return "path mapping has no process namespace" if with_pids else None
     reader, writer = os.pipe()
@@ -74,7 +74,7 @@ def _try(kind: str, with_pids: bool, writer: int) -> None:
 
 
 def separate(kind: str, with_pids: bool) -> None:
-    """Prepare this process so that its next child can `enter`: user namespace first, then that of processes."""
+    """Prepare this process so that its next child can `enter`: first the user namespace, then that of processes."""
     if kind == USER:
         user, group = os.geteuid(), os.getegid()
         _unshare(_CLONE_NEWUSER)
@@ -86,21 +86,21 @@ def separate(kind: str, with_pids: bool) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, so that none outlives its container."""
+    """Become the parent of orphaned descendants, so that none outlives its container."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_with_parent() -> None:
-    """Be killed when the shim dies, and take signals as a program expects them and not as Python set them."""
+    """Let the kernel kill this process when the shim ends, and reset the signals that Python changed."""
     _libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     _libc.signal(_SIGPIPE, _SIG_DFL)
 
 
 def enter(mounts: list[Mount], scratch: str, with_pids: bool) -> None:
     """
-    Give this process a mount namespace of its own with *mounts* in it, parents first.
+    Move this process to a new mount namespace with *mounts*, parents first.
 
-    *scratch* is an empty directory for the container's root, used only if a top-level directory must be added.
+    *scratch* is an empty directory for the container's root. It is used only if a top-level directory must be added.
     """
     _unshare(_CLONE_NEWNS)
     _mount("none", "/", "", _MS_REC | _MS_PRIVATE, "")
@@ -123,12 +123,12 @@ def enter(mounts: list[Mount], scratch: str, with_pids: bool) -> None:
 
 
 def sort_mounts(mounts: list[Mount]) -> list[Mount]:
-    """Return *mounts* parents first, otherwise in the order given, as containerd does."""
+    """Return *mounts* sorted parents first, and otherwise in the given order, like containerd."""
     return sorted(mounts, key=lambda mount: len(mount[0].strip("/").split("/")))
 
 
 def map_path(path: str, mounts: list[Mount]) -> str:
-    """Return what *path* of the container is called on the host: below the deepest mount that holds it."""
+    """Return the host's path for *path* of the container, below the deepest mount that contains it."""
     for destination, source, _ in reversed(sort_mounts(mounts)):
         if path == destination or path.startswith(destination.rstrip("/") + "/"):
             return source + path[len(destination.rstrip("/")) :]
@@ -136,12 +136,12 @@ def map_path(path: str, mounts: list[Mount]) -> str:
 
 
 def map_text(text: str, mounts: list[Mount]) -> str:
-    """Map each absolute path in a colon-separated list, or the one path that *text* is."""
+    """Map each absolute path in *text*, a path or a colon-separated list."""
     return ":".join(map_path(part, mounts) if part.startswith("/") else part for part in text.split(":"))
 
 
 def map_environment(environment: dict[str, str], mounts: list[Mount]) -> dict[str, str]:
-    """Return the environment with host paths for container paths, `LD_PRELOAD` in the place of the preload file."""
+    """Return the environment with host paths, and with `LD_PRELOAD` instead of the preload file."""
     mapped = {name: map_text(value, mounts) for name, value in environment.items()}
     preload = map_path(PRELOAD, mounts)
     if preload != PRELOAD:
@@ -152,7 +152,7 @@ def map_environment(environment: dict[str, str], mounts: list[Mount]) -> dict[st
 
 
 def create_mapped_targets(mounts: list[Mount]) -> None:
-    """Create mount points that lie inside mounted directories, as entering the namespace would have."""
+    """Create the mount points inside mounted directories, as `enter` would."""
     for index, (destination, source, _) in enumerate(mounts):
         target = map_path(destination, mounts[:index])
         if target != destination:
@@ -160,7 +160,7 @@ def create_mapped_targets(mounts: list[Mount]) -> None:
 
 
 def _create(target: str, is_directory: bool, volumes: list[str]) -> None:
-    """Make the mount point *target* exist without a trace on the host, unless it lies in one of the *volumes*."""
+    """Create the mount point *target*. The host does not see it, unless it lies in one of the *volumes*."""
     if os.path.lexists(target):
         return
     ancestor = os.path.dirname(target)
@@ -179,7 +179,7 @@ def _make(target: str, is_directory: bool) -> None:
 
 
 _views: set[int] = set()
-"""The file systems `_view` made in this process, by device number."""
+"""The device numbers of the file systems that `_view` made in this process."""
 
 
 def _is_view(directory: str) -> bool:
@@ -187,7 +187,7 @@ def _is_view(directory: str) -> bool:
 
 
 def _view(directory: str, place: str) -> None:
-    """Mount a memory file system at *place* that shows what *directory* holds."""
+    """Mount a memory file system at *place* with the entries of *directory*."""
     names = os.listdir(directory)
     below = os.open(directory, os.O_PATH)
     mode = stat.S_IMODE(os.fstat(below).st_mode)
@@ -197,7 +197,7 @@ def _view(directory: str, place: str) -> None:
         try:
             _show(f"/proc/self/fd/{below}/{name}", os.path.join(place, name))
         except FileNotFoundError:
-            continue  # gone since it was listed
+            continue  # removed meanwhile
     os.close(below)
 
 

@@ -1,7 +1,7 @@
 """
-The kubelet's HTTP endpoint for container logs, which the API server asks on behalf of `kubectl logs`.
+The kubelet's HTTP endpoint for container logs, which the API server calls for `kubectl logs`.
 
-Owns reading log files. Must never serve anything else of a Pod. Neighbours: `containers` knows the files, `kubelet` the
+Owns reading log files. Must never serve anything else of a Pod. Neighbours: `containers` knows the files, `main` the
 Pods.
 """
 
@@ -17,10 +17,10 @@ CHUNK_BYTES = 65536
 
 class LogServer:
     """
-    Plain HTTP on the loopback address.
+    A server of plain HTTP on the loopback address.
 
-    `find(namespace, pod, container, is_previous)` returns the log file and a function that says whether it may still
-    grow; it raises LookupError with the message for the client.
+    `find(namespace, pod, container, is_previous)` returns the log file, and a function that says whether it may still
+    grow. It raises LookupError with the message for the client.
     """
 
     def __init__(self, find: Callable[[str, str, str, bool], tuple[Path, Callable[[], bool]]]) -> None:
@@ -77,7 +77,7 @@ def _flag(request: web.Request, name: str) -> bool:
 
 
 def _start_of_tail(content: bytes, lines: int) -> int:
-    """Return the offset at which the last *lines* lines begin."""
+    """Return the offset of the last *lines* lines."""
     position = len(content) - content.endswith(b"\n")
     for _ in range(lines):
         position = content.rfind(b"\n", 0, position)

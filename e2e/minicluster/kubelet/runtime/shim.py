@@ -1,13 +1,12 @@
 """
-The parent of one container: starts it, outlives the kubelet, writes down how it ended.
+The parent of one container, which starts it, outlives the kubelet, and records its end.
 
-Owns the files that say so beside its `<attempt>.spec.json`: `<attempt>.run.json` once the program runs, and
-`<attempt>.exit.json` once nothing of the container is left; in between, `pid` holds the first process's. Must never
-depend on the kubelet living: that is what it is for, as containerd's shim is. It closes its standard output when the
-outcome of the start is written.
-Neighbours: `containers` writes the spec and reads them, `isolation` does the system calls.
+Owns the files beside its `<attempt>.spec.json`: `<attempt>.run.json` once the program runs, `<attempt>.exit.json` once
+all processes of the container have ended, and `pid` in between. Must never depend on the kubelet, like containerd's
+shim. It closes its standard output once the result of the start is written.
+Neighbours: `containers` writes the spec and reads the other files, `isolation` does the system calls.
 """
-# Importing pathlib would add a half to the time a container takes to start.
+# Importing pathlib would make the start of a container take half as long again.
 # ruff: noqa: PTH104, PTH108, PTH118, PTH120, PTH123
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from minicluster.kubelet.runtime import isolation
 from minicluster.pids import start_ticks
 
 START_ERROR_CODE = 128
-"""The exit code Kubernetes shows for a container whose program could not be started."""
+"""The exit code in Kubernetes of a container whose program could not be started."""
 
 
 def main(spec_path: str) -> None:
@@ -57,7 +56,7 @@ def main(spec_path: str) -> None:
 
 
 def _become(spec: dict[str, object], writer: int) -> None:
-    """Turn this forked child into the container's program; what prevents it goes to *writer*."""
+    """Execute the container's program in this forked child, or write the problem to *writer*."""
     try:
         isolation.end_with_parent()
         os.setsid()
@@ -90,7 +89,7 @@ def _execute(spec: dict[str, object]) -> None:
 
 
 def _wait(container: int) -> int:
-    """Reap until *container* ends, then end what it left behind; return its exit code, 128+n for signal n."""
+    """Reap processes until *container* ends, kill the rest, and return its exit code, 128+n for signal n."""
     while True:
         pid, status = os.wait()
         if pid == container:

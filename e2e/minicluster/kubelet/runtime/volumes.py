@@ -1,8 +1,8 @@
 """
-A Pod's volumes as directories and files on this machine.
+A Pod's volumes, as directories and files of this machine.
 
-Owns `.volumes/` below the Pod's directory. Knows emptyDir, hostPath, configMap, secret, downwardAPI and projected ones.
-Must never touch a host path beyond creating what its type asks for. Neighbours: `podspec` resolves references.
+Owns `.volumes/` below the Pod's folder. Knows emptyDir, hostPath, configMap, secret, downwardAPI and projected volumes.
+Must never change a host path except to create it as its type requires. Neighbours: `podspec` resolves references.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ def volume_mounts(
     pod: Object, container: Container, directory: Path, contents: Contents, allocatable: Mapping[str, str]
 ) -> list[Mount]:
     """
-    Return the mounts of *container*, having made its volumes below *directory*.
+    Make the volumes of *container* below *directory*, and return its mounts.
 
-    Raises: ContainerError when a volume is of an unknown kind or refers to what does not exist.
+    Raises: ContainerError if a volume is of an unknown kind, or refers to a missing object.
     """
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", ())}
     mounts = []

@@ -1,5 +1,5 @@
 """
-What the kubelet reports: Pod status, Node status and heartbeats, Events.
+The kubelet's reports: Pod status, Node status and heartbeats, Events.
 
 May import `podspec`. Must never start, stop or allocate anything.
 """

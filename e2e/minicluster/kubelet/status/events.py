@@ -1,8 +1,8 @@
 """
-Events that a component writes about objects.
+The kubelet's Events about objects.
 
-Owns one Event per object, reason and message, counted up when it happens again. Must never hold up its caller or fail
-it: an Event that cannot be written is dropped. Neighbours: `pods` and `kubelet` report through it.
+Owns one Event for each object, reason and message, with a count. Must never block its caller or raise: an Event that
+cannot be written is dropped. Neighbours: `pods` and `main` use it.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from minicluster.kubelet.status.podstatus import as_time
 
 
 class Events:
-    """What one kubelet has to tell users."""
+    """The Events of one kubelet."""
 
     def __init__(self, client: Client, component: str, host: str) -> None:
         self._client = client
         self._source = {"component": component, "host": host}
         self._counts: dict[tuple[str, str, str], tuple[str, int]] = {}
-        """Name of the Event and how often it happened, by UID, reason and message."""
+        """Name and count of each Event, by UID, reason and message."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def warn(self, about: Object, reason: str, message: str, field_path: str = "") -> None:
-        """Tell that something went wrong with the object *about*, or with the part of it at *field_path*."""
+        """Write a warning about the object *about*, or about its part at *field_path*."""
         metadata = about["metadata"]
         key = (metadata["uid"], reason, message)
         name, count = self._counts.get(key, (f"{metadata['name']}.{time.time_ns():x}", 0))
@@ -62,7 +62,7 @@ class Events:
         task.add_done_callback(self._tasks.discard)
 
     def forget(self, uid: str) -> None:
-        """Forget what was told of an object that is gone."""
+        """Forget the Events of an object that is gone."""
         for key in [key for key in self._counts if key[0] == uid]:
             del self._counts[key]
 

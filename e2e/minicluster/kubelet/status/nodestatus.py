@@ -1,8 +1,8 @@
 """
-One Node object: registered, kept up to date, its Lease renewed.
+Register the Node, keep its status up to date, and renew its Lease.
 
-Owns the Node's labels of the kubelet, its status, and the Lease of its name. Must never touch an annotation or a label
-that somebody else wrote. Neighbours: `deviceplugins` says which devices there are, `kubelet` starts it.
+Owns the kubelet's labels of the Node, its status, and its Lease. Must never change an annotation or label that another
+component wrote. Neighbours: `devices.manager` knows the devices, `main` starts it.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from minicluster.client import ApiError, Client, Object
 from minicluster.kubelet.status.podstatus import ADDRESS, as_time
 
 STATUS_SECONDS = 10.0
-"""How often the status is compared with what was last written."""
+"""The interval at which the status is compared with the last written one."""
 REPORT_SECONDS = 300.0
-"""How often it is written even if nothing changed."""
+"""The interval at which the status is written without a change."""
 RETRY_SECONDS = 0.5
 LEASE_SECONDS = 40
 LEASE_NAMESPACE = "kube-node-lease"
@@ -30,18 +30,18 @@ VERSION = "v1.34.4-minicluster"
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """What is fixed for the life of a kubelet."""
+    """The constant properties of a Node."""
 
     name: str
     labels: Mapping[str, str]
     capacity: Mapping[str, str]
-    """Ordinary resources; those of device plugins come and go."""
+    """The ordinary resources. Those of device plugins change."""
     port: int
-    """Where container logs are served."""
+    """The port of the container logs."""
 
 
 def default_capacity(directory: Path) -> dict[str, str]:
-    """Return what this machine has."""
+    """Return the capacity of this machine."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     disk = os.statvfs(directory)
     return {
@@ -56,7 +56,8 @@ class NodeStatus:
     """
     The Node object of one kubelet.
 
-    `resources` returns capacity and allocatable of devices; `problem` why the container runtime is down, if it is.
+    `resources` returns capacity and allocatable of devices. `problem` returns why the container runtime is down, or
+    None.
     """
 
     def __init__(
@@ -72,16 +73,16 @@ class NodeStatus:
         self._problem = problem
         self._dirty = asyncio.Event()
         self._known: set[str] = set()
-        """Resources of devices that the Node has shown: one that goes away is shown as 0."""
+        """The device resources that the Node has had. A resource that is gone becomes 0."""
         self._ready_since = as_time(time.time())
         self._was_ready: bool | None = None
 
     def changed(self) -> None:
-        """Have the status compared soon."""
+        """Compare the status soon."""
         self._dirty.set()
 
     async def register(self) -> None:
-        """Create the Node, or take over the one that exists; tried until the API server can be reached."""
+        """Create the Node, or adopt an existing one, and retry until the API server answers."""
         name = self._description.name
         labels = {
             "kubernetes.io/hostname": name,
@@ -106,7 +107,7 @@ class NodeStatus:
                 return
 
     async def run(self) -> None:
-        """Write the status when it changes, and now and then, until cancelled."""
+        """Write the status after changes and at intervals, until cancelled."""
         written: Object = {}
         written_at = 0.0
         path = f"/api/v1/nodes/{self._description.name}/status"
@@ -125,7 +126,7 @@ class NodeStatus:
             self._dirty.clear()
 
     async def renew_lease(self) -> None:
-        """Renew the Node's Lease, creating it where there is none, until cancelled."""
+        """Create and renew the Node's Lease, until cancelled."""
         name = self._description.name
         collection = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
         spec: Object = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS}

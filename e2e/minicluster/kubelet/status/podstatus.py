@@ -1,8 +1,8 @@
 """
-The status of a Pod, computed from what its containers do.
+The status of a Pod, computed from the states of its containers.
 
-Pure: from the Pod and the state of its containers to the `status` the API server gets. Must never wait, start or ask.
-Neighbours: `pods` keeps the states and writes the result.
+Functions of their arguments. Must never wait, start a process or call the API. Neighbours: `pods` keeps the states and
+writes the result.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/kubelet_pods.go (getPhase)
 """
 
@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from minicluster.kubelet.podspec import Container, Object
 
 ADDRESS = "127.0.0.1"
-"""The address of every Node and of every Pod: all share this machine's network."""
+"""The address of every Node and Pod, because all share this machine's network."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of a container; `exit_code` is None while it lasts. Times are seconds since the epoch."""
+    """One run of a container. `exit_code` is None while it runs. Times are seconds since the epoch."""
 
     number: int
     started_at: float
@@ -30,7 +30,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class ContainerState:
-    """What is known of one container: why it waits, if it does, its newest run and the one before."""
+    """The state of one container: why it waits, its newest run, and the previous run."""
 
     spec: Container
     waiting: tuple[str, str] | None
@@ -39,7 +39,7 @@ class ContainerState:
     previous: Attempt | None
     is_sidecar: bool = False
     is_done: bool = False
-    """Whether it ended and will not be started again."""
+    """Whether it has ended and will not restart."""
 
     @property
     def is_running(self) -> bool:
@@ -48,13 +48,13 @@ class ContainerState:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it is done, with exit code 0."""
+        """Whether it is done with exit code 0."""
         return self.is_done and self.attempt is not None and self.attempt.exit_code == 0
 
 
 @dataclass(frozen=True)
 class PodState:
-    """What is known of a Pod: its containers, and what the kubelet decided about it."""
+    """The state of a Pod: its containers, and the kubelet's decisions."""
 
     inits: Sequence[ContainerState]
     apps: Sequence[ContainerState]
@@ -62,17 +62,17 @@ class PodState:
     is_finished: bool = False
     """Whether nothing of it runs or will run again."""
     verdict: tuple[str, str] | None = None
-    """Reason and message for which the kubelet failed it, whatever its containers did."""
+    """Reason and message with which the kubelet failed it, or None."""
 
 
 def pod_status(pod: Object, pod_uid: str, state: PodState, now: float) -> Object:
-    """Return the whole status; conditions keep their transition time from *pod* where they did not change."""
+    """Return the status. Unchanged conditions keep their transition time from *pod*."""
     phase = _phase(state)
     status: Object = {"phase": phase, "startTime": as_time(state.started_at)}
     if state.verdict:
         status["reason"], status["message"] = state.verdict
     if state.verdict and all(container.attempt is None for container in (*state.inits, *state.apps)):
-        return status  # never admitted: the kubelet writes nothing more
+        return status  # never admitted, so the kubelet writes nothing more
     address = {"ip": ADDRESS}
     status |= {"podIP": ADDRESS, "podIPs": [address], "hostIP": ADDRESS, "hostIPs": [address]}
     status["conditions"] = _conditions(pod, state, phase, now)
@@ -97,12 +97,12 @@ def _incomplete(state: PodState) -> list[str]:
 
 
 def as_time(seconds: float) -> str:
-    """Return a time as the API writes it."""
+    """Return a time in the form of the API."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def of_time(text: str) -> float:
-    """Return seconds since the epoch of a time the API wrote."""
+    """Return a time of the API as seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp()
 
 

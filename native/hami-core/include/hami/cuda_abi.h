@@ -1,11 +1,11 @@
 /*
- * The part of the CUDA driver's binary interface that this library meets.
+ * The part of the CUDA driver's binary interface that this library uses.
  *
- * Owns names, numbers and shapes only: no function here has a body, and no NVIDIA file is needed to build. The facts are those of
- * the public CUDA Driver API documentation (https://docs.nvidia.com/cuda/cuda-driver-api) for CUDA 11.4 to 13.x on 64-bit Linux:
- * handles are pointers, CUdevice is an int, CUdeviceptr 64 bits, enumerations 32 bits. A symbol's suffix is part of its name here:
- * `cuMemAlloc` is the 32-bit entry of CUDA 3.1 and `cuMemAlloc_v2` today's, as a dynamic linker sees them. `_ptsz` entries use the
- * per-thread default stream.
+ * Declares names, numbers and layouts only: no function has a body here, and no file of NVIDIA is needed to build. The facts are
+ * those of the public CUDA Driver API documentation (https://docs.nvidia.com/cuda/cuda-driver-api) for CUDA 11.4 to 13.x on 64-bit
+ * Linux: handles are pointers, CUdevice is an int, CUdeviceptr has 64 bits, enumerations have 32 bits. Names have their suffix, as
+ * the dynamic linker sees them: `cuMemAlloc` is the 32-bit function of CUDA 3.1, and `cuMemAlloc_v2` is today's. `_ptsz` functions
+ * use the per-thread default stream.
  */
 #ifndef HAMI_CUDA_ABI_H
 #define HAMI_CUDA_ABI_H
@@ -57,7 +57,7 @@ typedef struct CUuuid_st {
     char bytes[16];
 } CUuuid;
 
-/* Two handles that are no pointers: the legacy and the per-thread default stream. */
+/* Two handles that are not pointers: the legacy and the per-thread default stream. */
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 
@@ -182,7 +182,7 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
 
-/* Numbers of which this library needs none, or few, by name. */
+/* Enumerations of which this library uses few or no values. */
 typedef int CUjit_option;
 typedef int CUlibraryOption;
 
@@ -190,7 +190,7 @@ typedef enum CUlimit_enum { CU_LIMIT_PRINTF_FIFO_SIZE = 1, CU_LIMIT_MALLOC_HEAP_
 
 typedef enum CUgraphNodeType_enum { CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10 } CUgraphNodeType;
 
-/* The rest of it depends on the type. */
+/* The other fields depend on the type. */
 typedef struct CUgraphNodeParams_st {
     CUgraphNodeType type;
     int reserved[63];

@@ -1,8 +1,8 @@
 /*
- * The part of NVML's binary interface that this library meets.
+ * The part of NVML's binary interface that this library uses.
  *
- * Owns names, numbers and shapes only. The facts are those of the public NVML API reference
- * (https://docs.nvidia.com/deploy/nvml-api) and of NVIDIA's own Python binding, nvidia-ml-py.
+ * Declares names, numbers and layouts only. The facts are those of the public NVML API reference
+ * (https://docs.nvidia.com/deploy/nvml-api) and of NVIDIA's Python binding, nvidia-ml-py.
  */
 #ifndef HAMI_NVML_ABI_H
 #define HAMI_NVML_ABI_H
@@ -47,7 +47,7 @@ typedef struct nvmlProcessInfo_v2_st {
     unsigned int computeInstanceId;
 } nvmlProcessInfo_v2_t;
 
-/* The _v3 calls have a type of their own, of the same shape. */
+/* The _v3 calls have their own type, of the same layout. */
 typedef nvmlProcessInfo_v2_t nvmlProcessInfo_t;
 
 typedef struct nvmlProcessUtilizationSample_st {

@@ -1,10 +1,10 @@
 /*
- * The bytes of the region: the file that all processes of a container and the node's monitor share.
+ * The layout of the region: the file that all processes of a container share with the node's monitor.
  *
- * Owns the layout HAMi calls version 1.2 and nothing else. Every offset is asserted here and printed by `tests/layout`, which
- * compares them with the vectors the Python reader uses. Source: HAMi-core b6afdd0, src/multiprocess/multiprocess_memory_limit.h.
- *
- * All numbers are little endian and naturally aligned; sizes are bytes, limits of 0 mean none, SM limits are percent.
+ * Declares the layout that HAMi calls version 1.2 and nothing else. Every offset is asserted here. `tests/layout` prints them and
+ * compares them with the vectors of the Python reader. Numbers are little endian and naturally aligned. Sizes are bytes, SM limits
+ * are percent, and a limit of 0 means none.
+ * Source: HAMi-core b6afdd0, src/multiprocess/multiprocess_memory_limit.h.
  */
 #ifndef HAMI_REGION_H
 #define HAMI_REGION_H
@@ -21,7 +21,7 @@
 
 enum hami_slot_status { HAMI_SLOT_FREE = 0, HAMI_SLOT_RUNNING = 1, HAMI_SLOT_SUSPENDED = 2 };
 
-/* HAMi leaves the last three words unused; here the first of them is how many contexts `context` is. */
+/* HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is for. */
 struct hami_device_memory {
     _Atomic uint64_t context, module, data, offset, total;
     _Atomic uint64_t contexts;
@@ -34,8 +34,9 @@ struct hami_device_use {
 };
 
 /*
- * One process. HAMi leaves the last two words unused; here `start_ticks` is the process's start time (field 22 of /proc/<pid>/stat)
- * and `tag` is HAMI_SLOT_TAG, so that a recycled pid is not mistaken for the process that claimed the slot.
+ * One process. HAMi leaves the last two words unused. Here `start_ticks` is the process's start time (field 22 of
+ * /proc/<pid>/stat), and `tag` is HAMI_SLOT_TAG if it is valid, so that a process with a recycled pid is not mistaken for the
+ * owner.
  */
 struct hami_slot {
     _Atomic int32_t pid, host_pid;
@@ -50,7 +51,7 @@ struct hami_slot {
 
 #define HAMI_SLOT_TAG 0x494d41485f746f6cu
 
-/* A glibc process-shared semaphore. This library initialises both for older peers and waits on neither. */
+/* glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. */
 struct hami_semaphore {
     uint64_t value;
     int32_t shared;

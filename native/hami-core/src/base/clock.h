@@ -1,5 +1,5 @@
 /*
- * The limiter's clock: CLOCK_MONOTONIC through libc, read and slept on nowhere else, so that tests can put another in its place.
+ * The library's clock: CLOCK_MONOTONIC through libc. Nothing else reads it or sleeps on it, so that tests can replace it.
  */
 #ifndef HAMI_CLOCK_H
 #define HAMI_CLOCK_H
@@ -16,8 +16,8 @@ static inline uint64_t hami_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Sleep at least so long. No lock may be held: whoever waits for it would sleep too. */
-static inline void hami_nap(uint64_t ns)
+/* Sleep for at least `ns`. The caller must hold no lock. */
+static inline void hami_sleep_ns(uint64_t ns)
 {
     struct timespec rest = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 

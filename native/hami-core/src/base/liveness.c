@@ -14,7 +14,7 @@
 
 enum { STATE_FIELD = 3, THREADS_FIELD = 20, START_FIELD = 22 };
 
-/* A numbered field of /proc/<pid>/stat, from the state on; `state` points to that. NULL when there is none. */
+/* Find a numbered field of /proc/<pid>/stat; `state` points to field 3. NULL if there is no such field. */
 static const char *field_of(const char *state, int wanted)
 {
     for (int number = STATE_FIELD; state && number < wanted; number++) {
@@ -45,7 +45,7 @@ uint64_t hami_start_ticks(int32_t pid)
     if (length <= 0)
         return unknown_unless_gone(pid);
     text[length] = '\0';
-    /* The name, field 2, may hold anything; it ends at the last parenthesis. */
+    /* The name, field 2, may contain anything. It ends at the last parenthesis. */
     state = strrchr(text, ')');
     state = state && state[1] == ' ' ? state + 2 : NULL;
     threads = field_of(state, THREADS_FIELD);

@@ -1,5 +1,5 @@
 /*
- * Whether the process that wrote a pid somewhere is still the one that has it.
+ * Whether a recorded process still runs.
  */
 #ifndef HAMI_LIVENESS_H
 #define HAMI_LIVENESS_H
@@ -7,17 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The start time of a process that is there, when /proc does not tell more of it. */
+/* The start time of a process that exists when /proc does not show it. */
 #define HAMI_START_UNKNOWN UINT64_MAX
 
 /*
- * Start time in clock ticks since boot (field 22 of /proc/<pid>/stat), or 0 when the process is gone: there is none, or it is a zombie
- * without other threads, which might still have its files and so its device memory. HAMI_START_UNKNOWN when this process can open no
- * more files, or may not see the entries of others (hidepid).
+ * Return the start time in clock ticks since boot (field 22 of /proc/<pid>/stat), or 0 if the process has ended. A zombie has ended
+ * unless other threads of it run, because they may still hold its files and its device memory. Returns HAMI_START_UNKNOWN if this
+ * process cannot open more files, or may not see the entries of other processes (hidepid).
  */
 uint64_t hami_start_ticks(int32_t pid);
 
-/* Whether this process is in the host's own pid namespace, where the pid it sees is the pid NVML reports. */
+/* Whether this process is in the host's pid namespace, where getpid() returns the pid that NVML reports. */
 bool hami_pid_is_host_pid(void);
 
 #endif

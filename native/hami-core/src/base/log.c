@@ -37,7 +37,7 @@ void hami_log(enum hami_log_level level, const char *format, ...)
         return;
     length = snprintf(line, sizeof(line), "[HAMI-core %s (%d)]: ", word(level), (int)getpid());
     if (number == MESSAGES_MAX) {
-        length += snprintf(line + length, sizeof(line) - (size_t)length, "further messages of this process are left out");
+        length += snprintf(line + length, sizeof(line) - (size_t)length, "further messages of this process are omitted");
     } else {
         va_start(arguments, format);
         length += vsnprintf(line + length, sizeof(line) - (size_t)length, format, arguments);

@@ -17,7 +17,7 @@ enum { COMPLAINTS_MAX = 8 };
 static struct hami_options parsed;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Complaints wait until the log level is known. */
+/* Complaints are stored until the log level is known. */
 static char complaints[COMPLAINTS_MAX][320];
 static int complaint_count;
 
@@ -35,7 +35,7 @@ static const char *setting(const char *variable)
     return value && value[0] ? value : NULL;
 }
 
-/* Read digits as C does (decimal, 0x, leading 0). Returns what follows them, or NULL when there are none or too many. */
+/* Read digits as C does (decimal, 0x, leading 0). Returns what follows them, or NULL if there are none or too many. */
 static const char *read_integer(const char *text, uint64_t *value)
 {
     char *end;
@@ -79,7 +79,7 @@ static bool parse_percent(const char *text, uint64_t *percent)
     return true;
 }
 
-/* A variable for all devices, and `<variable>_<i>` for one. */
+/* Parse a variable for all devices, and `<variable>_<i>` for one device. */
 static void parse_by_device(const char *variable, uint64_t *values, uint64_t fallback, uint64_t refuse,
                             bool (*parse)(const char *, uint64_t *), const char *wanted, const char *consequence)
 {
@@ -182,7 +182,7 @@ void hami_options_parse(struct hami_options *options)
 #undef OPTION
 }
 
-/* A program that runs as another user than its caller takes no file's name from the caller: it is left alone. */
+/* A program that runs as another user than its caller must not open files that the caller names: the library does nothing in it. */
 static void parse_once(void)
 {
     hami_options_parse(&parsed);

@@ -1,7 +1,7 @@
 /*
- * The environment this process was started with, parsed once, at the first hooked call.
+ * The options of this process: environment variables, parsed once at the first hooked call.
  *
- * Owns the grammar; options.def owns names, defaults and what a bad value does. Later changes of the environment have no effect.
+ * Owns the grammar. options.def owns names, defaults and what a bad value does. Later changes of the environment have no effect.
  */
 #ifndef HAMI_OPTIONS_H
 #define HAMI_OPTIONS_H
@@ -11,7 +11,7 @@
 
 #include "hami/region.h"
 
-/* What a limit becomes that cannot be parsed: the least a region can say, for 0 means none there. */
+/* The value of a limit that cannot be parsed: the smallest one the region can hold, because 0 means no limit there. */
 #define HAMI_REFUSE_ALL_BYTES 1u
 #define HAMI_REFUSE_ALL_PERCENT 1u
 
@@ -22,7 +22,7 @@ typedef int hami_option_number;
 typedef bool hami_option_flag;
 typedef enum { HAMI_POLICY_DEFAULT, HAMI_POLICY_FORCE, HAMI_POLICY_DISABLE } hami_option_policy;
 
-/* A variable that peers set and this library needs not: known, so that it stands in the table, and never read. */
+/* A variable that other programs set and this library ignores. It is listed so that the table of options is complete. */
 typedef struct {
 } hami_option_ignored;
 
@@ -32,10 +32,10 @@ struct hami_options {
 #undef OPTION
 };
 
-/* Never NULL. Parses at the first call; safe in any thread. */
+/* Return the options; never NULL. Parses them at the first call. Safe in any thread. */
 const struct hami_options *hami_options(void);
 
-/* Parse all variables from the environment into `options`, complaining of bad values on stderr. For tests. */
+/* Parse all variables into `options`. For tests. */
 void hami_options_parse(struct hami_options *options);
 
 #endif

@@ -8,7 +8,7 @@
 typedef void *(*dlsym_type)(void *, const char *);
 typedef void *(*dlvsym_type)(void *, const char *, const char *);
 
-/* The real dlsym cannot be asked for: every name for it is ours. */
+/* The real dlsym cannot be looked up with dlsym: every name for it is this library's own. */
 HAMI_EARLY static void *real_lookup(_Atomic(void *) *known, const char *name)
 {
     void *found = atomic_load_explicit(known, memory_order_acquire);

@@ -6,11 +6,11 @@
 #ifndef HAMI_DLSYM_H
 #define HAMI_DLSYM_H
 
-/* Call them; NULL also when the process has none. */
+/* Call the C library's function. Returns NULL also if the process has no such function. */
 void *hami_real_dlsym(void *handle, const char *symbol);
 void *hami_real_dlvsym(void *handle, const char *symbol, const char *version);
 
-/* Their addresses; NULL when the process has none. */
+/* Return the address of the C library's function, or NULL if the process has none. */
 void *hami_libc_dlsym(void);
 void *hami_libc_dlvsym(void);
 

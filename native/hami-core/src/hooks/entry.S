@@ -1,10 +1,11 @@
 /*
- * The exported functions that must not have a C frame of their own.
+ * The exported functions that must not have a C frame.
  *
- * HOOK_FORWARD rows: a jump to the driver's function, with every register as the caller left it, so that no prototype is needed. The
- * first call of a process, and one of a function that the driver lacks, asks hami_forward_target() where to jump.
- * dlsym and dlvsym: what is not ours, and every RTLD_NEXT, goes on to the real one as the caller's own call, because glibc finds the
- * caller's library from the return address.
+ * HOOK_FORWARD rows: a jump to the driver's function with every register unchanged, so that no prototype is needed. The first call
+ * asks hami_forward_target() where to jump, and so does each call of a function that the driver lacks.
+ *
+ * dlsym and dlvsym: lookups of other libraries' names, and every RTLD_NEXT, continue at the real function as the caller's own call,
+ * because glibc finds the caller's library from the return address.
  */
 #if defined(__x86_64__)
 
@@ -12,7 +13,7 @@
 #include <cet.h>
 #endif
 
-/* %r11 belongs to nobody at a call; arguments are in %rdi ... %r9, %xmm0 ... %xmm7, and %rax for variable ones. */
+/* %r11 is free at a call. Arguments are in %rdi ... %r9, %xmm0 ... %xmm7, and %rax for variadic functions. */
 .macro FORWARD symbol
     .globl \symbol
     .type \symbol, @function
@@ -116,7 +117,7 @@ forward_unknown:
 
 #elif defined(__aarch64__)
 
-/* x16 and x17 belong to nobody at a call; arguments are in x0 ... x7, x8 and q0 ... q7. `hint #34` is `bti c`. */
+/* x16 and x17 are free at a call. Arguments are in x0 ... x7, x8 and q0 ... q7. `hint #34` is `bti c`. */
 .macro FORWARD symbol
     .globl \symbol
     .type \symbol, %function

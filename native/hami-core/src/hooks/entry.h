@@ -1,5 +1,5 @@
 /*
- * What entry.S defines and uses for each HOOK_FORWARD row: the thunk, and the pointer to the driver's function that it jumps to.
+ * For each HOOK_FORWARD row: the thunk that entry.S defines, and the pointer to the driver's function that it jumps to.
  *
  * The pointer is NULL until the first call.
  */

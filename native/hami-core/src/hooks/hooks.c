@@ -24,7 +24,7 @@ _Thread_local int hami_inside;
 #undef HOOK_FORWARD
 #undef HOOK_CUSTOM
 
-/* Tables of row numbers plus one; 0 is an empty bucket. */
+/* Hash tables of row numbers plus one; 0 is an empty bucket. */
 static uint16_t by_symbol[BUCKETS], by_name[BUCKETS];
 static uint16_t next_of_name[HAMI_HOOKS];
 static _Atomic uint16_t by_real[BUCKETS];
@@ -49,7 +49,7 @@ static bool is_per_thread_symbol(const char *symbol, size_t length)
     return length > 5 && (memcmp(symbol + length - 5, "_ptsz", 5) == 0 || memcmp(symbol + length - 5, "_ptds", 5) == 0);
 }
 
-/* How much of a symbol is what cuGetProcAddress calls it. */
+/* Return the length of the name that cuGetProcAddress uses for a symbol. */
 static size_t name_length(const char *symbol)
 {
     size_t length = strlen(symbol), digits;
@@ -103,7 +103,7 @@ const struct hami_hook_row *hami_hook_of_symbol(const char *symbol)
     return NULL;
 }
 
-/* The number plus one of the last row of a name; next_of_name leads to the others. */
+/* Return the number plus one of the last row of a name. next_of_name leads to the other rows. */
 static uint16_t rows_of_name(const char *name)
 {
     size_t length = strlen(name);
@@ -145,7 +145,7 @@ const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *fu
     return NULL;
 }
 
-/* Threads may do this at the same time: each finds the row in its bucket, or puts it there. */
+/* Several threads may do this at once: each finds the row in its bucket, or puts it there. */
 static void index_real(uint16_t row)
 {
     uint32_t bucket = hash_pointer(*hami_hook_rows[row].real);
@@ -166,7 +166,7 @@ static struct {
 
 enum { OWN_CODE = 2 };
 
-/* The addresses of the segments of the library that a function is in. */
+/* Note the addresses of the library that contains a function. */
 static void note_code(int library, const void *function)
 {
     uintptr_t start, end = 0;
@@ -196,8 +196,8 @@ bool hami_is_driver_code(enum hami_library library, const void *address)
 }
 
 /*
- * Fill a pointer to a real function. A lookup that lands in this library means that the driver lacks the symbol and the search went
- * on to us. Threads that fill it at the same time find the same, and only the first writes.
+ * Fill a pointer to a real function. If the lookup finds this library's own function, the driver lacks the symbol. Threads that
+ * fill a pointer at the same time find the same function, and only the first writes it.
  */
 static void fill(enum hami_library library, const char *symbol, void **real)
 {
@@ -221,15 +221,17 @@ static void fill_rows(enum hami_library library)
 
 static void fill_called(enum hami_library library)
 {
-#define HAMI_CALLED(symbol) fill(library, #symbol, (void **)&hami_real.symbol);
+#define FILL_CUDA(symbol) fill(HAMI_LIBRARY_CUDA, #symbol, (void **)&hami_real.symbol);
+#define FILL_NVML(symbol) fill(HAMI_LIBRARY_NVML, #symbol, (void **)&hami_real.symbol);
     if (library == HAMI_LIBRARY_CUDA) {
-        HAMI_CALLED_CUDA(HAMI_CALLED)
+        HAMI_CALLED_CUDA(FILL_CUDA)
         note_code(library, (void *)hami_real.cuInit);
     } else {
-        HAMI_CALLED_NVML(HAMI_CALLED)
+        HAMI_CALLED_NVML(FILL_NVML)
         note_code(library, (void *)hami_real.nvmlInit_v2);
     }
-#undef HAMI_CALLED
+#undef FILL_NVML
+#undef FILL_CUDA
 }
 
 static bool look_up(enum hami_library library, int mode)
@@ -294,7 +296,7 @@ void *hami_forward_target(void **real)
     return row->library == HAMI_LIBRARY_CUDA ? (void *)no_cuda_function : (void *)no_nvml_function;
 }
 
-/* The one NVML call that answers with text; it cannot say that it is missing by a number. */
+/* The one NVML function that returns text, and so cannot return an error code. */
 HAMI_EXPORT const char *nvmlErrorString(nvmlReturn_t result)
 {
     __typeof__(&nvmlErrorString) real = HAMI_REAL_NVML(nvmlErrorString);

@@ -1,10 +1,9 @@
 /*
- * The driver's own functions, and which of them this library stands in for.
+ * The driver's own functions, and the hooks that stand in for them.
  *
- * The rows of hooks_cuda.def and hooks_nvml.def make an enumeration, pointers to the real functions (typed for HOOK_CUSTOM) and, in
- * entry.S, the bodies of the hooks that only forward. Real functions are looked up when the driver's library is in the process;
- * calling one that the driver does not have is answered with CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND, never by a jump to
- * NULL.
+ * The rows of hooks_cuda.def and hooks_nvml.def define an enumeration, pointers to the real functions (typed for HOOK_CUSTOM) and,
+ * in entry.S, the bodies of the hooks that only forward. Real functions are looked up once the driver's library is in the process.
+ * A call of a function that the driver lacks returns CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND; it never jumps to NULL.
  * Locks: none; threads that look up at the same time find the same. Fork: nothing changes; the driver stays mapped.
  */
 #ifndef HAMI_HOOKS_H
@@ -32,7 +31,7 @@ enum hami_hook {
 
 enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
 
-/* Functions the library calls itself without standing in for them. */
+/* Functions that the library calls but does not hook. */
 #define HAMI_CALLED_CUDA(X)              \
     X(cuCtxFromGreenCtx)                 \
     X(cuCtxGetDevice)                    \
@@ -91,14 +90,14 @@ struct hami_real {
 };
 
 /*
- * Pointers of functions the driver lacks stay NULL. Filled by hami_hooks_load() and hami_hooks_find(), before hami_is_loaded; those of
- * forwards, which are not here, when they are first met.
+ * Pointers to the real functions; NULL for those that the driver lacks. hami_hooks_load() and hami_hooks_find() fill them before
+ * they set hami_is_loaded. The pointers of HOOK_FORWARD rows are elsewhere, and are filled at their first use.
  */
 extern struct hami_real hami_real;
 
 extern _Atomic bool hami_is_loaded[2];
 
-/* The real function behind a symbol, or NULL: loads the driver's library if need be. */
+/* The real function behind a symbol, or NULL. Loads the driver's library if necessary. */
 #define HAMI_REAL(library, symbol)                                                                                         \
     (__builtin_expect(atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire), 1) || hami_hooks_load(library) \
          ? hami_real.symbol                                                                                                \
@@ -106,18 +105,18 @@ extern _Atomic bool hami_is_loaded[2];
 #define HAMI_REAL_CUDA(symbol) HAMI_REAL(HAMI_LIBRARY_CUDA, symbol)
 #define HAMI_REAL_NVML(symbol) HAMI_REAL(HAMI_LIBRARY_NVML, symbol)
 
-/* The body of a CUDA hook that asks the driver the same, and hands its answer through `settle`. */
-#define HAMI_SETTLE(symbol, settle, ...)                                \
-    do {                                                                \
-        __typeof__(&symbol) real = HAMI_REAL_CUDA(symbol);              \
-                                                                        \
-        return real ? settle(real(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND; \
+/* The body of a CUDA hook that calls the driver with its own arguments and passes the result to `settle`. */
+#define HAMI_SETTLE(symbol, settle, ...)                                  \
+    do {                                                                  \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);               \
+                                                                          \
+        return real_ ? settle(real_(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND; \
     } while (0)
 
-/* Look up a library's functions, loading it if it is not in the process. Returns false when it cannot be had. */
+/* Look up a library's functions, and load the library if it is not in the process. Returns false if it cannot be loaded. */
 bool hami_hooks_load(enum hami_library library);
 
-/* The same, but only if the library is in the process already: asking must not change it. */
+/* Do the same, but only if the library is in the process already: a lookup must not load it. */
 bool hami_hooks_find(enum hami_library library);
 
 /* One row of the tables. */
@@ -130,35 +129,42 @@ struct hami_hook_row {
     void **real;
 };
 
-/* Supplied by hook_table.c, which names the functions of all folders. A constant: programs look up before constructors have run. */
+/*
+ * All rows. hook_table.c supplies them, because they name functions of all folders. They are constant, because programs look up
+ * symbols before this library's constructors have run.
+ */
 extern const struct hami_hook_row hami_hook_rows[HAMI_HOOKS];
 
-/* The row of an exact symbol, or NULL. Constant time; touches no driver. */
+/* Find the row of a symbol; NULL if there is none. Constant time; calls no driver. */
 const struct hami_hook_row *hami_hook_of_symbol(const char *symbol);
 
 /*
- * The row whose function the driver answered for `name`, or NULL. Constant time. Several symbols may share one function: then it is
- * the one of that name. A driver that binds to its own symbols by the dynamic linker answers with the hook itself.
+ * Find the row whose function the driver returned for `name`; NULL if there is none. Constant time. If several symbols share the
+ * function, the row is the one of that name. A driver that binds to its own symbols through the dynamic linker returns the hook
+ * itself.
  */
 const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *function);
 
 /*
- * The newest row of what cuGetProcAddress calls `name` that is not newer than `version`, as the driver chooses: the per-thread variant
- * if it is asked for and there is one. NULL when the tables have none. Constant time.
+ * Find the row that the driver would choose for the name `name` of cuGetProcAddress: the newest that is not newer than `version`,
+ * and the per-thread variant if it is requested and exists. NULL if the tables have none. Constant time.
  */
 const struct hami_hook_row *hami_hook_of_name(const char *name, int version, bool is_per_thread);
 
-/* The driver's function behind a row, or NULL; the row's library must have been found. */
+/* Return the driver's function behind a row, or NULL. The row's library must have been found. */
 void *hami_hook_real(const struct hami_hook_row *row);
 
-/* Where a HOOK_FORWARD whose pointer `real` is empty goes on: the driver's function, or one that says the driver lacks it. */
+/*
+ * Return the target of a HOOK_FORWARD whose pointer `real` is still NULL: the driver's function, or one that returns "not found".
+ */
 void *hami_forward_target(void **real);
 
-/* Whether `address` lies inside the driver's own library. */
+/* Whether `address` is inside the driver's library. */
 bool hami_is_driver_code(enum hami_library library, const void *address);
 
 /*
- * Set while this library calls the driver: a driver that calls its own exported functions meets our hooks, and they then forward.
+ * Greater than 0 while this library calls the driver. Hooks then only forward, because a driver may call its own exported
+ * functions, which are hooked.
  */
 extern _Thread_local int hami_inside __attribute__((tls_model("initial-exec")));
 

@@ -7,7 +7,7 @@
 #include "hooks.h"
 #include "objects.h"
 
-/* The newest CUDA version whose symbols the tables were checked against; later ones may have changed types. */
+/* The newest CUDA version that the tables were checked against. Later ones may have changed types. */
 #define NEWEST_KNOWN_CUDA 13050
 
 static struct hami_lookup answer(void *function)
@@ -15,7 +15,7 @@ static struct hami_lookup answer(void *function)
     return (struct hami_lookup){function, NULL};
 }
 
-/* Fail as the real dlsym fails, dlerror and all: libc has none of the driver's names. */
+/* Fail as the real dlsym does, and set dlerror: libc has none of the driver's names. */
 static struct hami_lookup not_there(const char *symbol)
 {
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -23,7 +23,7 @@ static struct hami_lookup not_there(const char *symbol)
     return answer(libc ? hami_real_dlsym(libc, symbol) : NULL);
 }
 
-/* `cuInit` and `nvmlInit`, not `curl_easy_init` nor `cublasCreate`. */
+/* Whether a name begins like the driver's: `cuInit` and `nvmlInit` do, `curl_easy_init` and `cublasCreate` do not. */
 HAMI_EARLY static bool begins_like_ours(const char *symbol)
 {
     const char *rest = symbol[0] == 'c' && symbol[1] == 'u'                                           ? symbol + 2
@@ -33,13 +33,16 @@ HAMI_EARLY static bool begins_like_ours(const char *symbol)
     return *rest >= 'A' && *rest <= 'Z';
 }
 
-/* A lookup that is the tables' business. */
+/* A lookup of a symbol in the tables. */
 struct question {
     const struct hami_hook_row *row;
-    void *real; /* what the driver in this process has under the symbol, or NULL */
+    void *real; /* the driver's function of that name, or NULL */
 };
 
-/* Whether a lookup is: not one that this library makes, nor the driver's own, as WSL's stub makes them. */
+/*
+ * Whether the tables answer a lookup. They do not answer this library's own lookups, nor those of the driver's library (WSL's stub
+ * makes such).
+ */
 static bool is_asked(const char *symbol, const void *caller, struct question *question)
 {
     const struct hami_hook_row *row = hami_inside ? NULL : hami_hook_of_symbol(symbol);
@@ -51,7 +54,7 @@ static bool is_asked(const char *symbol, const void *caller, struct question *qu
     return true;
 }
 
-/* `found` is what the real lookup said last, so that dlerror tells of it and of nothing that was done here. */
+/* `found` is the answer of the last real lookup, so dlerror describes that lookup. */
 static struct hami_lookup answer_to(const struct question *question, void *found)
 {
     if (found == question->row->hook && !question->real)
@@ -60,8 +63,8 @@ static struct hami_lookup answer_to(const struct question *question, void *found
 }
 
 /*
- * RTLD_NEXT is the real lookup's to answer, except that after a caller that comes before this library it would find a hook of what the
- * driver lacks, and after one that comes later the driver's own function.
+ * RTLD_NEXT is left to the real lookup, with two exceptions. After a caller that comes before this library it would find the hook
+ * of a function that the driver lacks. After a caller that comes later it would find the driver's own function.
  */
 static struct hami_lookup answer_next(const struct question *question, const void *caller, void *real_lookup)
 {
@@ -103,8 +106,8 @@ static bool is_exported(const void *function)
 }
 
 /*
- * The hook for what the driver answered, or the driver's answer itself. A driver may keep entries apart from its exported symbols:
- * such an address belongs to no symbol, and the name, version and flags say which one it implements.
+ * Return the hook for the driver's answer, or the answer itself. A driver may return addresses that belong to no exported symbol.
+ * Then the name, version and flags say which symbol it is.
  */
 static void *hook_for(void *found, const char *name, int version, cuuint64_t flags)
 {

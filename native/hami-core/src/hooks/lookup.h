@@ -1,14 +1,15 @@
 /*
- * How programs reach the hooks: the linker binds to our exported symbols; `dlsym`, `dlvsym` and `cuGetProcAddress` are answered here.
+ * How programs find the hooks: through the linker, which binds to the exported symbols, and through `dlsym`, `dlvsym` and
+ * `cuGetProcAddress`, which are answered here.
  *
- * The rule for all: ask the real one first, with the caller's own arguments, and only if its answer is the driver's function for a
- * symbol in the tables, answer with the hook of that symbol. What the driver lacks stays lacking. Asking initialises nothing.
+ * The rule: call the real lookup first, with the caller's own arguments. If it returns the driver's function of a symbol in the
+ * tables, return the hook instead. A function that the driver lacks stays missing. A lookup initialises nothing.
  */
 #ifndef HAMI_LOOKUP_H
 #define HAMI_LOOKUP_H
 
 /*
- * What the exported lookups of entry.S do: return `answer` if `jump` is NULL, else continue at `jump` with the caller's arguments
+ * What the exported lookups in entry.S do next: return `answer` if `jump` is NULL, else jump to `jump` with the caller's arguments
  * and return address, so that RTLD_NEXT means next after the caller.
  */
 struct hami_lookup {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* glibc and musl name the list differently; neither may refuse to load this library for want of the other's name. */
+/* glibc and musl use different names for the list. Both are weak, so that each loader accepts this library. */
 extern struct r_debug _r_debug __attribute__((weak));
 extern struct r_debug *_dl_debug_addr __attribute__((weak));
 
@@ -52,7 +52,10 @@ HAMI_EARLY static bool is_same(const char *first, const char *second)
     return *first == *second;
 }
 
-/* The function that an object exports under a name, or NULL. Source: https://sourceware.org/legacy-ml/binutils/2006-10/msg00377.html */
+/*
+ * Return the function that an object exports under a name, or NULL.
+ * Source: https://sourceware.org/legacy-ml/binutils/2006-10/msg00377.html
+ */
 HAMI_EARLY static void *exported(const struct link_map *object, const char *name)
 {
     struct symbols symbols;
@@ -101,7 +104,7 @@ HAMI_EARLY void *hami_object_next_definition(const char *name)
     return found ? found : defined_from(first_object(), name);
 }
 
-/* The object after the one that an address lies in; the program, the first, may be anywhere. */
+/* Return the object after the one that contains an address. The program, which is first, may be at any address. */
 static const struct link_map *after(const void *address)
 {
     const struct link_map *object = first_object();

@@ -1,25 +1,26 @@
 /*
  * The objects in this process, as the dynamic linker lists them for debuggers, and what they export.
  *
- * For lookups that cannot be asked of the dynamic linker, because the names it is asked by are ours. Only memory is read; objects that
- * are there at start never go away. Source: https://sourceware.org/glibc/wiki/LinkerInterface
+ * For lookups that cannot use dlsym, because dlsym is hooked. Only memory is read. Objects that are there at start are never
+ * unloaded.
+ * Source: https://sourceware.org/glibc/wiki/LinkerInterface
  */
 #ifndef HAMI_OBJECTS_H
 #define HAMI_OBJECTS_H
 
 /*
- * Sanitizer runtimes look functions up while they start, before instrumented code may run. What such a lookup passes through is never
- * instrumented, and calls nothing they intercept.
+ * Sanitizer runtimes look functions up while they start, before instrumented code may run. So the functions that such a lookup uses
+ * are not instrumented, and call nothing that sanitizers intercept.
  */
 #define HAMI_EARLY __attribute__((no_sanitize("address", "undefined", "thread")))
 
 /*
- * The first definition of a function after this library, as RTLD_NEXT has it; the first of all when this library was loaded late. NULL
- * when there is none. Usable before anything is initialised: takes no lock, allocates nothing, calls nothing.
+ * Find the first definition of a function after this library, as RTLD_NEXT does. If this library was loaded late, find the first of
+ * all. Returns NULL if there is none. Usable before any initialisation: takes no lock, allocates nothing, calls nothing.
  */
 void *hami_object_next_definition(const char *name);
 
-/* The first definition outside this library in an object after the one that an address lies in, or NULL. */
+/* Find the first definition outside this library in an object after the one that contains an address; NULL if there is none. */
 void *hami_object_definition_after(const void *address, const char *name);
 
 #endif

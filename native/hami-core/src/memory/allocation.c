@@ -1,5 +1,5 @@
 /*
- * Plain, managed and pitched allocations, and frees.
+ * The hooks of plain, managed and pitched allocations, and of their frees.
  */
 #include "account.h"
 #include "devices.h"
@@ -15,7 +15,7 @@ static CUresult free_again(CUdeviceptr pointer)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Settle a charge once the driver has answered: keep it under the pointer, or give it back. */
+/* Settle a charge after the driver's answer: keep it under the pointer, or give it back. */
 static CUresult settle(CUresult result, CUdeviceptr pointer, struct hami_charge charge)
 {
     charge.key = pointer;
@@ -28,8 +28,8 @@ static CUresult settle(CUresult result, CUdeviceptr pointer, struct hami_charge 
 }
 
 /*
- * The body of an allocation on the current device. `arguments` are the driver's, in parentheses; it leaves its answer in `*pointer`.
- * `substitute(result, pointer, charge)` may take other memory when the driver has none.
+ * The body of an allocation on the current device. `arguments` are the driver's, in parentheses; it returns the address in
+ * `*pointer`. If it is out of memory, `substitute(result, pointer, charge)` may use other memory.
  */
 #define ALLOCATE(symbol, arguments, pointer, charged_bytes, substitute)                     \
     do {                                                                                    \
@@ -75,15 +75,15 @@ HAMI_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes)
     ALLOCATE(cuMemAlloc, (pointer, bytes), pointer, bytes, NO_SUBSTITUTE);
 }
 
-/* Managed memory has blocks of its own, however small it is. */
+/* Managed memory does not share blocks, however small it is. */
 HAMI_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
 {
     ALLOCATE(cuMemAllocManaged, (pointer, bytes, flags), pointer, hami_whole_blocks(bytes), NO_SUBSTITUTE);
 }
 
 /*
- * A pitch is the driver's choice: what is charged first is what it takes when rows begin at multiples of 512 bytes, as the driver
- * has it; should it choose otherwise, the difference is settled afterwards.
+ * The driver chooses the pitch. The charge assumes multiples of 512 bytes, which is what drivers use. If the driver chooses another
+ * pitch, the charge is corrected afterwards.
  */
 static uint64_t pitched(size_t width, size_t height)
 {
@@ -111,7 +111,7 @@ static CUresult substitute_pitched(CUresult result, CUdeviceptr *pointer, size_t
     return result;
 }
 
-/* ALLOCATE for `height` rows of `width` bytes, whose distance the driver leaves in `*pitch`. */
+/* ALLOCATE for `height` rows of `width` bytes; the driver returns the distance of two rows in `*pitch`. */
 #define ALLOCATE_PITCHED(symbol, arguments, pointer, pitch, width, height, substitute)                   \
     do {                                                                                                 \
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                              \
@@ -149,8 +149,8 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
 }
 
 /*
- * A pointer this library does not know goes to the driver all the same: its answer is the program's. The driver waits for the device,
- * so that pools may have less afterwards.
+ * An unknown pointer is forwarded, and the program gets the driver's answer. A free waits for the device, so pools may have less
+ * afterwards.
  */
 #define FREE(symbol, pointer)                                                        \
     do {                                                                             \

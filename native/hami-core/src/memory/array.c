@@ -1,9 +1,9 @@
 /*
- * Arrays, mipmapped arrays and memory of other programming interfaces: what has a description instead of a size.
+ * The hooks of arrays, mipmapped arrays and memory of other programming interfaces, which have a description instead of a size.
  *
- * Texture memory is laid out in tiles of 64 bytes by 8 rows (the smallest block-linear layout), so rows and their number are rounded up
- * to those, for each layer and each level. Sparse arrays, and those whose memory is mapped later, have none of their own; what is mapped
- * into them is charged as what it is (memory_vmm.c).
+ * Texture memory is laid out in tiles of 64 bytes by 8 rows (the smallest block-linear layout). So the length and number of rows
+ * are rounded up to these, for each layer and each level. Sparse arrays, and those whose memory is mapped later, have no memory of
+ * their own. What is mapped into them is charged in vmm.c.
  */
 #include "account.h"
 #include "devices.h"
@@ -15,10 +15,10 @@
 
 enum { LAYERED = 0x1, CUBEMAP = 0x4, LEVELS_MAX = 32 };
 
-/* Bits of one channel of one element; 32 also where a format is not listed, which is none too few. Source: CUarray_format. */
+/* Return the bits of one channel of one element. Unlisted formats get 32, the most that any has. Source: CUarray_format. */
 static unsigned int channel_bits(int format)
 {
-    if (format >= 0xc0 && format <= 0xcb) /* normalised, of 8 and 16 bits, with 1, 2 and 4 channels each: unsigned, then signed */
+    if (format >= 0xc0 && format <= 0xcb) /* normalised, with 8 and 16 bits and 1, 2 and 4 channels each: unsigned, then signed */
         return (format - 0xc0) % 6 < 3 ? 8 : 16;
     switch (format) {
     case 0x01: /* UNSIGNED_INT8 */
@@ -33,11 +33,14 @@ static unsigned int channel_bits(int format)
     }
 }
 
-/* Compressed blocks of 4 by 4 elements have 8 bytes in the first and fourth scheme and 16 in the others, whatever their channels. */
+/*
+ * Return the bits of one element. Compressed blocks of 4 by 4 elements have 8 bytes in the first and fourth scheme and 16 in the
+ * others, with any number of channels.
+ */
 static unsigned int element_bits(int format, unsigned int channels)
 {
     switch (format) {
-    case 0x91: /* BC1_UNORM, and with sRGB */
+    case 0x91: /* BC1_UNORM, also with sRGB */
     case 0x92:
     case 0x97: /* BC4_UNORM, BC4_SNORM */
     case 0x98:
@@ -95,8 +98,8 @@ static bool is_bare(unsigned int flags)
 }
 
 /*
- * The body that makes an object on the current device. `arguments` are the driver's, in parentheses; it leaves the object in `*made`.
- * `charged_bytes` are charged in `table` if `is_charged`; `undo`, a function of the driver, ends the object again.
+ * The body that makes an object on the current device. `arguments` are the driver's, in parentheses; it returns the object in
+ * `*made`. If `is_charged`, `charged_bytes` are charged in `table`. `undo` is the driver's function that destroys the object.
  */
 #define CREATE(symbol, arguments, made, table, is_charged, charged_bytes, undo)           \
     do {                                                                                  \
@@ -169,7 +172,10 @@ HAMI_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_
            array && descriptor && levels && !is_bare(descriptor->Flags), levels_bytes(descriptor, levels), cuMipmappedArrayDestroy);
 }
 
-/* Memory made by another interface, which nobody has charged: whoever imports it pays. Memory from CUDA comes in other ways. */
+/*
+ * Memory that another programming interface allocated, so nothing was charged for it yet. Memory from CUDA is imported with other
+ * functions.
+ */
 HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
     CREATE(cuImportExternalMemory, (memory, description), memory, hami_imports, memory && description && description->size,

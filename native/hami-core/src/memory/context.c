@@ -1,8 +1,8 @@
 /*
- * Contexts: made, charged for (overhead.h), and ended again when they pass the limit.
+ * The hooks that make and destroy contexts, which are charged by overhead.h and destroyed again if they pass the limit.
  *
- * The end of a context ends what was allocated in it, and what is timed of it: that must go before, for its events are the context's. A
- * primary context ends with its last release; how many there are to come is counted here, because the driver does not say.
+ * A context takes with it what was allocated in it. Its timing events are destroyed before it, because they belong to it. A primary
+ * context ends with its last release. The driver does not say how many releases are left, so they are counted here.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,8 +17,8 @@
 #include "pool.h"
 
 /*
- * Threads that make contexts of a device, or end its primary, do so one after the other: what is not accounted for yet must not be taken
- * for what is there. Never locked inside another lock of this library.
+ * Makes threads take turns when they make contexts of a device or end its primary context, so that each cost is measured by itself.
+ * Never locked while another lock of this library is held.
  */
 static pthread_mutex_t mutexes[HAMI_ORDINALS_MAX] = {[0 ... HAMI_ORDINALS_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
 
@@ -41,14 +41,14 @@ static CUresult release_primary(CUdevice ordinal)
     return hami_real.cuDevicePrimaryCtxRelease_v2 ? hami_real.cuDevicePrimaryCtxRelease_v2(ordinal) : CUDA_ERROR_NOT_FOUND;
 }
 
-/* What ends with a context: what was allocated in it, and what itself took. */
+/* Discharge what a context took, and what was allocated in it. */
 static void forget_context(CUcontext context)
 {
     hami_memory_end_context(context);
     hami_overhead_discharge(context);
 }
 
-/* A context that a program asks for, by one of the driver's functions; `flags` and the rest are that function's arguments. */
+/* A request for a context: one of the driver's functions, and its arguments. */
 struct creation {
     CUcontext *context;
     CUdevice ordinal;
@@ -84,7 +84,7 @@ static void undo(const struct creation *creation)
         hami_real.cuCtxDestroy_v2(*creation->context);
 }
 
-/* Make a context and charge for it; end it again when it passes the limit. */
+/* Make a context and charge it. Destroy it again if it passes the limit. */
 static CUresult make(const struct creation *creation, int device)
 {
     CUcontext before = hami_current_context();
@@ -104,7 +104,7 @@ static CUresult make(const struct creation *creation, int device)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A primary context that is there already costs nothing. */
+/* Make a context, unless it is a primary context that exists; that one costs nothing more. */
 static CUresult create(const struct creation *creation)
 {
     bool is_alone = has_mutex(creation->ordinal);
@@ -161,7 +161,7 @@ HAMI_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
                 : CUDA_ERROR_NOT_FOUND;
 }
 
-/* How often a primary context was retained and not released, by this process and by its green contexts. */
+/* How many retains of a primary context were not released yet. Green contexts count as one each. */
 static _Atomic int retains[HAMI_ORDINALS_MAX];
 
 static void count_retain(CUresult result, CUdevice ordinal, int change)
@@ -170,7 +170,7 @@ static void count_retain(CUresult result, CUdevice ordinal, int change)
         atomic_fetch_add(&retains[ordinal], change);
 }
 
-/* Whether a release that is about to be made is the last: of several at once at least one is told so. */
+/* Whether the next release is the last. Of several at the same time at least one gets true. */
 static bool begin_release(CUdevice ordinal)
 {
     return ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX && atomic_fetch_sub(&retains[ordinal], 1) <= 1;
@@ -194,7 +194,7 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordin
     return result;
 }
 
-/* Ending contexts, which frees what was allocated in them */
+/* Destroying contexts */
 
 static CUresult destroy(CUcontext context, __typeof__(&cuCtxDestroy_v2) real)
 {
@@ -222,7 +222,7 @@ HAMI_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
     return destroy(context, HAMI_REAL_CUDA(cuCtxDestroy_v2));
 }
 
-/* A context that was attached to ends when it was detached from as often, and once more. */
+/* An attached context ends when it was detached as often as it was attached, and once more. */
 HAMI_EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
     __typeof__(&cuCtxAttach) real = HAMI_REAL_CUDA(cuCtxAttach);
@@ -252,7 +252,7 @@ HAMI_EXPORT CUresult cuCtxDetach(CUcontext context)
     return result;
 }
 
-/* The handle of a primary context that is active, without keeping it. */
+/* Return the handle of an active primary context without retaining it. */
 static CUcontext primary_of(CUdevice ordinal)
 {
     CUcontext context = NULL;
@@ -264,7 +264,10 @@ static CUcontext primary_of(CUdevice ordinal)
     return context;
 }
 
-/* A reset empties a primary context, the last release ends it; whether a reset also ends it is the driver's to say. */
+/*
+ * Settle a primary context after a release or a reset. A reset empties it, and the last release ends it. Whether a reset also ends
+ * it depends on the driver, so it is asked.
+ */
 static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
 {
     bool is_ended = !primary_is_active(ordinal);
@@ -277,7 +280,7 @@ static void settle_primary(CUdevice ordinal, CUcontext context, bool is_emptied)
         hami_overhead_discharge(context);
 }
 
-/* What releases or resets a primary context: `real` is the driver's function. */
+/* Release or reset a primary context with `real`, the driver's function. */
 static CUresult end_primary(CUdevice ordinal, bool is_reset, __typeof__(&cuDevicePrimaryCtxRelease_v2) real)
 {
     CUcontext context;
@@ -333,8 +336,8 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
 }
 
 /*
- * Green contexts are parts of the primary context, which they make when it is not there and keep as if they had retained it. Source: CUDA
- * Driver API, cuGreenCtxCreate, cuGreenCtxDestroy.
+ * Green contexts are parts of the primary context. The first one makes it, and each retains it.
+ * Source: CUDA Driver API, cuGreenCtxCreate, cuGreenCtxDestroy.
  */
 static CUcontext context_of(CUgreenCtx green)
 {
@@ -345,7 +348,7 @@ static CUcontext context_of(CUgreenCtx green)
     return context;
 }
 
-/* A green context of a primary that is there costs a little, which is settled like code. */
+/* Make a green context of an existing primary context. It takes little, which is settled like code. */
 static CUresult make_part(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice ordinal, unsigned int flags, int device)
 {
     CUresult result;
@@ -360,7 +363,7 @@ static CUresult make_part(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The primary is retained for the moment of making the part, so that what each costs is known. */
+/* The primary context is retained during this call, so that its cost and the part's are measured separately. */
 HAMI_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice ordinal, unsigned int flags)
 {
     __typeof__(&cuGreenCtxCreate) real = HAMI_REAL_CUDA(cuGreenCtxCreate);
@@ -385,7 +388,7 @@ HAMI_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resou
     return result;
 }
 
-/* End a part of the primary of an ordinal, which may be the primary's end too. */
+/* Destroy a green context, which may end the primary context of its device too. */
 static CUresult end_part(CUgreenCtx green, const struct hami_charge *made, __typeof__(&cuGreenCtxDestroy) real)
 {
     CUdevice ordinal = (CUdevice)made->owner;

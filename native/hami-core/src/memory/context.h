@@ -1,10 +1,10 @@
 /*
- * The contexts of this process: nothing is asked of them from outside but to forget them.
+ * The contexts of this process.
  */
 #ifndef HAMI_CONTEXT_H
 #define HAMI_CONTEXT_H
 
-/* Forget how often primary contexts were retained, in a forked child. */
+/* Forget the counts of retained primary contexts, in a forked child. */
 void hami_contexts_forget(void);
 
 #endif

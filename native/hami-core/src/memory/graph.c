@@ -27,7 +27,7 @@ void hami_graphs_forget(void)
     atomic_store(&is_any, false);
 }
 
-/* What the allocations of a graph take together, as a charge whose owner is the pool of the first one's device. */
+/* Add up what the allocations of a graph take. The sum is a charge whose owner is the pool of the first allocation's device. */
 static void add_node(CUgraphNode node, struct hami_charge *sum, int depth);
 
 static void add_nodes(CUgraph graph, struct hami_charge *sum, int depth)
@@ -63,7 +63,7 @@ static void add_node(CUgraphNode node, struct hami_charge *sum, int depth)
     sum->bytes += params.bytesize;
 }
 
-/* Remember what an executable's memory is when it is made; `owner` is the pool it will come from. */
+/* Note what an executable allocates when it is made. `owner` is the pool that the memory will come from. */
 static CUresult note(CUresult result, const CUgraphExec *executable, CUgraph graph)
 {
     struct hami_charge charge = {.bytes = 0}, replaced;
@@ -81,7 +81,7 @@ static CUresult note(CUresult result, const CUgraphExec *executable, CUgraph gra
     return result;
 }
 
-/* A launch or an upload of an executable, by one of the driver's functions. */
+/* A launch or an upload of an executable with one of the driver's functions. */
 struct run {
     CUgraphExec executable;
     CUstream stream;
@@ -95,7 +95,7 @@ static CUresult call_driver(const void *arguments)
     return run->real(run->executable, run->stream);
 }
 
-/* Run an executable, unless what it allocates does not fit: then CUDA_ERROR_OUT_OF_MEMORY. */
+/* Launch or upload an executable. Returns CUDA_ERROR_OUT_OF_MEMORY if what it allocates does not fit. */
 static CUresult run(const struct run *run)
 {
     struct hami_charge known;

@@ -1,7 +1,7 @@
 /*
- * Code and what else a context sets aside: modules, libraries, and the heaps that cuCtxSetLimit sizes.
+ * The hooks of modules, libraries, and the heaps that cuCtxSetLimit sizes.
  *
- * How much they take only NVML can tell, once it is there: a block is held before (overhead.h), and what passes the limit is
+ * Only NVML can tell what they take, once it is taken. So a block is held before (overhead.h), and what passes the limit is
  * unloaded again.
  */
 #include "blocks.h"
@@ -20,14 +20,14 @@ static CUresult settle_change(CUresult result)
 
 static CUresult refuse(int device)
 {
-    hami_log(HAMI_LOG_WARNING, "code or a heap refused on device %d: %llu of %llu in use", device,
+    hami_log(HAMI_LOG_WARNING, "device %d: code or a heap refused: %llu of %llu bytes in use", device,
              (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /*
- * The body that loads code. `arguments` are the driver's, in parentheses; it leaves the code's handle in `*made`. `unload`, a function of
- * the driver, unloads it again.
+ * The body that loads code. `arguments` are the driver's, in parentheses; it returns the handle in `*made`. `unload` is the
+ * driver's function that unloads it.
  */
 #define LOAD(symbol, arguments, made, unload)                                                                 \
     do {                                                                                                      \
@@ -97,7 +97,7 @@ HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     HAMI_SETTLE(cuLibraryUnload, settle_change, library);
 }
 
-/* What the heap and the buffer of printf are set to is taken at once; what they had before goes when it has succeeded. */
+/* The new size of the heap or of printf's buffer is taken at once. The old one is given back after that. */
 HAMI_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     __typeof__(&cuCtxSetLimit) real = HAMI_REAL_CUDA(cuCtxSetLimit);

@@ -1,8 +1,8 @@
 /*
- * Stream-ordered allocations, the pools they come from, and the synchronisations at which pools give memory back.
+ * The hooks of stream-ordered allocations, of their pools, and of the synchronisations at which pools give memory back.
  *
- * What an allocation costs is its pool's matter (pool.h). In a stream that is being captured nothing is allocated: the graph's
- * launch does that (graph.c). Pools of host memory cost no device anything, and an imported pool costs its exporter.
+ * The pool is charged for an allocation (pool.h). In a stream that is being captured nothing is allocated; the launch of the graph
+ * does that (graph.c). Pools of host memory cost nothing, and an imported pool costs its exporter.
  */
 #include "account.h"
 #include "devices.h"
@@ -12,7 +12,10 @@
 #include "pool.h"
 #include "substitute.h"
 
-/* The pool a device's stream-ordered allocations come from now, known afterwards; 0 when it is none of a device. */
+/*
+ * Return the pool that the device's stream-ordered allocations come from now, and account for it from now on. 0 if it is not a pool
+ * of a device.
+ */
 static uint64_t current_pool(CUdevice ordinal)
 {
     CUmemoryPool pool;
@@ -25,7 +28,7 @@ static uint64_t current_pool(CUdevice ordinal)
     return HAMI_POOL_OF(pool);
 }
 
-/* The pools the driver itself makes are met here first: one a device. */
+/* Return a pool if it is known or is the default pool of a device, which the driver makes. 0 for other pools. */
 static uint64_t known_pool(CUmemoryPool pool)
 {
     CUmemoryPool made_by_driver;
@@ -42,7 +45,7 @@ static uint64_t known_pool(CUmemoryPool pool)
     return 0;
 }
 
-/* Give back what a pool could not be charged for. The memory is the pool's again, so make it let go of it. */
+/* Free what a pool could not be charged for, and make the pool release it. */
 static CUresult give_back(CUdeviceptr pointer, CUstream stream, uint64_t pool)
 {
     if (hami_real.cuMemFreeAsync)
@@ -60,7 +63,7 @@ static CUresult remember(CUdeviceptr pointer, CUstream stream, uint64_t pool)
     return hami_memory_remember(&hami_pointers, charge) ? CUDA_SUCCESS : give_back(pointer, stream, pool);
 }
 
-/* Managed memory in the place of what the card has no room for; it belongs to no pool and is charged by itself. */
+/* Use managed memory if the device has no room. It belongs to no pool and is charged by itself. */
 static CUresult substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, uint64_t pool)
 {
     struct hami_charge charge = {.bytes = bytes, .device = (int16_t)hami_pool_device(pool), .kind = HAMI_MEMORY_SUBSTITUTE};
@@ -78,7 +81,10 @@ static CUresult substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, 
     return result;
 }
 
-/* An allocation that a program asks for: by one driver function from a pool, by the other from the stream's current pool. */
+/*
+ * An allocation that a program requests. One of the driver's functions takes it from a pool, the other from the stream's current
+ * pool.
+ */
 struct request {
     CUdeviceptr *pointer;
     size_t bytes;
@@ -98,7 +104,7 @@ static CUresult call_driver(const void *arguments)
     return request->allocate(request->pointer, request->bytes, request->stream);
 }
 
-/* The pool to charge; 0 where nothing is to be charged. */
+/* Return the pool to charge; 0 if nothing is charged. */
 static uint64_t pool_of(const struct request *request)
 {
     uint64_t pool;
@@ -169,7 +175,7 @@ HAMI_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t b
                                       .allocate_from = HAMI_REAL_CUDA(cuMemAllocFromPoolAsync_ptsz)});
 }
 
-/* The driver frees no managed memory in stream order: wait for the stream, then free. */
+/* The driver does not free managed memory in stream order: wait for the stream, then free. */
 static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__(&cuStreamSynchronize) wait)
 {
     CUresult result = wait ? HAMI_INSIDE(wait(stream)) : CUDA_SUCCESS;
@@ -240,7 +246,7 @@ HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return hami_pool_destroy(pool, real);
 }
 
-/* Calls after which pools may have less */
+/* Calls after which pools may have less memory */
 static CUresult refresh_pools(CUresult result)
 {
     hami_pools_refresh();

@@ -1,9 +1,9 @@
 /*
- * Oversubscription: managed memory in the place of device memory that the card does not have.
+ * Oversubscription: managed memory instead of device memory.
  *
- * With CUDA_OVERSUBSCRIBE, when the driver is out of memory though the container is within its limit, an allocation becomes managed
- * memory that prefers the device and is mapped there, so that its pages come and go with their use. The program is told that it is
- * device memory. Devices that cannot page managed memory on demand get none.
+ * With CUDA_OVERSUBSCRIBE, if the driver is out of memory although the container is within its limit, an allocation becomes managed
+ * memory that prefers the device and is mapped there. Its pages move with their use. The program is told that it is device memory.
+ * Devices that cannot page managed memory on demand do not get it.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -33,7 +33,7 @@ CUresult hami_memory_substitute(CUresult result, CUdeviceptr *pointer, size_t by
         HAMI_INSIDE(hami_real.cuMemAdvise(*pointer, bytes, SET_PREFERRED_LOCATION, ordinal));
         HAMI_INSIDE(hami_real.cuMemAdvise(*pointer, bytes, SET_ACCESSED_BY, ordinal));
     }
-    hami_log(HAMI_LOG_DECISION, "the card is full: %zu bytes are managed memory", bytes);
+    hami_log(HAMI_LOG_DECISION, "the device is full: %zu bytes become managed memory", bytes);
     atomic_store_explicit(&is_any, true, memory_order_relaxed);
     *is_substitute = true;
     return CUDA_SUCCESS;
@@ -50,8 +50,8 @@ static bool is_substitute(CUdeviceptr pointer)
            hami_charges_find(&hami_pointers, base, &known) && known.kind == HAMI_MEMORY_SUBSTITUTE;
 }
 
-/* The driver's answer about a pointer, told as of the device memory that was asked for. */
-static void retell(int attribute, void *value, CUdeviceptr pointer)
+/* Correct the driver's answer about a pointer, so that managed memory looks like the device memory that was requested. */
+static void correct_attribute(int attribute, void *value, CUdeviceptr pointer)
 {
     if (attribute == IS_MANAGED && value && is_substitute(pointer))
         memset(value, 0, sizeof(unsigned int));
@@ -66,7 +66,7 @@ HAMI_EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdevicep
         return CUDA_ERROR_NOT_FOUND;
     result = real(value, attribute, pointer);
     if (result == CUDA_SUCCESS && atomic_load_explicit(&is_any, memory_order_relaxed) && !hami_inside)
-        retell(attribute, value, pointer);
+        correct_attribute(attribute, value, pointer);
     return result;
 }
 
@@ -80,6 +80,6 @@ HAMI_EXPORT CUresult cuPointerGetAttributes(unsigned int count, int *attributes,
     result = real(count, attributes, values, pointer);
     if (result == CUDA_SUCCESS && atomic_load_explicit(&is_any, memory_order_relaxed) && !hami_inside)
         for (unsigned int index = 0; index < count; index++)
-            retell(attributes[index], values[index], pointer);
+            correct_attribute(attributes[index], values[index], pointer);
     return result;
 }

@@ -1,8 +1,8 @@
 /*
- * What a program is told of its device: the container's limit for the card's size, the container's use for the card's.
+ * What a program is told about the memory of its devices: the container's limit as the size, and the container's use as the use.
  *
- * The driver is asked first and its errors stand. `free` is never more than the driver has left, and totals never more than the card,
- * unless CUDA_OVERSUBSCRIBE grants more than the card has: then the grant is all that counts.
+ * The driver is asked first, and its errors are returned. Free memory is never more than the driver has, and totals are never more
+ * than the device has. With CUDA_OVERSUBSCRIBE the limit may be more than the device has; then only the limit counts.
  */
 #include <stdint.h>
 
@@ -18,24 +18,25 @@ static uint64_t smaller(uint64_t first, uint64_t second)
     return first < second ? first : second;
 }
 
-static uint64_t view_total(int device, uint64_t card_total)
+static uint64_t view_total(int device, uint64_t device_total)
 {
     uint64_t limit = hami_region_limit(device);
 
     if (!limit)
-        return card_total;
-    return hami_options()->is_oversubscribed ? limit : smaller(limit, card_total);
+        return device_total;
+    return hami_options()->is_oversubscribed ? limit : smaller(limit, device_total);
 }
 
 /*
- * A device's memory as its container has it: total is the limit, or the card if that is smaller; used is the container's; available is
- * what is left of the total, or of the card if that is less. With CUDA_OVERSUBSCRIBE the card does not count. used + available <= total.
+ * A device's memory for its container. total is the limit, or the device's size if that is smaller. used is the container's use.
+ * available is what is left of the total, or of the device if that is less. With CUDA_OVERSUBSCRIBE the device does not count. used
+ * + available <= total.
  */
 struct view {
     uint64_t total, used, available;
 };
 
-/* Turn the card's numbers into the container's. False, with nothing changed, when the device has no limit. */
+/* Turn the device's numbers into the container's. Returns false, and changes nothing, if the device has no limit. */
 static bool view_memory(int device, struct view *view)
 {
     uint64_t left;
@@ -79,7 +80,7 @@ HAMI_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
     return result;
 }
 
-/* The body of either version. Either answer may be unwanted; a driver that insists on both says so. `most` is the largest it can hold. */
+/* The body of both versions. Either pointer may be NULL if the driver accepts it. `most` is the largest number that fits. */
 #define GET_INFO(symbol, available, total, most)                                                    \
     do {                                                                                            \
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                         \
@@ -111,7 +112,7 @@ HAMI_EXPORT CUresult cuMemGetInfo(unsigned int *available, unsigned int *total)
     GET_INFO(cuMemGetInfo, available, total, UINT32_MAX);
 }
 
-/* Total, use and free memory as the container has them. Returns false when there is no limit to show. */
+/* Replace total, used and available memory by the container's. Returns false if there is no limit. */
 static bool container_memory(nvmlDevice_t handle, unsigned long long *total, unsigned long long *used,
                              unsigned long long *available)
 {
@@ -138,7 +139,7 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory
     return result;
 }
 
-/* What neighbours hold of the card beyond their own shares is reserved here, so that the parts add up to the total. */
+/* What others use of the device is reported as reserved here, so that the parts add up to the total. */
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     __typeof__(&nvmlDeviceGetMemoryInfo_v2) real = HAMI_REAL_NVML(nvmlDeviceGetMemoryInfo_v2);

@@ -1,16 +1,16 @@
 /*
- * Virtual memory management: physical memory is charged when it is created and discharged when the driver frees it, which is when its
- * last handle is released and its last mapping is gone.
+ * The hooks of virtual memory management. Physical memory is charged when it is created, and discharged when the driver frees it:
+ * when its last handle is released and its last mapping is gone.
  *
- * What another process exported costs that process, for as long as it holds it; here its handles are unknown and forwarded. What this
- * process exported and imports again is the same memory, told by the same handle. Mappings into sparse arrays keep memory alive in the
- * driver but not in this account: they are rare, and the handle is usually kept.
+ * Memory that another process exported is charged to that process while it holds it; its handles are unknown here and are
+ * forwarded. Memory that this process exported and imports again has the same handle. Mappings into sparse arrays keep memory alive
+ * in the driver but not in this account. They are rare, and the handle is usually kept.
  */
 #include "account.h"
 #include "devices.h"
 #include "hooks.h"
 
-/* The device of one whole mapping; several may be of several devices. */
+/* Return the device of one whole mapping. A range of several mappings may belong to several devices. */
 static int device_of(CUdeviceptr pointer, size_t bytes)
 {
     struct hami_charge mapping;
@@ -117,7 +117,7 @@ HAMI_EXPORT CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, 
     return result;
 }
 
-/* One call may end several neighbouring mappings; the driver has checked that they are whole. */
+/* One call may unmap several adjacent mappings. The driver has checked that they are whole. */
 HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 {
     __typeof__(&cuMemUnmap) real = HAMI_REAL_CUDA(cuMemUnmap);

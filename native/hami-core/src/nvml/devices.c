@@ -29,7 +29,7 @@ static bool match_all(void)
         device_of_ordinal[ordinal] = hami_cuda_uuid(ordinal, uuid) ? (int8_t)region_device(uuid) : -1;
         if (device_of_ordinal[ordinal] < 0)
             is_complete = false;
-        hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is device %d of the region", ordinal, uuid, device_of_ordinal[ordinal]);
+        hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is region device %d", ordinal, uuid, device_of_ordinal[ordinal]);
     }
     return is_complete;
 }

@@ -5,7 +5,7 @@
 
 #include "hooks.h"
 
-/* Devices are told apart by the digits of their UUIDs: NVML says GPU- or MIG- before them, CUDA nothing. */
+/* UUIDs are compared without their prefix: NVML writes GPU- or MIG-, CUDA has none. */
 static const char *digits(const char *uuid)
 {
     return uuid[0] && uuid[1] && uuid[2] && uuid[3] == '-' ? uuid + 4 : uuid;
@@ -33,7 +33,9 @@ static void list_nvml_device(struct hami_inventory *inventory, nvmlDevice_t devi
         inventory->count++;
 }
 
-/* A partitioned GPU is its instances: the container was granted those. Returns false when the GPU is whole. */
+/*
+ * List the instances of a partitioned GPU in its place, because the container was granted those. Returns false if the GPU is whole.
+ */
 static bool list_instances(struct hami_inventory *inventory, nvmlDevice_t gpu)
 {
     int before = inventory->count;
@@ -93,7 +95,7 @@ int hami_cuda_device_count(void)
     return count > HAMI_ORDINALS_MAX ? HAMI_ORDINALS_MAX : count;
 }
 
-/* NVML's devices in NVML's order, which is the region's; then what CUDA sees that NVML does not tell of. */
+/* NVML's devices come first, in NVML's order, which is the region's. Then those that only CUDA lists. */
 void hami_list_devices(struct hami_inventory *inventory)
 {
     char uuid[HAMI_UUID_BYTES];

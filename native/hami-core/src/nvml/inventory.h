@@ -1,7 +1,7 @@
 /*
- * The devices of this container by UUID, as NVML and CUDA list them.
+ * The UUIDs of this container's devices, as NVML and CUDA list them.
  *
- * Asks the driver each time; keeps nothing. CUDA's functions must have been loaded.
+ * Asks the driver each time and stores nothing. CUDA's functions must be loaded.
  */
 #ifndef HAMI_INVENTORY_H
 #define HAMI_INVENTORY_H
@@ -13,16 +13,16 @@
 
 enum { HAMI_ORDINALS_MAX = 64 };
 
-/* List NVML's devices in NVML's order, which is the region's; then those that only CUDA sees. For hami_region_attach(). */
+/* List NVML's devices in NVML's order, then those that only CUDA lists. For hami_region_attach(). */
 void hami_list_devices(struct hami_inventory *inventory);
 
-/* How many CUDA ordinals there are, HAMI_ORDINALS_MAX at most. */
+/* Return the number of CUDA ordinals, at most HAMI_ORDINALS_MAX. */
 int hami_cuda_device_count(void);
 
-/* Write the UUID of a CUDA ordinal. False, and an empty text, when CUDA does not say. */
+/* Write the UUID of a CUDA ordinal. False, and an empty text, if CUDA does not return it. */
 bool hami_cuda_uuid(CUdevice ordinal, char text[HAMI_UUID_BYTES]);
 
-/* Whether two UUIDs name the same device: NVML writes GPU- or MIG- before one, CUDA's have GPU- always. */
+/* Whether two UUIDs name the same device. Their prefixes, GPU- or MIG-, may differ. */
 bool hami_is_same_uuid(const char *first, const char *second);
 
 #endif

@@ -6,7 +6,7 @@
 #include "log.h"
 #include "region.h"
 
-static _Atomic unsigned int reported_pid; /* 0: not found out */
+static _Atomic unsigned int reported_pid; /* 0: unknown */
 static _Atomic bool is_ready;
 
 static bool nvml_device(int device, nvmlDevice_t *handle)
@@ -44,8 +44,8 @@ static const nvmlProcessInfo_v2_t *find_process(const struct hami_nvml_processes
 }
 
 /*
- * This process is the only one that came with its own first context. Of two that came at once it is the one with the pid it knows
- * itself by, if that is among them; else they cannot be told apart.
+ * This process is the only one that appeared in the list with its first context. If two appeared at once, it is the one with the
+ * pid that getpid() returns, if there is such a one. Otherwise they cannot be told apart.
  */
 void hami_nvml_recognise(const struct hami_nvml_processes *before, const struct hami_nvml_processes *after)
 {
@@ -67,10 +67,10 @@ void hami_nvml_recognise(const struct hami_nvml_processes *before, const struct 
         return;
     atomic_store(&reported_pid, found);
     hami_region_state_host_pid((int32_t)found);
-    hami_log(HAMI_LOG_DECISION, "NVML knows this process as %u", found);
+    hami_log(HAMI_LOG_DECISION, "NVML lists this process as pid %u", found);
 }
 
-uint64_t hami_nvml_card_used(int device)
+uint64_t hami_nvml_device_used(int device)
 {
     nvmlDevice_t handle;
     nvmlMemory_t memory;
@@ -98,7 +98,7 @@ bool hami_nvml_own_bytes(int device, uint64_t *bytes)
     return true;
 }
 
-void hami_nvml_self_forget(void)
+void hami_own_process_forget(void)
 {
     atomic_store(&reported_pid, 0);
     atomic_store(&is_ready, false);

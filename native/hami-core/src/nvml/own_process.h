@@ -1,9 +1,10 @@
 /*
- * What NVML says of this process: which of its pids it is, and how much memory it has.
+ * What NVML says of this process: under which pid it is listed, and how much memory it has.
  *
- * NVML knows processes by the host's pids, a container by its own. The process is recognised as the one that its first context adds to a
- * device's list, so the host's pid need not be told by anybody. NVML is initialised once and kept, for it counts initialisations.
- * Devices are indices into the region. Safe in any thread; takes no lock. Fork: call hami_nvml_self_forget() in the child.
+ * NVML lists processes by the host's pids, and a container has its own pids. This process is recognised as the one that its first
+ * context adds to a device's list, so no other program need tell it the host's pid. NVML counts initialisations; the library
+ * initialises it once and keeps it.
+ * Devices are indices into the region. Safe in any thread; takes no lock. Fork: call hami_own_process_forget() in the child.
  */
 #ifndef HAMI_OWN_PROCESS_H
 #define HAMI_OWN_PROCESS_H
@@ -21,19 +22,19 @@ struct hami_nvml_processes {
     nvmlProcessInfo_v2_t list[HAMI_NVML_PROCESSES_MAX];
 };
 
-/* List a device's processes; false, and none, when NVML does not say. */
+/* List a device's processes. False, and an empty list, if NVML does not answer. */
 bool hami_nvml_list(int device, struct hami_nvml_processes *processes);
 
-/* Find this process among those that came to a device while its first context was made. */
+/* Find this process among those that appeared while its first context was made. */
 void hami_nvml_recognise(const struct hami_nvml_processes *before, const struct hami_nvml_processes *after);
 bool hami_nvml_is_recognised(void);
 
-/* Bytes this process has of a device; false when it is not recognised or NVML does not say. */
+/* Return this process's bytes of a device in `*bytes`. False if it is not recognised or NVML does not answer. */
 bool hami_nvml_own_bytes(int device, uint64_t *bytes);
 
-/* Bytes that all processes together have of a device; 0 when NVML does not say. */
-uint64_t hami_nvml_card_used(int device);
+/* Return the bytes of a device that all processes together have; 0 if NVML does not answer. */
+uint64_t hami_nvml_device_used(int device);
 
-void hami_nvml_self_forget(void);
+void hami_own_process_forget(void);
 
 #endif

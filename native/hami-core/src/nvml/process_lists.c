@@ -1,9 +1,9 @@
 /*
- * What NVML tells a container of processes: its own for the node's.
+ * NVML's lists of processes, with the container's processes in place of the node's.
  *
- * The driver is asked first and its errors stand; devices the region does not know are answered by the driver alone. Lists are made of
- * the region, so they need no host pid. What else names processes is NVML's own answer without those that are not known to be the
- * container's. Processes are named by the pids the container knows them by.
+ * The driver is asked first, and its errors are returned. Devices that the region does not know are left to the driver. Lists are
+ * made from the region, so they need no host pid. Other answers that name processes are NVML's own, without processes that are not
+ * known to be the container's. All processes have the pids that the container knows.
  */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -17,7 +17,10 @@
 
 /* Lists */
 
-/* The process structures differ in how far they go; `stride` is the caller's. Returns how many processes there are. */
+/*
+ * Write the container's processes; returns how many there are. The versions of the structure differ in length: `stride` is the
+ * caller's.
+ */
 static unsigned int list_container(int device, void *processes, unsigned int room, size_t stride)
 {
     const struct hami_slot *slot;
@@ -37,8 +40,8 @@ static unsigned int list_container(int device, void *processes, unsigned int roo
 }
 
 /*
- * Answer a process list. `result` is what the driver says when asked how many there are: any error but "the list is longer than
- * zero" is the caller's.
+ * Answer a process list. `result` is the driver's answer to a request without a buffer; any error but "insufficient size" is
+ * returned.
  */
 static nvmlReturn_t answer_list(nvmlReturn_t result, int device, unsigned int *count, void *processes, size_t stride,
                                 bool has_processes)
@@ -53,7 +56,7 @@ static nvmlReturn_t answer_list(nvmlReturn_t result, int device, unsigned int *c
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* The hook of one list. The container's processes compute, so that other lists are empty. */
+/* The hook of one list. The container's processes compute, so the lists of other kinds are empty. */
 #define LIST(symbol, process, has_processes)                                                                                     \
     HAMI_EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, process *processes)                                \
     {                                                                                                                            \
@@ -78,7 +81,7 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
 
-/* Of a version that is not known here nothing could be kept back, so it is answered as by a driver that does not know it. */
+/* An unknown version is answered as by a driver that does not know it, because its processes could not be filtered. */
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list)
 {
     __typeof__(&nvmlDeviceGetRunningProcessDetailList) real = HAMI_REAL_NVML(nvmlDeviceGetRunningProcessDetailList);
@@ -96,9 +99,9 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t devi
                        sizeof(*list->procArray), list->mode == NVML_PROCESS_MODE_COMPUTE || list->mode == NVML_PROCESS_MODE_ALL);
 }
 
-/* What names processes by the way */
+/* Other calls that name processes */
 
-/* The container's pid of a process that NVML names, or 0 when it is not the container's. */
+/* Return the container's pid of a process that NVML names, or 0 if it is not the container's. */
 static unsigned int container_pid(unsigned int reported)
 {
     const struct hami_slot *slot;
@@ -109,7 +112,7 @@ static unsigned int container_pid(unsigned int reported)
     return 0;
 }
 
-/* The pid by which NVML knows a process of the container, or 0. */
+/* Return the pid under which NVML lists a process of the container, or 0. */
 static unsigned int reported_pid(unsigned int pid)
 {
     const struct hami_slot *slot;
@@ -120,7 +123,7 @@ static unsigned int reported_pid(unsigned int pid)
     return 0;
 }
 
-/* Of `count` entries of `stride` bytes, each with a pid at an offset, keep the container's; returns how many those are. */
+/* Keep the container's entries among `count` entries of `stride` bytes with a pid at `pid_at`. Returns how many are left. */
 static unsigned int keep_own(void *entries, unsigned int count, size_t stride, size_t pid_at)
 {
     unsigned int kept = 0;

@@ -6,7 +6,7 @@
 #include "clock.h"
 #include "log.h"
 
-/* A launch of high priority that ends is not felt for longer by those that waited. */
+/* How long a blocked launch sleeps before it looks again: the longest time that it waits after the block has ended. */
 #define BLOCKED_NAP_NS 20000000u
 
 static bool is_asking(const _Atomic uint64_t *asked_at_ns, uint64_t now_ns)
@@ -43,11 +43,11 @@ void hami_priority_pass(struct hami_region *region, _Atomic uint64_t *asked_at_n
     int32_t recent = atomic_load(&region->recent_kernel);
 
     while (asked_at_ns && hami_priority_must_wait(&block, &region->recent_kernel, asked_at_ns, hami_now_ns()))
-        hami_nap(BLOCKED_NAP_NS);
+        hami_sleep_ns(BLOCKED_NAP_NS);
     if (block.since_ns)
-        hami_log(HAMI_LOG_DECISION, "launches go on after %llu ms",
+        hami_log(HAMI_LOG_DECISION, "launches continue after %llu ms",
                  (unsigned long long)(hami_now_ns() - block.since_ns) / 1000000u);
-    /* A monitor that blocks in this very moment must not be overwritten. */
+    /* Must not overwrite a block that the monitor sets at this moment. */
     recent = atomic_load(&region->recent_kernel);
     while (recent >= 0 && recent != HAMI_RECENT_ACTIVE &&
            !atomic_compare_exchange_weak(&region->recent_kernel, &recent, HAMI_RECENT_ACTIVE))

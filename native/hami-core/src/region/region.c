@@ -10,16 +10,19 @@
 #include "log.h"
 #include "options.h"
 
-/* In a slot that is being emptied under the lock: the pid of no process, so that whoever dies half-way leaves it to the next one. */
-enum { NOBODYS_PID = -1 };
+/*
+ * The pid in a slot that is being emptied under the lock. No process has it, so if its writer dies the next process empties the
+ * slot.
+ */
+enum { NO_PROCESS = -1 };
 
 static struct hami_slot *_Atomic own_slot;
-static struct hami_slot slot_outside; /* this process's, when the region has none left */
+static struct hami_slot slot_outside; /* this process's slot when the region is full */
 static pthread_mutex_t claim_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* Slots */
 
-/* The start time means nothing without the tag, and stays, for somebody may have read the tag already. */
+/* The start time is left: it means nothing without the tag, and another process may have read the tag already. */
 static void clear_use(struct hami_slot *slot)
 {
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
@@ -38,15 +41,15 @@ static void clear_use(struct hami_slot *slot)
     atomic_store(&slot->host_pid, 0);
 }
 
-/* Usage goes first: nobody may count a slot that nobody owns. Whoever wants the slot waits for its pid to be 0. */
+/* Clear the use first: a slot without an owner must not count. A process that wants the slot waits until its pid is 0. */
 static void empty_slot(struct hami_slot *slot)
 {
     clear_use(slot);
     atomic_store(&slot->pid, 0);
 }
 
-/* Let the slots up to one count. Its owner says so again before each charge, should anybody who shrinks die half-way. */
-static void include(struct hami_region *region, const struct hami_slot *slot)
+/* Make the count include a slot. Its owner does so again before each charge, in case a process died while it shrank the count. */
+static void count_up_to(struct hami_region *region, const struct hami_slot *slot)
 {
     int32_t wanted = (int32_t)(slot - region->procs) + 1;
     int32_t count = atomic_load_explicit(&region->proc_num, memory_order_relaxed);
@@ -55,7 +58,7 @@ static void include(struct hami_region *region, const struct hami_slot *slot)
         continue;
 }
 
-/* Leave free slots at the end out. One that was claimed meanwhile is taken in again. */
+/* Drop free slots at the end from the count. A slot that was claimed meanwhile is included again. */
 static void shrink(struct hami_region *region)
 {
     int32_t before = atomic_load(&region->proc_num);
@@ -69,21 +72,21 @@ static void shrink(struct hami_region *region)
     while (end > count && atomic_load(&region->procs[end - 1].pid) == 0)
         end--;
     if (end > count)
-        include(region, &region->procs[end - 1]);
+        count_up_to(region, &region->procs[end - 1]);
 }
 
 /*
- * Empty a slot whose owner is dead. It may have a new owner by the time that is known: then its pid is another one. The caller has the
- * lock, so that nobody else empties it, too, and with it what its next owner has by then.
+ * Empty a slot whose owner is dead. If the slot has a new owner by then, its pid differs and it stays. The caller holds the lock,
+ * so no other process empties the slot at the same time, and with it what the next owner has charged.
  */
-static bool bury(struct hami_slot *slot)
+static bool free_if_dead(struct hami_slot *slot)
 {
     int32_t pid = atomic_load(&slot->pid);
 
     if (slot == atomic_load(&own_slot) || pid == 0 || hami_slot_is_alive(slot) ||
-        !atomic_compare_exchange_strong(&slot->pid, &pid, NOBODYS_PID))
+        !atomic_compare_exchange_strong(&slot->pid, &pid, NO_PROCESS))
         return false;
-    hami_log(HAMI_LOG_DECISION, "process %d is gone; its slot is free", pid);
+    hami_log(HAMI_LOG_DECISION, "process %d has ended; its slot is free", pid);
     empty_slot(slot);
     return true;
 }
@@ -93,43 +96,44 @@ static int sweep_locked(struct hami_region *region)
     int swept = 0;
 
     for (int index = 0; index < hami_region_count(region); index++)
-        swept += bury(&region->procs[index]);
+        swept += free_if_dead(&region->procs[index]);
     shrink(region);
     return swept;
 }
 
-/* Take a slot whose pid is 0, at once and for good. */
+/* Claim a slot whose pid is 0, atomically. */
 static bool take_slot(struct hami_slot *slot, int32_t pid)
 {
-    int32_t nobody = 0;
+    int32_t expected = 0;
 
-    return atomic_load_explicit(&slot->pid, memory_order_relaxed) == 0 && atomic_compare_exchange_strong(&slot->pid, &nobody, pid);
+    return atomic_load_explicit(&slot->pid, memory_order_relaxed) == 0 &&
+           atomic_compare_exchange_strong(&slot->pid, &expected, pid);
 }
 
-/* Free a slot that its process has left, if that is gone since. Other slots do as well, so nobody is waited for. */
-static void bury_left(struct hami_slot *slot)
+/* Empty a slot whose process has released it and has ended since. Does not wait for the lock, because other slots will do. */
+static void free_if_left(struct hami_slot *slot)
 {
     if (atomic_load_explicit(&slot->status, memory_order_relaxed) != HAMI_SLOT_FREE || atomic_load(&slot->pid) == 0 ||
         hami_slot_is_alive(slot) || !hami_region_try_lock())
         return;
-    bury(slot);
+    free_if_dead(slot);
     hami_region_unlock();
 }
 
-/* The first slot that nobody has, or that its process has left: what that held counts until somebody looks. */
+/* Claim the first slot that is free or was released. What a released slot holds counts until then. */
 static struct hami_slot *take_free_slot(struct hami_region *region, int32_t pid)
 {
     for (int index = 0; index < HAMI_SLOTS_MAX; index++) {
-        bury_left(&region->procs[index]);
+        free_if_left(&region->procs[index]);
         if (!take_slot(&region->procs[index], pid))
             continue;
-        include(region, &region->procs[index]);
+        count_up_to(region, &region->procs[index]);
         return &region->procs[index];
     }
     return NULL;
 }
 
-/* Whether a claimed slot's process is gone. Needs no lock, for what it says of the dead stays true. */
+/* Whether a process with a slot has ended. Needs no lock, because a dead process stays dead. */
 static bool anyone_died(struct hami_region *region)
 {
     for (int index = 0; index < hami_region_count(region); index++)
@@ -139,7 +143,7 @@ static bool anyone_died(struct hami_region *region)
     return false;
 }
 
-/* Empty the slots of the dead; how many there were. One process at a time. */
+/* Empty the slots of dead processes; returns how many. One process does so at a time. */
 static int sweep_slots(struct hami_region *region)
 {
     int swept;
@@ -151,7 +155,7 @@ static int sweep_slots(struct hami_region *region)
     return swept;
 }
 
-/* Who this process is. */
+/* What identifies this process. */
 struct identity {
     int32_t pid, host_pid;
     uint64_t start_ticks;
@@ -164,7 +168,7 @@ static struct identity own_identity(void)
     return (struct identity){pid, hami_pid_is_host_pid() ? pid : 0, hami_start_ticks(pid)};
 }
 
-static void occupy(struct hami_slot *slot, const struct identity *self)
+static void write_identity(struct hami_slot *slot, const struct identity *self)
 {
     clear_use(slot);
     atomic_store(&slot->start_ticks, self->start_ticks);
@@ -175,8 +179,8 @@ static void occupy(struct hami_slot *slot, const struct identity *self)
 }
 
 /*
- * A slot with this very pid that this process did not claim is a predecessor's. Where everybody takes it for a living one's, it is this
- * process's from before exec, or was never tagged, and it is taken over; where it is known to be dead it is swept.
+ * A slot with this process's pid that it did not claim is a predecessor's. If it counts as alive, it is this process's own from
+ * before exec, or it was never tagged: this process takes it over. If its owner is known to be dead, it is swept.
  */
 static struct hami_slot *inherit_slot(struct hami_region *region, int32_t pid)
 {
@@ -207,14 +211,14 @@ static struct hami_slot *claim_inside(struct hami_region *region, const struct i
     if (!slot && sweep_slots(region))
         slot = take_free_slot(region, self->pid);
     if (slot)
-        occupy(slot, self);
+        write_identity(slot, self);
     return slot;
 }
 
 static struct hami_slot *claim_outside(const struct identity *self)
 {
-    hami_log(HAMI_LOG_ERROR, "%s has no slot for this process: its use counts for itself only", hami_options()->region_path);
-    occupy(&slot_outside, self);
+    hami_log(HAMI_LOG_ERROR, "%s: has no free slot; other processes do not see the use of this one", hami_options()->region_path);
+    write_identity(&slot_outside, self);
     return &slot_outside;
 }
 
@@ -281,7 +285,7 @@ static bool holds_memory(const struct hami_slot *slot)
     return false;
 }
 
-/* A slot that is not free has a use that counts until its process is swept; the monitor does not see it any more. */
+/* A slot that holds memory keeps counting until its process is swept. The monitor ignores it from now on. */
 void hami_region_release(void)
 {
     struct hami_slot *slot = atomic_load(&own_slot);
@@ -328,7 +332,7 @@ uint64_t hami_region_own_data(int device)
     return slot ? atomic_load(&slot->used[device].data) : 0;
 }
 
-/* A charge that the slot does not hold cannot be taken from it: totals never wrap. */
+/* Totals never wrap: at most what the slot holds is subtracted. */
 static void subtract(_Atomic uint64_t *value, uint64_t bytes)
 {
     uint64_t before = atomic_load(value);
@@ -357,7 +361,7 @@ void hami_region_charge_anyway(int device, uint64_t bytes)
     atomic_fetch_add(&slot->used[device].data, bytes);
 }
 
-/* The difference is added as a whole, modulo 2^64: the total has the old values and what was held already. */
+/* The difference is added in one step, modulo 2^64: the total contains the old values and what was held. */
 void hami_region_state_overhead(int device, const struct hami_overhead *overhead, uint64_t held)
 {
     struct hami_slot *slot = hami_region_slot();
@@ -387,7 +391,7 @@ void hami_region_state_host_pid(int32_t pid)
         atomic_store(&slot->host_pid, pid);
 }
 
-/* HAMi's own library does not say how many contexts a process has: then it is one. */
+/* HAMi's own library does not store how many contexts a process has; then it counts as one. */
 bool hami_region_least_context(int device, uint64_t *bytes)
 {
     struct hami_slot *slot;
@@ -406,8 +410,8 @@ bool hami_region_least_context(int device, uint64_t *bytes)
 }
 
 /*
- * Whoever adds first and reads the sum afterwards cannot miss another's addition: of two processes that together pass the limit at
- * least one sees it. Both may; each then takes its own back, and the second try of one of them succeeds.
+ * Each process adds first and reads the sum afterwards, so of two that together pass the limit at least one notices. If both do,
+ * both subtract again, and one of them succeeds in its second attempt.
  */
 static bool reserve(struct hami_slot *slot, int device, uint64_t bytes)
 {
@@ -416,7 +420,7 @@ static bool reserve(struct hami_slot *slot, int device, uint64_t bytes)
     if (!slot)
         return false;
     if (slot != &slot_outside)
-        include(hami_region(), slot);
+        count_up_to(hami_region(), slot);
     for (int attempt = 0; attempt < 3; attempt++) {
         limit = hami_region_limit(device);
         if (limit && bytes > limit)

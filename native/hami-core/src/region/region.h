@@ -1,17 +1,17 @@
 /*
- * This process's place in the region: attaching, claiming a slot, charging it, and reading what the container uses.
+ * This process's part in the region: attach, claim a slot, charge it, and read what the container uses.
  *
- * Owns every write this library makes to the region. Knows nothing of CUDA: devices are indices into the region, in NVML order.
+ * Owns every write of this library to the region. Knows nothing of CUDA: devices are indices into the region, in NVML order.
  *
- * Locks: whoever makes, renews or sweeps the file holds an open-file-description lock on its bytes [0, size), which the kernel drops when
- * its holder dies and which excludes HAMi's own lockf(). Joining a file that is as it should be, claiming a slot, giving it back,
- * charging and reading wait for no lock between processes.
- * Slots: claimed in place by an exchange of the pid, never moved. A process that finds all of them taken by the living says so once and
- * keeps its account to itself: it sees what the others use and they do not see its own.
- * Fork: the child keeps the mapping, owns no slot and claims its own when it first needs one; call hami_region_forget() in it.
- * Failure: a file that cannot be used (unreadable, other layout with live owners) is said once, and a private region with the limits
- * of the environment takes its place. Nothing here ends the process. What cannot be survived without a signal handler is another
- * process that cuts the mapped file short.
+ * Locks: a process that creates, renews or sweeps the file holds an open-file-description lock on its bytes [0, size). The kernel
+ * drops it when its holder dies, and it excludes HAMi's own lockf(). Attaching an up-to-date file, claiming and releasing a slot,
+ * charging and reading wait for no other process.
+ * Slots: claimed in place by an exchange of the pid, never moved. If all are taken by living processes, a process says so once and
+ * keeps its slot to itself: it sees what the others use, and they do not see its use.
+ * Fork: the child keeps the mapping, has no slot and claims one when it first needs it. Call hami_region_forget() in it.
+ * Failure: if the file cannot be used (unreadable, or another layout with living owners), the library says so once and uses a
+ * private region with the limits of the environment. Nothing here ends the process. Only another process that truncates the mapped
+ * file can: that cannot be survived without a signal handler.
  */
 #ifndef HAMI_REGION_IO_H
 #define HAMI_REGION_IO_H
@@ -21,101 +21,106 @@
 
 #include "hami/region.h"
 
-/* The devices a region is about, in NVML order; `count` may be 0 when NVML cannot be asked. */
+/* The devices of this container in NVML order. `count` is 0 if NVML cannot be asked. */
 struct hami_inventory {
     int count;
     char uuids[HAMI_DEVICES_MAX][HAMI_UUID_BYTES];
 };
 
-/* Called under the lock and only when the region does not know its devices yet. */
+/* Called under the lock, and only if the region does not know its devices yet. */
 typedef void hami_take_inventory(struct hami_inventory *inventory);
 
-/* Map the region, creating or renewing its file. Idempotent; safe in any thread. Never NULL afterwards from hami_region(). */
+/*
+ * Map the region, and create or renew its file. Idempotent; safe in any thread. hami_region() is not NULL afterwards, unless no
+ * memory could be mapped at all.
+ */
 void hami_region_attach(hami_take_inventory *take_inventory);
 
 /*
- * Start this process's part in the region at its first call under control. False: forward everything. Cheap after the first call.
- * process.c supplies it: how a process starts is known above. A constant: hooks are called before constructors have run.
+ * Start this process's part in the region at its first call under control. Returns false if the library must forward everything.
+ * Cheap after the first call. process.c supplies it. It is constant, because hooks are called before this library's constructors
+ * have run.
  */
 extern bool (*const hami_start)(void);
 
-/* The mapped region, or NULL before hami_region_attach(). */
+/* Return the mapped region, or NULL before hami_region_attach(). */
 struct hami_region *hami_region(void);
 
-/* This process's slot, claiming one if need be; one of its own when the region is full. NULL only before hami_region_attach(). */
+/*
+ * Return this process's slot, and claim one if necessary. If the region is full, the slot is private. NULL only before
+ * hami_region_attach().
+ */
 struct hami_slot *hami_region_slot(void);
 
-/* The slots that may be claimed: `index` from 0 until NULL. This process's own comes last when it is not in the region. */
+/* Return a claimable slot by `index`, from 0 until NULL. This process's own slot comes last if it is not in the region. */
 struct hami_slot *hami_region_slot_at(int index);
 
-/* Add the devices that the region does not know yet; those that it knows keep their places while anybody else lives by them. */
+/* Add the devices that the region does not know yet. Known devices keep their indices while other processes use the region. */
 void hami_region_renew_inventory(hami_take_inventory *take_inventory);
 
-/* The region index of a UUID, or -1. */
+/* Return the region index of a UUID, or -1. */
 int hami_region_device(const char *uuid);
 
-/* Bytes of a device this container may use; 0 for no limit, and for a device of -1. */
+/* Return how many bytes of a device this container may use; 0 for no limit, and for device -1. */
 uint64_t hami_region_limit(int device);
 
-/* Bytes the container uses of a device: the sum over all claimed slots. */
+/* Return how many bytes of a device the container uses: the sum over all claimed slots. */
 uint64_t hami_region_used(int device);
 
-/* Bytes this process itself uses of a device, without contexts and modules. */
+/* Return how many bytes of a device this process uses, without contexts and modules. */
 uint64_t hami_region_own_data(int device);
 
 /*
- * Add `bytes` to this process's use of a device if the container stays within its limit.
- * Returns false, and charges nothing, when it would not; slots of dead processes are swept before that is said.
+ * Add `bytes` to this process's use of a device if the container stays within its limit. Otherwise returns false and charges
+ * nothing, after sweeping the slots of dead processes.
  */
 bool hami_region_charge(int device, uint64_t bytes);
 void hami_region_discharge(int device, uint64_t bytes);
 
-/* Add what the driver has taken already: nothing is refused. */
+/* Add what the driver has taken already. Never refused. */
 void hami_region_charge_anyway(int device, uint64_t bytes);
 
 /*
- * Hold `bytes` for a context or module that is about to be made; false as hami_region_charge(). What was held ends with
- * hami_region_state_overhead(), or with hami_region_drop_hold() when nothing was made.
+ * Hold `bytes` for a context or module that is about to be made; false as for hami_region_charge(). hami_region_state_overhead()
+ * ends the hold, or hami_region_drop_hold() if nothing was made.
  */
 bool hami_region_hold(int device, uint64_t bytes);
 void hami_region_drop_hold(int device, uint64_t bytes);
 
-/* Hold what is left within the limit, `most` bytes at most; returns how much that was. */
+/* Hold what is left within the limit, at most `most` bytes. Returns how much. */
 uint64_t hami_region_hold_rest(int device, uint64_t most);
 
-/* What a process's contexts and modules take of a device. */
+/* What the contexts and modules of a process take of a device. */
 struct hami_overhead {
     uint64_t contexts; /* how many */
     uint64_t context_bytes, module_bytes;
 };
 
-/* State what this process's take, in place of what was held for them; nothing is refused. */
+/* Store what this process's contexts and modules take, in place of `held`. Never refused. */
 void hami_region_state_overhead(int device, const struct hami_overhead *overhead, uint64_t held);
 
-/* Free the slots of dead processes. `_if_stale` does so at most once a second. */
+/* Free the slots of dead processes; `_if_stale` at most once a second. */
 void hami_region_sweep(void);
 void hami_region_sweep_if_stale(void);
 
-/* The pid by which NVML knows this process, once that is found out. */
+/* Store the pid under which NVML lists this process. */
 void hami_region_state_host_pid(int32_t pid);
 
-/* What a context takes: the least that any process's in the container does. False when none has a context. */
+/* Find the least that a context of any process in the container takes. False if none has a context. */
 bool hami_region_least_context(int device, uint64_t *bytes);
 
-/*
- * Give the slot back; called when the process ends. What the driver has not been given back by then is counted until the process is
- * gone.
- */
+/* Release the slot when the process ends. What the driver still holds then counts until the process is gone. */
 void hami_region_release(void);
 
 /*
- * Be alone among the processes of the container, and those of newer libraries of HAMi, while a context is made whose cost nobody knows.
- * The kernel drops the lock when its holder dies; false when it is not to be had within 5 s, as from a process that was stopped.
+ * Exclude the other processes of the container, and those with newer libraries of HAMi, while a context of unknown cost is made.
+ * The kernel drops the lock when its holder dies. Returns false if the lock is not free within 5 s, for example because its holder
+ * is stopped.
  */
 bool hami_region_lock_contexts(void);
 void hami_region_unlock_contexts(void);
 
-/* Forget the parent's slot and lock; called in a forked child. Async-signal-safe. */
+/* Forget the parent's slot and locks. Call it in a forked child; async-signal-safe. */
 void hami_region_forget(void);
 
 #endif

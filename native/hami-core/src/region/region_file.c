@@ -18,11 +18,13 @@
 
 enum { RECENT_KERNEL_FRESH = 2, LONGEST_WAIT_MS = 5000 };
 
-/* The second is where HAMi-core locks its own look for a process's first context. Source: its pull request 248. */
+/* The second range is what HAMi-core locks while it looks for a process's first context. Source: its pull request 248. */
 static struct hami_file_lock region_lock = HAMI_FILE_LOCK(0, sizeof(struct hami_region));
 static struct hami_file_lock contexts_lock = HAMI_FILE_LOCK(0x40000000, 1);
 
-/* Where older versions keep their slots, to see whether a process still uses the file. Source: the layouts of HAMi-core's history. */
+/*
+ * Where older versions keep their slots, to see whether a process still uses the file. Source: the layouts in HAMi-core's history.
+ */
 static const struct {
     off_t file_bytes;
     off_t slots, slot_count;
@@ -31,7 +33,7 @@ static const struct {
     {804681, 1848, 804664, 784},    /* 8b7cd78, 2024-01 */
     {1197897, 1848, 1197880, 1168}, /* up to HAMi 2.4.0 */
     {2008985, 1888, 2008928, 1960}, /* HAMi 2.8.1 */
-    {2008953, 1856, 2008896, 1960}, /* HAMi 2.4.1 to 2.8.0: this very layout, version 1.1 */
+    {2008953, 1856, 2008896, 1960}, /* HAMi 2.4.1 to 2.8.0: the same layout, version 1.1 */
 };
 
 static struct hami_region *_Atomic mapped;
@@ -82,7 +84,9 @@ bool hami_region_is_private(void)
 
 /* Limits and devices */
 
-/* The region index of each `_<i>` of the limits: the i-th UUID of NVIDIA_VISIBLE_DEVICES if that lists UUIDs, else i itself. */
+/*
+ * Return the region index of each `_<i>` of the limits: the i-th UUID of NVIDIA_VISIBLE_DEVICES if it lists UUIDs, else i itself.
+ */
 static void order_of_limits(const struct hami_region *region, int order[HAMI_DEVICES_MAX])
 {
     const char *entry = hami_options()->visible_devices;
@@ -108,7 +112,7 @@ static void order_of_limits(const struct hami_region *region, int order[HAMI_DEV
             order[index] = index;
 }
 
-/* Store the environment's limits, or with `is_trial` only say whether that would change anything. */
+/* Store the environment's limits. With `is_trial` only return whether that would change anything. */
 static bool write_limits(struct hami_region *region, bool is_trial)
 {
     const struct hami_options *options = hami_options();
@@ -137,7 +141,7 @@ static int known_device(const struct hami_region *region, const char *uuid)
     return -1;
 }
 
-/* Devices that are there already keep their places: others count in them. */
+/* Known devices keep their indices, because other processes count in them. */
 static void write_inventory(struct hami_region *region, hami_take_inventory *take_inventory)
 {
     struct hami_inventory inventory;
@@ -164,7 +168,7 @@ static void wipe(struct hami_region *region)
     memset((char *)region + sizeof(region->initialized_flag), 0, sizeof(*region) - sizeof(region->initialized_flag));
 }
 
-/* Write a region into zeroed bytes, the magic last: whoever dies before that leaves a file that the next one begins anew. */
+/* Initialise a zeroed region, the magic last: if its writer dies before that, the next process starts over. */
 static void initialise(struct hami_region *region, hami_take_inventory *take_inventory)
 {
     const struct hami_semaphore unlocked = {.value = 1, .shared = 128};
@@ -181,7 +185,7 @@ static void initialise(struct hami_region *region, hami_take_inventory *take_inv
     atomic_store(&region->initialized_flag, HAMI_REGION_MAGIC);
 }
 
-/* Whose is a file */
+/* Who uses a file */
 
 static bool is_alive(int32_t pid, uint64_t tag, uint64_t start_ticks)
 {
@@ -190,7 +194,7 @@ static bool is_alive(int32_t pid, uint64_t tag, uint64_t start_ticks)
     return now && (now == HAMI_START_UNKNOWN || tag != HAMI_SLOT_TAG || now == start_ticks);
 }
 
-/* In the order opposite to that in which a claimant writes them: with the tag the start time is there. */
+/* Read in the opposite order of the owner's writes: if the tag is there, the start time is there. */
 bool hami_slot_is_alive(struct hami_slot *slot)
 {
     int32_t pid = atomic_load(&slot->pid);
@@ -289,27 +293,27 @@ static struct hami_region *map_private(void)
     return address == MAP_FAILED ? NULL : address;
 }
 
-/* Everyone in the container may share the file, whatever this process's umask: only its creator can say so. */
+/* All users in the container may share the file, whatever this process's umask is. Only its owner can change its mode. */
 static bool make_room(int file)
 {
     struct stat status;
 
     if (fstat(file, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0777) != 0666 && fchmod(file, 0666) != 0)
-        hami_log(HAMI_LOG_WARNING, "%s cannot be opened to other users: %s", hami_options()->region_path, strerror(errno));
+        hami_log(HAMI_LOG_WARNING, "%s: cannot be opened to other users: %s", hami_options()->region_path, strerror(errno));
     return ftruncate(file, (off_t)HAMI_REGION_FILE_BYTES) == 0;
 }
 
-/* The environment differs from what the file says: it is right when nobody else lives by the file, as after a container's restart. */
+/* The environment differs from the file. It wins if no other process uses the file, as after a restart of the container. */
 static void settle_limits(struct hami_region *region)
 {
     if (anyone_else_alive(region))
-        hami_log(HAMI_LOG_WARNING, "the limits in %s differ from the environment and are in use; they stand",
+        hami_log(HAMI_LOG_WARNING, "%s: its limits differ from the environment; they stay, because other processes use them",
                  hami_options()->region_path);
     else
         write_limits(region, false);
 }
 
-/* The file as others left it, if it says all that this process would say: then there is nothing to lock it for. */
+/* Map the file without a lock if it already says what this process would write. */
 static struct hami_region *attach_ready(void)
 {
     struct hami_region *region;
@@ -332,9 +336,9 @@ static struct hami_region *map_locked(hami_take_inventory *take_inventory)
     struct hami_region *region = NULL;
 
     if (state == FILE_FOREIGN)
-        hami_log(HAMI_LOG_ERROR, "%s has another layout and live owners; limits hold for each process by itself", path);
+        hami_log(HAMI_LOG_ERROR, "%s: has another layout and is in use; limits hold for each process by itself", path);
     else if ((state == FILE_READY || make_room(region_lock.file)) && (region = map_shared(path)) == NULL)
-        hami_log(HAMI_LOG_ERROR, "%s cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
+        hami_log(HAMI_LOG_ERROR, "%s: cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
     if (region && state == FILE_STALE)
         wipe(region);
     if (region && state != FILE_READY)
@@ -351,7 +355,7 @@ static struct hami_region *attach_file(hami_take_inventory *take_inventory)
     struct hami_region *region;
 
     if (!hami_region_lock()) {
-        hami_log(HAMI_LOG_ERROR, "%s cannot be opened and locked: %s; limits hold for each process by itself",
+        hami_log(HAMI_LOG_ERROR, "%s: cannot be opened and locked: %s; limits hold for each process by itself",
                  hami_options()->region_path, strerror(errno));
         return NULL;
     }

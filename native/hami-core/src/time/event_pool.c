@@ -6,7 +6,7 @@
 
 enum { CONTEXTS_MAX = 32, EVENTS_MAX = 512 };
 
-/* The driver tells milliseconds as a float: up to two seconds apart that is a quarter of a microsecond. */
+/* The driver returns milliseconds as a float: over two seconds its error is a quarter of a microsecond. */
 #define ANCHOR_NS 2000000000u
 
 #define STREAM_NON_BLOCKING 1u
@@ -16,7 +16,7 @@ struct hami_event {
     CUevent event;
     struct hami_event *anchor; /* NULL for an anchor */
     struct hami_event *next; /* while free */
-    uint64_t at_ns; /* 0: not known; for an anchor when it was recorded */
+    uint64_t at_ns; /* 0: unknown; for an anchor: when it was recorded */
     unsigned users;
 };
 
@@ -95,7 +95,7 @@ void hami_event_drop(struct hami_event *event)
     event->pool->free = event;
 }
 
-/* The stream is this pool's own and empty, so the device reaches the anchor when it is recorded. */
+/* The pool's stream is empty, so the device reaches the anchor when it is recorded. */
 static struct hami_event *anchor_of(struct hami_event_pool *pool, uint64_t now_ns)
 {
     struct hami_event *fresh;
@@ -115,7 +115,7 @@ static struct hami_event *anchor_of(struct hami_event_pool *pool, uint64_t now_n
     return fresh;
 }
 
-/* Asking about the legacy stream fails while others are captured, and recording on it would spoil their capture. */
+/* Asking about the legacy stream fails while another stream is captured, and an event on it would invalidate the capture. */
 static bool is_captured(CUstream stream)
 {
     CUstreamCaptureStatus status;

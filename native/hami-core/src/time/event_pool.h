@@ -1,11 +1,12 @@
 /*
- * When the device reached a point of a stream, on the host's clock: timing events of one context, and the moment that anchors them.
+ * When the device reached a point of a stream, on the host's clock: timing events of one context.
  *
- * Owns a pool of events for each context and one stream of its own in it, on which an anchor is recorded every other second; the time of
- * every event is the anchor's plus what the driver says lies between. Nothing is recorded on a stream that is being captured. Events are
- * counted: what begins where something else ended shares its event.
- * Locks: none; the caller holds the meter's. Threads: pool and anchor are made with the context current; recording and asking need none.
- * Fork: events are the parent's; hami_event_pools_forget() in the child.
+ * Owns a pool of events for each context, and a stream in it on which an anchor is recorded every two seconds. The time of an event
+ * is the anchor's time plus what the driver says lies between them. Nothing is recorded on a stream that is being captured. Events
+ * are counted: an interval that begins where another ends shares its event.
+ * Locks: none; the caller holds the meter's. Threads: a pool and an anchor are made with the context current; recording and asking
+ * need no current context.
+ * Fork: events are the parent's; call hami_event_pools_forget() in the child.
  */
 #ifndef HAMI_EVENT_POOL_H
 #define HAMI_EVENT_POOL_H
@@ -18,23 +19,23 @@
 struct hami_event;
 struct hami_event_pool;
 
-/* The pool of a context, made if need be; NULL when there are too many contexts or the driver lacks events. */
+/* Return the pool of a context, made if necessary. NULL if there are too many contexts or the driver lacks events. */
 struct hami_event_pool *hami_event_pool_of(CUcontext context);
 
-/* The context of a pool; NULL once it is closed. */
+/* Return the context of a pool; NULL once the pool is closed. */
 CUcontext hami_event_pool_context(const struct hami_event_pool *pool);
 
-/* Record a point on a stream, 0x1 and 0x2 for the default ones. NULL when it cannot be. Pair with hami_event_drop(). */
+/* Record an event on a stream; 0x1 and 0x2 are the default streams. NULL if that fails. Pair with hami_event_drop(). */
 struct hami_event *hami_event_record(struct hami_event_pool *pool, CUstream stream, uint64_t now_ns);
 struct hami_event *hami_event_hold(struct hami_event *event);
 void hami_event_drop(struct hami_event *event);
 
 enum hami_event_state { HAMI_EVENT_AHEAD, HAMI_EVENT_REACHED, HAMI_EVENT_LOST };
 
-/* Whether the device has reached the point, and if so when. Lost: the driver does not say. */
+/* Whether the device has reached an event, and when. LOST: the driver does not say. */
 enum hami_event_state hami_event_ask(struct hami_event *event, uint64_t *at_ns);
 
-/* Destroy the events of a context that is about to end. Points still held are lost. */
+/* Destroy the events of a context that is about to end. Events still held become LOST. */
 void hami_event_pool_close(struct hami_event_pool *pool);
 
 void hami_event_pools_forget(void);

@@ -15,7 +15,7 @@
 
 static struct hami_gpu_time *_Atomic mapped;
 
-/* The file grows and never shrinks: whoever else has it mapped keeps what is there. */
+/* The file is never shortened, so other processes' mappings stay valid. */
 static int open_file(const char *path)
 {
     struct stat status;
@@ -42,7 +42,7 @@ static struct hami_gpu_time *map_file(void)
     if (snprintf(path, sizeof(path), "%s" HAMI_GPU_TIME_SUFFIX, hami_options()->region_path) < (int)sizeof(path))
         file = open_file(path);
     if (file < 0) {
-        hami_log(HAMI_LOG_WARNING, "%s cannot be used: %s; SM limits hold for each process by itself", path, strerror(errno));
+        hami_log(HAMI_LOG_WARNING, "%s: cannot be used: %s; SM limits hold for each process by itself", path, strerror(errno));
         return MAP_FAILED;
     }
     address = mmap(NULL, sizeof(struct hami_gpu_time), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -59,7 +59,7 @@ static struct hami_gpu_time *map_any(void)
     return address == MAP_FAILED ? NULL : address;
 }
 
-/* Of two threads that come first together one keeps its mapping. */
+/* If two threads map the file at the same time, one mapping is kept. */
 struct hami_gpu_time *hami_gpu_time(void)
 {
     struct hami_gpu_time *shared = atomic_load_explicit(&mapped, memory_order_acquire), *fresh;

@@ -1,9 +1,9 @@
 /*
- * What the processes of a container know together about the GPU time they use: a file beside the region.
+ * What the processes of a container share about GPU time: a file beside the region.
  *
- * Owns the file `<region>.gputime-3` and its layout; the number changes with the layout, so that two versions of this library never read
- * one another's. Every word is atomic and valid whatever it holds; there is no lock and nothing to repair. Where the file cannot be
- * had each process is held to the limit by itself.
+ * Owns the file `<region>.gputime-3` and its layout. The number changes with the layout, so that versions of this library with
+ * different layouts never share a file. Every word is atomic and valid with any content, so there is no lock and nothing to repair.
+ * If the file cannot be used, the limit holds for each process by itself.
  * Fork: a child keeps its parent's mapping.
  */
 #ifndef HAMI_GPU_TIME_H
@@ -19,12 +19,12 @@
 #define HAMI_GPU_TIME_SUFFIX ".gputime-3"
 
 struct hami_gpu_time_device {
-    _Atomic uint64_t paid_at; /* the bucket */
-    _Atomic uint64_t scale; /* what a busy nanosecond of the timeline costs, HAMI_ONE at most times 2; 0 stands for HAMI_ONE */
-    _Atomic uint64_t asker, asked_until_ns; /* the process that compares with NVML, and until when nobody else does */
-    /* Of intervals that ended lately: what their launches take one by one, and what they cost together. */
+    _Atomic uint64_t paid_at; /* bucket.h */
+    _Atomic uint64_t scale; /* scale.h: at most 2 * HAMI_ONE; 0 stands for HAMI_ONE */
+    _Atomic uint64_t asker, asked_until_ns; /* the process that asks NVML, and until when no other does */
+    /* Sums over recent intervals: what their launches cost one by one, and together. */
     _Atomic uint64_t alone_ns, cost_ns;
-    _Atomic uint64_t charged_ns; /* what the container was charged, in all */
+    _Atomic uint64_t charged_ns; /* all that the container was charged */
     uint64_t unused;
 };
 
@@ -39,7 +39,7 @@ struct hami_gpu_time {
 _Static_assert(sizeof(struct hami_gpu_time_device) == 64, "devices share no cache line");
 _Static_assert(offsetof(struct hami_gpu_time, timelines) == 4096, "timelines begin on a page of their own");
 
-/* The mapping, made at the first call; NULL when there is no memory for it. Safe in any thread. */
+/* Return the mapping, made at the first call; NULL if there is no memory for it. Safe in any thread. */
 struct hami_gpu_time *hami_gpu_time(void);
 
 #endif

@@ -1,12 +1,12 @@
 #include "interval.h"
 
-/* More than may be queued on all devices together, see limiter.c. */
+/* More launches than limiter.c lets wait on all devices together. */
 enum { INTERVALS_MAX = 2048 };
 
-/* The steps in which a span's estimate is accounted for. */
+/* The steps in which an interval's estimate is accounted for. */
 #define PROGRESS_NS 1024u
 
-/* Some turns of the device, which are about two milliseconds; and what is over long before one. */
+/* LONG: several time slices of the device, which last about two milliseconds. BRIEF: much less than one. */
 #define LONG_NS 10000000u
 #define BRIEF_NS 100000u
 
@@ -79,7 +79,7 @@ void hami_intervals_drop(struct hami_intervals *intervals, int device)
         drop_first(intervals, device);
 }
 
-/* So much of what was estimated is done: the part of it that stands is accounted for. */
+/* Account for the part of the estimate that is kept, as far as the work is done. */
 static void progress(struct hami_interval *interval, int device, uint64_t done_ns)
 {
     uint64_t parts = interval->queued_ns / PROGRESS_NS;
@@ -105,10 +105,13 @@ static void pay(struct hami_interval *interval, const struct hami_device_now *no
 }
 
 /*
- * A launch that lasted for many turns of the device had its part of them; of a shorter one all may be its own but what others did. What it
- * was believed to cost stands between that and its length: when the price changes, the factor (meter.h) says what it costs now. Beside
- * other containers those that are shorter than was believed are those that were not interrupted, which says the less the more are: else
- * kernels of many lengths would count for their shortest. Brief ones hardly ever are.
+ * Learn the cost of a kernel from its interval.
+ *
+ * A launch of many time slices had its share of them. Of a shorter one, everything may be its own except what other processes did.
+ * The known cost is kept if it lies between these bounds. When the scale changes, the factor (meter.h) corrects it. Beside other
+ * containers, the launches that are shorter than the known cost are mostly those that were not interrupted. They count the less,
+ * the more containers there are; otherwise a kernel of varying length would count with its shortest. Brief kernels are rarely
+ * interrupted.
  */
 static void learn_kernel(const struct hami_interval *interval, int device, uint64_t timed_ns)
 {
@@ -123,7 +126,7 @@ static void learn_kernel(const struct hami_interval *interval, int device, uint6
     hami_kernel_learn(interval->kernel, &sample);
 }
 
-/* What a launch paid in advance whose cost was not known says nothing of its kind; what it turned out to cost does. */
+/* The advance of a launch of unknown cost says nothing about its kind; its measured cost does. */
 static void end(struct hami_interval *interval, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
 {
     int device = now->device;
@@ -141,7 +144,7 @@ static void end(struct hami_interval *interval, const struct hami_device_now *no
     hami_meters[device].progress_ns = now->ns;
 }
 
-/* Returns false when the device has not reached the span's end. */
+/* Returns false if the device has not reached the interval's end. */
 static bool collect(struct hami_interval *interval, const struct hami_device_now *now, const struct hami_event *tail,
                     uint64_t *idle_ns)
 {

@@ -1,9 +1,10 @@
 /*
- * Stretches of a stream between two events, whose launches' estimates are replaced by the time the device was busy.
+ * Intervals of a stream between two events, and what their launches cost.
  *
- * A span is paid while it runs, so a kernel that takes longer than it ever did closes the gate at once. A span of one launch teaches
- * what its kind costs. A queue holds one stream's spans in their order.
- * Locks: the meter's. Fork: the parent's; hami_intervals_forget() in the child.
+ * The launches of an interval are charged by estimates first, and then by the time the device was busy. That is charged while the
+ * interval runs, so a kernel that is longer than ever before delays the next launch at once. An interval of one launch teaches the
+ * cost of its kind. A queue holds the intervals of one stream in order.
+ * Locks: the meter's. Fork: call hami_intervals_forget() in the child.
  */
 #ifndef HAMI_INTERVAL_H
 #define HAMI_INTERVAL_H
@@ -17,14 +18,14 @@
 
 struct hami_interval {
     struct hami_event *from, *to;
-    struct hami_kernel *kernel; /* whose only launch it is, or NULL */
+    struct hami_kernel *kernel; /* of the only launch, or NULL */
     uint64_t paid_until_ns; /* 0: not begun */
-    uint64_t others_ns; /* what the container's other processes had been charged when it was made */
-    uint64_t estimate_ns; /* what it was estimated to cost */
-    uint64_t alone_ns; /* what the launches take by themselves */
-    uint64_t queued_ns; /* what is left of the estimates */
-    uint64_t prepaid_ns, standing_ns; /* what is left of the parts that are replaced and that stand */
-    uint64_t cost_ns, own_ns; /* what it came to for the container, and for the process */
+    uint64_t others_ns; /* what the container's other processes had been charged at its start */
+    uint64_t estimate_ns; /* all estimates of its launches */
+    uint64_t alone_ns; /* what its launches cost one by one */
+    uint64_t queued_ns; /* estimates of what the device has not done */
+    uint64_t prepaid_ns, standing_ns; /* what is left of the estimates that are replaced, and of those that are kept */
+    uint64_t cost_ns, own_ns; /* its cost so far, and what it would be for this process alone */
     unsigned launches;
     struct hami_interval *next;
 };
@@ -33,17 +34,17 @@ struct hami_intervals {
     struct hami_interval *first, *last;
 };
 
-/* Add a span. Takes over the caller's `from` and holds `to`. */
+/* Add an interval. Takes over the caller's `from` and holds `to`. */
 void hami_interval_add(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_interval *interval);
 
 /*
- * Pay for what the device has done of the queue since the last call; the spans' context is current. Spans that ended leave the queue;
- * the last one's end, if it has `tail` for its end, is stored in `idle_ns`.
+ * Charge what the device has done of the queue since the last call. The context of its events must be current. Finished intervals
+ * leave the queue. If the last of them ends with `tail`, its end is stored in `*idle_ns`.
  */
 void hami_intervals_collect(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_event *tail,
                             uint64_t *idle_ns);
 
-/* Forget the queue: what was estimated stands. */
+/* Drop the queue and keep the estimates. */
 void hami_intervals_drop(struct hami_intervals *intervals, int device);
 
 void hami_intervals_forget(void);

@@ -1,11 +1,11 @@
 /*
- * Every entry that launches kernels, and the ends of streams: each passes limiter.h's gate and goes on to the driver. Launches of graphs
- * are in graph.c, because they also take memory.
+ * The hooks of kernel launches, and of the ends of streams. Hooks of graph launches are in graph.c, because graphs also take
+ * memory.
  */
 #include "hooks.h"
 #include "limiter.h"
 
-/* The body of a launch. `arguments` are the driver's, in parentheses; the others describe the launch as struct hami_launch has it. */
+/* The body of a launch. `arguments` are the driver's, in parentheses. The others describe the launch as in struct hami_launch. */
 #define LAUNCH(symbol, arguments, stream, is_per_thread, function, blocks, threads)            \
     do {                                                                                       \
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                    \
@@ -89,7 +89,7 @@ HAMI_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigne
            SIZE(grid_x, grid_y, grid_z), SIZE(block_x, block_y, block_z));
 }
 
-/* The launches belong together, so all wait before the first is made. */
+/* The launches belong together, so all wait before the first one is made. */
 HAMI_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags)
 {
     __typeof__(&cuLaunchCooperativeKernelMultiDevice) real = HAMI_REAL_CUDA(cuLaunchCooperativeKernelMultiDevice);

@@ -14,41 +14,41 @@
 #include "watcher.h"
 
 /*
- * How long a launch sleeps that may not start yet: until the bucket holds what the device runs of a container before it takes the next
- * one's turn, since every turn that is cut short costs both. Less than a program notices, and at most so long that a changed limit is
- * soon felt.
+ * How long a waiting launch sleeps: until the bucket holds enough to fill a time slice of the device, because an interrupted slice
+ * costs both containers. At most MAX, so that a changed limit soon has effect.
  */
 #define TURN_NS 1800000u
 #define NAP_LEAST_MAX_NS 20000000u
 #define NAP_MAX_NS 50000000u
 
-/* A process is late by no more than this for its turn, else another takes it. */
+/* A process may be late for its turn by this long before another takes the turn. */
 #define LATE_NS 5000000u
 
-/* With so much unused there is enough for all of a container's processes at once: more than is lost while one hands its turn to another. */
-#define PLENTY_NS (HAMI_BUCKET_KEPT_NS / 2)
+/*
+ * With this much unused time all processes of the container may launch at once. It is more than is lost when a turn changes hands.
+ */
+#define ENOUGH_FOR_ALL_NS (HAMI_BUCKET_KEPT_NS / 2)
 
-/* How often a launch looks that waits for the device, not for the bucket. */
+/* How often a launch looks again that waits for the device and not for the bucket. */
 #define DEVICE_NAP_NS 1000000u
 
 /*
- * What may be queued on a device while it is limited: enough to bridge a nap, little enough that what was estimated too low does not
- * matter, and that the driver's queue of 1024 launches a stream never fills.
+ * What may be queued on a limited device: enough to keep it busy while launches sleep, and so little that wrong estimates do not
+ * matter and the driver's queue of 1024 launches a stream never fills.
  */
 #define QUEUED_MAX_NS 30000000u
 #define QUEUED_MAX_LAUNCHES 512u
 
-/* Whether any device of the region may have to be limited; looked up once a second. */
-enum bearing { NEVER, WHILE_SWITCHED_ON, ALWAYS };
+/* When launches are limited: derived from the options and the region's limits, once a second. */
+enum limit_mode { MODE_NEVER, MODE_WHILE_SWITCHED_ON, MODE_ALWAYS };
 
 /*
- * The lanes of the thread's default streams when it last asked in which context it is: the legacy stream and its own. Known only in a
- * process that has one device, so that whatever the thread did with contexts since, the right device pays, and no more than a lease
- * counts for the wrong context.
+ * The ids of the thread's default streams, the legacy stream and its own, in the context that was current when it last asked. Only
+ * set in a process with one device: then the right device is charged, and at most one lease counts for the wrong context.
  */
 static _Thread_local uint64_t default_ids[2] __attribute__((tls_model("initial-exec")));
 
-static _Atomic int bearing;
+static _Atomic int limit_mode;
 static _Atomic uint64_t looked_second, noted_second;
 
 static unsigned limit_of(const struct hami_region *region, int device)
@@ -60,13 +60,13 @@ static unsigned limit_of(const struct hami_region *region, int device)
 
 static bool is_limiting(const struct hami_region *region)
 {
-    int now = atomic_load_explicit(&bearing, memory_order_relaxed);
+    int now = atomic_load_explicit(&limit_mode, memory_order_relaxed);
 
-    return now == ALWAYS ||
-           (now == WHILE_SWITCHED_ON && atomic_load_explicit(&region->utilization_switch, memory_order_relaxed) != 0);
+    return now == MODE_ALWAYS ||
+           (now == MODE_WHILE_SWITCHED_ON && atomic_load_explicit(&region->utilization_switch, memory_order_relaxed) != 0);
 }
 
-/* The percentage of a region device's time that launches are held to now; 0 when they are not. */
+/* Return the percentage of a region device's time that launches are held to now; 0 if they are not limited. */
 static unsigned percent_of(int device)
 {
     const struct hami_region *region = hami_region();
@@ -87,14 +87,14 @@ static void look_for_limits(const struct hami_region *region)
 
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         has_limit |= limit_of(region, device) != 0;
-    atomic_store_explicit(&bearing,
-                          !has_limit || policy == HAMI_POLICY_DISABLE ? NEVER
-                          : policy == HAMI_POLICY_FORCE               ? ALWAYS
-                                                                      : WHILE_SWITCHED_ON,
+    atomic_store_explicit(&limit_mode,
+                          !has_limit || policy == HAMI_POLICY_DISABLE ? MODE_NEVER
+                          : policy == HAMI_POLICY_FORCE               ? MODE_ALWAYS
+                                                                      : MODE_WHILE_SWITCHED_ON,
                           memory_order_relaxed);
 }
 
-/* Once a second at most: what a launch notes, and what it need not look at each time. */
+/* Do what is due once a second: look up the limits, and note the time of the launch. */
 static void new_second(struct hami_region *region, uint64_t second)
 {
     atomic_store_explicit(&looked_second, second, memory_order_relaxed);
@@ -105,7 +105,7 @@ static void new_second(struct hami_region *region, uint64_t second)
     hami_priority_note_time(region, second);
 }
 
-/* The default streams by their explicit handles. */
+/* Return the explicit handle of a launch's stream. */
 static CUstream handle_of(const struct hami_launch *launch)
 {
     if (launch->stream)
@@ -113,7 +113,10 @@ static CUstream handle_of(const struct hami_launch *launch)
     return launch->is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-/* A stream's handle is its lane's name; a default stream is its context's, or its thread's in the context. */
+/*
+ * Return the id of a stream: its handle, or for a default stream a number made of the context, and of the thread if it is the
+ * thread's own.
+ */
 static uint64_t stream_id(CUstream stream, CUcontext context)
 {
     if (stream == CU_STREAM_LEGACY)
@@ -135,7 +138,7 @@ static uint64_t id_of(CUstream stream)
     return id;
 }
 
-/* The same as far as a lease needs it, mostly without asking the driver. */
+/* Return the same id, mostly without asking the driver. Good enough for a lease. */
 static uint64_t probable_id_of(CUstream stream)
 {
     uint64_t known = stream == CU_STREAM_LEGACY ? default_ids[0] : stream == CU_STREAM_PER_THREAD ? default_ids[1] : 0;
@@ -148,7 +151,7 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* How long the launch must wait; 0 when it may start. */
+/* Return how long the launch must wait; 0 if it may start. */
 static uint64_t wait_ns(const struct hami_device_now *now, const struct hami_kernel *kernel)
 {
     int device = now->device;
@@ -166,14 +169,14 @@ static uint64_t wait_ns(const struct hami_device_now *now, const struct hami_ker
         now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
         return DEVICE_NAP_NS;
     wait = hami_bucket_wait_ns(paid_at, now_ns);
-    if (!wait && (hami_bucket_kept_ns(paid_at, now_ns) > PLENTY_NS || !hami_meter_must_yield(device, now_ns)))
+    if (!wait && (hami_bucket_kept_ns(paid_at, now_ns) > ENOUGH_FOR_ALL_NS || !hami_meter_must_yield(device, now_ns)))
         return 0;
     wait = clamp(wait, clamp(TURN_NS * 100ull / now->percent, 0, NAP_LEAST_MAX_NS), NAP_MAX_NS);
     hami_meter_wait(device, now_ns + wait + LATE_NS);
     return wait;
 }
 
-/* The stream with an id, made if need be; NULL when its device is not known. */
+/* Return the stream with an id, made if necessary; NULL if its device is unknown. */
 static struct hami_stream *stream_with(uint64_t id, const struct hami_launch *launch, CUstream handle)
 {
     struct hami_stream *stream = hami_stream_find(id);
@@ -185,7 +188,9 @@ static struct hami_stream *stream_with(uint64_t id, const struct hami_launch *la
     return device < 0 ? NULL : hami_stream_make(id, device, handle, hami_current_context());
 }
 
-/* One attempt, under the lock. Returns how long to wait before the next; 0 when the launch has passed. */
+/*
+ * Try to start a launch; the caller holds the lock. Returns how long to wait before the next attempt; 0 when the launch may start.
+ */
 static uint64_t attempt(const struct hami_launch *launch, CUstream handle, uint64_t id, struct hami_timed_launch *timed)
 {
     struct hami_stream *stream = stream_with(id, launch, handle);
@@ -215,8 +220,8 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream handle, uint6
     return wait;
 }
 
-/* The clock must be read: the stream's lease is over, or its kernel is not known, or the stream itself. */
-static void __attribute__((noinline)) pass_slowly(const struct hami_launch *launch, struct hami_timed_launch *timed)
+/* For launches that need the clock: the stream's lease is used up, or the cost of the kernel or the stream itself is unknown. */
+static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
     CUstream handle = handle_of(launch);
     uint64_t id = id_of(handle), wait;
@@ -232,7 +237,7 @@ static void __attribute__((noinline)) pass_slowly(const struct hami_launch *laun
         pthread_mutex_unlock(&hami_meter_mutex);
         hami_watcher_wake(read_limits);
         if (wait)
-            hami_nap(wait);
+            hami_sleep_ns(wait);
     } while (wait);
 }
 
@@ -251,7 +256,7 @@ static bool pass_on_lease(const struct hami_region *region, const struct hami_la
     return estimate && hami_stream_take(stream, estimate);
 }
 
-/* The moment at which the container asked its monitor is shared by its processes. */
+/* The time at which the container asked its monitor is shared by its processes. */
 static void obey_monitor(struct hami_region *region)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
@@ -279,7 +284,7 @@ void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_laun
     if (!is_limiting(region) || hami_inside)
         return;
     if (!pass_on_lease(region, launch))
-        pass_slowly(launch, timed);
+        pass_by_the_clock(launch, timed);
 }
 
 void hami_limiter_leave(struct hami_timed_launch *timed, CUresult result)

@@ -5,22 +5,22 @@
 #include "bucket.h"
 #include "region.h"
 
-/* The factor follows the last seconds of what was timed, and begins with the belief that nothing overlaps. */
+/* The factor follows the last seconds of what was timed. It starts from the assumption that nothing overlaps. */
 #define FACTOR_MEMORY_NS 4000000000u
 #define FACTOR_PRIOR_NS 20000000u
 #define FACTOR_MIN (HAMI_ONE / 256)
 #define FACTOR_MAX (HAMI_ONE * 2)
 
 /*
- * Above this the device is the container's own, but for what NVML rounds. On one that it shares, more processes with work have more turns,
- * so they need not launch one at a time.
+ * Above this scale the container has the device to itself, apart from NVML's rounding. On a shared device a container with more
+ * busy processes gets more time slices, so they need not launch one at a time.
  */
 #define ALONE_SCALE (HAMI_ONE * 7 / 8)
 
 struct hami_kernels hami_kernels;
 struct hami_meter hami_meters[HAMI_DEVICES_MAX];
 
-/* What spans of this process took, as if it had the container for itself. A child's has what is before its birth, which does no harm. */
+/* What intervals of this process took, as if it were alone in the container. A child keeps the parent's, which does no harm. */
 static struct hami_timeline own_timelines[HAMI_DEVICES_MAX];
 
 pthread_mutex_t hami_meter_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -71,20 +71,20 @@ uint64_t hami_meter_others_ns(int device)
                   : 0;
 }
 
-/* This process's place among the container's; -1 when the region has no slot for it. */
-static int own_place(void)
+/* Return this process's index among the container's; -1 if it has no slot in the region. */
+static int own_index(void)
 {
     struct hami_region *region = hami_region();
-    ptrdiff_t place = hami_region_slot() - region->procs;
+    ptrdiff_t index = hami_region_slot() - region->procs;
 
-    return place >= 0 && place < HAMI_SLOTS_MAX ? (int)place : -1;
+    return index >= 0 && index < HAMI_SLOTS_MAX ? (int)index : -1;
 }
 
 static struct hami_process_turns *turns_of(int device)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
 
-    return shared && own_place() >= 0 ? &shared->turns[device] : NULL;
+    return shared && own_index() >= 0 ? &shared->turns[device] : NULL;
 }
 
 void hami_meter_use(int device, int64_t gpu_ns)
@@ -92,7 +92,7 @@ void hami_meter_use(int device, int64_t gpu_ns)
     struct hami_process_turns *turns = turns_of(device);
 
     if (turns)
-        hami_process_turns_use(turns, own_place(), gpu_ns);
+        hami_process_turns_use(turns, own_index(), gpu_ns);
 }
 
 void hami_meter_prepay(const struct hami_device_now *now, uint64_t estimate_ns)
@@ -106,7 +106,7 @@ bool hami_meter_must_yield(int device, uint64_t now_ns)
     struct hami_process_turns *turns = turns_of(device);
     int count = atomic_load(&hami_region()->proc_num);
 
-    return turns && hami_process_turns_must_yield(turns, own_place(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX,
+    return turns && hami_process_turns_must_yield(turns, own_index(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX,
                                                   scale_of(device) > ALONE_SCALE, now_ns);
 }
 
@@ -115,7 +115,7 @@ void hami_meter_wait(int device, uint64_t until_ns)
     struct hami_process_turns *turns = turns_of(device);
 
     if (turns)
-        hami_process_turns_wait(turns, own_place(), until_ns);
+        hami_process_turns_wait(turns, own_index(), until_ns);
 }
 
 void hami_meter_pass(int device, uint64_t until_ns)
@@ -123,7 +123,7 @@ void hami_meter_pass(int device, uint64_t until_ns)
     struct hami_process_turns *turns = turns_of(device);
 
     if (turns)
-        hami_process_turns_pass(turns, own_place(), until_ns);
+        hami_process_turns_pass(turns, own_index(), until_ns);
 }
 
 uint64_t hami_meter_priced(int device, uint64_t busy_ns)
@@ -132,8 +132,8 @@ uint64_t hami_meter_priced(int device, uint64_t busy_ns)
 }
 
 /*
- * How far spans are believed: a device that the container has for itself does its work and nothing else. The more of the container's
- * busy time turns out to be others', the less a span says, for one that waits for its turn is many times as long as its work.
+ * Return how far intervals are trusted. If the container has the device to itself, they are exact. The more of the container's busy
+ * time belongs to others, the less an interval says, because one that waits for its time slice is many times as long as its work.
  */
 static uint64_t belief(int device)
 {
@@ -169,7 +169,7 @@ uint64_t hami_meter_own(int device, uint64_t from_ns, uint64_t to_ns)
     return hami_meter_priced(device, hami_timeline_mark(&own_timelines[device], from_ns, to_ns));
 }
 
-void hami_meter_let_stand(int device, uint64_t estimate_ns, uint64_t now_ns)
+void hami_meter_keep_estimate(int device, uint64_t estimate_ns, uint64_t now_ns)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
     uint64_t length = hami_meter_occupied_ns(&hami_meters[device], estimate_ns);
@@ -179,7 +179,9 @@ void hami_meter_let_stand(int device, uint64_t estimate_ns, uint64_t now_ns)
     hami_meter_count(device, estimate_ns);
 }
 
-/* The factor is the container's: of overlapping spans whoever reports first pays, and the others' cost nothing. */
+/*
+ * The factor is the container's: of overlapping intervals the one that is reported first is charged, and the others cost nothing.
+ */
 void hami_meter_learn(int device, uint64_t alone_ns, uint64_t cost_ns)
 {
     struct hami_gpu_time *shared = hami_gpu_time();

@@ -11,13 +11,13 @@
 #include "region.h"
 #include "scale.h"
 
-/* More often than NVML's shortest window ends, which is 1/6 s. Source: NVML API reference, nvmlDeviceGetProcessUtilization. */
+/* More often than NVML's shortest window, 1/6 s. Source: NVML API reference, nvmlDeviceGetProcessUtilization. */
 #define ASK_NS 100000000u
 
-/* Who asks keeps the task while it asks; another takes over when it has not for so long. */
+/* How long a process remains the one that asks NVML. If it does not ask for this long, another takes over. */
 #define ASKER_LEASE_NS 500000000u
 
-/* The longest window, and what passes for one: the time between two samples is a window, or several if some were empty. */
+/* The longest window, and what counts as one: the time between two samples is one window, or several if some were empty. */
 #define WINDOW_LONGEST_US 1000000u
 #define WINDOW_MIN_US 50000u
 #define WINDOW_MAX_US (WINDOW_LONGEST_US * 11 / 10)
@@ -26,7 +26,7 @@ enum { SAMPLES_MAX = 512 };
 
 enum { UNASKED, USABLE, UNUSABLE };
 
-/* What the container had been charged, at each of the last times that were asked: longer than the longest window and its delay. */
+/* What the container had been charged at recent times: further back than the longest window and its delay. */
 enum { NOTES_MAX = 16 };
 
 struct note {
@@ -36,18 +36,18 @@ struct note {
 /* The container's part of a window. */
 struct window {
     uint64_t ended_us;
-    unsigned percent; /* 0 when only others are named */
-    bool is_known; /* false when the container has processes whose host pids are not */
+    unsigned percent; /* 0 if NVML names only other processes */
+    bool is_known; /* false if the host pid of a container's process is unknown */
 };
 
 struct asked {
     nvmlDevice_t handle;
-    bool is_watched; /* it was asked before: no use of the container's is older than a window that ended since */
-    uint64_t seen_us, window_us; /* the newest window's end; how long windows are, 0 while that is not known */
-    uint64_t priced_ns; /* since when there is a price; 0 while there is none */
+    bool is_watched; /* was asked before: windows since then contain all use of the container */
+    uint64_t seen_us, window_us; /* end of the newest window; length of a window, 0 while unknown */
+    uint64_t priced_ns; /* since when a scale is known; 0: it is not */
     struct hami_scale scale;
-    struct note notes[NOTES_MAX]; /* the newest first */
-    int64_t unsettled_ns; /* what NVML counted beyond what was charged, not debited yet */
+    struct note notes[NOTES_MAX]; /* newest first */
+    int64_t unsettled_ns; /* what NVML counted beyond the charges and is not debited yet */
 };
 
 static struct asked asked[HAMI_DEVICES_MAX];
@@ -71,7 +71,7 @@ static bool can_ask(void)
     return nvml_state == USABLE;
 }
 
-/* Whether this process is the one that asks about the device. */
+/* Whether this process is the one that asks about a device. */
 static bool is_asker(struct hami_gpu_time_device *device, uint64_t now_ns)
 {
     uint64_t self = (uint64_t)getpid(), until = atomic_load(&device->asked_until_ns);
@@ -83,7 +83,7 @@ static bool is_asker(struct hami_gpu_time_device *device, uint64_t now_ns)
     return true;
 }
 
-/* Whether the pid is one of the container's. `are_known` becomes false when it has a process whose host pid is not known. */
+/* Whether a pid belongs to the container. `*are_known` becomes false if the host pid of one of its processes is unknown. */
 static bool is_own(unsigned int pid, bool *are_known)
 {
     struct hami_region *region = hami_region();
@@ -101,7 +101,7 @@ static bool is_own(unsigned int pid, bool *are_known)
     return is_found;
 }
 
-/* Find the newest window. Returns false when there is none that has not been seen. */
+/* Find the newest window. Returns false if there is no new one. */
 static bool ask_window(const struct asked *device, struct window *window)
 {
     static nvmlProcessUtilizationSample_t samples[SAMPLES_MAX];
@@ -122,7 +122,7 @@ static bool ask_window(const struct asked *device, struct window *window)
     return window->ended_us > device->seen_us;
 }
 
-/* NVML's times are of the wall clock. */
+/* NVML's times are wall-clock times. */
 static uint64_t monotonic_ns(uint64_t wall_us, uint64_t now_ns)
 {
     struct timespec wall;
@@ -140,7 +140,7 @@ static void note(int index, uint64_t now_ns)
     notes[0] = (struct note){now_ns, atomic_load(&shared->charged_ns)};
 }
 
-/* What had been charged then, on the straight line between two notes. Returns false when that is not known. */
+/* Return what had been charged at a time, interpolated between two notes. False if that is unknown. */
 static bool charged_by(const struct note *notes, uint64_t at_ns, uint64_t *charged_ns)
 {
     const struct note *later = notes, *earlier;
@@ -157,7 +157,7 @@ static bool charged_by(const struct note *notes, uint64_t at_ns, uint64_t *charg
     return true;
 }
 
-/* Debit a part of the difference at a time, over about a window, so that none of it is felt at once. */
+/* Debit the difference in parts over about one window, so that launches do not stall at once. */
 static void settle(const struct hami_device_now *now)
 {
     struct asked *device = &asked[now->device];
@@ -169,7 +169,7 @@ static void settle(const struct hami_device_now *now)
     hami_meter_debit(now, part);
 }
 
-/* Note a window's end: from the second on their length is known, and what was seen by another is forgotten. */
+/* Note the end of a window. The second one tells the length of windows; what an assumed length gave is dropped. */
 static void note_end(struct asked *device, uint64_t ended_us)
 {
     uint64_t since_us = device->seen_us ? ended_us - device->seen_us : 0;
@@ -183,7 +183,7 @@ static void note_end(struct asked *device, uint64_t ended_us)
         device->window_us = since_us;
 }
 
-/* Store a price. At the first one what spans cost before is told, too. */
+/* Store the scale. At the first one, correct the sums that were made without it. */
 static void set_price(int index, uint64_t price, bool is_first)
 {
     struct hami_gpu_time_device *shared = &hami_gpu_time()->devices[index];
@@ -195,8 +195,8 @@ static void set_price(int index, uint64_t price, bool is_first)
 }
 
 /*
- * Compare a window's accounts. One of unknown length is taken for the longest there is, which makes the price too high and not too low.
- * What was charged before there was a price stands.
+ * Compare NVML's account of a window with the charges. A window of unknown length counts as the longest possible, which makes the
+ * scale too high rather than too low. Charges from before the first scale are kept.
  */
 static void compare(int index, const struct window *window, uint64_t now_ns)
 {

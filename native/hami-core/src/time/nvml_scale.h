@@ -1,15 +1,14 @@
 /*
- * The slow correction: what NVML says the container's processes used, against what the timeline says they were charged for.
+ * The slow correction: what NVML says the container's processes used, compared with what they were charged.
  *
- * A span that the device shared with another container's work is longer than what its launches cost. NVML tells each process's part of
- * the last window; over some windows the ratio of the two is the price of a busy nanosecond of the timeline, which one process of the
- * container keeps up to date for all. The same process debits what NVML counted of a window beyond what was charged for it, over about
- * the next window: the price only foretells, the account is NVML's. Where NVML cannot be asked, or does not name the container's
- * processes because their host pids are not known, the price stays: then a container pays for the time that its neighbours take in
- * between, and gets less, never more.
- * No sample says nothing; one that names only others says that the container did next to nothing.
- * The first window that ends counts, taken for the longest that there is until the second tells how long they are.
- * Threads: the watcher's only. Fork: hami_nvml_scale_forget() in the child.
+ * An interval in which the device also ran another container's work is longer than its launches cost. NVML reports each process's
+ * share of the last window. The ratio of the two, over several windows, is the scale: the cost of a busy nanosecond of the
+ * timeline. One process of the container keeps it up to date for all. It also debits what NVML counted in a window beyond the
+ * charges, over about the next window. So the scale is a forecast, and NVML's account is what counts in the end.
+ * If NVML cannot be asked, or does not name the container's processes because their host pids are unknown, the scale stays as it
+ * is. Then the container also pays for its neighbours' time slices and gets less than its limit, never more. No sample means
+ * nothing. A sample that names only other processes means that the container did almost nothing.
+ * Threads: the watcher only. Fork: call hami_nvml_scale_forget() in the child.
  */
 #ifndef HAMI_NVML_SCALE_H
 #define HAMI_NVML_SCALE_H
@@ -18,7 +17,7 @@
 
 #include "meter.h"
 
-/* Ask NVML about the devices with a limit, if it is time, and store the scale. */
+/* Ask NVML about the limited devices when it is time, and store the scale. */
 void hami_nvml_scale_follow(const struct hami_limits *limits, uint64_t now_ns);
 
 void hami_nvml_scale_forget(void);

@@ -4,16 +4,16 @@
 
 #include "hooks.h"
 
-/* What the estimates may be early by: the time between two launches of a program that does nothing else. */
-#define DRY_TOLERANCE_NS 10000u
+/* How early the estimates may be: the time between two launches of a program that does nothing else. */
+#define IDLE_TOLERANCE_NS 10000u
 
-/* Launches are taken to have to wait until none had to for so long. */
+/* Launches are expected to wait until none had to for this long. */
 #define PAUSING_NS 100000000u
 
-/* What a launch is taken to cost that could not be timed. */
+/* The assumed cost of a launch that could not be timed. */
 #define GUESS_NS 1000000u
 
-/* What a launch pays in advance whose cost is not known: some of them empty the bucket, also for the container's other processes. */
+/* The advance for a launch of unknown cost. A few of them empty the bucket, also for the container's other processes. */
 #define ADVANCE_NS 10000000u
 
 #define NS_OF(used) ((used) & 0xffffffffffu)
@@ -23,7 +23,7 @@ struct hami_stream hami_streams[HAMI_STREAMS_MAX];
 
 static bool is_used;
 
-/* A child of a process that launched nothing has nothing to forget, and touches no memory for it. */
+/* A child of a process that launched nothing has nothing to forget. */
 void hami_streams_forget(void)
 {
     if (is_used) {
@@ -35,7 +35,7 @@ void hami_streams_forget(void)
     is_used = false;
 }
 
-static void empty(struct hami_stream *stream)
+static void release(struct hami_stream *stream)
 {
     hami_intervals_drop(&stream->intervals, stream->device);
     hami_event_drop(stream->tail);
@@ -49,12 +49,12 @@ struct hami_stream *hami_stream_make(uint64_t id, int device, CUstream handle, C
 
     if (stream)
         return stream;
-    stream = hami_stream_place(id, 0);
-    for (unsigned step = HAMI_STREAM_REACH; step-- > 0;)
-        if (!hami_stream_place(id, step)->id)
-            stream = hami_stream_place(id, step);
+    stream = hami_stream_at(id, 0);
+    for (unsigned step = HAMI_STREAM_PROBES; step-- > 0;)
+        if (!hami_stream_at(id, step)->id)
+            stream = hami_stream_at(id, step);
     is_used = true;
-    empty(stream);
+    release(stream);
     memset(stream, 0, sizeof(*stream));
     stream->device = device;
     stream->is_default = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
@@ -70,9 +70,9 @@ static struct hami_event *record(struct hami_stream *stream, uint64_t now_ns)
     return stream->pool ? hami_event_record(stream->pool, stream->handle, now_ns) : NULL;
 }
 
-static bool is_dry(const struct hami_stream *stream, uint64_t now_ns)
+static bool is_idle(const struct hami_stream *stream, uint64_t now_ns)
 {
-    return now_ns > stream->idle_ns + DRY_TOLERANCE_NS;
+    return now_ns > stream->idle_ns + IDLE_TOLERANCE_NS;
 }
 
 static void extend(struct hami_stream *stream, uint64_t from_ns, uint64_t estimate_ns)
@@ -94,25 +94,25 @@ void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now
     stream->open_launches += LAUNCHES_OF(used);
 }
 
-/* Give up timing the open launches. */
-static void let_stand(struct hami_stream *stream, uint64_t now_ns)
+/* Give up timing the open launches, and keep their estimates. */
+static void keep_estimates(struct hami_stream *stream, uint64_t now_ns)
 {
-    hami_meter_let_stand(stream->device, stream->open_ns, now_ns);
+    hami_meter_keep_estimate(stream->device, stream->open_ns, now_ns);
     stream->open_ns = 0;
     stream->open_launches = 0;
     hami_event_drop(stream->tail);
     stream->tail = NULL;
 }
 
-/* Record where the open launches end, which becomes the new tail. */
-static void close_open(struct hami_stream *stream, const struct hami_device_now *now)
+/* Record the end of the open launches; it becomes the new tail. */
+static void end_open_interval(struct hami_stream *stream, const struct hami_device_now *now)
 {
     struct hami_event *end = stream->tail ? record(stream, now->ns) : NULL;
     struct hami_interval interval = {
         .from = stream->tail, .to = end, .prepaid_ns = stream->open_ns, .launches = stream->open_launches};
 
     if (!end) {
-        let_stand(stream, now->ns);
+        keep_estimates(stream, now->ns);
         return;
     }
     hami_interval_add(&stream->intervals, now, &interval);
@@ -129,10 +129,10 @@ void hami_streams_pause(const struct hami_device_now *now, const struct hami_str
             continue;
         hami_stream_settle(stream, now);
         atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
-        if (stream->open_launches && !is_dry(stream, now->ns) && (!stream->is_default || stream == current))
-            close_open(stream, now);
-        /* The stream may run dry in the pause, so nothing is timed from its tail. */
-        let_stand(stream, now->ns);
+        if (stream->open_launches && !is_idle(stream, now->ns) && (!stream->is_default || stream == current))
+            end_open_interval(stream, now);
+        /* The stream may become idle in the pause, so nothing is timed from its tail. */
+        keep_estimates(stream, now->ns);
     }
 }
 
@@ -140,7 +140,7 @@ static void begin_timed(struct hami_stream *stream, struct hami_kernel *kernel, 
                         const struct hami_device_now *now, struct hami_timed_launch *timed)
 {
     if (stream->open_launches)
-        close_open(stream, now);
+        end_open_interval(stream, now);
     timed->from = stream->tail ? stream->tail : record(stream, now->ns);
     stream->tail = NULL;
     if (!timed->from) {
@@ -168,8 +168,8 @@ void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, 
     uint64_t known = hami_meter_estimate(&hami_meters[stream->device], kernel);
     uint64_t estimate = known ? known : ADVANCE_NS;
 
-    if (is_dry(stream, now->ns) || !stream->tail)
-        let_stand(stream, now->ns);
+    if (is_idle(stream, now->ns) || !stream->tail)
+        keep_estimates(stream, now->ns);
     timed->from = NULL;
     if (!known || stream->untimed_ns + estimate >= HAMI_INTERVAL_NS)
         begin_timed(stream, kernel, known != 0, estimate, now, timed);
@@ -200,7 +200,7 @@ void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, co
         return;
     }
     hami_interval_add(&stream->intervals, now, &interval);
-    let_stand(stream, now->ns);
+    keep_estimates(stream, now->ns);
     stream->tail = to;
 }
 
@@ -232,7 +232,7 @@ void hami_stream_end(uint64_t id)
     struct hami_stream *stream = hami_stream_find(id);
 
     if (stream)
-        empty(stream);
+        release(stream);
 }
 
 void hami_streams_end_context(CUcontext context)
@@ -243,7 +243,7 @@ void hami_streams_end_context(CUcontext context)
         if (!stream->id || !stream->pool || hami_event_pool_context(stream->pool) != context)
             continue;
         pool = stream->pool;
-        empty(stream);
+        release(stream);
     }
     if (pool)
         hami_event_pool_close(pool);

@@ -1,12 +1,12 @@
 /*
- * The streams this process launches on, and which of their launches are timed.
+ * The streams of this process, and which of their launches are timed.
  *
- * A launch passes on its lane's lease, for which neither the clock nor any shared memory is touched. When the lease is used up it is
- * paid for, and events are recorded: about once in a millisecond of GPU time a launch is timed by itself, an event before and one after,
- * and those that follow it are timed together up to the next event. That holds while the stream has work; launches on one that ran dry
- * in between cannot be timed together, and their estimates stand. While launches have to wait for the limit everything is timed.
+ * A stream has a lease: launches count against it without the clock and without shared memory. When it is used up, it is charged,
+ * and events are recorded. About once per millisecond of GPU time a launch is timed alone, between two events. The launches after
+ * it are timed together, up to the next event. This needs a stream that has work: if it became idle, launches cannot be timed
+ * together, and their estimates are kept. While launches have to wait for the limit, all are timed.
  *
- * Locks: the meter's, but for what says otherwise. Fork: the parent's; hami_streams_forget() in the child.
+ * Locks: the meter's, unless a function says otherwise. Fork: call hami_streams_forget() in the child.
  */
 #ifndef HAMI_STREAM_H
 #define HAMI_STREAM_H
@@ -20,61 +20,61 @@
 #include "interval.h"
 #include "meter.h"
 
-/* GPU time and launches that pass on a lane before the clock is read again: a fraction of what the shortest nap gives. */
+/* GPU time and launches on one lease: a fraction of what the shortest wait adds to the bucket. */
 #define HAMI_LEASE_NS 100000u
 #define HAMI_LEASE_LAUNCHES 32u
 
-/* A lane's launches are timed about once in so much GPU time: two events, some microseconds, are then less than a hundredth. */
+/* A launch is timed alone once in this much GPU time. Two events take some microseconds, less than a hundredth of it. */
 #define HAMI_INTERVAL_NS 1000000u
 
 #define HAMI_STREAMS_MAX 256u
-#define HAMI_STREAM_REACH 8u
+#define HAMI_STREAM_PROBES 8u
 
 struct hami_stream {
     _Atomic uint64_t id; /* 0: free */
     _Atomic uint64_t used; /* launches << 40 | nanoseconds on the lease */
     int device;
-    bool is_default; /* a context's or thread's own stream, where only its own launches may add events */
+    bool is_default; /* a context's or a thread's default stream: only its own launches may record events on it */
     CUstream handle;
     struct hami_event_pool *pool;
-    struct hami_event *tail; /* the last event, from which the launches that follow are timed; NULL when it ran dry */
+    struct hami_event *tail; /* the last event, where the open launches begin; NULL if the stream was idle since */
     uint64_t open_ns; /* estimates of the launches after the tail */
     unsigned open_launches;
-    uint64_t untimed_ns; /* estimates since a launch was timed by itself */
+    uint64_t untimed_ns; /* estimates since a launch was timed alone */
     uint64_t granted_ns; /* when the lease began */
-    uint64_t idle_ns; /* when the stream will be empty, by the estimates */
+    uint64_t idle_ns; /* when the stream becomes idle, by the estimates */
     struct hami_intervals intervals;
 };
 
-/* A launch that is timed by itself: what is known between its two events. */
+/* A launch that is timed alone: what is known between its two events. */
 struct hami_timed_launch {
     struct hami_stream *stream;
     struct hami_kernel *kernel;
-    struct hami_event *from; /* NULL: it is not */
+    struct hami_event *from; /* NULL: the launch is not timed */
     uint64_t stream_id, prepaid_ns;
 };
 
 extern struct hami_stream hami_streams[HAMI_STREAMS_MAX];
 
-/* Where a lane with that id is looked for, step by step. */
-static inline struct hami_stream *hami_stream_place(uint64_t id, unsigned step)
+/* The entries where the stream with an id may be, by probe. */
+static inline struct hami_stream *hami_stream_at(uint64_t id, unsigned step)
 {
     return &hami_streams[((id * 0x9e3779b97f4a7c15u >> 48) + step) % HAMI_STREAMS_MAX];
 }
 
-/* The lane with an id, or NULL. Needs no lock; a lane never goes away, though its stream may change. */
+/* Find the stream with an id, or NULL. Needs no lock: an entry is never freed, though another stream may take it. */
 static inline struct hami_stream *hami_stream_find(uint64_t id)
 {
-    for (unsigned step = 0; step < HAMI_STREAM_REACH; step++)
-        if (atomic_load_explicit(&hami_stream_place(id, step)->id, memory_order_acquire) == id)
-            return hami_stream_place(id, step);
+    for (unsigned step = 0; step < HAMI_STREAM_PROBES; step++)
+        if (atomic_load_explicit(&hami_stream_at(id, step)->id, memory_order_acquire) == id)
+            return hami_stream_at(id, step);
     return NULL;
 }
 
-/* The lane with an id, made anew in place of another if need be. `stream` is 0x1 or 0x2 for the default ones. */
+/* Return the stream with an id; if necessary it is made, in place of another. `handle` is 0x1 or 0x2 for the default streams. */
 struct hami_stream *hami_stream_make(uint64_t id, int device, CUstream handle, CUcontext context);
 
-/* Count a launch against the lease. False: it is used up. Needs no lock. */
+/* Count a launch against the lease. Returns false if the lease is used up. Needs no lock. */
 static inline bool hami_stream_take(struct hami_stream *stream, uint64_t estimate_ns)
 {
     uint64_t used = atomic_load_explicit(&stream->used, memory_order_relaxed);
@@ -85,29 +85,31 @@ static inline bool hami_stream_take(struct hami_stream *stream, uint64_t estimat
     return true;
 }
 
-/* The stream's device now, under the limit `percent`. */
+/* The stream's device at this moment, with the limit `percent`. */
 static inline struct hami_device_now hami_stream_now(const struct hami_stream *stream, unsigned percent, uint64_t now_ns)
 {
     return (struct hami_device_now){stream->device, percent, now_ns};
 }
 
-/* Pay for what passed on the lease. */
+/* Charge what was launched on the lease. */
 void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now);
 
-/* Pay for a launch and begin a new lease. When `timed->from` is set afterwards call hami_stream_end_timed() after the launch. */
+/* Charge a launch and begin a new lease. If `timed->from` is set afterwards, call hami_stream_end_timed() after the launch. */
 void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
                         struct hami_timed_launch *timed);
 void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now);
 
-/* End the leases of a device and record where its open intervals end, before launches pause. `current` is the stream that pauses. */
+/*
+ * Before launches pause: end the leases of a device, and record the ends of its open launches. `current` is the stream that pauses.
+ */
 void hami_streams_pause(const struct hami_device_now *now, const struct hami_stream *current);
 
 #define HAMI_ALL_DEVICES (-1)
 
-/* Pay for what a device, or each, has done since the last call. Returns whether anything is still ahead of it. */
+/* Charge what a device, or each, has done since the last call. Returns whether anything is still queued. */
 bool hami_streams_collect(int device, const struct hami_limits *limits, uint64_t now_ns);
 
-/* Forget a stream or context that is about to end. */
+/* Forget a stream, or the streams of a context, that is about to end. */
 void hami_stream_end(uint64_t id);
 void hami_streams_end_context(CUcontext context);
 

@@ -17,13 +17,13 @@
 /* How often the device is asked: a small part of what may be queued. */
 #define TICK_NS 2000000u
 
-/* Without launches for this long the thread ends. */
+/* The thread ends after this long without launches. */
 #define LINGER_NS 1000000000u
 
-/* How often the monitor is told; it reads every few seconds. */
+/* How often the use is written for the monitor, which reads it every few seconds. */
 #define PUBLISH_NS 500000000u
 
-/* The driver's calls need more than the least. */
+/* The driver's calls need more than the minimum. */
 #define STACK_BYTES 262144u
 
 static _Atomic bool is_running, is_wanted;
@@ -40,7 +40,7 @@ static bool collect(const struct hami_limits *limits, uint64_t now_ns)
     return is_ahead;
 }
 
-/* Store this process's part of each device's time, in percent, where the monitor sums it up. */
+/* Write this process's share of each device's time, in percent, where the monitor adds them up. */
 static void publish(uint64_t elapsed_ns)
 {
     struct hami_slot *slot = hami_region_slot();
@@ -63,7 +63,7 @@ static void *watch(void *argument)
     hami_inside++;
     hami_relax_capture_mode();
     do {
-        hami_nap(TICK_NS);
+        hami_sleep_ns(TICK_NS);
         now = hami_now_ns();
         if (atomic_exchange(&is_wanted, false))
             wanted = now;
@@ -93,7 +93,7 @@ static void start(hami_read_limits *read_limits)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&thread, &attributes, watch, (void *)(uintptr_t)read_limits) != 0) {
-        hami_log(HAMI_LOG_ERROR, "no thread can be started to measure launches; they are charged as they were estimated");
+        hami_log(HAMI_LOG_ERROR, "no thread could be started to measure launches; they are charged by estimates");
         atomic_store(&is_running, false);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);

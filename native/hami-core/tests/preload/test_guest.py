@@ -298,4 +298,4 @@ def test_log_is_capped(container: Container) -> None:
     lines = errors.splitlines()
 
     assert 101 == len(lines)
-    assert lines[-1].endswith("further messages of this process are left out")
+    assert lines[-1].endswith("further messages of this process are omitted")

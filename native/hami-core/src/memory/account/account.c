@@ -9,7 +9,7 @@ CUresult hami_memory_charge(int device, size_t bytes)
     hami_overhead_refresh(device);
     if (hami_blocks_charge(device, bytes) || (hami_overhead_make_room(device) && hami_blocks_charge(device, bytes)))
         return CUDA_SUCCESS;
-    hami_log(HAMI_LOG_WARNING, "%zu bytes refused on device %d: %llu of %llu in use", bytes, device,
+    hami_log(HAMI_LOG_WARNING, "device %d: %zu bytes refused: %llu of %llu bytes in use", device, bytes,
              (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -1,10 +1,10 @@
 /*
  * Charging this process for device memory, around the driver's own calls.
  *
- * The order is always: charge, ask the driver, give the charge back if it refuses. So several processes of a container can never
- * together be given more than their limit, and what is refused is refused with CUDA_ERROR_OUT_OF_MEMORY before the driver is asked.
+ * The order is always: charge, call the driver, give the charge back if the driver refuses. So the processes of a container can
+ * never get more than their limit together, and CUDA_ERROR_OUT_OF_MEMORY is returned before the driver is asked.
  *
- * What is charged is what the driver takes (blocks.h); for pools, what they grow by (pool.h). Before anything is refused, room is made
+ * The charge is what the driver takes (blocks.h), or what a pool must grow by (pool.h). Before a charge is refused, room is made
  * (overhead.h).
  */
 #ifndef HAMI_ACCOUNT_H
@@ -19,31 +19,32 @@
 #include "hooks.h"
 #include "pool.h"
 
-/* What a charge's memory is. */
+/* The kind of memory that a charge is for. */
 enum hami_memory_kind {
     HAMI_MEMORY_PLAIN,
-    HAMI_MEMORY_POOLED,     /* costs nothing itself: its pool does */
-    HAMI_MEMORY_SUBSTITUTE, /* managed memory in the place of device memory that the card does not have */
+    HAMI_MEMORY_POOLED,     /* costs nothing: its pool is charged */
+    HAMI_MEMORY_SUBSTITUTE, /* managed memory instead of device memory */
 };
 
 /*
- * Charge for an allocation on a region device. When it does not fit, what pools keep unused is given up first; then
- * CUDA_ERROR_OUT_OF_MEMORY.
+ * Charge an allocation to a region device. If it does not fit, pools first give up what they do not use. Returns
+ * CUDA_ERROR_OUT_OF_MEMORY if it still does not fit.
  */
 CUresult hami_memory_charge(int device, size_t bytes);
 
-/* Take memory from a pool as hami_pool_grow() does, after the same efforts. */
+/* Take memory from a pool as hami_pool_grow() does. If it does not fit, make room first and try again. */
 enum hami_growth hami_memory_grow_pool(uint64_t pool, size_t bytes, hami_pool_take *take, const void *arguments, CUresult *result);
 
 /* Give a charge back. */
 void hami_memory_discharge(const struct hami_charge *charge);
 
-/* Remember a charge under the driver's key; false, with the charge given back, when there is no memory to remember it. */
+/* Keep a charge under the driver's key. Returns false, and gives the charge back, if there is no memory to keep it. */
 bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charge);
 
 /*
- * End what a charge is for: `call` is the driver's, and its result the value. The charge is taken away first, so that whoever is given the
- * same address or handle in between may put his own; it comes back if the driver refuses. `taken` has the charge, or a key of 0.
+ * End what a charge is for. `call` is the driver's, and its result is the value. The charge is removed first, because another
+ * thread may get the same address or handle as soon as the driver has freed it. It is put back if the driver refuses. `taken`
+ * receives the charge, or a key of 0.
  */
 #define HAMI_MEMORY_END(charges, handle, taken, call)                              \
     ({                                                                             \
@@ -59,7 +60,7 @@ bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charg
 
 void hami_memory_settle_end(struct hami_charges *charges, const struct hami_charge *taken, CUresult result);
 
-/* Forget what ends with a context. */
+/* Discharge what was allocated in a context that ended. */
 void hami_memory_end_context(CUcontext context);
 
 /* Forget the parent's charges, in a forked child. */

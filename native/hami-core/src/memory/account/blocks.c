@@ -18,7 +18,7 @@ uint64_t hami_whole_blocks(uint64_t bytes)
     return hami_rounded(bytes, HAMI_MEMORY_BLOCK);
 }
 
-/* The allocation that needs another block charges it; the one that empties a block gives it back. */
+/* The allocation that needs another block charges it. The free that empties a block discharges it. */
 static bool charge_small(int device, uint64_t bytes)
 {
     uint64_t before = atomic_load(&small_bytes[device]);

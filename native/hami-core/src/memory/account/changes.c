@@ -20,7 +20,7 @@ static uint32_t changes_begun(int device)
     return atomic_load(&hami_changes[device].begun) + atomic_load(&hami_changes[HAMI_ANY_DEVICE].begun);
 }
 
-/* Ends are read first: a change that begins in between makes the answer false. */
+/* Ends are read first: if a change begins in between, the answer is false. */
 bool hami_changes_are_settled(int device, uint32_t *changes)
 {
     uint32_t ended = atomic_load(&hami_changes[device].ended) + atomic_load(&hami_changes[HAMI_ANY_DEVICE].ended);

@@ -1,10 +1,10 @@
 /*
- * Which calls are changing what the driver and the account say of a device.
+ * Which calls are changing a device's memory and its account.
  *
- * While the two change one after the other, NVML's number cannot be compared with the charges. A call that changes both declares
- * HAMI_CHANGING before its charge; the change ends with the block. A device is settled while no change of it is under way. A call that
- * waits for its turn to compare has changed nothing yet, or is done: meanwhile it pauses its change. No call changes a device inside
- * a change of another.
+ * A call changes the two one after the other; meanwhile NVML's number cannot be compared with the charges. Such a call declares
+ * HAMI_CHANGING before its charge, and the change ends with the block. A device is settled while no change of it is in progress. A
+ * call that waits to compare has not changed anything yet, or has finished, so it pauses its change. No call changes one device
+ * inside a change of another.
  * Locks: none. Fork: call hami_changes_forget() in the child.
  */
 #ifndef HAMI_CHANGES_H
@@ -25,7 +25,7 @@ struct hami_changes {
 extern struct hami_changes hami_changes[HAMI_DEVICES_MAX + 1];
 extern _Thread_local int hami_own_change __attribute__((tls_model("initial-exec")));
 
-/* A device below 0 is not known: it may be any. */
+/* A device below 0 is unknown: any device may change. */
 static inline int hami_change_begin(int device)
 {
     int change = device < 0 ? HAMI_ANY_DEVICE : device;
@@ -43,14 +43,14 @@ static inline void hami_change_end(const int *change)
 
 #define HAMI_CHANGING(device) int changing_ __attribute__((cleanup(hami_change_end), unused)) = hami_change_begin(device)
 
-/* Pause the calling thread's change, if it has one, and go on with it. */
+/* Pause and resume the calling thread's change, if it has one. */
 void hami_change_pause(void);
 void hami_change_resume(void);
 
-/* Whether no change of the device is under way; `*changes` numbers the moment. */
+/* Whether no change of the device is in progress. `*changes` identifies this moment. */
 bool hami_changes_are_settled(int device, uint32_t *changes);
 
-/* Whether no change of the device has begun since. */
+/* Whether no change of the device has begun since that moment. */
 bool hami_changes_are_none_since(int device, uint32_t changes);
 
 void hami_changes_forget(void);

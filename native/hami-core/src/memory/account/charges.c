@@ -44,12 +44,9 @@ static uint64_t hash(uint64_t key)
     return key ^ key >> 33;
 }
 
-static struct shard *locked_shard(struct hami_charges *charges, uint64_t key)
+static struct shard *shard_of(struct hami_charges *charges, uint64_t key)
 {
-    struct shard *shard = &charges->shards[hash(key) >> 60];
-
-    pthread_mutex_lock(&shard->mutex);
-    return shard;
+    return &charges->shards[hash(key) >> 60];
 }
 
 static uint64_t home(const struct shard *shard, uint64_t key)
@@ -76,7 +73,7 @@ static void place(struct shard *shard, struct hami_charge charge)
     shard->slots[slot] = charge;
 }
 
-/* mmap rather than malloc: a program's own allocator may be the caller of the hook. */
+/* mmap instead of malloc: the hook may be called from the program's own allocator. */
 static bool grow(struct shard *shard)
 {
     struct shard old = *shard;
@@ -95,7 +92,7 @@ static bool grow(struct shard *shard)
     return true;
 }
 
-/* Close the gap so that no search stops early: each follower moves back unless that would put it before its home. */
+/* Close the gap so that no search ends early: each follower moves back, unless that would put it before its home. */
 static void erase(struct shard *shard, struct hami_charge *charge)
 {
     uint64_t mask = shard->room - 1;
@@ -115,11 +112,13 @@ static void erase(struct shard *shard, struct hami_charge *charge)
 
 bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, struct hami_charge *replaced)
 {
-    struct shard *shard = locked_shard(charges, charge.key);
-    struct hami_charge *known = find(shard, charge.key);
+    struct shard *shard = shard_of(charges, charge.key);
+    struct hami_charge *known;
     bool is_put = true;
 
     replaced->key = 0;
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, charge.key);
     if (known) {
         *replaced = *known;
         *known = charge;
@@ -135,9 +134,11 @@ bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, s
 
 bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
     if (known) {
         *taken = *known;
         erase(shard, known);
@@ -148,9 +149,11 @@ bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_c
 
 bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_charge *found)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
     if (known)
         *found = *known;
     pthread_mutex_unlock(&shard->mutex);
@@ -166,12 +169,16 @@ int hami_charges_device(struct hami_charges *charges, uint64_t key)
 
 uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
-    uint64_t before = known ? known->bytes : 0;
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
+    uint64_t before = 0;
 
-    if (known)
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
+    if (known) {
+        before = known->bytes;
         known->bytes = bytes;
+    }
     pthread_mutex_unlock(&shard->mutex);
     return before;
 }
@@ -191,9 +198,11 @@ void hami_charges_each(struct hami_charges *charges, void (*visit)(struct hami_c
 
 void hami_charges_retain(struct hami_charges *charges, uint64_t key)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
     if (known)
         known->references++;
     pthread_mutex_unlock(&shard->mutex);
@@ -201,10 +210,13 @@ void hami_charges_retain(struct hami_charges *charges, uint64_t key)
 
 bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
 {
-    struct shard *shard = locked_shard(charges, key);
-    struct hami_charge *known = find(shard, key);
-    bool is_last = known && --known->references <= 0;
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
+    bool is_last;
 
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
+    is_last = known && --known->references <= 0;
     if (is_last) {
         *taken = *known;
         erase(shard, known);

@@ -15,24 +15,27 @@
 #include "pool.h"
 #include "region.h"
 
-/* What a context can cost: less is noise, more is a neighbour's allocation. NVIDIA's take 100 to 600 MiB. */
+/* What a context can cost: less is noise, more is another program's allocation. NVIDIA's contexts take 100 to 600 MiB. */
 #define CONTEXT_LEAST ((uint64_t)16 << 20)
 #define CONTEXT_MOST ((uint64_t)1 << 30)
 
 static struct {
     _Atomic int contexts;
-    _Atomic bool is_doubtful;    /* what is stated may be too much */
-    _Atomic uint64_t each_bytes; /* of one context, as last known */
-    uint64_t context, module;    /* as the region has them */
-    int making;                  /* contexts that may be the driver's already and are not counted yet */
+    _Atomic bool is_doubtful;    /* the numbers below may be too high */
+    _Atomic uint64_t each_bytes; /* of one context, as last measured */
+    uint64_t context, module;    /* as in the region */
+    int making;                  /* contexts that the driver may have made already and that are not counted yet */
     _Atomic time_t measured_at;
 } devices[HAMI_DEVICES_MAX];
 
-/* A thread pauses its change (changes.h) while it waits for this mutex and holds it, so that the thread inside may know exactly. */
+/*
+ * While a thread waits for this mutex and holds it, its own change is paused (changes.h), so that it or the holder can measure
+ * exactly.
+ */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_stale[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = true};
 
-/* Knowing: the caller is inside. */
+/* Measuring: the caller holds the mutex. */
 
 struct measure {
     uint64_t bytes;
@@ -40,9 +43,9 @@ struct measure {
 };
 
 /*
- * Bytes NVML counts for this process beyond its charges. Charges are made before the driver acts and given back after it, so the answer
- * is never too large, and exact when nothing was under way: else it is asked again, a few times. Of a context that is being made it
- * would say too much: then nothing is known that was not before.
+ * Return the bytes that NVML counts for this process beyond its charges. Charges are made before the driver acts and given back
+ * after it, so the answer is never too high. It is exact if no change was in progress; otherwise it is repeated a few times. While
+ * a context is being made, nothing can be learned.
  */
 static struct measure measure(int device)
 {
@@ -70,11 +73,14 @@ static struct measure measure(int device)
     return answer;
 }
 
-/* What a context cost, by the card's own use before and after: neighbours' allocations only add to it, so less is better known. */
-static uint64_t estimate(int device, uint64_t card_before)
+/*
+ * Return what a context cost by the device's use before and after. Others' allocations only add to it, so the smaller number is
+ * better.
+ */
+static uint64_t estimate(int device, uint64_t device_before)
 {
-    uint64_t card_after = hami_nvml_card_used(device);
-    uint64_t bytes = card_after > card_before ? card_after - card_before : 0;
+    uint64_t device_after = hami_nvml_device_used(device);
+    uint64_t bytes = device_after > device_before ? device_after - device_before : 0;
     uint64_t others;
 
     if (bytes < CONTEXT_LEAST || bytes > CONTEXT_MOST)
@@ -84,7 +90,7 @@ static uint64_t estimate(int device, uint64_t card_before)
     return bytes;
 }
 
-/* Stating: the caller is inside. */
+/* Storing: the caller holds the mutex. */
 
 static void state(int device, uint64_t context, uint64_t module, uint64_t held)
 {
@@ -94,8 +100,8 @@ static void state(int device, uint64_t context, uint64_t module, uint64_t held)
 }
 
 /*
- * What contexts and modules take together, in place of what was held for them. An answer that may be too low raises what is known and
- * does not lower it.
+ * Return what contexts and modules take together, in place of what was held. A measurement that may be too low raises the known
+ * number, but does not lower it.
  */
 static uint64_t overhead(int device, const struct measure *answer, uint64_t held)
 {
@@ -105,7 +111,7 @@ static uint64_t overhead(int device, const struct measure *answer, uint64_t held
     return answer->is_exact || answer->bytes > most ? answer->bytes : most;
 }
 
-/* A context came: what is not code is contexts'. True unless it took more than was held. */
+/* Count a new context: what is not modules' is contexts'. Returns true unless it took more than was held. */
 static bool add_context(int device, uint64_t held)
 {
     uint64_t before = devices[device].context + devices[device].module, module = devices[device].module, bytes;
@@ -120,7 +126,7 @@ static bool add_context(int device, uint64_t held)
     return bytes <= before + held;
 }
 
-/* A context went, and its code with it: what is not the other contexts' is code. */
+/* Count the end of a context and of its code: what is not the other contexts' is modules'. */
 static void remove_context(int device)
 {
     uint64_t context = (uint64_t)--devices[device].contexts * devices[device].each_bytes, module = devices[device].module, bytes;
@@ -136,7 +142,7 @@ static void remove_context(int device)
     state(device, context, bytes - context, 0);
 }
 
-/* A module came or went. True unless it took more than was held. */
+/* Count a change of modules. Returns true unless it took more than was held. */
 static bool count_modules(int device, uint64_t held)
 {
     uint64_t before = devices[device].context + devices[device].module, context = devices[device].context, bytes;
@@ -150,8 +156,8 @@ static bool count_modules(int device, uint64_t held)
 }
 
 /*
- * Count the context that is current, though nobody saw it made: a runtime may reach the driver by ways that are not caught. Where it is
- * the only one that NVML lists, it is this process's.
+ * Count the current context if it was made in a way that is not hooked. If it is the only one that NVML lists, it belongs to this
+ * process.
  */
 static void adopt(int device)
 {
@@ -225,7 +231,7 @@ void hami_overhead_forget(void)
     memset((void *)devices, 0, sizeof(devices));
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         atomic_store(&is_stale[device], true);
-    hami_nvml_self_forget();
+    hami_own_process_forget();
 }
 
 /* Holding */
@@ -235,7 +241,7 @@ static bool hold(int device, uint64_t bytes)
     return hami_region_hold(device, bytes) || (hami_overhead_make_room(device) && hami_region_hold(device, bytes));
 }
 
-/* Whether the container is within its limit after all, when more was taken than was held. */
+/* Whether the container is within its limit, although more was taken than was held. */
 static bool is_within(int device)
 {
     uint64_t limit = hami_region_limit(device);
@@ -262,21 +268,21 @@ static void change_making(int device, int change)
     hami_change_resume();
 }
 
-/* What was so before a context was made. */
+/* The state before a context was made. */
 struct before {
     struct hami_nvml_processes processes;
-    uint64_t card_used, held;
+    uint64_t device_used, held;
 };
 
 static void look_before(int device, struct before *before)
 {
     before->processes.count = 0;
-    before->card_used = hami_nvml_card_used(device);
+    before->device_used = hami_nvml_device_used(device);
     if (!hami_nvml_is_recognised() && !hami_nvml_list(device, &before->processes))
         before->processes.count = HAMI_NVML_PROCESSES_MAX + 1;
 }
 
-/* Charge for a context that was made, in place of what was held. False when it passes the limit. */
+/* Charge a new context in place of what was held. Returns false if it passes the limit. */
 static bool charge_context(int device, const struct before *before, CUcontext context)
 {
     struct hami_charge made = {.key = (uint64_t)(uintptr_t)context, .device = (int16_t)device, .references = 1}, replaced;
@@ -291,7 +297,7 @@ static bool charge_context(int device, const struct before *before, CUcontext co
     if (is_listed)
         hami_nvml_recognise(&before->processes, &after);
     if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
-        devices[device].each_bytes = estimate(device, before->card_used);
+        devices[device].each_bytes = estimate(device, before->device_used);
     is_as_held = add_context(device, before->held);
     pthread_mutex_unlock(&mutex);
     hami_change_resume();
@@ -311,7 +317,10 @@ static bool make(int device, struct before *before, const struct hami_context_ma
     return true;
 }
 
-/* Hold what a context is expected to take. False when it does not fit. `is_first`: nobody knows, so that what is left is held. */
+/*
+ * Hold what a context is expected to take. Returns false if it does not fit. `is_first`: the cost is unknown, so hold all that is
+ * left.
+ */
 static bool hold_context(int device, bool is_first, uint64_t *held)
 {
     if (!hami_region_limit(device))
@@ -322,8 +331,8 @@ static bool hold_context(int device, bool is_first, uint64_t *held)
 }
 
 /*
- * While nobody in the container has a context, nobody allocates: one process at a time finds out what a context costs, and holds what is
- * left meanwhile. One that is not let in within the lock's time holds nothing.
+ * While no process of the container has a context, none allocates. One process at a time finds out what a context costs, and holds
+ * what is left meanwhile. If the lock is not free in time, nothing is held.
  */
 CUresult hami_overhead_make_context(int device, const struct hami_context_maker *maker, bool *is_within)
 {
@@ -342,7 +351,7 @@ CUresult hami_overhead_make_context(int device, const struct hami_context_maker 
     if (hold_context(device, is_locked, &before.held))
         *is_within = make(device, &before, maker, &result);
     else
-        hami_log(HAMI_LOG_WARNING, "a context refused on device %d: %llu of %llu in use", device,
+        hami_log(HAMI_LOG_WARNING, "device %d: context refused: %llu of %llu bytes in use", device,
                  (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
     if (is_locked)
         hami_region_unlock_contexts();

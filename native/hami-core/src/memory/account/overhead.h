@@ -1,13 +1,13 @@
 /*
- * What contexts and modules take of a device, which the driver takes without being asked for an amount.
+ * What contexts and modules take of a device. The driver takes it without a requested size.
  *
- * Where NVML names this process, its own number stands: contexts and modules are what NVML counts beyond what was charged otherwise.
- * Where it does not, a context costs what the card's use rose by when it was made, at most what the container's other contexts cost;
- * modules then cost nothing.
- * Before one is made, what it is expected to take is held of the limit: for a context what others took, for a module a block. A context
- * whose cost nobody in the container knows is made by one process at a time, which holds what is left.
- * Of one device's contexts a process makes one after the other: the caller sees to it.
- * Locks: one mutex, held while NVML is asked and pools tell what they have, never while a context is made or ended.
+ * If NVML lists this process, its number counts: contexts and modules are what it counts beyond the other charges. If not, a
+ * context costs what the device's use rose by when it was made, at most what other contexts of the container cost; modules cost
+ * nothing.
+ * Before a context or module is made, its expected cost is held: for a context what others took, for a module a block. If no
+ * process of the container knows the cost of a context, one process at a time makes one and holds what is left. The caller makes
+ * sure that a process makes the contexts of one device one after the other.
+ * Locks: one mutex, held while NVML and the pools are asked, never while a context is made or destroyed.
  */
 #ifndef HAMI_OVERHEAD_H
 #define HAMI_OVERHEAD_H
@@ -17,7 +17,7 @@
 
 #include "hami/cuda_abi.h"
 
-/* How a context is made: `make` is the driver's call, which leaves it in `*context`. */
+/* How a context is made: `make` calls the driver, which returns it in `*context`. */
 struct hami_context_maker {
     CUresult (*make)(const void *arguments);
     const void *arguments;
@@ -25,29 +25,32 @@ struct hami_context_maker {
 };
 
 /*
- * Make a context on a region device: hold memory for it, call `make`, and charge what it took in place of what was held. Returns the
- * driver's answer, or CUDA_ERROR_OUT_OF_MEMORY without asking when it does not fit. `*is_within` is false when it took more than was
- * held and passes the limit: then end the context and call hami_overhead_discharge().
+ * Make a context on a region device: hold memory for it, call `make`, and charge what it took instead. Returns the driver's answer,
+ * or CUDA_ERROR_OUT_OF_MEMORY without a call if it does not fit. `*is_within` is false if it took more than was held and passes the
+ * limit: then destroy it and call hami_overhead_discharge().
  */
 CUresult hami_overhead_make_context(int device, const struct hami_context_maker *maker, bool *is_within);
 
-/* Forget a context that is gone. */
+/* Discharge a context that has ended. */
 void hami_overhead_discharge(CUcontext context);
 
-/* The same for code, and for what else a context sets aside: hold whole blocks, and settle them when the driver has taken some. */
+/* Hold whole blocks for modules and other memory of a context, and settle them after the driver's call. */
 bool hami_overhead_hold(int device, uint64_t bytes);
 bool hami_overhead_settle(int device, uint64_t held);
 
-/* Modules came or went: ask NVML again at the next look. */
+/* Note that modules were loaded or unloaded: the next refresh asks NVML again. */
 void hami_overhead_changed(void);
 
-/* Ask NVML again about a region device if modules came or went since. Costs a load when not. */
+/* Ask NVML about a region device if modules changed since. Otherwise costs one load. */
 void hami_overhead_refresh(int device);
 
-/* Before something is refused: make pools give up what they keep unused, and ask NVML again if its last answer was no good. */
+/*
+ * Make room before a charge is refused: pools give up what they do not use, and NVML is asked again if its last answer was not
+ * exact. Returns true if there may be more room.
+ */
 bool hami_overhead_make_room(int device);
 
-/* Ask NVML again about a region device, at most once a second: code is also loaded at a kernel's first launch. */
+/* Ask NVML about a region device, at most once a second, because code is also loaded by a kernel's first launch. */
 void hami_overhead_refresh_if_stale(int device);
 
 /* Forget the parent's contexts, in a forked child. */

@@ -9,13 +9,13 @@
 #include "inventory.h"
 #include "region.h"
 
-/* A pool's charge: `kind` says whether the driver may still be asked about it. */
+/* The `kind` of a pool's charge: whether the driver may still be asked about it. */
 enum { LIVE, ENDED };
 
 /*
- * In what steps a pool grows. NVIDIA's grow by 32 MiB, as RESERVED_MEM_CURRENT shows after an allocation of one byte. Whole steps are
- * charged before the driver is asked, so that nothing is taken that the limit does not have. The step is what was seen last, of pools
- * and of what graphs take.
+ * The steps in which pools grow. NVIDIA's grow by 32 MiB: RESERVED_MEM_CURRENT shows that after an allocation of one byte. Whole
+ * steps are charged before the driver is asked, so that it never takes more than the limit. The last step that was seen counts, for
+ * pools and for graphs' memory separately.
  */
 #define FIRST_STEP ((uint64_t)32 << 20)
 
@@ -144,7 +144,7 @@ void hami_pools_refresh(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* What a pool must reserve beyond what it has, as far as its own numbers and its steps tell. */
+/* Return what a pool must reserve in addition, as far as its numbers and its step tell. */
 static uint64_t needed_growth(const struct hami_charge *pool, uint64_t bytes)
 {
     cuuint64_t used;
@@ -168,7 +168,7 @@ static void learn_step(uint64_t pool, uint64_t grown, uint64_t expected)
         *step = grown;
 }
 
-/* Charge for a pool's growth. False when it does not fit, even without what the device's pools keep unused. */
+/* Charge a pool's growth. Returns false if it does not fit even after the device's pools gave up what they do not use. */
 static bool charge_growth(uint64_t pool, size_t bytes, uint64_t *growth)
 {
     struct hami_charge known;
@@ -185,7 +185,7 @@ static bool charge_growth(uint64_t pool, size_t bytes, uint64_t *growth)
     return false;
 }
 
-/* Settle a pool's charge by what it has reserved. False when the limit is passed. */
+/* Settle a pool's charge by what it has reserved. Returns false if that passes the limit. */
 static bool settle_growth(uint64_t pool, uint64_t growth)
 {
     int device = hami_pool_device(pool);
@@ -243,7 +243,10 @@ static void end_handle(struct hami_charge *pool, void *context)
         pool->kind = ENDED;
 }
 
-/* Nobody else may ask about the pool while it goes; it is asked one last time what it keeps for those who still use it. */
+/*
+ * The lock keeps others from asking about the pool while it is destroyed. Before that it is asked what it keeps for allocations
+ * that remain.
+ */
 CUresult hami_pool_destroy(CUmemoryPool pool, __typeof__(&cuMemPoolDestroy) destroy)
 {
     struct hami_charge known;

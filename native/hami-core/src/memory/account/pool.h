@@ -1,9 +1,9 @@
 /*
- * Pools of device memory, charged for what they have reserved: memory that was freed into a pool is the pool's, not the card's.
+ * Pools of device memory, charged for what they have reserved. Memory that was freed into a pool still belongs to the pool.
  *
- * A pool is one of CUDA's (its handle is the key), or what the driver keeps for graphs that allocate: one a device, whose key is
- * HAMI_POOL_OF_GRAPHS(ordinal). The charge is the driver's own number, RESERVED_MEM_CURRENT, asked for again after every allocation,
- * free, trim and synchronisation. It ends with the last of the pool's handle and the allocations made from it.
+ * A pool is one of CUDA's, whose key is its handle, or the driver's memory for the graphs of a device, whose key is
+ * HAMI_POOL_OF_GRAPHS(ordinal). The charge is the driver's number, RESERVED_MEM_CURRENT. It is read again after every allocation,
+ * free, trim and synchronisation. It ends when the pool's handle and all allocations from it are gone.
  * Locks: one mutex for all pools of the process, held while the driver allocates.
  */
 #ifndef HAMI_POOL_H
@@ -16,45 +16,45 @@
 #include "charges.h"
 #include "hami/cuda_abi.h"
 
-/* No address is that small. */
+/* Smaller than any address. */
 #define HAMI_POOL_OF_GRAPHS(ordinal) ((uint64_t)(ordinal) + 1)
 #define HAMI_POOL_OF(handle) ((uint64_t)(uintptr_t)(handle))
 
-/* Begin to account for a pool on a region device. Idempotent. */
+/* Account for a pool on a region device from now on. Idempotent. */
 void hami_pool_know(uint64_t pool, int device);
 
-/* The region device of a pool, or -1. */
+/* Return the region device of a pool, or -1. */
 int hami_pool_device(uint64_t pool);
 
-/* The driver's call that takes memory from a pool. */
+/* Takes memory from a pool with the driver's call. */
 typedef CUresult hami_pool_take(const void *arguments);
 
 enum hami_growth {
-    HAMI_GROWTH_REFUSED, /* the limit would be passed: the driver was not asked */
+    HAMI_GROWTH_REFUSED, /* passes the limit; the driver was not asked */
     HAMI_GROWTH_WITHIN,
-    HAMI_GROWTH_BEYOND, /* the pool grew by more than was charged for, and the rest passes the limit: give back what was taken */
+    HAMI_GROWTH_BEYOND, /* more than was charged, and that passes the limit: free what was taken */
 };
 
 /*
- * Take `bytes` from a pool: charge for what it must grow by, call `take`, settle the charge. `*result` is the driver's answer, or
- * CUDA_ERROR_OUT_OF_MEMORY when it was not asked.
+ * Take `bytes` from a pool: charge what it must grow by, call `take`, settle the charge. `*result` is the driver's answer, or
+ * CUDA_ERROR_OUT_OF_MEMORY if it was not asked.
  */
 enum hami_growth hami_pool_grow(uint64_t pool, size_t bytes, hami_pool_take *take, const void *arguments, CUresult *result);
 
-/* One allocation from the pool more, or less. */
+/* Count an allocation from the pool, or its end. */
 void hami_pool_retain(uint64_t pool);
 void hami_pool_drop(uint64_t pool);
 
-/* Destroy a pool as `destroy`, the driver's function, does; what is still allocated from it keeps its charge. */
+/* Destroy a pool with `destroy`, the driver's function. What is still allocated from it remains charged. */
 CUresult hami_pool_destroy(CUmemoryPool pool, __typeof__(&cuMemPoolDestroy) destroy);
 
-/* Forget what was allocated from a region device's pools, because its primary context is gone; `discharge` ends each charge. */
+/* Discharge the allocations from a region device's pools after its primary context ended; `discharge` ends each charge. */
 void hami_pools_end_device(int device, void (*discharge)(const struct hami_charge *charge));
 
-/* Ask the driver again what every pool has reserved. Costs a load while the process uses no pools. */
+/* Read again what every pool has reserved. Costs one load while the process uses no pools. */
 void hami_pools_refresh(void);
 
-/* Make the pools of a region device give up what they keep unused; true if that was anything. */
+/* Make the pools of a region device give up what they do not use. Returns true if that was anything. */
 bool hami_pools_trim(int device);
 
 /* Forget the parent's pools, in a forked child. */

@@ -2,10 +2,10 @@
 
 #include <stdatomic.h>
 
-/* Processes read the clock before they read the word: another's debit may be younger by what a preemption lasts. */
+/* Processes read the clock before they read the word, so another's debit may be newer, by as long as a preemption lasts. */
 #define CLOCK_TOLERANCE_NS 1000000000u
 
-/* The most one debit counts, so that no sum overflows. */
+/* The largest debit, so that no sum overflows. */
 #define DEBIT_MAX_NS ((int64_t)HAMI_BUCKET_OWED_NS)
 
 static uint64_t settled(uint64_t paid_at, uint64_t now_ns)

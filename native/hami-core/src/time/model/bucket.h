@@ -1,10 +1,10 @@
 /*
- * The GPU time a container may still use of one device: a token bucket in one word that all its processes share.
+ * How much time of one device a container may still use: a token bucket in one word, shared by its processes.
  *
- * The word is the moment, in nanoseconds of CLOCK_MONOTONIC, at which what was used is paid for, if `percent` of every second are the
- * container's (the generic cell rate algorithm's arrival time). Work may start while that moment is not in the future; using GPU time
- * moves it. Nothing is ever held, so nothing is lost with a process that dies. Pure: no clock, no lock, no device. Any word is valid:
- * one that no debit can have made, as after a reboot or from a hand that scribbles in the file, counts as a fresh bucket.
+ * The word is the time, in nanoseconds of CLOCK_MONOTONIC, at which the debt is paid if the container gets `percent` of every
+ * second (the theoretical arrival time of the generic cell rate algorithm). Work may start if that time is not in the future. Using
+ * GPU time moves it. Nothing is ever held, so a process that dies takes nothing with it. Any content is valid: a word that no debit
+ * can have written, as after a reboot, counts as a fresh bucket. Pure: no clock, no lock, no device.
  * Source of the algorithm: ITU-T I.371, annex A.
  */
 #ifndef HAMI_BUCKET_H
@@ -12,19 +12,24 @@
 
 #include <stdint.h>
 
-/* Unused time is kept this long: bursts of a program that stays below its share pass, and neighbours wait no longer than one. */
+/*
+ * Unused time is kept for this long. Bursts of a program below its share start at once, and delay other containers by no more than
+ * this.
+ */
 #define HAMI_BUCKET_KEPT_NS 100000000u
 
-/* What is owed is forgiven beyond this, so that a kernel that does not end stops a container for a minute and not for ever. */
+/* The largest debt: a kernel that does not end stops its container for a minute and not for ever. */
 #define HAMI_BUCKET_OWED_NS 60000000000u
 
-/* Use `gpu_ns` of GPU time, or give it back when negative. `percent` is 1 to 99. */
+/* Debit `gpu_ns` of GPU time; negative to give it back. `percent` is 1 to 99. */
 void hami_bucket_debit(_Atomic uint64_t *paid_at, uint64_t now_ns, int64_t gpu_ns, unsigned percent);
 
-/* Nanoseconds until work may start; 0 when it may now. */
+/* Return the nanoseconds until work may start; 0 if it may start now. */
 uint64_t hami_bucket_wait_ns(const _Atomic uint64_t *paid_at, uint64_t now_ns);
 
-/* Nanoseconds since work may start, HAMI_BUCKET_KEPT_NS at most: `percent` of them are unused GPU time. 0 when it may not. */
+/*
+ * Return the nanoseconds since work may start, at most HAMI_BUCKET_KEPT_NS; 0 if it may not. `percent` of them are unused GPU time.
+ */
 uint64_t hami_bucket_kept_ns(const _Atomic uint64_t *paid_at, uint64_t now_ns);
 
 #endif

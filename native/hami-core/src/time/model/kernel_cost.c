@@ -1,34 +1,34 @@
 #include "kernel_cost.h"
 
-/* Places looked at before another kind must go. */
-enum { REACH = 8 };
+/* Entries that are probed before another kind is replaced. */
+enum { PROBES = 8 };
 
-/* After this many samples the mean follows as slowly as an average of so many: noise is small, and a change is caught in a few. */
+/* After this many samples the mean moves as slowly as a mean of so many: noise is small, and a change shows after a few. */
 enum { MEMORY_SAMPLES = 8 };
 
-/* A launch that was interrupted, or the first of a longer kind, counts as so many times the mean at most. */
+/* A launch that was interrupted, or the first of a longer kind, counts as at most this many times the mean. */
 enum { ODD_FACTOR = 4 };
 
 struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t key)
 {
-    struct hami_kernel *place;
+    struct hami_kernel *entry;
     uint64_t found;
 
-    for (unsigned step = 0; step < REACH; step++) {
-        place = &kernels->places[((key >> 8) + step) % HAMI_KERNELS_MAX];
-        found = atomic_load_explicit(&place->key, memory_order_relaxed);
-        if (found == key || (!found && atomic_compare_exchange_strong(&place->key, &found, key)) || found == key)
-            return place;
+    for (unsigned step = 0; step < PROBES; step++) {
+        entry = &kernels->entries[((key >> 8) + step) % HAMI_KERNELS_MAX];
+        found = atomic_load_explicit(&entry->key, memory_order_relaxed);
+        if (found == key || (!found && atomic_compare_exchange_strong(&entry->key, &found, key)) || found == key)
+            return entry;
     }
-    place = &kernels->places[(key >> 8) % HAMI_KERNELS_MAX];
-    atomic_store_explicit(&place->cost_ns, 0, memory_order_relaxed);
-    atomic_store_explicit(&place->probed_at_ns, 0, memory_order_relaxed);
-    place->samples = 0;
-    atomic_store_explicit(&place->key, key, memory_order_relaxed);
-    return place;
+    entry = &kernels->entries[(key >> 8) % HAMI_KERNELS_MAX];
+    atomic_store_explicit(&entry->cost_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->probed_at_ns, 0, memory_order_relaxed);
+    entry->samples = 0;
+    atomic_store_explicit(&entry->key, key, memory_order_relaxed);
+    return entry;
 }
 
-/* What the launch cost as far as is known: what it was believed to if that is possible. One odd launch hardly counts. */
+/* Return the most likely cost of a launch: the known mean if the sample allows it. A single outlier hardly counts. */
 static uint64_t judged(const struct hami_kernel *kernel, uint64_t mean, const struct hami_sample *sample)
 {
     uint64_t value = !mean                     ? sample->likely_ns

@@ -2,7 +2,7 @@
 
 #include <stdatomic.h>
 
-/* Nobody says that it is away for longer, so what does was not written by a launch. */
+/* The furthest that a process announces its next launch. A word beyond that was not written by a launch. */
 #define BACK_MAX_NS 200000000u
 
 static bool is_after(uint64_t one, uint64_t other)
@@ -19,42 +19,42 @@ static void raise_to(_Atomic uint64_t *word, uint64_t least)
         continue;
 }
 
-void hami_process_turns_use(struct hami_process_turns *turns, int place, int64_t ns)
+void hami_process_turns_use(struct hami_process_turns *turns, int index, int64_t ns)
 {
-    atomic_fetch_add_explicit(&turns->places[place].used_ns, (uint64_t)ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&turns->processes[index].used_ns, (uint64_t)ns, memory_order_relaxed);
 }
 
-/* Whether it waits or has just launched, and has not died since. */
-static bool is_here(const struct hami_place *place, uint64_t now_ns)
+/* Whether a process waits or has just launched, and has not died since. */
+static bool is_here(const struct hami_process_turn *process, uint64_t now_ns)
 {
-    uint64_t back = atomic_load_explicit(&place->back_ns, memory_order_relaxed);
+    uint64_t back = atomic_load_explicit(&process->back_ns, memory_order_relaxed);
 
     return back > now_ns && back - now_ns < BACK_MAX_NS;
 }
 
-static uint64_t used_by(const struct hami_place *place)
+static uint64_t used_by(const struct hami_process_turn *process)
 {
-    return atomic_load_explicit(&place->used_ns, memory_order_relaxed);
+    return atomic_load_explicit(&process->used_ns, memory_order_relaxed);
 }
 
-/* Who had least of this one and those that wait. */
-static const struct hami_place *first_of(const struct hami_process_turns *turns, const struct hami_place *self, int count,
-                                         uint64_t now_ns)
+/* Return the process that used least, of this one and those that wait. */
+static const struct hami_process_turn *first_of(const struct hami_process_turns *turns, const struct hami_process_turn *self,
+                                                int count, uint64_t now_ns)
 {
-    const struct hami_place *first = self;
+    const struct hami_process_turn *first = self;
 
-    for (const struct hami_place *other = turns->places; other < turns->places + count; other++)
+    for (const struct hami_process_turn *other = turns->processes; other < turns->processes + count; other++)
         if (is_after(used_by(first), used_by(other)) && atomic_load_explicit(&other->is_waiting, memory_order_relaxed) &&
             is_here(other, now_ns))
             first = other;
     return first;
 }
 
-bool hami_process_turns_must_yield(struct hami_process_turns *turns, int place, int count, bool is_strict, uint64_t now_ns)
+bool hami_process_turns_must_yield(struct hami_process_turns *turns, int index, int count, bool is_strict, uint64_t now_ns)
 {
-    struct hami_place *self = &turns->places[place];
-    uint64_t floor = atomic_load_explicit(&turns->floor, memory_order_relaxed);
-    const struct hami_place *first, *holder = floor < (uint64_t)count ? &turns->places[floor] : self;
+    struct hami_process_turn *self = &turns->processes[index];
+    uint64_t holder_index = atomic_load_explicit(&turns->holder_index, memory_order_relaxed);
+    const struct hami_process_turn *first, *holder = holder_index < (uint64_t)count ? &turns->processes[holder_index] : self;
 
     if (!is_here(self, now_ns))
         raise_to(&self->used_ns, atomic_load_explicit(&turns->reached_ns, memory_order_relaxed) - HAMI_LEAD_NS);
@@ -65,23 +65,23 @@ bool hami_process_turns_must_yield(struct hami_process_turns *turns, int place, 
         first = holder;
     if (first != self)
         return true;
-    atomic_store_explicit(&turns->floor, (uint64_t)place, memory_order_relaxed);
+    atomic_store_explicit(&turns->holder_index, (uint64_t)index, memory_order_relaxed);
     return false;
 }
 
-static void come_back(struct hami_place *place, bool is_waiting, uint64_t back_ns)
+static void write_turn(struct hami_process_turn *process, bool is_waiting, uint64_t back_ns)
 {
-    atomic_store_explicit(&place->is_waiting, is_waiting, memory_order_relaxed);
-    atomic_store_explicit(&place->back_ns, back_ns, memory_order_relaxed);
+    atomic_store_explicit(&process->is_waiting, is_waiting, memory_order_relaxed);
+    atomic_store_explicit(&process->back_ns, back_ns, memory_order_relaxed);
 }
 
-void hami_process_turns_wait(struct hami_process_turns *turns, int place, uint64_t back_ns)
+void hami_process_turns_wait(struct hami_process_turns *turns, int index, uint64_t back_ns)
 {
-    come_back(&turns->places[place], true, back_ns);
+    write_turn(&turns->processes[index], true, back_ns);
 }
 
-void hami_process_turns_pass(struct hami_process_turns *turns, int place, uint64_t back_ns)
+void hami_process_turns_pass(struct hami_process_turns *turns, int index, uint64_t back_ns)
 {
-    come_back(&turns->places[place], false, back_ns);
-    raise_to(&turns->reached_ns, used_by(&turns->places[place]));
+    write_turn(&turns->processes[index], false, back_ns);
+    raise_to(&turns->reached_ns, used_by(&turns->processes[index]));
 }

@@ -1,12 +1,15 @@
 #include "scale.h"
 
-/* What a scale of one is believed to begin with: a window of a container with a small share. */
+/* The weight of the initial scale of one: a window of a container with a small share. */
 #define PRIOR_NS 10000000u
 
-/* The busy time that is remembered: windows that round to whole percents, and edges that fall into the next window, even out. */
+/* How much busy time is remembered: enough to average windows in whole percent, and work that falls into the next window. */
 #define MEMORY_NS 300000000u
 
-/* With sixteen tenants on a device, a span is sixteen times as long as its work; NVML counts more than the timeline only by rounding. */
+/*
+ * With sixteen containers on a device, an interval is sixteen times as long as its work. NVML counts more than the timeline only by
+ * rounding.
+ */
 #define SCALE_MIN (HAMI_ONE / 16)
 #define SCALE_MAX (HAMI_ONE * 5 / 4)
 

@@ -1,5 +1,5 @@
 /*
- * The price of a busy nanosecond of the timeline: what the container's processes used by NVML's account, over what the timeline says.
+ * The scale of busy time: what the container's processes used by NVML's account, divided by what the timeline says.
  *
  * Pure: no clock, no device.
  */
@@ -11,12 +11,12 @@
 /* One, as a fixed-point number. */
 #define HAMI_ONE 65536u
 
-/* What was seen so far of a device; zero to begin with. */
+/* What was seen of a device so far; zero at the start. */
 struct hami_scale {
-    uint64_t used_ns, busy_ns; /* NVML's and the timeline's sums, fading */
+    uint64_t used_ns, busy_ns; /* NVML's and the timeline's sums; old windows fade */
 };
 
-/* Add a window: what NVML and the timeline saw of it. Returns the scale, HAMI_ONE for equal sums and never 0. */
+/* Add a window: what NVML and the timeline saw of it. Returns the scale: HAMI_ONE for equal sums, never 0. */
 uint64_t hami_scale_add(struct hami_scale *scale, uint64_t used_ns, uint64_t busy_ns);
 
 #endif

@@ -4,7 +4,7 @@
 
 #define SLICES_MASK (((uint64_t)1 << HAMI_SLICES_PER_WORD) - 1)
 
-/* Slices [first, end) of the word with that number, counted from the clock's zero. */
+/* A part of one word: its number, counted from the clock's zero, and the slices in it. */
 struct piece {
     uint64_t word;
     uint64_t mask;
@@ -29,7 +29,10 @@ static uint64_t lap_of(uint64_t word)
     return (word / HAMI_TIMELINE_WORDS) << HAMI_SLICES_PER_WORD;
 }
 
-/* Returns the slices of the piece that were unmarked. A word that went on to a later lap keeps it. */
+/*
+ * Mark slices, and return those that were unmarked. If the word has moved on to a later lap, all count as unmarked and none is
+ * marked.
+ */
 static uint64_t mark_piece(_Atomic uint64_t *word, struct piece piece)
 {
     uint64_t lap = lap_of(piece.word), before = atomic_load_explicit(word, memory_order_relaxed), kept, after;

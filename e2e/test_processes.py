@@ -1,0 +1,57 @@
+"""
+A process of an earlier run is found in its folder, and another may take its place.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minicluster.pids import start_ticks
+from testbed.processes import stop_leftovers, take_over
+
+EARLIER_RUN = """
+import sys
+from pathlib import Path
+from testbed.processes import Supervisor
+supervisor = Supervisor(Path(sys.argv[1]), outlives_us=True)
+print(supervisor.start("one", ["sleep", "1000"], {"COLOUR": "green"}).pid)
+"""
+
+
+@pytest.fixture
+def pid(tmp_path: Path) -> int:
+    """The process `one` that an earlier run left in the folder."""
+    run = [sys.executable, "-c", EARLIER_RUN, str(tmp_path)]
+    return int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+
+
+def test_left_process_is_ended_and_named(pid: int, tmp_path: Path) -> None:
+    """The second time there is none."""
+    assert ["one"] == stop_leftovers(tmp_path)
+
+    assert start_ticks(pid) is None
+    assert [] == stop_leftovers(tmp_path)
+
+
+def test_process_whose_place_is_taken_ends_and_tells_how_it_was_started(pid: int, tmp_path: Path) -> None:
+    """The one in its place is what the next run ends; here it is this test, which has ended by then."""
+    taker = "import sys, pathlib, testbed.processes as p; print(p.take_over(pathlib.Path(sys.argv[1]), 'one'))"
+    run = [sys.executable, "-c", taker, str(tmp_path)]
+    for _ in range(2):  # also when the one before has ended
+        done = subprocess.run(run, capture_output=True, text=True, check=True)
+        assert "(['sleep', '1000'], {'COLOUR': 'green'})\n" == done.stdout
+
+    assert start_ticks(pid) is None
+    assert [] == stop_leftovers(tmp_path)
+
+
+def test_unknown_process_is_an_error_that_names_those_there_are(pid: int, tmp_path: Path) -> None:
+    """Nothing is ended."""
+    with pytest.raises(LookupError, match="has no process two; it has one"):
+        take_over(tmp_path, "two")
+
+    os.kill(pid, 0)
+    stop_leftovers(tmp_path)
