@@ -23,7 +23,6 @@ from pathlib import Path
 from bootstrap import ROOT, fail, to_the_end
 from image.base import SUITE, apt_options, mirrors
 from installer import pip_settings
-
 from testbed.debian import PackageError, commands, ensure
 
 PREREQUISITES = ("ca-certificates", "gcc", "git", "libc6-dev", "make", "python3-venv")

@@ -40,6 +40,7 @@ PACKAGES = (
     "services/device-plugin",
     "services/monitor",
     "e2e",
+    "tools",
 )
 OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")

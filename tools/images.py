@@ -22,6 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from rich.console import Console
+from rich.table import Table
+
 from bootstrap import ROOT, fail, to_the_end
 from image.base import BUILD, RUNTIME, make_python_image, python_image
 from image.build import build
@@ -29,8 +32,6 @@ from image.buildah import Buildah, BuildError
 from image.pip_settings import pip_options
 from image.recipe import Recipe
 from image.store import Built, Store
-from rich.console import Console
-from rich.table import Table
 
 sys.path.insert(0, str(ROOT / "e2e"))
 from testbed.debian import PackageError, commands, ensure

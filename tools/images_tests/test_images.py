@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bootstrap import ROOT
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+
+from bootstrap import ROOT
 from elf import machine, needed_versions
 from images import ARCHES, chart_version
 from images_tests.unpacked import Image

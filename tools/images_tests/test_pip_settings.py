@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from image.pip_settings import pip_options
 
 

@@ -8,11 +8,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
 from bootstrap import ROOT
 from image.base import BUILD, RUNTIME
 from image.recipe import Recipe
 from images import ARCHES, DOCKERFILES, OUR_ARCH, bases, wanted
-from packaging.requirements import Requirement
 
 SERVICES = ("webhook", "scheduler", "device-plugin", "monitor")
 

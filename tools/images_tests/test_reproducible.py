@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bootstrap import ROOT
 from image.archive import read_archive
 from images import DOCKERFILES

@@ -8,13 +8,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-import images
 import pytest
+
+import images
 from bootstrap import ROOT
+from controlplane.images.oci import packed
 from image.archive import read_archive
 from image.store import KEPT_DAYS, Built, Store
-
-from controlplane.images.oci import packed
 
 BUILT = Built(digest="sha256:1", unpacked_bytes=1, above_base_bytes=1, archive_bytes=1, seconds=1.0)
 

@@ -7,8 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import bare_machine
 import pytest
+
+import bare_machine
 
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 """What a Debian has in place of these folders."""

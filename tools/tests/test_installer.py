@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from bootstrap import VENV
 from installer import Installer, InstallError, uv_environment
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from containers import ROOT, SANITIZER
-from elf import exports, needed, needed_versions
 from packages import CACHE, fetched
 from tables import cuda_rows, nvml_rows
+
+from elf import exports, needed, needed_versions
 
 pytestmark = pytest.mark.skipif(bool(SANITIZER), reason="built by itself, and without sanitizers")
 

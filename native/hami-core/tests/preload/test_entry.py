@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from containers import SANITIZER, Container
-from elf import exports, needed
 from tables import cuda_rows, nvml_rows
+
+from elf import exports, needed
 
 ENTRY = """
 cuda = Cuda()

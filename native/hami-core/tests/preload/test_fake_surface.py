@@ -6,6 +6,7 @@ import re
 
 import pytest
 from containers import HERE, Container
+
 from elf import exports
 
 VERSIONS = (11040, 12020, 12080, 13000, 13030)
