@@ -39,20 +39,20 @@ def spans(page: Page, pattern: re.Pattern[str]) -> list[str]:
     return [span for span in page.spans if pattern.fullmatch(span)]
 
 
-def by_page(page: Page) -> str:
+def page_name(page: Page) -> str:
     """Return a page's name for test ids."""
     return page.path.relative_to(ROOT).as_posix()
 
 
-def nobody_knows(strangers: list[str]) -> None:
-    """Fail and list all *strangers*."""
-    assert not strangers, "\n".join(["", *strangers])
+def assert_all_known(unknown: list[str]) -> None:
+    """Fail and list all *unknown*."""
+    assert not unknown, "\n".join(["", *unknown])
 
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=by_page)
+each_page = pytest.mark.parametrize("page", PAGES, ids=page_name)
 
 
-@pytest.mark.parametrize("page", LINKING, ids=by_page)
+@pytest.mark.parametrize("page", LINKING, ids=page_name)
 def test_every_link_leads_somewhere(page: Page) -> None:
     """The file exists, and so does the heading of an anchor."""
     broken = []
@@ -63,22 +63,22 @@ def test_every_link_leads_somewhere(page: Page) -> None:
         target = (page.path.parent / name).resolve() if name else page.path
         if not target.exists() or (anchor and anchor not in read_page(target).headings):
             broken.append(link)
-    nobody_knows(broken)
+    assert_all_known(broken)
 
 
 @each_page
 def test_every_metric_is_exported(page: Page) -> None:
     """Metrics in queries and with label selectors count too."""
     quoted = {found for text in (*page.spans, *page.fences) for found in re.findall(r"\bhami_[a-z_]+[a-z]", text)}
-    nobody_knows(sorted(name for name in quoted if not sources.is_metric(name)))
+    assert_all_known(sorted(name for name in quoted if not sources.is_metric(name)))
 
 
 @each_page
-def test_every_flag_is_taken_by_a_service(page: Page) -> None:
+def test_every_flag_is_a_services(page: Page) -> None:
     """A flag alone in a code span is a flag of a service."""
     quoted = [span.split("=")[0] for span in page.spans if re.fullmatch(r"--[a-z][\w-]+(=\S*)?", span)]
     known = sources.texts() | {f"--{text}" for text in sources.texts() if re.fullmatch(r"[a-z][\w-]+", text)}
-    nobody_knows([flag for flag in quoted if flag not in known])
+    assert_all_known([flag for flag in quoted if flag not in known])
 
 
 @each_page
@@ -86,23 +86,23 @@ def test_every_key_and_resource_is_one_of_the_contract(page: Page) -> None:
     """Annotations, labels and resource names exist, also inside jsonpath."""
     quoted = {found for text in (*page.spans, *page.fences) for found in KEY.findall(text.replace("\\.", "."))}
     known = sources.chart_text() + (sources.CHART / "values.yaml").read_text() + "\n".join(sources.texts())
-    nobody_knows(sorted(key for key in quoted if key.rstrip("-.") not in known))
+    assert_all_known(sorted(key for key in quoted if key.rstrip("-.") not in known))
 
 
 @each_page
 def test_every_reason_is_given_by_a_service(page: Page) -> None:
     """Reason codes, Event reasons and alerts exist."""
     known = sources.alerts()
-    nobody_knows([reason for reason in spans(page, REASON) if reason not in known and not sources.is_said(reason)])
+    assert_all_known([reason for reason in spans(page, REASON) if reason not in known and not sources.is_said(reason)])
 
 
 @each_page
-def test_every_variable_is_read_by_something_here(page: Page) -> None:
+def test_every_variable_is_read(page: Page) -> None:
     """The services or the library read each environment variable."""
     quoted = [span.split("=")[0] for span in page.spans if VARIABLE.fullmatch(span.split("=")[0])]
     known = sources.texts()
-    strangers = [name for name in quoted if name not in known and name not in sources.native_text()]
-    nobody_knows([name for name in strangers if re.sub(r"_\d+$", "", name) not in sources.native_text()])
+    unknown = [name for name in quoted if name not in known and name not in sources.native_text()]
+    assert_all_known([name for name in unknown if re.sub(r"_\d+$", "", name) not in sources.native_text()])
 
 
 @each_page
@@ -113,7 +113,7 @@ def test_every_value_is_one_of_the_chart(page: Page) -> None:
         given = [value for flag, value in pairwise(command) if flag.startswith("--set")]
         quoted += [pair.split("=")[0] for value in given for pair in re.split(r",(?![^{]*})", value)]
     foreign = ("spec.", "status.", "metadata.")
-    nobody_knows(
+    assert_all_known(
         [
             key
             for key in quoted
@@ -123,7 +123,7 @@ def test_every_value_is_one_of_the_chart(page: Page) -> None:
 
 
 @each_page
-def test_every_message_is_said_by_a_service(page: Page) -> None:
+def test_every_message_is_in_the_code(page: Page) -> None:
     """A code span of several words, unless a command or setting, quotes a message, with … for placeholders."""
     of_others = re.compile(r"\S+:? [=<>] |[\w./-]+: \S+$|/|<|--|\$ ")
     sentences = [
@@ -131,20 +131,20 @@ def test_every_message_is_said_by_a_service(page: Page) -> None:
         for span in page.spans
         if " " in span and Path(span.split()[0]).name not in PROGRAMS and not of_others.match(span)
     ]
-    nobody_knows([text for text in sentences if not sources.is_said(text) and text not in sources.native_text()])
+    assert_all_known([text for text in sentences if not sources.is_said(text) and text not in sources.native_text()])
 
 
 @each_page
-def test_every_log_line_shown_is_logged(page: Page) -> None:
+def test_every_log_line_is_in_the_code(page: Page) -> None:
     """The event of each example log line is in the code."""
     events = [event for fence in page.fences for event in re.findall(r'"event":"([^"]+)"', fence)]
-    nobody_knows([event for event in events if event not in sources.texts()])
+    assert_all_known([event for event in events if event not in sources.texts()])
 
 
 @each_page
 def test_every_command_exists(page: Page) -> None:
     """Subcommands, targets, environments, formats and objects of the chart exist."""
-    nobody_knows([problem for command in page.commands() if (problem := wrong_with(command))])
+    assert_all_known([problem for command in page.commands() if (problem := wrong_with(command))])
 
 
 def wrong_with(command: list[str]) -> str | None:
@@ -221,7 +221,7 @@ def test_every_way_to_a_certificate_is_described() -> None:
     assert sorted(modes) == sorted(re.findall(r"^\| `([a-z-]+)`", section, re.MULTILINE))
 
 
-def test_oldest_kubernetes_is_the_charts() -> None:
+def test_oldest_kubernetes_equals_the_charts() -> None:
     """The pages require the same version as the chart."""
     chart = yaml.safe_load((sources.CHART / "Chart.yaml").read_text())
     [oldest] = re.findall(r"^>=(1\.\d+)\.0-0$", chart["kubeVersion"])
@@ -257,11 +257,11 @@ def test_a_wrong_name_is_noticed(tmp_path: Path) -> None:
     page = read_page(tmp_path / "page.md")
     checks = (
         test_every_metric_is_exported,
-        test_every_flag_is_taken_by_a_service,
+        test_every_flag_is_a_services,
         test_every_reason_is_given_by_a_service,
-        test_every_variable_is_read_by_something_here,
+        test_every_variable_is_read,
         test_every_value_is_one_of_the_chart,
-        test_every_message_is_said_by_a_service,
+        test_every_message_is_in_the_code,
         test_every_key_and_resource_is_one_of_the_contract,
         test_every_link_leads_somewhere,
         test_every_command_exists,

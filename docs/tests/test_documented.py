@@ -82,7 +82,7 @@ def test_failing_command_stops_the_block_and_is_shown(tmp_path: Path) -> None:
         pytest.param("<!-- run: variables -->\n```sh\ncd /\n```\n", "is not export NAME=value", id="no export"),
     ],
 )
-def test_page_that_cannot_keep_its_promise_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_page_with_a_misplaced_mark_is_refused(tmp_path: Path, text: str, message: str) -> None:
     """Parsing the page finds a misplaced mark, on every machine."""
     with pytest.raises(DocumentError, match=message):
         page(tmp_path, text)

@@ -94,7 +94,7 @@ def test_no_key_is_ours_alone() -> None:
         assert set(names.split()) - {"knownMigGeometries"} == set(fields_of(section))
 
 
-def test_key_without_effect_is_told_once() -> None:
+def test_key_without_effect_is_reported_once() -> None:
     """A list of chips gives one warning, not one for each chip."""
     chips = ", ".join(f"{{commonWord: c{number}, chipName: x, aiCore: 4}}" for number in range(3))
 

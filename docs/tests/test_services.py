@@ -13,7 +13,7 @@ SERVICES = sorted(path.parent.name for path in (ROOT / "services").glob("*/READM
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_flags_are_those_of_the_program(service: str) -> None:
+def test_readme_lists_the_flags_of_the_program(service: str) -> None:
     """The table has every flag with an effect, and no other."""
     program = Path(sys.executable).with_name(f"hami-{service}")
     shown = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout

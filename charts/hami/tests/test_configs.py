@@ -67,7 +67,7 @@ def webhook(*arguments: str) -> Json:
         ("DaemonSet", "hami-monitor", "hami-monitor"),
     ],
 )
-def test_program_knows_every_flag_it_is_given(kind: str, name: str, program: str, tls: str) -> None:
+def test_program_accepts_every_rendered_flag(kind: str, name: str, program: str, tls: str) -> None:
     """A service does not start with an unknown flag."""
     values = ("--set", f"webhook.tls.mode={tls},webhook.tls.caBundle={'YQ==' if tls == 'given' else ''}")
     more = (
@@ -78,7 +78,7 @@ def test_program_knows_every_flag_it_is_given(kind: str, name: str, program: str
     assert set() == passed - flags(program)
 
 
-def test_device_config_is_one_that_all_read() -> None:
+def test_services_read_the_device_config() -> None:
     """The services read the values of a HAMi user as intended."""
     config = load_device_config(device_config(*TUNED))
 
@@ -92,14 +92,14 @@ def test_device_config_is_one_that_all_read() -> None:
     )
 
 
-def test_device_config_says_every_key() -> None:
+def test_device_config_has_every_key() -> None:
     """HAMi's programs read it too, and take an absent number for 0."""
     keys = set(yaml.safe_load(device_config())["nvidia"])
 
     assert {"deviceSplitCount", "deviceMemoryScaling", "memoryFactor", "resourcePriorityName"} <= keys
 
 
-def test_device_config_is_the_one_of_hamis_chart() -> None:
+def test_device_config_equals_that_of_hamis_chart() -> None:
     """Every vendor's section is there, and one key that HAMi's chart omits at its default."""
     rendered = yaml.safe_load(device_config())
 
@@ -107,7 +107,7 @@ def test_device_config_is_the_one_of_hamis_chart() -> None:
     assert yaml.safe_load(HAMI_CONFIG) == rendered
 
 
-def test_chips_that_do_not_say_follow_the_values_for_all() -> None:
+def test_chips_inherit_common_values() -> None:
     """Chips share runtimeClassName and overwriteEnv, as in HAMi's chart; a chip's own value overrides them."""
     chips = [{"commonWord": "a"}, {"commonWord": "b", "runtimeClassName": "own", "overwriteEnv": False}]
     values = {
@@ -121,7 +121,7 @@ def test_chips_that_do_not_say_follow_the_values_for_all() -> None:
     assert ("own", False) == (second.runtime_class_name, second.overwrite_env)
 
 
-def test_content_is_the_whole_device_config() -> None:
+def test_content_replaces_the_whole_device_config() -> None:
     """kube-scheduler and the webhook get the names in it."""
     content = given({"deviceConfig": {"content": CONTENT}})
 
@@ -129,7 +129,7 @@ def test_content_is_the_whole_device_config() -> None:
     assert ["cambricon.com/vmlu", "team.example/device", "team.example/memory"] == names_asked_about(*content)
 
 
-def test_content_needs_no_nvidia_where_the_device_plugin_is_off() -> None:
+def test_content_needs_no_nvidia_without_the_device_plugin() -> None:
     """A cluster may have only another vendor's devices."""
     content = {"deviceConfig": {"content": "amd: {resourceCountName: amd.com/gpu}"}, "devicePlugin": {"enabled": False}}
 
@@ -147,13 +147,13 @@ def test_content_needs_no_nvidia_where_the_device_plugin_is_off() -> None:
         ("nvidia: {resourceCountName: gpu}", 'deviceConfig.content: "gpu" is not a resource name'),
     ],
 )
-def test_content_that_cannot_be_used_is_refused(content: str, message: str) -> None:
+def test_invalid_content_is_refused(content: str, message: str) -> None:
     """Helm fails before a program starts with it."""
     with pytest.raises(RefusedError, match=message):
         text(*given({"deviceConfig": {"content": content}}))
 
 
-def test_node_config_is_one_that_the_plugin_reads() -> None:
+def test_plugin_reads_the_node_config() -> None:
     """It is HAMi's JSON, also when the value was HAMi's text."""
     config = one("ConfigMap", "hami-device-plugin", *TUNED)["data"]["config.json"]
     overrides = load_node_overrides(config)
@@ -162,7 +162,7 @@ def test_node_config_is_one_that_the_plugin_reads() -> None:
     assert 2 == overrides.apply(load_device_config(device_config()).nvidia, "gpu-1").nvidia.device_split_count
 
 
-def test_node_config_can_be_anothers() -> None:
+def test_node_config_can_be_the_users_config_map() -> None:
     """With a ConfigMap of the user, the chart creates none."""
     arguments = ("--set", "devicePlugin.nodeConfigMap=theirs")
     volumes = {v["name"]: v for v in pod_spec(one("DaemonSet", "hami-device-plugin", *arguments))["volumes"]}
@@ -171,7 +171,7 @@ def test_node_config_can_be_anothers() -> None:
     assert "hami-device-plugin" not in {o["metadata"]["name"] for o in objects(*arguments) if o["kind"] == "ConfigMap"}
 
 
-def test_kube_scheduler_asks_about_every_node_and_never_waits_for_itself() -> None:
+def test_kube_scheduler_sends_every_node_without_throttling() -> None:
     """kube-scheduler's defaults would hide Nodes, and throttle or delay requests."""
     config = kube_scheduler_config()
 
@@ -180,7 +180,7 @@ def test_kube_scheduler_asks_about_every_node_and_never_waits_for_itself() -> No
     assert "parallelism" not in config
 
 
-def test_kube_scheduler_asks_for_ranks_where_it_is_to_choose() -> None:
+def test_prioritize_weight_sets_verb_weight_and_flag() -> None:
     """One value sets the verb, its weight, and the scheduler's flag."""
     chosen = ("--set", "scheduler.prioritizeWeight=20")
     (extender,) = kube_scheduler_config(*chosen)["extenders"]
@@ -192,7 +192,7 @@ def test_kube_scheduler_asks_for_ranks_where_it_is_to_choose() -> None:
     assert "--prioritize=true" not in pod_spec(one("Deployment", "hami-scheduler"))["containers"][-1]["args"]
 
 
-def test_kube_scheduler_calls_the_extender_beside_it() -> None:
+def test_kube_scheduler_calls_the_extender_in_its_pod() -> None:
     """Inside the Pod, with Node names only, and only for managed resources."""
     (extender,) = kube_scheduler_config()["extenders"]
     arguments = pod_spec(one("Deployment", "hami-scheduler"))["containers"][1]["args"]
@@ -203,7 +203,7 @@ def test_kube_scheduler_calls_the_extender_beside_it() -> None:
     assert all(each["ignoredByScheduler"] for each in extender["managedResources"])
 
 
-def test_one_lease_is_the_schedulers_and_the_extenders() -> None:
+def test_scheduler_and_extender_share_one_lease() -> None:
     """The extender follows the Lease of its kube-scheduler, which has the scheduler's name."""
     name = ("--set", "schedulerName=other")
     arguments = pod_spec(one("Deployment", "hami-scheduler", *name))["containers"][1]["args"]
@@ -225,7 +225,7 @@ def names_asked_about(*arguments: str) -> list[str]:
     return managed
 
 
-def test_webhook_is_asked_only_about_pods_that_ask() -> None:
+def test_webhook_sees_only_pods_with_a_managed_resource() -> None:
     """A webhook that fails closed must not stop other Pods."""
     assert ("Fail", 5) == (webhook()["failurePolicy"], webhook()["timeoutSeconds"])
 
@@ -239,7 +239,7 @@ def test_webhook_is_asked_only_about_pods_that_ask() -> None:
         ({}, ("huawei.com/", "iluvatar.ai/")),
     ],
 )
-def test_every_vendors_pods_are_ours(enabled: dict[str, bool], without: tuple[str, ...], content: str) -> None:
+def test_every_vendors_resources_are_managed(enabled: dict[str, bool], without: tuple[str, ...], content: str) -> None:
     """Every managed resource is listed once, in order; two vendors only if both services enable them."""
     devices = {name: {"enabled": value} for name, value in enabled.items()}
     values = given({"deviceConfig": {"content": content}, "devices": devices})
@@ -258,7 +258,7 @@ def test_every_vendors_pods_are_ours(enabled: dict[str, bool], without: tuple[st
         *((name, f"devices.{name}.enabled=false") for name in ("enflame", "kunlun", "mthreads", "vastai", "biren")),
     ],
 )
-def test_vendor_that_is_off_is_nowhere(vendor: str, value: str) -> None:
+def test_disabled_vendor_is_not_managed(vendor: str, value: str) -> None:
     """Its Pods stay with the default scheduler."""
     off = ("--set", value)
     section = yaml.safe_load(device_config())[vendor]
@@ -271,7 +271,7 @@ def test_vendor_that_is_off_is_nowhere(vendor: str, value: str) -> None:
     ("overwrite", "schedulers"),
     [("true", '["","hami-scheduler","default-scheduler"]'), ("false", '["","hami-scheduler"]')],
 )
-def test_webhook_is_not_asked_about_pods_of_other_schedulers(overwrite: str, schedulers: str) -> None:
+def test_webhook_does_not_see_pods_of_other_schedulers(overwrite: str, schedulers: str) -> None:
     """They are created while no webhook answers, regardless of their requests."""
     condition, _ = webhook("--set", f"webhook.forceOverwriteDefaultScheduler={overwrite}")["matchConditions"]
 
@@ -310,7 +310,7 @@ def test_certificate_of_cert_manager_is_trusted_and_mounted() -> None:
     assert "Issuer" not in {o["kind"] for o in objects(*theirs)}
 
 
-def test_certificate_that_is_given_is_mounted_and_its_authority_trusted() -> None:
+def test_given_certificate_is_mounted_and_its_authority_trusted() -> None:
     """The webhook then has no right to write."""
     arguments = ("--set", "webhook.tls.mode=given,webhook.tls.caBundle=YQ==,webhook.tls.secretName=theirs")
 
@@ -341,13 +341,13 @@ def mounted_secret(*arguments: str) -> str:
         ("webhook.tls.mode=auto", "value must be one of 'self', 'cert-manager', 'given'"),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_the_fix(values: str, message: str) -> None:
+def test_contradicting_values_are_refused_with_the_fix(values: str, message: str) -> None:
     """Helm's message names the fix."""
     with pytest.raises(RefusedError, match=message):
         text("--set", values)
 
 
-def test_namespaces_can_be_left_alone() -> None:
+def test_namespaces_can_be_excluded() -> None:
     """By name, by label, or by a platform that writes the selector."""
     found = webhook("--set", "webhook.ignoredNamespaces={kube-system,ci},webhook.namespaceSelector.matchLabels.a=b")
 

@@ -102,13 +102,13 @@ def translated() -> Json:
 
 
 @pytest.mark.parametrize("old", ALIASES["renamed"])
-def test_value_under_an_old_name_is_the_new_ones(old: str, translated: Json) -> None:
+def test_value_under_an_old_name_reaches_the_new_name(old: str, translated: Json) -> None:
     """Each row of the table works."""
     assert EXAMPLES[old][1] == at(translated, ALIASES["renamed"][old]["to"])
 
 
 @pytest.mark.parametrize("version", HAMI_VALUES)
-def test_hami_defaults_are_our_own(version: str) -> None:
+def test_hami_defaults_change_nothing(version: str) -> None:
     """HAMi's whole default file changes nothing, except where defaults differ on purpose."""
     theirs = effective_values(HAMI_VALUES[version])
     differing = {
@@ -138,13 +138,13 @@ def test_defaults_of_every_version_render_the_same(version: str) -> None:
         ("scheduler.certManager.enabled", True, "webhook.tls.mode", "given"),
     ],
 )
-def test_two_names_that_differ_are_refused_with_the_fix(old: str, theirs: Any, new: str, ours: Any) -> None:
+def test_different_values_under_two_names_are_refused(old: str, theirs: Any, new: str, ours: Any) -> None:
     """The chart does not guess which one is right."""
     with pytest.raises(RefusedError, match=rf"are the same value, which is called {new} here: remove {old}"):
         text(*given(merged(nested(old, theirs), nested(new, ours))))
 
 
-def test_two_names_that_agree_are_one() -> None:
+def test_equal_values_under_two_names_are_accepted() -> None:
     """A file that is being rewritten may contain both."""
     both = given({"devicePlugin": {"deviceSplitCount": 4}, "deviceConfig": {"nvidia": {"deviceSplitCount": 4}}})
 
@@ -159,7 +159,7 @@ def test_copied_default_of_hami_gives_way_to_our_name() -> None:
 
 
 @pytest.mark.parametrize("old", ALIASES["refused"])
-def test_what_cannot_be_kept_stops_the_installation(old: str) -> None:
+def test_impossible_value_stops_the_installation(old: str) -> None:
     """The message says what to do instead."""
     default = hami_default(old)
     value = {True: False, False: True, "": "node-1", "none": "mixed"}[default]
@@ -170,7 +170,7 @@ def test_what_cannot_be_kept_stops_the_installation(old: str) -> None:
     assert f"{old}={str(value).lower()} cannot be kept: {ALIASES['refused'][old]}" in str(refused.value)
 
 
-def test_what_has_no_effect_is_named_and_changes_nothing() -> None:
+def test_value_without_effect_is_named_and_changes_nothing() -> None:
     """The notes name each, and the manifests stay the same."""
     values: Json = {}
     for old in [*ALIASES["dropped"], *ALIASES["ignored"]]:
@@ -200,14 +200,14 @@ def test_defaults_of_hami_2_9_lose_the_shared_enflame_names() -> None:
     assert "- enflameResourceNameVGCU has no effect: since HAMi 2.10" in told
 
 
-def test_renamed_values_are_told_of() -> None:
+def test_notes_name_renamed_values() -> None:
     """The notes tell how to rewrite the file."""
     assert "- devicePlugin.deviceSplitCount is deviceConfig.nvidia.deviceSplitCount here" in notes(
         *given({"devicePlugin": {"deviceSplitCount": 4}})
     )
 
 
-def test_registry_for_all_images_wins_over_kube_schedulers_own() -> None:
+def test_common_registry_overrides_kube_schedulers() -> None:
     """HAMi's chart does the same."""
     values = {
         "global": {"imageRegistry": "registry.example"},

@@ -60,27 +60,27 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("where", QUERIES)
-def test_query_asks_for_metrics_there_are(where: str) -> None:
+def test_queried_metrics_exist(where: str) -> None:
     """A renamed metric empties a panel and silences an alert."""
     assert asked(QUERIES[where])
     assert set() == asked(QUERIES[where]) - exported()
 
 
 @pytest.mark.parametrize("where", [where for where in QUERIES if asked_values(QUERIES[where])])
-def test_query_asks_for_label_values_there_are(where: str) -> None:
+def test_queried_label_values_exist(where: str) -> None:
     """An unknown label value empties a panel and silences an alert."""
     for metric, label, value in asked_values(QUERIES[where]):
         assert value in label_values(metric, label), f"{metric}{{{label}}}"
 
 
-def test_bind_that_fails_is_what_its_alert_asks_for() -> None:
+def test_bind_alert_queries_failed_binds() -> None:
     """The alert queries the outcome of a failed bind."""
     assert {("hami_scheduler_bind_seconds", "outcome", "error")} == asked_values(QUERIES["HamiBindErrors"])
     assert {"ok", "error"} == label_values("hami_scheduler_bind_seconds", "outcome")
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_dashboard_fits_any_grafana(name: str) -> None:
+def test_dashboard_works_in_any_grafana(name: str) -> None:
     """It has no fixed data source, no foreign id, and no panel twice."""
     board = DASHBOARDS[name]
 
@@ -89,7 +89,7 @@ def test_dashboard_fits_any_grafana(name: str) -> None:
     assert len(board["panels"]) == len({panel["id"] for panel in board["panels"]})
 
 
-def test_alert_says_what_is_wrong_and_how_bad() -> None:
+def test_alert_has_summary_description_and_severity() -> None:
     """The person on call needs a summary, a description and a severity."""
     for rule in (rule for group in ALERTS["groups"] for rule in group["rules"]):
         assert rule["labels"]["severity"] in {"critical", "warning"}
@@ -97,7 +97,7 @@ def test_alert_says_what_is_wrong_and_how_bad() -> None:
 
 
 @needs_helm
-def test_files_reach_the_cluster_as_they_are() -> None:
+def test_alerts_and_dashboards_are_rendered_unchanged() -> None:
     """Helm does not render the braces of Prometheus and Grafana."""
     dashboards = one("ConfigMap", "hami-dashboards", *EVERYTHING)["data"]
 
@@ -107,7 +107,7 @@ def test_files_reach_the_cluster_as_they_are() -> None:
 
 @needs_helm
 @pytest.mark.parametrize("service", SERVICES)
-def test_metrics_are_scraped_and_let_through_at_their_port(service: str) -> None:
+def test_metrics_port_is_the_same_everywhere(service: str) -> None:
     """Container, PodMonitor and NetworkPolicy name the same port."""
     workload = next(
         o

@@ -28,7 +28,7 @@ def container(component: str, values: Json | None = None) -> Json:
     return pod_spec(workload(component, values))["containers"][-1]  # type: ignore[no-any-return]
 
 
-def test_images_are_ours_and_kube_scheduler() -> None:
+def test_images_come_from_one_registry() -> None:
     """All images come from one registry, and there is no other image."""
     images = {
         each["image"]
@@ -50,7 +50,7 @@ def test_kube_scheduler_is_the_clusters_own_version() -> None:
 
 
 @COMPONENTS
-def test_component_can_be_left_to_hami(component: str) -> None:
+def test_component_can_be_disabled(component: str) -> None:
     """A disabled component leaves no object, and the others do not change."""
     _, label = WORKLOADS[component]
     kept = {(o["kind"], o["metadata"]["name"]): o for o in objects(*given({component: {"enabled": False}}))}
@@ -62,7 +62,7 @@ def test_component_can_be_left_to_hami(component: str) -> None:
 
 
 @COMPONENTS
-def test_every_container_is_watched(component: str) -> None:
+def test_every_container_has_probes(component: str) -> None:
     """Each has three probes; kube-scheduler has the paths since 1.31."""
     for each in pod_spec(workload(component))["containers"]:
         assert "/livez" == each["startupProbe"]["httpGet"]["path"]
@@ -72,7 +72,7 @@ def test_every_container_is_watched(component: str) -> None:
 
 
 @COMPONENTS
-def test_no_container_may_more_than_it_needs(component: str) -> None:
+def test_no_container_is_privileged(component: str) -> None:
     """None is privileged, and root file systems are read-only; on Nodes files belong to any user."""
     needed = ["DAC_OVERRIDE"] if WORKLOADS[component][0] == "DaemonSet" else []
     spec = pod_spec(workload(component))
@@ -87,7 +87,7 @@ def test_no_container_may_more_than_it_needs(component: str) -> None:
         assert context.get("runAsNonRoot", False) is not bool(needed)
 
 
-def test_security_context_of_the_user_is_the_whole_of_it() -> None:
+def test_users_security_context_replaces_the_default() -> None:
     """The default is not merged in; Kubernetes would reject it beside `privileged`."""
     context = {"privileged": True}
 
@@ -95,7 +95,7 @@ def test_security_context_of_the_user_is_the_whole_of_it() -> None:
 
 
 @COMPONENTS
-def test_every_mounted_config_is_followed_or_restarts_its_pods(component: str) -> None:
+def test_changed_config_is_reloaded_or_restarts_its_pods(component: str) -> None:
     """Folders are mounted, because a single mounted file never changes; kube-scheduler reads its file once."""
     spec = pod_spec(workload(component))
     mounted = {volume["name"] for volume in spec["volumes"] if "configMap" in volume}
@@ -145,7 +145,7 @@ CHOSEN_FOR_ALL = dict.fromkeys(WORKLOADS, CHOSEN)
 
 
 @COMPONENTS
-def test_container_takes_what_the_user_adds(component: str) -> None:
+def test_container_gets_the_users_additions(component: str) -> None:
     """The user's values are added to the chart's."""
     made = container(component, CHOSEN_FOR_ALL)
 
@@ -155,7 +155,7 @@ def test_container_takes_what_the_user_adds(component: str) -> None:
 
 
 @COMPONENTS
-def test_pods_stand_where_the_user_says(component: str) -> None:
+def test_pods_follow_the_users_placement(component: str) -> None:
     """Selectors, tolerations and affinity are passed on unchanged."""
     spec = pod_spec(workload(component, CHOSEN_FOR_ALL))
 
@@ -165,7 +165,7 @@ def test_pods_stand_where_the_user_says(component: str) -> None:
 
 
 @COMPONENTS
-def test_pods_are_marked_as_the_user_says(component: str) -> None:
+def test_pods_have_the_users_labels_and_annotations(component: str) -> None:
     """The user's labels cannot remove the label that the webhook ignores."""
     metadata = workload(component, CHOSEN_FOR_ALL)["spec"]["template"]["metadata"]
 
@@ -174,7 +174,7 @@ def test_pods_are_marked_as_the_user_says(component: str) -> None:
 
 
 @COMPONENTS
-def test_service_account_can_be_anothers(component: str) -> None:
+def test_service_account_can_exist_already(component: str) -> None:
     """The chart does not create it, but binds its rights."""
     made = objects(*given(CHOSEN_FOR_ALL))
 
@@ -184,7 +184,7 @@ def test_service_account_can_be_anothers(component: str) -> None:
 
 
 @pytest.mark.parametrize(("follower", "leader"), [("webhook", "scheduler"), ("monitor", "devicePlugin")])
-def test_neighbours_stand_together_unless_told_otherwise(follower: str, leader: str) -> None:
+def test_neighbours_share_placement_by_default(follower: str, leader: str) -> None:
     """HAMi has one Pod instead of two, so one value places both."""
     place: Json = {"nodeSelector": {"pool": "one"}, "tolerations": [{"operator": "Exists"}]}
     spec = pod_spec(workload(follower, {leader: place}))
@@ -193,7 +193,7 @@ def test_neighbours_stand_together_unless_told_otherwise(follower: str, leader: 
     assert place["tolerations"] == spec["tolerations"]
 
 
-def test_nothing_is_open_to_the_outside() -> None:
+def test_nothing_is_reachable_from_outside() -> None:
     """There is no NodePort, hook, Job or host network, and no object outside the release's namespace."""
     made = objects(*EVERYTHING)
 
@@ -223,14 +223,14 @@ def budgets(values: Json | None = None) -> dict[str, int]:
     return {o["metadata"]["name"]: o["spec"]["maxUnavailable"] for o in made if o["kind"] == "PodDisruptionBudget"}
 
 
-def test_driver_is_asked_for_in_the_runtimes_way() -> None:
+def test_node_services_request_the_driver_from_the_runtime() -> None:
     """Without these variables the NVIDIA runtime does not add the driver's library."""
     for component in ("devicePlugin", "monitor"):
         env = {each["name"]: each.get("value") for each in container(component)["env"]}
         assert ("all", "utility") == (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"])
 
 
-def test_runtime_class_is_the_nodes_and_the_workloads() -> None:
+def test_runtime_class_applies_to_plugin_and_workloads() -> None:
     """If NVIDIA's runtime is not the default, plugin and Pods with a share need the RuntimeClass."""
     values = {"devicePlugin": {"runtimeClassName": "nvidia", "createRuntimeClass": True}}
 
@@ -244,7 +244,7 @@ def test_runtime_class_is_the_nodes_and_the_workloads() -> None:
     assert "nvidia" == one("RuntimeClass", "nvidia", *given(values))["handler"]
 
 
-def test_labels_of_all_are_on_all() -> None:
+def test_common_labels_are_on_every_object() -> None:
     """The same for annotations."""
     made = objects(*given({"commonLabels": {"team": "one"}, "commonAnnotations": {"note": "two"}}))
 

@@ -38,13 +38,13 @@ def installation(request: pytest.FixtureRequest) -> Path:
     return INSTALLATIONS[request.param]
 
 
-def test_lint_has_nothing_to_say(installation: Path) -> None:
+def test_lint_finds_nothing(installation: Path) -> None:
     """Warnings fail the test too."""
     run("lint", "--strict", "--kube-version", KUBERNETES, "--values", str(installation), str(CHART))
 
 
 @pytest.mark.parametrize("name", INSTALLATIONS)
-def test_render_is_the_reviewed_one(name: str, request: pytest.FixtureRequest) -> None:
+def test_render_equals_the_golden_file(name: str, request: pytest.FixtureRequest) -> None:
     """The golden file shows what a change of a template does; `.venv/bin/pytest charts --write-golden` rewrites it."""
     golden = GOLDEN / f"{name}.yaml"
     rendered = text("--values", str(INSTALLATIONS[name]))
@@ -55,7 +55,7 @@ def test_render_is_the_reviewed_one(name: str, request: pytest.FixtureRequest) -
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_every_object_is_one_that_kubernetes_knows(installation: Path, minor: str) -> None:
+def test_every_object_is_valid_in_kubernetes(installation: Path, minor: str) -> None:
     """The API's schema knows every field."""
     for each in objects("--values", str(installation), kubernetes=f"{minor}.0"):
         checks = OTHERS.get(each["apiVersion"])
@@ -71,28 +71,28 @@ def test_older_kubernetes_is_refused() -> None:
         text(kubernetes="1.30.0")
 
 
-def test_no_two_objects_are_one(installation: Path) -> None:
+def test_object_names_are_unique(installation: Path) -> None:
     """Of two objects with one name, Helm would apply only one."""
     names = [(o["kind"], o["metadata"]["name"]) for o in objects("--values", str(installation))]
 
     assert sorted(set(names)) == sorted(names)
 
 
-def test_every_template_reads_values_by_our_names() -> None:
+def test_every_template_translates_first() -> None:
     """Each template first translates HAMi's names, because Helm guarantees no order."""
     templates = [*CHART.rglob("templates/**/*.yaml"), CHART / "templates/NOTES.txt"]
 
     assert [] == [t.name for t in templates if not t.read_text().startswith('{{- include "hami.translate" . }}\n')]
 
 
-def test_long_names_stay_within_what_kubernetes_takes() -> None:
+def test_long_release_names_are_shortened() -> None:
     """A Service's name is a DNS label, and Pod names extend those of workloads."""
     rendered = [each for each in objects(release="r" * 53) if each["kind"] in {"Service", "Deployment", "DaemonSet"}]
 
     assert max(len(each["metadata"]["name"]) for each in rendered) <= 63
 
 
-def test_release_of_another_name_says_what_it_is() -> None:
+def test_release_of_another_name_adds_the_charts() -> None:
     """Names begin with the release, plus `hami` unless the release contains it, as in HAMi's chart."""
     deployments = [each["metadata"]["name"] for each in objects(release="gpu") if each["kind"] == "Deployment"]
 

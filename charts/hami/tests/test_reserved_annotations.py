@@ -62,7 +62,7 @@ def trusted(*arguments: str, **options: str) -> list[str]:
     ],
     ids=["default", "ascend", "iluvatar", "less", "own chips", "content"],
 )
-def test_reserved_annotations_are_those_the_scheduler_counts(values: Json) -> None:
+def test_reserved_annotations_are_those_that_count(values: Json) -> None:
     """Each vendor's annotation is reserved; a chip's only if the arguments enable it."""
     arguments = given(values)
     config = load_device_config(one("ConfigMap", "hami-scheduler-device", *arguments)["data"]["device-config.yaml"])
@@ -80,14 +80,14 @@ def test_what_device_plugins_write_is_not_reserved() -> None:
     assert "hami.io/bind-phase" not in reserved()
 
 
-def test_every_way_to_write_a_pod_is_looked_at() -> None:
+def test_policy_covers_every_way_to_write_a_pod() -> None:
     """Subresources can change annotations; a Binding's annotations become the Pod's."""
     (rule,) = policy()["matchConstraints"]["resourceRules"]
 
     assert (["pods", "pods/*", "bindings"], ["CREATE", "UPDATE"]) == (rule["resources"], rule["operations"])
 
 
-def test_nothing_is_written_while_nobody_can_tell() -> None:
+def test_policy_fails_closed() -> None:
     """The API server evaluates the policy without our services, and it fails closed."""
     binding = one("ValidatingAdmissionPolicyBinding", NAME)["spec"]
 
@@ -95,7 +95,7 @@ def test_nothing_is_written_while_nobody_can_tell() -> None:
     assert {"policyName": NAME, "validationActions": ["Deny"]} == binding
 
 
-def test_trusted_is_the_scheduler_that_runs_and_hamis() -> None:
+def test_our_scheduler_and_hamis_are_trusted() -> None:
     """Trust follows the account of the release's scheduler Pods."""
     values = given({"scheduler": {"serviceAccount": {"create": False, "name": "theirs"}}, "namespaceOverride": "gpus"})
 
@@ -103,7 +103,7 @@ def test_trusted_is_the_scheduler_that_runs_and_hamis() -> None:
     assert ["system:serviceaccount:gpus:theirs", HAMI] == trusted(*values)
 
 
-def test_trusted_can_be_others() -> None:
+def test_trusted_users_can_be_set() -> None:
     """The list may name HAMi's scheduler in another namespace, or be empty."""
     own = "system:serviceaccount:hami:hami-scheduler"
 

@@ -46,7 +46,7 @@ def rights(made: tuple[Json, ...]) -> list[str]:
 
 
 @needs_helm
-def test_rights_are_the_reviewed_ones(request: pytest.FixtureRequest) -> None:
+def test_rights_equal_the_golden_file(request: pytest.FixtureRequest) -> None:
     """`.venv/bin/pytest charts --write-golden` rewrites the file for review."""
     written = "".join(f"{line}\n" for line in rights(objects("--set", "image.registry=localhost")))
     if request.config.getoption("--write-golden"):
@@ -64,7 +64,7 @@ def test_no_right_is_a_wildcard() -> None:
 
 
 @pytest.mark.parametrize("service", ["webhook", "scheduler", "device-plugin", "monitor"])
-def test_service_may_do_what_it_does_and_no_more(service: str) -> None:
+def test_service_has_exactly_the_rights_it_uses(service: str) -> None:
     """The verbs in its rules are those of the API client's methods in its source."""
     source = "\n".join(
         file.read_text()

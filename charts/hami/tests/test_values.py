@@ -61,12 +61,12 @@ VALUES_OF_OURS = {
 
 
 @pytest.mark.parametrize("path", chart_values.generated(), ids=lambda path: path.name)
-def test_generated_file_is_what_its_sources_make_of_it(path: Path) -> None:
+def test_generated_file_is_current(path: Path) -> None:
     """`.venv/bin/python tools/chart_values.py` rewrites it."""
     assert chart_values.generated()[path] == path.read_text()
 
 
-def test_schema_is_one() -> None:
+def test_schema_is_valid_json_schema() -> None:
     """It is valid JSON Schema."""
     jsonschema.Draft7Validator.check_schema(SCHEMA)
 
@@ -76,7 +76,7 @@ def test_schema_is_one() -> None:
     [CHART / "values.yaml", *INSTALLATIONS.values(), *HAMI_DEFAULTS.values()],
     ids=lambda file: f"{file.parent.name}/{file.name}",
 )
-def test_values_file_keeps_to_the_schema(file: Path) -> None:
+def test_values_file_is_valid(file: Path) -> None:
     """The defaults, each example, and HAMi's defaults are valid."""
     given = yaml.safe_load(file.read_text()) or {}
 
@@ -88,7 +88,7 @@ def test_every_value_is_explained() -> None:
     assert [] == [path for path, each in described(SCHEMA).items() if not each.get("description", "").endswith(".")]
 
 
-def test_every_value_has_its_default_written_down() -> None:
+def test_every_value_has_a_default() -> None:
     """values.yaml is complete, except for unset limits."""
     inner = (".requests", ".limits", ".claims", ".maxSurge", ".nodeconfig")
     missing = [path for path in VALUES_OF_OURS if at(VALUES, path) is None and not path.endswith(inner)]
@@ -96,7 +96,7 @@ def test_every_value_has_its_default_written_down() -> None:
     assert [] == missing
 
 
-def test_objects_take_no_other_keys() -> None:
+def test_objects_reject_unknown_keys() -> None:
     """Objects with properties reject unknown keys, except `global`, which charts share."""
 
     def open_objects(schema: Json, path: str) -> list[str]:
@@ -107,7 +107,7 @@ def test_objects_take_no_other_keys() -> None:
     assert [".global"] == open_objects(SCHEMA, "")
 
 
-def test_device_config_has_the_defaults_of_those_who_read_it() -> None:
+def test_device_config_has_the_services_defaults() -> None:
     """values.yaml has the same defaults as the services."""
     name = {"resourceCountName": VALUES["resourceName"]}
     config = load_device_config(yaml.safe_dump({"nvidia": name | VALUES["deviceConfig"]["nvidia"]}))
@@ -130,7 +130,7 @@ def test_every_value_of_hami_is_known(version: str) -> None:
     assert [] == unknown
 
 
-def test_old_names_stand_for_values_there_are() -> None:
+def test_both_names_of_each_row_exist() -> None:
     """Both names of each row exist."""
     hami = {".".join(names) for values in HAMI_VALUES.values() for names, _ in leaves(values)}
     made_up = [
