@@ -1,5 +1,5 @@
 /*
- * How long a process waits for others, apart from the time in which it runs or queues for a processor.
+ * How long a process waits for others, not counting the time in which it runs or waits for a processor.
  */
 #ifndef HAMI_PATIENCE_H
 #define HAMI_PATIENCE_H
@@ -9,7 +9,7 @@
 #include <time.h>
 
 /*
- * Seconds of the clock in which the calling process's first thread was not runnable; differences count.
+ * Return the seconds in which the calling process's first thread was not runnable. Only differences have a meaning.
  * Source: Linux, Documentation/scheduler/sched-stats.rst.
  */
 static inline double seconds_asleep(void)

@@ -1,9 +1,9 @@
 /*
- * What libcudart asks of the driver, and what it is answered: an auditor of the dynamic linker (rtld-audit(7)) that stands between
- * libcudart and the dlsym that libcudart was bound to, and between it and the cuGetProcAddress that it was answered.
+ * What libcudart looks up in the driver, and what it gets: an auditor of the dynamic linker (rtld-audit(7)). It stands between
+ * libcudart and dlsym, and between libcudart and the cuGetProcAddress that it found.
  *
- * Writes a line for each lookup to the file $LOOKUP_LOG: symbol or name, version (0 for dlsym), flags, answer as a hexadecimal number.
- * An auditor has a C library of its own; nothing here is visible to the program.
+ * Writes a line for each lookup to the file $LOOKUP_LOG: symbol or name, version (0 for dlsym), flags, answer as a hexadecimal
+ * number. An auditor has a separate C library, so nothing here is visible to the program.
  */
 #include <fcntl.h>
 #include <link.h>
@@ -37,7 +37,7 @@ static void note(const char *name, int version, unsigned long long flags, const 
 static CUresult get_1(const char *name, void **function, int version, cuuint64_t flags);
 static CUresult get_2(const char *name, void **function, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status);
 
-/* What libcudart is given for an answer: itself, unless more lookups would go through it. */
+/* What libcudart gets: the answer itself, or a function of the auditor if more lookups go through it. */
 static void *audited(const char *name, int version, void *answer)
 {
     if (!answer || (strcmp(name, "cuGetProcAddress") != 0 && strcmp(name, "cuGetProcAddress_v2") != 0))

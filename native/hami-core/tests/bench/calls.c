@@ -1,6 +1,6 @@
 /*
- * Nanoseconds of each call, the median of several rounds, as one JSON object. Run bare and with libvgpu.so preloaded, and compare. Time is
- * the thread's own: what other programs take of the processors does not count.
+ * Print the nanoseconds of each call, the median of several rounds, as one JSON object. Run it bare and with libvgpu.so preloaded,
+ * and compare. Time is the thread's own, so other programs on the processors do not count.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -80,7 +80,7 @@ static double median_ns(void (*call)(void))
     return rounds[ROUNDS / 2];
 }
 
-/* Make as many allocations live, and measure one more. */
+/* Make this many allocations, and measure one more. */
 static double allocation_ns(int wanted)
 {
     static int count;
@@ -102,7 +102,7 @@ int main(void)
     pthread_t thread;
     CUmodule module;
 
-    /* The C library's locks cost less in a process of one thread, and the library may start one. */
+    /* The C library's locks are cheaper in a process with one thread, and the library may start one. */
     if (pthread_create(&thread, NULL, stay, NULL) != 0)
         return 1;
     if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||

@@ -1,4 +1,6 @@
-/* Wait for a line, call cuInit and print how many milliseconds it took. */
+/*
+ * Wait for a line, call cuInit and print how many milliseconds it took.
+ */
 #include <stdio.h>
 #include <time.h>
 

@@ -1,4 +1,6 @@
-/* The address space of the fake driver, and the table of what is where in it. Freed addresses are reused by size class. */
+/*
+ * The address space of the fake driver, and the table of ranges in it. Freed addresses are reused by size class.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -112,7 +114,7 @@ struct fake_range *fake_range_next(struct fake_range *range)
     return NULL;
 }
 
-/* Ranges begin at multiples of their size class, but for mappings, which begin at granules of a reservation. */
+/* Ranges begin at multiples of their size class. Mappings begin at granules of a reservation. */
 struct fake_range *fake_range_around(uint64_t address)
 {
     for (int class = 0; class < CLASSES; class++) {
@@ -136,7 +138,7 @@ static int class_of(uint64_t bytes)
     return class;
 }
 
-/* ThreadSanitizer leaves a program few addresses: then there are fewer to hand out. */
+/* ThreadSanitizer leaves few addresses to a program, so the space is smaller. */
 static bool map_arena(void)
 {
     for (uint64_t bytes = ARENA_BYTES_MOST; !arena && bytes >= ARENA_BYTES_LEAST; bytes /= 2) {

@@ -1,8 +1,8 @@
 /*
  * Arrays and mipmapped arrays.
  *
- * Texture memory is taken to be laid out in tiles of 64 bytes by 8 rows, so that a row's bytes and the number of rows are rounded up
- * to those, for each layer and each mipmap level. Sparse arrays, and those whose memory is mapped later, have none of their own.
+ * Texture memory is modelled in tiles of 64 bytes by 8 rows: the bytes of a row and the number of rows are rounded up to these, for
+ * each layer and each mipmap level. Sparse arrays, and those whose memory is mapped later, have no memory of their own.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 
 enum { LEVELS_MAX = 18 };
 
-/* What both kinds begin with: whose they are and what they cost. */
+/* The common beginning of both kinds: context and charge. */
 struct texture {
     CUcontext context;
     struct fake_charge charge;
@@ -29,7 +29,7 @@ struct CUarray_st {
 struct CUmipmappedArray_st {
     struct texture texture;
     unsigned int count;
-    struct CUarray_st levels[LEVELS_MAX]; /* without memory of their own */
+    struct CUarray_st levels[LEVELS_MAX]; /* share the memory */
 };
 
 static struct texture *textures;
@@ -80,7 +80,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
     return layer_bytes(descriptor) * (descriptor->Depth ? descriptor->Depth : 1);
 }
 
-/* A texture at the head of `size` bytes, in the current context; NULL with the reason. */
+/* Make a texture at the head of `size` bytes in the current context; NULL with the reason. */
 static void *make(size_t size, uint64_t bytes, unsigned int flags, CUresult *result)
 {
     bool is_bare = flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);

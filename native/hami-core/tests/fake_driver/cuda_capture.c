@@ -1,10 +1,10 @@
 /*
  * Stream capture: calls on a stream become nodes of a graph instead of work.
  *
- * A stream that waits for an event of a capture joins it. While a capture is on, calls that could depend on what it has not run are
- * forbidden to the threads its mode names; such a call fails and spoils the capture. Source: CUDA C++ Programming Guide, "Stream Capture",
- * and cuThreadExchangeStreamCaptureMode in the Driver API.
- * A capture's memory is never freed, because events go on pointing at it.
+ * A stream that waits for an event of a capture joins it. During a capture, calls that could depend on work it has not run are
+ * forbidden to the threads that its mode names. Such a call fails and invalidates the capture. A capture's memory is never freed,
+ * because events keep pointing to it.
+ * Source: CUDA C++ Programming Guide, "Stream Capture", and cuThreadExchangeStreamCaptureMode in the Driver API.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct fake_capture {
     int thread;
     unsigned long long id;
     bool is_spoilt;
-    struct fake_capture *next; /* of those that are on */
+    struct fake_capture *next; /* of the active captures */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -75,7 +75,7 @@ EXTRA(cuThreadExchangeStreamCaptureMode, int *mode)
     return CUDA_SUCCESS;
 }
 
-/* What a stream's next node depends on. The functions from here to the calls on streams are for the stream's own thread. */
+/* What a stream's next node depends on. The functions from here to the calls on streams run in the stream's own thread. */
 
 static CUresult follow(CUgraphNode **tails, size_t *count, const CUgraphNode *more, size_t more_count)
 {

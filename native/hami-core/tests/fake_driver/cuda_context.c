@@ -1,4 +1,6 @@
-/* Contexts: each device's primary one and those that programs make, which is current in which thread, and what they cost. */
+/*
+ * Contexts: the primary one of each device and those that programs make, the current one of each thread, and what they take.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -7,7 +9,7 @@
 
 enum { CONTEXT_STACK = 32 };
 
-/* What cuCtxSetLimit may raise: device memory that a context sets aside. The sizes that a new context has included. */
+/* What cuCtxSetLimit may raise: device memory that a context sets aside. A new context has the included sizes. */
 #define PRINTF_FIFO_BYTES HW_MIB
 #define MALLOC_HEAP_BYTES (8 * HW_MIB)
 
@@ -41,7 +43,7 @@ static CUresult push(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-/* Whoever makes a context comes back late with it: others may see it before. */
+/* The call that makes a context returns late: others may see the context before. */
 static void come_back_late(void)
 {
     uint64_t ms = fake_setting("FAKE_DRIVER_CONTEXT_MS", 0);
@@ -160,7 +162,7 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, in
     return CUDA_SUCCESS;
 }
 
-/* Contexts of a program's own */
+/* Contexts made by the program */
 
 static CUresult create(CUcontext *context, unsigned int flags, CUdevice device)
 {
@@ -222,7 +224,7 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-/* A context of a program's own ends when it was detached from once more than attached to, or destroyed. */
+/* Such a context ends when it is destroyed, or detached once more than it was attached. */
 
 API CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
@@ -327,7 +329,7 @@ EXTRA(cuCtxGetApiVersion, CUcontext context, unsigned int *version)
     return CUDA_SUCCESS;
 }
 
-/* What is set aside beyond what a new context has is taken at once, in whole granules, and kept until the context ends. */
+/* What exceeds a new context's size is taken at once, in whole granules, and kept until the context ends. */
 static CUresult set_aside(CUcontext context, int limit, uint64_t included_bytes, size_t value)
 {
     uint64_t *bytes = &context->set_aside_bytes[limit];

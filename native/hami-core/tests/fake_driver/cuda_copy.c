@@ -1,13 +1,13 @@
 /*
- * Copies and memsets touch the host memory behind the addresses. They take no time.
+ * Copies and memsets work on the host memory behind the addresses. They take no time.
  *
- * The variants for the per-thread default stream are these functions too.
+ * The variants for the per-thread default stream are the same functions.
  */
 #include <string.h>
 
 #include "cuda_fake.h"
 
-/* Device memory, or in the calls that take either, memory of the program's. */
+/* Device memory; in calls that accept either, also the program's own memory. */
 static void *at(CUdeviceptr pointer)
 {
     return (void *)(uintptr_t)pointer;
@@ -25,7 +25,7 @@ static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* `height` rows of `width` elements, each `bytes` of `value`. */
+/* Fill `height` rows of `width` elements with `bytes` of `value`. */
 static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t bytes, size_t width, size_t height)
 {
     CUresult result = fake_check();
@@ -119,7 +119,7 @@ API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count)
     return fill(to, 0, &value, sizeof(value), count, 1);
 }
 
-/* The rest of the family: 1 and 2 dimensions, now and in a stream. */
+/* The other memsets: 1 and 2 dimensions, synchronous and in a stream. */
 #define MEMSET(name, element)                                \
     EXTRA(name, CUdeviceptr to, element value, size_t count) \
     {                                                        \

@@ -1,4 +1,6 @@
-/* The start of the driver, its errors, and what its devices are. */
+/*
+ * Initialisation of the driver, its errors, and its devices.
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,7 +206,7 @@ API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
     return result;
 }
 
-/* Of a MIG instance the first version tells the GPU's. */
+/* For a MIG instance the first version returns the GPU's UUID. */
 API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
     CUresult result = fake_check_device(device, uuid);

@@ -1,10 +1,10 @@
 /*
- * How the fake driver's functions are found by name and version, and what answers for those that are not modelled.
+ * Lookup of the fake driver's functions by name and version, and the answer of those that are not modelled.
  *
  * A function's name is its symbol without `_v<n>` and without `_ptsz` or `_ptds`, which mark the variant for the per-thread default
- * stream. The newest one not newer than the version asked for is the answer.
- * FAKE_DRIVER_PRIVATE_ENTRIES=1 answers with addresses that are no exported symbol's. Source of the rules: CUDA Driver API, "Driver
- * Entry Point Access", which since CUDA 12 has SUCCESS with no address for what is not there.
+ * stream. The newest version that is not newer than requested is returned. FAKE_DRIVER_PRIVATE_ENTRIES=1 returns addresses that
+ * belong to no exported symbol.
+ * Source: CUDA Driver API, "Driver Entry Point Access". Since CUDA 12 a missing symbol gives SUCCESS without an address.
  */
 #include <ctype.h>
 #include <string.h>

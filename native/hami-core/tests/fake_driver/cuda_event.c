@@ -1,8 +1,8 @@
 /*
- * Events of the fake driver: the moment at which the device got through what its stream had before it.
+ * Events of the fake driver: when the device finished what their stream had queued before them.
  *
- * An event recorded on a stream that has nothing to do happens at once; one that was never recorded is done, as the driver has it.
- * In a capture an event only says where it stands in the graph.
+ * An event recorded on an idle stream happens at once. One that was never recorded counts as done, as with the driver. In a capture
+ * an event only marks a place in the graph.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -36,7 +36,7 @@ void fake_event_reach(CUevent event, CUstream stream)
     }
 }
 
-/* Called with the lock of the event's device. */
+/* The caller holds the lock of the event's device. */
 static bool is_done(CUevent event)
 {
     if (event->state == FAKE_PLACED && fake_reached(event->execution) >= event->at) {

@@ -1,16 +1,16 @@
 /*
  * What the execution modules of the fake libcuda.so.1 share: a context's work and its streams.
  *
- * cuda_kernel.c owns modules, functions and how long a kernel takes; cuda_stream.c streams; cuda_queue.c their work; cuda_event.c events;
- * cuda_launch.c launches; cuda_graph.h's modules graphs and captures. When a context runs is schedule.h's. Every time named `_at` is on
- * the context's own time.
+ * cuda_kernel.c owns modules, functions and the duration of kernels; cuda_stream.c streams; cuda_queue.c their work; cuda_event.c
+ * events; cuda_launch.c launches; the modules of cuda_graph.h graphs and captures. schedule.h owns when a context runs. Times named
+ * `_at` are on the context's own clock.
  *
- * Work starts in the order of its launches where it fits: a stream's after the stream's earlier work, and after what it was told to wait
- * for. The legacy default stream waits for all blocking streams of its context and they for it; a per-thread default stream is a
- * blocking one. Priorities change nothing. Once launched, work keeps its place on the context's time. A stream whose next step is a host
- * function or another context's event is held: what follows is queued, and a thread of its own takes it further.
+ * Work starts in the order of its launches where it fits: after earlier work of its stream, and after what the stream waits for.
+ * The legacy default stream waits for all blocking streams of its context, and they for it. A per-thread default stream is a
+ * blocking one. Priorities have no effect. Launched work keeps its place on the context's clock. A stream is held if its next step
+ * is a host function or another context's event: later steps are queued, and a separate thread continues it.
  *
- * Locks: the device's, taken by fake_lock(). Functions that say so expect it held.
+ * Locks: the device's lock, taken by fake_lock(). Functions that need it say so.
  */
 #ifndef CUDA_EXECUTION_H
 #define CUDA_EXECUTION_H
@@ -18,12 +18,12 @@
 #include "cuda_fake.h"
 #include "profile.h"
 
-/* The same call for the per-thread default stream: `stream` is the name of the parameter. */
+/* The same call for the per-thread default stream; `stream` is the parameter. */
 #define FOR_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
 enum { FAKE_QUEUE = 1024 };
 
-/* What the library under test has no need to know. */
+/* Types that the library under test does not use. */
 #define CU_STREAM_DEFAULT 0u
 #define CU_STREAM_NON_BLOCKING 1u
 #define CU_EVENT_BLOCKING_SYNC 1u
@@ -40,7 +40,7 @@ enum { FAKE_QUEUE = 1024 };
 typedef void (*fake_host_function)(void *data);
 typedef void (*fake_callback)(CUstream stream, CUresult status, void *data);
 
-/* One thing a stream does. */
+/* One step of a stream. */
 struct fake_step {
     enum { FAKE_RUN, FAKE_RECORD, FAKE_WAIT, FAKE_CALL } kind;
     uint64_t duration_ns; /* FAKE_RUN */
@@ -57,7 +57,7 @@ struct CUstream_st {
     unsigned int flags;
     int priority;
     bool is_legacy;
-    int thread; /* whose per-thread default stream it is, else 0 */
+    int thread; /* the thread whose default stream it is, else 0 */
     uint64_t end_at;
     uint64_t launched;
     uint64_t ends_at[FAKE_QUEUE]; /* of the last launches */
@@ -67,14 +67,14 @@ struct CUstream_st {
     struct fake_capture *capture;
     CUgraphNode *tails; /* what the next captured node depends on */
     size_t tail_count;
-    CUstream next; /* of the execution's */
+    CUstream next; /* of the execution */
 };
 
-/* A context's work. It outlives the context, whose streams and events may still be asked. */
+/* A context's work. It outlives the context, because streams and events may still be asked. */
 struct fake_execution {
     CUcontext owner;
     int device;
-    int context; /* on the schedule, or -1 before there is work */
+    int context; /* in the schedule, or -1 before there is work */
     bool is_gone;
     struct profile profile;
     uint64_t end_at, legacy_at, blocking_at;
@@ -95,59 +95,59 @@ struct CUevent_st {
     size_t tail_count;
 };
 
-/* A context's execution, made as needed. */
+/* Return a context's execution, made if necessary. */
 CUresult fake_execution_of(CUcontext context, struct fake_execution **execution);
 
-/* The stream behind a handle, with a context's default streams made as needed. */
+/* Return the stream of a handle. A context's default streams are made if necessary. */
 CUresult fake_stream(CUstream handle, CUstream *stream);
 
-/* Take and drop the lock of the stream's device. */
+/* Take and release the lock of the stream's device. */
 uint64_t fake_lock(struct fake_execution *execution);
 void fake_unlock(struct fake_execution *execution);
 
-/* How far the execution has come, and whether it got there; the caller holds the lock. */
+/* Return how far the execution has come, and whether it has reached a time. The caller holds the lock. */
 uint64_t fake_reached(const struct fake_execution *execution);
 
-/* Sleep until the execution has come that far. */
+/* Sleep until the execution has reached a time. */
 void fake_await(struct fake_execution *execution, uint64_t at);
 
-/* Sleep until a stream, or with NULL all streams, of an execution are done. */
+/* Sleep until a stream of an execution is done, or with NULL all of them. */
 void fake_drain(struct fake_execution *execution, CUstream stream);
 
-/* Queue a step; a launch waits while FAKE_QUEUE of them are outstanding. */
+/* Queue a step. A launch waits while FAKE_QUEUE launches are outstanding. */
 CUresult fake_enqueue(CUstream stream, struct fake_step step);
 
-/* The time on which the stream's next work waits; the caller holds the lock. */
+/* Return the time for which the stream's next work waits. The caller holds the lock. */
 uint64_t fake_stream_at(CUstream stream);
 
-/* A call answered that something is not ready: a thread that spins on it lets virtual time pass. */
+/* Note that a call answered "not ready", so that virtual time passes for a thread that polls. */
 CUresult fake_not_ready(void);
 
-/* Called with the lock held when a stream gets to an event. */
+/* Called when a stream reaches an event. The lock is held. */
 void fake_event_reach(CUevent event, CUstream stream);
 
-/* Whether it is known how far the stream's context must come for the event, 0 for not at all; the caller holds the lock. */
+/* Whether the time that the context must reach for the event is known; 0 if there is none. The caller holds the lock. */
 bool fake_event_is_known(CUevent event, CUstream stream, uint64_t *at);
 void fake_event_await(CUevent event);
 void fake_event_hold(CUevent event);
 void fake_event_drop(CUevent event);
 
-/* How long the next launch of a function takes, which counts as one, and its part of the device. */
+/* Return how long the next launch of a function takes, and its part of the device. Counts as a launch. */
 uint64_t fake_kernel_draw(CUfunction function);
 unsigned int fake_kernel_part(CUfunction function);
 
-/* Whether every launch of it takes as long. */
+/* Whether all launches of the function take the same time. */
 bool fake_kernel_is_steady(CUfunction function);
 
-/* Capture: calls on a stream that is captured become nodes. */
+/* Capture: calls on a captured stream become nodes. */
 CUresult fake_capture_kernel(CUstream stream, CUfunction function);
 CUresult fake_capture_graph(CUstream stream, CUgraph graph);
 CUresult fake_capture_step(CUstream stream, const struct fake_step *step);
 
-/* A stream that is to wait for an event of a capture becomes part of it. */
+/* A stream that waits for an event of a capture joins the capture. */
 void fake_capture_join(CUstream stream, CUevent event);
 
-/* Whether a capture forbids the calling thread to ask or wait for the device, and anybody to use a legacy default stream. */
+/* Whether a capture forbids the calling thread to query or wait for the device, and all threads to use a legacy default stream. */
 CUresult fake_capture_check(void);
 CUresult fake_capture_check_legacy(CUstream legacy);
 

@@ -1,4 +1,6 @@
-/* Memory that another programming interface made. Its maker has taken it; here it is a handle. */
+/*
+ * Memory of another programming interface, which has taken it already. Here it is only a handle.
+ */
 #include <stdlib.h>
 
 #include "cuda_memory.h"

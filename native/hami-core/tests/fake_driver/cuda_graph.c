@@ -1,5 +1,5 @@
 /*
- * Graphs of the fake driver: building them by hand, and what can be read of them. cuda_graph_launch.c makes and launches executable ones.
+ * Graphs of the fake driver: building them by hand, and reading them. cuda_graph_launch.c makes and launches executable graphs.
  */
 #include "cuda_graph.h"
 

@@ -1,10 +1,10 @@
 /*
  * What the graph modules share: a graph is its nodes in the order they were added.
  *
- * cuda_graph.c owns building one by hand, cuda_capture.c how a stream's calls become one, cuda_graph_launch.c running it.
+ * cuda_graph.c owns graphs that are built by hand, cuda_capture.c those that are captured, cuda_graph_launch.c running them.
  *
- * A node depends on earlier ones only; handles that are no node of the graph order nothing and are left out of dependencies. Of memory
- * nodes a graph knows that they are there; what they do is cuda_graph_memory.c's. Numbers of kinds are those of CUgraphNodeType.
+ * A node depends only on earlier ones. Handles that are not nodes of the graph are ignored in dependencies. A graph knows which
+ * nodes are memory nodes; cuda_graph_memory.c owns what they do. The numbers of kinds are those of CUgraphNodeType.
  */
 #ifndef CUDA_GRAPH_H
 #define CUDA_GRAPH_H
@@ -52,10 +52,10 @@ struct CUgraph_st {
 CUresult fake_graph_add(CUgraphNode *handle, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                         const struct CUgraphNode_st *node);
 
-/* What the first version of the kernel node calls was given. */
+/* Return the parameters that the first version of the kernel node calls was given. */
 struct fake_kernel_params fake_kernel_params_first(const void *params);
 
-/* A copy whose nodes know their originals, or NULL. */
+/* Copy a graph, or return NULL. Each node of the copy refers to its original. */
 CUgraph fake_graph_copy(CUgraph graph);
 
 #endif

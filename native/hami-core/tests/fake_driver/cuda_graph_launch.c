@@ -1,8 +1,8 @@
 /*
  * Executable graphs of the fake driver: making, changing and launching them.
  *
- * An executable graph runs for as long as its kernels need on an idle device: one after another where they depend on each other or fill
- * it, side by side where they fit. To the stream it is one piece of work that takes the whole device; host nodes run after it.
+ * An executable graph runs for as long as its kernels need on an idle device: one after another where they depend on each other or
+ * fill it, side by side where they fit. To its stream it is one piece of work that takes the whole device. Host nodes run after it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static bool draw_node(const struct CUgraphNode_st *node, uint64_t *duration_ns, 
     return true;
 }
 
-/* Place the nodes on an idle device of their own; clears is_steady where another launch may take another time. */
+/* Place the nodes on an idle device. Clears is_steady if another launch may take another time. */
 static bool draw(CUgraph graph, uint64_t *duration_ns, bool *is_steady)
 {
     uint64_t *ends = calloc(graph->count + 1, sizeof(*ends));
@@ -222,7 +222,7 @@ EXTRA(cuGraphUpload_ptsz, CUgraphExec executable, CUstream stream)
     return cuGraphUpload(executable, stream);
 }
 
-/* Host nodes, those of child graphs among them, in the order they were added. */
+/* Host nodes, including those of child graphs, in the order they were added. */
 static CUresult call_hosts(CUgraph graph, CUstream stream)
 {
     CUresult result = CUDA_SUCCESS;

@@ -1,8 +1,8 @@
 /*
  * Memory nodes of graphs.
  *
- * A node's address is fixed when the node is made. The memory behind it comes from the device's graph pool at the first launch and
- * stays in that pool until cuDeviceGraphMemTrim, whoever frees it. Nodes run in the order they were added.
+ * A node's address is fixed when the node is made. Its memory comes from the device's graph pool at the first launch and stays in
+ * that pool until cuDeviceGraphMemTrim, even after a free. Nodes run in the order they were added.
  * Source: CUDA C++ Programming Guide, "Graph Memory Nodes".
  */
 #include <stdlib.h>
@@ -127,7 +127,7 @@ API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgr
     return fake_graph_take(node, graph, params->poolProps.location.id, &params->dptr, params->bytesize);
 }
 
-/* A node of any kind by its description, of which those that allocate are modelled. Source: cuda.h, CUgraphNodeParams. */
+/* A node of any kind by its description. Those that allocate are modelled. Source: cuda.h, CUgraphNodeParams. */
 static CUresult add_described(CUgraphNode *node, CUgraph graph, CUgraphNodeParams *params)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS allocation;
@@ -183,7 +183,7 @@ API CUresult cuDeviceGraphMemTrim(CUdevice device)
     return fake_physical(device) < 0 ? CUDA_ERROR_INVALID_DEVICE : cuMemPoolTrimTo(fake_graph_pool(device), 0);
 }
 
-/* The graph attributes are the pool's under other numbers. */
+/* The graph attributes are the pool's with other numbers. */
 static CUmemPool_attribute pool_attribute(CUgraphMem_attribute attribute)
 {
     static const CUmemPool_attribute of[] = {CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH,

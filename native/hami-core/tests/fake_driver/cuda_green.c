@@ -1,6 +1,6 @@
 /*
- * Green contexts: parts of a device's primary context, which they retain. They divide nothing here, cost a granule, and are told apart
- * from the primary by their handle only.
+ * Green contexts: parts of a device's primary context, which they retain. Here they divide nothing, take a granule, and differ from
+ * the primary context only by their handle.
  */
 #include <stdlib.h>
 

@@ -1,9 +1,11 @@
-/* Pinned host memory: no device has a part in it, and a device address is the host's. */
+/*
+ * Pinned host memory. No device is involved, and the device address is the host's.
+ */
 #include <stdlib.h>
 
 #include "cuda_memory.h"
 
-/* Not one of CU_MEMHOSTALLOC_*: the memory is the program's own. */
+/* Not one of CU_MEMHOSTALLOC_*: the memory belongs to the program. */
 #define REGISTERED 0x80000000u
 
 static CUresult add(void *pointer, size_t bytes, unsigned int flags, CUcontext context)

@@ -1,4 +1,6 @@
-/* Plain memory that another process opens. It is charged once, and free when neither its maker nor anyone who opened it has it. */
+/*
+ * Plain memory that another process opens. It is charged once, and free when no process holds it.
+ */
 #include <string.h>
 
 #include "cuda_memory.h"

@@ -1,13 +1,13 @@
 /*
- * Modules and functions of the fake driver, and how long a kernel takes.
+ * Modules and functions of the fake driver, and the duration of kernels.
  *
- * A kernel's name is what it does, whatever module it is in and whatever its grid:
- *   busy_<us>                       always takes that long; busy_0 costs nothing and never reaches the device
+ * A kernel's name is what it does, in any module and with any grid:
+ *   busy_<us>                       takes that long; busy_0 costs nothing and never reaches the device
  *   lognormal_<median us>_<sigma>   log-normal with that median; sigma is that of the logarithm, in percent
- *   phase_<us>_<n>_<us>             the first time for n launches, then the second
- * and `@<percent>` behind any of them is the part of the device it takes; without it, all of it. FAKE_DRIVER_SEED (1) chooses the
- * random times, which are the same for the same launches of the same name. FAKE_DRIVER_CLOCK=<percent>[:<every ms>:<for ms>] slows the
- * device's clock down to that, always or for so long at the end of every period.
+ *   phase_<us>_<n>_<us>             the first duration for n launches, then the second
+ * `@<percent>` after a name is the part of the device that it takes; without it, all of it. FAKE_DRIVER_SEED (1) chooses the random
+ * durations, which are the same for the same launches of the same name. FAKE_DRIVER_CLOCK=<percent>[:<every ms>:<for ms>] slows the
+ * device's clock down, always or at the end of every period.
  */
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ struct CUfunc_st {
 
 /* Durations */
 
-/* A number as good as random for every input. Source: the SplitMix64 generator, Steele, Lea and Flood, OOPSLA 2014. */
+/* Return a number that is as good as random for every input. Source: SplitMix64, Steele, Lea and Flood, OOPSLA 2014. */
 static uint64_t mixed(uint64_t value)
 {
     value += 0x9e3779b97f4a7c15u;
@@ -192,7 +192,7 @@ API CUresult cuModuleLoadFatBinary(CUmodule *module, const void *binary)
     return cuModuleLoadData(module, binary);
 }
 
-/* Images are not looked into, so a file need not be there. */
+/* Images are not read, so a file need not exist. */
 API CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
     return cuModuleLoadData(module, path);
@@ -213,7 +213,7 @@ API CUresult cuModuleUnload(CUmodule module)
     return CUDA_SUCCESS;
 }
 
-/* Libraries are modules that are loaded at once into the current context. */
+/* Libraries are modules that are loaded into the current context at once. */
 
 API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count,
                                CUlibraryOption *library_options, void **library_values, unsigned int library_count)

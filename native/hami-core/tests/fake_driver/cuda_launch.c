@@ -1,4 +1,6 @@
-/* The calls that launch kernels. FAKE_DRIVER_LAUNCH_NS is the time that a call takes its thread, default 0. */
+/*
+ * The calls that launch kernels. FAKE_DRIVER_LAUNCH_NS is the time that a call takes its thread, default 0.
+ */
 #include <time.h>
 
 #include "cuda_execution.h"

@@ -1,9 +1,9 @@
 /*
- * Managed memory: on the device as far as there is room, on the host beyond.
+ * Managed memory: on the device while there is room, otherwise on the host.
  *
- * What a range has on the device is known here, by range; what this process has there in all is the hardware's, because other
- * processes and this one's own plain allocations evict it. The difference is taken from the ranges before each look at them.
- * Kernels name no memory, so that only allocation and prefetching bring pages to the device.
+ * Each range knows how much of it is on the device. The hardware knows how much this process has there in total, because other
+ * processes and the process's plain allocations evict it. Before each look at the ranges the difference is taken from them. Kernels
+ * name no memory, so only allocation and prefetching move pages to the device.
  */
 #include "cuda_memory.h"
 
@@ -78,7 +78,7 @@ API CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int 
     return result;
 }
 
-/* Any part of a range is as good as another: only how much of it is where counts. */
+/* Which part of a range is where does not matter, only how much of it. */
 static CUresult prefetch(CUdeviceptr pointer, size_t bytes, CUmemLocation location)
 {
     bool is_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
@@ -126,7 +126,7 @@ static CUresult advise(CUdeviceptr pointer, size_t bytes, int advice, CUmemLocat
     return result;
 }
 
-/* Before CUDA 12.2 a location was a device, with -1 for the host. */
+/* Before CUDA 12.2 a location was a device, or -1 for the host. */
 static CUmemLocation location_of(CUdevice device)
 {
     return (CUmemLocation){device < 0 ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE, device};
@@ -165,7 +165,7 @@ API CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, int advice, CUmem
     return advise(pointer, bytes, advice, location);
 }
 
-/* Each attribute is 4 bytes: a flag, or a device with -1 for the host and -2 for none. */
+/* Each attribute has 4 bytes: a flag, or a device, with -1 for the host and -2 for none. */
 EXTRA(cuMemRangeGetAttribute, void *data, size_t data_bytes, int attribute, CUdeviceptr pointer, size_t bytes)
 {
     CUresult result = fake_check();

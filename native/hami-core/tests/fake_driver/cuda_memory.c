@@ -1,4 +1,6 @@
-/* Plain device memory: allocated in a context, freed by its address or by the end of its context. */
+/*
+ * Plain device memory: allocated in a context, freed by its address or at the end of its context.
+ */
 #include "cuda_memory.h"
 
 #define LOW_BASE 0x10000000u
@@ -42,7 +44,7 @@ CUresult fake_range_start(CUdeviceptr *pointer, struct fake_range range)
 
 void fake_range_end(struct fake_range *range)
 {
-    bool is_kept = range->kind == FAKE_POOLED && fake_pool_is_graph(range->owner); /* the address stays the graph's */
+    bool is_kept = range->kind == FAKE_POOLED && fake_pool_is_graph(range->owner); /* the graph keeps the address */
     struct fake_range ended;
 
     if (range->kind == FAKE_MANAGED)
@@ -74,7 +76,7 @@ static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes)
     return result;
 }
 
-/* For the calls of CUDA 3.1, whose pointers have 32 bits: no memory is behind such an address. */
+/* For the calls of CUDA 3.1, whose pointers have 32 bits: there is no memory behind such an address. */
 static CUresult allocate_low(CUdeviceptr_v1 *pointer, uint64_t bytes)
 {
     struct fake_range range = {.bytes = bytes, .kind = FAKE_PLAIN};
@@ -117,7 +119,7 @@ static CUresult release(CUdeviceptr pointer)
     return result;
 }
 
-/* An end moves other ranges about, so that a walk may miss some: the last walk is the one that finds none. */
+/* Ending a range moves others, so a walk may miss some. Walk until a walk finds none. */
 void fake_ranges_end(bool (*is_meant)(const struct fake_range *range, const void *whose), const void *whose)
 {
     bool is_complete = false;
@@ -150,7 +152,7 @@ void fake_memory_forget(CUcontext context)
         fake_module_give(context);
 }
 
-/* What loading a module costs, in bytes. */
+/* Return what loading a module takes, in bytes. */
 static uint64_t module_bytes(void)
 {
     return fake_setting("FAKE_DRIVER_MODULE_KIB", 16) << 10;
@@ -215,7 +217,7 @@ API CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes)
     return allocate_low(pointer, bytes);
 }
 
-/* Rows begin at multiples of 512 bytes, what cuDeviceGetAttribute calls the texture alignment. */
+/* Rows begin at multiples of 512 bytes, which cuDeviceGetAttribute calls the texture alignment. */
 static size_t pitch_of(size_t width, size_t height, unsigned int element_bytes)
 {
     bool is_element = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;

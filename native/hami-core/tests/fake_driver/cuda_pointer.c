@@ -1,4 +1,6 @@
-/* What is told of a pointer. */
+/*
+ * The attributes of pointers.
+ */
 #include <string.h>
 
 #include "cuda_memory.h"
@@ -20,7 +22,7 @@ enum {
 
 enum { MEMORY_TYPE_HOST = 1, MEMORY_TYPE_DEVICE = 2 };
 
-/* The range is a copy. Returns false for attributes that are not modelled. */
+/* `range` is a copy. Returns false for attributes that are not modelled. */
 static bool write_attribute(void *value, int attribute, const struct fake_range *range, CUdeviceptr pointer)
 {
     bool is_host = range->kind == FAKE_HOST;
@@ -87,7 +89,7 @@ API CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr point
     return CUDA_SUCCESS;
 }
 
-/* Of a pointer that is not CUDA's every attribute is 0. */
+/* For a pointer that CUDA did not allocate every attribute is 0. */
 API CUresult cuPointerGetAttributes(unsigned int count, int *attributes, void **values, CUdeviceptr pointer)
 {
     CUresult result = fake_check();

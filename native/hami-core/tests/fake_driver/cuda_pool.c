@@ -1,4 +1,6 @@
-/* Pools: what they reserve, use and give back. */
+/*
+ * Pools: what they reserve, use and give back.
+ */
 #include <stdlib.h>
 
 #include "cuda_pool.h"
@@ -157,7 +159,7 @@ static bool is_of_device(const struct fake_range *range, const void *ordinal)
     return range->kind == FAKE_POOLED && fake_pool_ordinal(range->owner) == *(const int *)ordinal;
 }
 
-/* The end of a device's primary context empties its pools. */
+/* When a device's primary context ends, its pools are emptied. */
 void fake_pools_forget(int ordinal)
 {
     fake_ranges_end(is_of_device, &ordinal);

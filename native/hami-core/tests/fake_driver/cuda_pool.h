@@ -1,11 +1,11 @@
 /*
- * Pools: cuda_pool.c is what they do, cuda_pool_calls.c how programs reach them.
+ * Pools: cuda_pool.c is what they do, cuda_pool_calls.c the functions that programs call.
  *
- * A pool reserves physical memory in blocks of FAKE_DRIVER_POOL_GROWTH_MIB and packs its allocations without gaps: it grows when what
- * is used, in units of 512 bytes, passes what is reserved. A free counts at once, in whatever stream; what a pool keeps beyond its
- * release threshold goes back at the next synchronisation, by a trim, or with the pool. A destroyed pool lives on until its last
- * allocation is freed. Source of the rules: CUDA C++ Programming Guide, "Stream Ordered Memory Allocator".
- * The functions expect the memory lock held.
+ * A pool reserves physical memory in blocks of FAKE_DRIVER_POOL_GROWTH_MIB and packs its allocations without gaps. It grows when
+ * its use, in units of 512 bytes, passes what is reserved. A free counts at once, in any stream. What a pool keeps beyond its
+ * release threshold is given back at the next synchronisation, by a trim, or with the pool. A destroyed pool remains until its last
+ * allocation is freed. The functions need the memory lock held.
+ * Source: CUDA C++ Programming Guide, "Stream Ordered Memory Allocator".
  */
 #ifndef CUDA_POOL_H
 #define CUDA_POOL_H
@@ -13,7 +13,7 @@
 #include "cuda_memory.h"
 
 struct CUmemPoolHandle_st {
-    int ordinal; /* < 0: the host's */
+    int ordinal; /* below 0: host memory */
     bool is_graph, is_imported, is_destroyed;
     int handle_types;
     size_t limit_bytes; /* 0: none */
@@ -22,16 +22,19 @@ struct CUmemPoolHandle_st {
     struct CUmemPoolHandle_st *next;
 };
 
-/* A device's default pool, and the one that cuMemAllocAsync takes from. */
+/* Return a device's default pool, and the one that cuMemAllocAsync uses. */
 CUmemoryPool fake_pool_default(int ordinal);
 CUmemoryPool fake_pool_current(int ordinal);
 void fake_pool_set_current(int ordinal, CUmemoryPool pool);
 
-/* A pool like this; NULL without memory. Closing it makes it end with its last allocation; not for a default pool. */
+/*
+ * Make a pool with these properties; NULL without memory. A closed pool ends with its last allocation. Default pools are not
+ * closed.
+ */
 CUmemoryPool fake_pool_open(struct CUmemPoolHandle_st properties);
 bool fake_pool_close(CUmemoryPool pool);
 
-/* Give back what is reserved beyond what is used and `keep_bytes`, in whole blocks. */
+/* Give back what is reserved beyond the use and `keep_bytes`, in whole blocks. */
 void fake_pool_shrink(CUmemoryPool pool, uint64_t keep_bytes);
 
 #endif

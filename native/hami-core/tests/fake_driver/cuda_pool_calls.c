@@ -1,4 +1,6 @@
-/* How programs reach pools. */
+/*
+ * The functions of pools that programs call.
+ */
 #include <sys/mman.h>
 
 #include "cuda_pool.h"
@@ -32,7 +34,7 @@ API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     return result;
 }
 
-/* The ordinal of a device's location, else -1. */
+/* Return the ordinal of a device's location, or -1. */
 static int ordinal_of(const CUmemLocation *location)
 {
     return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : -1;
@@ -106,7 +108,7 @@ API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
     return CUDA_SUCCESS;
 }
 
-/* Attributes 1 to 3 are the policies for reuse, whole numbers of 4 bytes; the rest are of 8. */
+/* Attributes 1 to 3 are the reuse policies, integers of 4 bytes; the others have 8. */
 API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
     CUresult result = fake_check();
@@ -166,7 +168,7 @@ API CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *lo
     return fake_check();
 }
 
-/* A pool in another process's hands costs nothing there: its memory stays charged to the process that made it, while that lives. */
+/* A pool that another process imported takes nothing there: its memory stays charged to its maker while that lives. */
 
 API CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, int type, unsigned long long flags)
 {

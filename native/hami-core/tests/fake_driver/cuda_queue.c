@@ -1,5 +1,5 @@
 /*
- * The queues of streams: where a step goes, what holds it up, and waiting for it. The rules are in cuda_execution.h.
+ * The queues of streams: where a step goes, what delays it, and waiting for it. cuda_execution.h has the rules.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -9,15 +9,15 @@
 #include "cuda_execution.h"
 #include "schedule.h"
 
-/* How often something is asked whose time nobody can foretell: a host function's end. */
+/* How often to ask for an event without a known time, which is the end of a host function. */
 #define HELD_POLL_NS 50000u
-/* Answers of "not ready" that a thread gets in one moment of virtual time before that time moves on, and how far. */
+/* How many "not ready" answers a thread gets at one moment of virtual time before that time advances, and how far. */
 enum { SPINS = 100, SPIN_NS = 1000 };
 
-/* Of libfake_time.so, where it is preloaded. */
+/* Defined by libfake_time.so, if it is preloaded. */
 __attribute__((weak)) bool fake_time_is_virtual(void);
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of contexts' executions */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* for the executions of contexts */
 
 static void sleep_until(uint64_t at_ns)
 {
@@ -152,7 +152,7 @@ static void reach(CUstream stream, uint64_t at)
         execution->blocking_at = later(execution->blocking_at, at);
 }
 
-/* The functions from here to fake_enqueue() are called with the lock held. */
+/* The functions from here to fake_enqueue() need the lock held. */
 
 static CUresult place(CUstream stream, uint64_t duration_ns, unsigned int part)
 {
@@ -175,7 +175,7 @@ static CUresult place(CUstream stream, uint64_t duration_ns, unsigned int part)
     return CUDA_SUCCESS;
 }
 
-/* Do a step at once; false when the stream has to be held for it. */
+/* Do a step at once. Returns false if the stream must be held for it. */
 static bool perform(CUstream stream, const struct fake_step *step, CUresult *result)
 {
     uint64_t at;
@@ -228,7 +228,7 @@ static void drop_first(CUstream stream)
     free(first);
 }
 
-/* Do what can be done at once; returns whether the stream is still held. */
+/* Do what can be done at once. Returns whether the stream is still held. */
 static bool proceed(CUstream stream)
 {
     CUresult result;
@@ -240,7 +240,7 @@ static bool proceed(CUstream stream)
     return stream->is_held;
 }
 
-/* Without the lock: do the step that holds a stream. */
+/* Do the step that holds a stream, without the lock. */
 static void finish(CUstream stream, const struct fake_step *step, uint64_t at)
 {
     if (step->kind == FAKE_WAIT) {
@@ -298,7 +298,7 @@ static CUresult hold(CUstream stream, const struct fake_step *step)
     return CUDA_SUCCESS;
 }
 
-/* Whether a launch must wait, and for what time; UINT64_MAX is a time that nobody can foretell. */
+/* Whether a launch must wait, and until when; UINT64_MAX is an unknown time. */
 static bool is_full(CUstream stream, uint64_t *at)
 {
     uint64_t next = stream->launched + stream->held_count;

@@ -1,11 +1,13 @@
-/* Streams of the fake driver: making them, what they are, host functions on them, and waiting for them. */
+/*
+ * Streams of the fake driver: making them, their properties, host functions on them, and waiting for them.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "cuda_execution.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the lists of streams */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* for the lists of streams */
 
 static CUstream new_stream(struct fake_execution *execution, unsigned int flags, int priority, int thread)
 {
@@ -25,7 +27,7 @@ static CUstream new_stream(struct fake_execution *execution, unsigned int flags,
     return stream;
 }
 
-/* The calling thread's own default stream; one that ended leaves its stream to a thread of the same number. */
+/* Return the calling thread's default stream. A thread that ended leaves its stream to the next one with the same number. */
 static CUstream thread_stream(struct fake_execution *execution)
 {
     static _Thread_local CUstream last;
@@ -92,7 +94,7 @@ API CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
     return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
-/* What the stream has queued still runs; only a stream that is held keeps its memory. */
+/* What the stream has queued still runs. Its memory is kept only while it is held. */
 API CUresult cuStreamDestroy_v2(CUstream stream)
 {
     CUstream *link;

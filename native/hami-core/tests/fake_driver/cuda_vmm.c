@@ -1,4 +1,6 @@
-/* Virtual memory management: physical memory lives until its handles are released and its mappings gone, here and elsewhere. */
+/*
+ * Virtual memory management: physical memory exists until its handles are released and its mappings are gone, in all processes.
+ */
 #include <stdlib.h>
 #include <sys/types.h>
 
@@ -256,7 +258,7 @@ API CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGen
     return result;
 }
 
-/* Whether whole mappings lie side by side from `pointer` to `end`. */
+/* Whether whole mappings are adjacent from `pointer` to `end`. */
 static bool is_mapped(CUdeviceptr pointer, CUdeviceptr end)
 {
     while (pointer < end) {

@@ -1,12 +1,12 @@
 /*
- * The exported functions of a fake library, each a jump to what implements it, with every register as the caller left it.
+ * The exported functions of a fake library: each jumps to its implementation with every register unchanged.
  *
- * On the way a call is counted, and while faults are armed fake_entry_interrupt() says where to go instead. The names are those of
- * FAKE_NAMES not newer than FAKE_NEWEST, as if the others were not made yet.
+ * The call is counted first, and while faults are armed fake_entry_interrupt() returns where to go instead. The names are those of
+ * FAKE_NAMES that are not newer than FAKE_NEWEST, as in a driver of that version.
  */
 #if defined(__x86_64__)
 
-/* %r10 and %r11 belong to nobody at a call; arguments are in %rdi ... %r9 and %xmm0 ... %xmm7, and %rax has their number. */
+/* %r10 and %r11 are free at a call. Arguments are in %rdi ... %r9 and %xmm0 ... %xmm7, and %rax has their number. */
 .macro ENTRY symbol
     .globl \symbol
     .type \symbol, @function
@@ -69,7 +69,7 @@ entered:
     .cfi_endproc
     .size entered, . - entered
 
-/* Where a call returns to that is to be the last. */
+/* The return address of a call that must be the last. */
     .globl fake_entry_last_return
     .hidden fake_entry_last_return
     .type fake_entry_last_return, @function
@@ -79,7 +79,7 @@ fake_entry_last_return:
 
 #elif defined(__aarch64__)
 
-/* x16 and x17 belong to nobody at a call; arguments are in x0 ... x7, x8 and q0 ... q7. `hint #34` is `bti c`. */
+/* x16 and x17 are free at a call. Arguments are in x0 ... x7, x8 and q0 ... q7. `hint #34` is `bti c`. */
 .macro ENTRY symbol
     .globl \symbol
     .type \symbol, %function
@@ -146,7 +146,7 @@ fake_entry_last_return:
 #error "the fake driver is for x86-64 and aarch64"
 #endif
 
-/* An entry is 32 bytes, see entry.h. */
+/* An entry has 32 bytes, see entry.h. */
     .set entry_offset, 0
 
 .macro KNOWN symbol, since

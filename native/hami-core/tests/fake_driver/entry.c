@@ -1,9 +1,8 @@
 /*
- * The table behind entry.S, and the faults that FAKE_DRIVER_FAULTS asks for: `symbol:nth:result,...`.
+ * The table behind entry.S, and the faults in FAKE_DRIVER_FAULTS: `symbol:nth:result,...`.
  *
- * The nth call of that symbol, counted from 1 in each process, does nothing and returns the number `result`; with KILL it kills the
- * process before it does anything, with KILL_AFTER when it is done, and with SLEEP_<ms> it comes so much later. A `*` for nth means
- * every call.
+ * The nth call of that symbol, counted from 1 in each process, does nothing and returns the number `result`. KILL kills the process
+ * before the call, KILL_AFTER after it, and SLEEP_<ms> delays it. A `*` for nth means every call.
  */
 #include "entry.h"
 
@@ -41,7 +40,7 @@ static int missing(void)
     return fake_entry_missing();
 }
 
-/* Whatever is not defined elsewhere. */
+/* What is not defined elsewhere. */
 #define NAME(symbol, since) __attribute__((weak, alias("missing"))) int fake_##symbol(void);
 #include FAKE_NAMES
 #undef NAME
@@ -106,7 +105,7 @@ void *fake_entry_interrupt(const struct fake_entry *entry, uint64_t call, void *
     return entry->function;
 }
 
-/* A per-thread variant that nobody implements is its function: no work of its own depends on which default stream is meant. */
+/* A per-thread variant that is not implemented is its plain function: it does nothing that depends on the default stream. */
 static void complete_variants(void)
 {
     for (int index = 0; index < fake_entry_count; index++) {
@@ -123,7 +122,7 @@ static void complete_variants(void)
     }
 }
 
-/* The symbols of the other library are passed over. */
+/* The symbols of the other library are skipped. */
 static void add_fault(char *text)
 {
     const char *symbol = strsep(&text, ":");

@@ -1,8 +1,9 @@
 /*
- * Every function of a fake library: its name, what implements it, how often it was called, and what goes wrong with it.
+ * Every function of a fake library: its name, its implementation, how often it was called, and its faults.
  *
- * The sources write a function under its own name, and a generated header calls it fake_<name> instead, so that the library's own
- * calls go past the entries: only a program's are counted and disturbed. What nobody implements answers fake_entry_missing().
+ * The sources define a function under its own name, and a generated header renames it to fake_<name>. So the library's own calls
+ * bypass the entries: only a program's calls are counted and disturbed. Functions that are not implemented return
+ * fake_entry_missing().
  */
 #ifndef FAKE_ENTRY_H
 #define FAKE_ENTRY_H
@@ -10,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* 32 bytes, which entry.S counts on. */
+/* 32 bytes; entry.S relies on that. */
 struct fake_entry {
     void *function;
     uint64_t calls;
@@ -22,17 +23,17 @@ struct fake_entry {
 extern struct fake_entry fake_entries[];
 extern const int fake_entry_count;
 
-/* The CUDA version that the library is of unless it is told otherwise. */
+/* The CUDA version of the library, unless FAKE_DRIVER_CUDA_VERSION is set. */
 extern const int fake_entry_version;
 
-/* The exported function of each entry; NULL where FAKE_NEWEST leaves it out. */
+/* The exported function of each entry; NULL if it is newer than FAKE_NEWEST. */
 extern void *const fake_exports[];
 
-/* What a function answers that nobody implements; the library's to say. */
+/* The answer of a function that is not implemented. Each library defines it. */
 int fake_entry_missing(void);
 bool fake_entry_is_missing(const struct fake_entry *entry);
 
-/* For tests to find by dlsym: how often a program called an exported function of this library; 0 for a name that it lacks. */
+/* For tests, which find it with dlsym: how often a program called an exported function; 0 for an unknown name. */
 uint64_t fake_calls(const char *symbol);
 
 #endif

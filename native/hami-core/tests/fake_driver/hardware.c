@@ -1,4 +1,6 @@
-/* What the devices are, and the faults that tests inject. */
+/*
+ * The devices, and the faults that tests inject.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

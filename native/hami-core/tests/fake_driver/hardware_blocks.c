@@ -1,9 +1,11 @@
-/* Memory that outlives its maker: who holds it, and who is charged for it. */
+/*
+ * Memory that outlives the process that took it: who holds it, and who is charged.
+ */
 #include <unistd.h>
 
 #include "hardware_state.h"
 
-/* The byte of the state file that an exported block's descriptors hold; the bytes below are the processes'. */
+/* The byte of the state file that an exported block's descriptors hold. The bytes below belong to processes. */
 #define EXPORT_POSITION(index) (HW_PROCESSES_MAX + 1 + (index))
 
 static struct hw_block *block_of(uint64_t token)
@@ -30,7 +32,10 @@ static int next_payer(const struct hw_block *block)
     return HW_NOBODY;
 }
 
-/* Let a holder pay, the present payer if it still is one; without any, nobody; without an open file either, the memory is free. */
+/*
+ * Charge a holder: the present one if it still holds the block. If there is no holder, nobody is charged. If there is no open file
+ * either, the memory is free.
+ */
 static void settle(struct hw_block *block)
 {
     int payer = next_payer(block);

@@ -1,4 +1,6 @@
-/* Physical memory: who has how much of each device. Sums change with every call, so that nothing is searched. */
+/*
+ * Physical memory: how much of each device each process has. Every call updates the sums, so nothing is searched.
+ */
 
 #include "hardware_state.h"
 
@@ -56,7 +58,7 @@ void hw_memory_recount(void)
     }
 }
 
-/* The most that the living ever had: the dead, who are noticed late, do not count. */
+/* The most that living processes had. The dead do not count, because they are noticed late. */
 static void note_peak(int device)
 {
     if (hw_state->used_bytes[device] <= hw_state->peak_bytes[device])
@@ -73,7 +75,7 @@ static uint64_t free_bytes(int device)
     return hw_state->used_bytes[device] < total ? total - hw_state->used_bytes[device] : 0;
 }
 
-/* Send managed memory to the host until `bytes` are free, the first process's first. */
+/* Move managed memory to the host until `bytes` are free, the first process's first. */
 static void evict(int device, uint64_t bytes)
 {
     for (int position = 0; position < hw_state->processes_end && free_bytes(device) < bytes; position++) {

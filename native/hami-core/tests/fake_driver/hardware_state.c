@@ -1,4 +1,6 @@
-/* The file `state`: who is on the node, and the lock. */
+/*
+ * The file `state`: which processes are on the node, and the lock.
+ */
 #include "hardware_state.h"
 
 #include <errno.h>
@@ -27,7 +29,7 @@ void hw_unlock(void)
     shared_lock_give(&hw_state->lock);
 }
 
-/* A process claims the position in the file that its entry has, so that its end is seen from every pid namespace. */
+/* A process claims the position of its entry in the file, so its end is seen from every pid namespace. */
 bool hw_is_held(int position)
 {
     return shared_file_is_claimed(&file, position);
@@ -77,7 +79,7 @@ static struct hw_process *claim_process(void)
     return NULL;
 }
 
-/* A process appears on the node when it first takes something, so that lookers leave no trace. */
+/* A process appears on the node when it first takes something, so one that only looks leaves no trace. */
 struct hw_process *hw_this_process(void)
 {
     if (!self)

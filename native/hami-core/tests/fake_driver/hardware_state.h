@@ -1,9 +1,9 @@
 /*
- * The layout of the file `state` that the processes of a node share, for hardware*.c only.
+ * The layout of the file `state`, which the processes of a node share. For hardware*.c only.
  *
- * hardware_state.c maps it and reaps the dead; hardware_memory.c owns shares and sums, hardware_blocks.c blocks.
- * Everything here is read and written under the lock. Plain numbers: a process that dies while it holds the lock leaves them to
- * hw_memory_recount().
+ * hardware_state.c maps it and removes dead processes; hardware_memory.c owns shares and sums, hardware_blocks.c blocks. Everything
+ * here is read and written under the lock. These are plain numbers: if a process dies while it holds the lock, hw_memory_recount()
+ * repairs them.
  */
 #ifndef FAKE_HARDWARE_STATE_H
 #define FAKE_HARDWARE_STATE_H
@@ -16,9 +16,9 @@ enum { HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
 /* What a process has of one device. */
 struct hw_share {
     uint64_t small_bytes;   /* whole units, packed into granules */
-    uint64_t code_bytes;    /* likewise, into granules of their own: code is addressed from a base */
-    uint64_t large_bytes;   /* whole granules, its contexts among them */
-    uint64_t managed_bytes; /* whole granules of managed memory that are on the device; others may evict them */
+    uint64_t code_bytes;    /* the same for code, which has its own granules because code is addressed from a base */
+    uint64_t large_bytes;   /* whole granules, including its contexts */
+    uint64_t managed_bytes; /* whole granules of managed memory on the device; others may evict them */
     unsigned int contexts;
 };
 
@@ -28,7 +28,7 @@ struct hw_process {
     struct hw_share device[HW_DEVICES_MAX];
 };
 
-/* Memory that several processes may hold. It is charged once, to one of them, and to nobody while only an open file keeps it. */
+/* Memory that several processes may hold. One of them is charged for it; none if only an open file keeps it. */
 struct hw_block {
     uint64_t token; /* 0: free */
     uint64_t bytes;
@@ -50,41 +50,41 @@ struct hw_state {
 
 extern struct hw_state *hw_state;
 
-/* Map the state of the node, or without a folder of this process. Returns false with a reason on stderr. */
+/* Map the state of the node, or without a folder of this process. Returns false, with a reason on stderr, if that fails. */
 bool hw_state_open(const char *folder);
 
 void hw_lock(void);
 void hw_unlock(void);
 
-/* This process's entry, claimed at the first need; NULL when the node is full. The caller holds the lock. */
+/* Return this process's entry, claimed if necessary; NULL if the node is full. The caller holds the lock. */
 struct hw_process *hw_this_process(void);
 
-/* Where an entry is in `processes`. */
+/* Return the position of an entry in `processes`. */
 int hw_position(const struct hw_process *process);
 
-/* This process's entry if it has one. */
+/* Return this process's entry, or NULL if it has none. */
 struct hw_process *hw_known_process(void);
 
-/* Clear the entries of dead processes; the caller holds the lock. */
+/* Clear the entries of dead processes. The caller holds the lock. */
 void hw_reap_dead(void);
 
-/* Let an entry's sums go, and before that its part in blocks; the entry is cleared then. */
+/* Remove an entry's part in blocks, and then its sums; the entry is cleared afterwards. */
 void hw_blocks_forget(int position);
 void hw_memory_forget(int position);
 
-/* Free the blocks that neither a process nor an open file holds. */
+/* Free the blocks that no process and no open file holds. */
 void hw_blocks_collect(void);
 
-/* Change what an entry has: see hw_memory_take(). */
+/* Change what an entry has, as in hw_memory_take(). */
 void hw_account(int position, int device, uint64_t bytes, bool is_more);
 
 /* Compute every sum from the entries. */
 void hw_memory_recount(void);
 
-/* What a context costs on this node. */
+/* Return what a context takes on this node. */
 uint64_t hw_context_bytes(void);
 
-/* The state file opened once more, holding a shared lock on a byte of it until it is closed; or -1. */
+/* Open the state file again, and hold a shared lock on a byte of it until it is closed. Returns the descriptor, or -1. */
 int hw_open_holding(int position);
 bool hw_is_held(int position);
 

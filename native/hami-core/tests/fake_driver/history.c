@@ -40,7 +40,7 @@ void history_add(struct history *history, uint64_t from_ns, uint64_t to_ns)
     history->end.at_ns = to_ns;
 }
 
-/* On the straight line between two points. */
+/* Interpolate between two points. */
 static uint64_t between(const struct history_point *from, const struct history_point *to, uint64_t at_ns)
 {
     if (to->at_ns == from->at_ns)

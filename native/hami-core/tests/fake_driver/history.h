@@ -1,9 +1,9 @@
 /*
- * How much of the past a device was busy, in memory that processes share.
+ * How much of the past a device was busy, in shared memory.
  *
- * A history is the function from the clock to the busy time so far, kept as the points where it bends. Of the points within one
- * millisecond the first and the last are kept, so it is exact at whole milliseconds; the oldest are forgotten. The newest stretch of
- * busy time is kept apart, because it may still grow. All zeros is an empty history. Locks are the caller's.
+ * A history maps a time to the busy time until then. It keeps the points where that function bends. Of the points within one
+ * millisecond it keeps the first and the last, so it is exact at whole milliseconds. The oldest points are forgotten. The newest
+ * interval is kept apart, because it may still grow. All zeros is an empty history. The caller holds the lock.
  */
 #ifndef FAKE_HISTORY_H
 #define FAKE_HISTORY_H
@@ -18,17 +18,17 @@ struct history_point {
 };
 
 struct history {
-    struct history_point start, end; /* of the newest stretch */
+    struct history_point start, end; /* of the newest interval */
     uint64_t appended;
     struct history_point points[HISTORY_POINTS];
 };
 
 void history_clear(struct history *history);
 
-/* Busy from `from_ns` to `to_ns`, which is not before anything added so far. */
+/* Add a busy interval, which must not begin before anything added so far. */
 void history_add(struct history *history, uint64_t from_ns, uint64_t to_ns);
 
-/* Busy nanoseconds up to a moment. */
+/* Return the busy nanoseconds until a time. */
 uint64_t history_busy_ns(const struct history *history, uint64_t at_ns);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * libnvidia-ml.so.1 over the fake hardware: the library, and how devices are found.
+ * libnvidia-ml.so.1 over the fake hardware: the library, and the lookup of devices.
  *
- * Speaks NVML's documented binary interface and holds no state of its own but a count of nvmlInit calls. What is not modelled
- * answers NVML_ERROR_NOT_SUPPORTED, as NVML does for hardware without the feature.
+ * Implements NVML's documented binary interface. Its only state is a count of nvmlInit calls. What is not modelled returns
+ * NVML_ERROR_NOT_SUPPORTED, as NVML does for hardware without a feature.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -204,7 +204,7 @@ API(nvmlSystemGetProcessName, unsigned int pid, char *name, unsigned int size)
     return fake_nvml_text(name, size, text);
 }
 
-/* Finding devices */
+/* Lookup of devices */
 
 API(nvmlDeviceGetCount_v2, unsigned int *count)
 {

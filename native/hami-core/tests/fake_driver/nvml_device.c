@@ -1,4 +1,6 @@
-/* What NVML tells of a device: names, places, memory, and what else stands in an nvidia-smi table. */
+/*
+ * NVML's answers about a device: name, location, memory, and the other fields of nvidia-smi's table.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -165,7 +167,7 @@ API(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice_t device, nvmlBAR1Memory_t *memory)
     return result;
 }
 
-/* The rest of an nvidia-smi table: plausible, and rising with load where the real thing does */
+/* The other fields of nvidia-smi's table: plausible, and rising with load like the real ones */
 
 API(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *celsius)
 {
@@ -220,7 +222,7 @@ API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, unsigned int *is_active)
     return fake_nvml_number(device, is_active, 0);
 }
 
-/* Two devices on one NUMA node share a CPU (50), else they meet across the system (60). Source: nvmlGpuTopologyLevel_t. */
+/* Two devices on one NUMA node share a CPU (50), otherwise the path crosses the system (60). Source: nvmlGpuTopologyLevel_t. */
 API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second, unsigned int *level)
 {
     nvmlReturn_t result = fake_nvml_check(second, level);

@@ -1,4 +1,6 @@
-/* Faults that a test writes into the node's `xid` file, as NVML's events. */
+/*
+ * Faults that a test writes into the node's `xid` file, delivered as NVML events.
+ */
 #include <stdlib.h>
 #include <time.h>
 

@@ -12,7 +12,7 @@
 #include "hami/nvml_abi.h"
 #include "visible.h"
 
-/* Prototype and definition in one: the library under test knows few of these. */
+/* Prototype and definition in one, because the library under test uses few of these. */
 #define API(name, ...)              \
     nvmlReturn_t name(__VA_ARGS__); \
     __attribute__((visibility("default"))) nvmlReturn_t name(__VA_ARGS__)
@@ -21,13 +21,13 @@
 
 struct nvmlDevice_st {
     int physical;
-    unsigned int index; /* a MIG instance's: in its GPU */
+    unsigned int index; /* of a MIG instance: in its GPU */
 };
 
 /* Between nvmlInit and nvmlShutdown. */
 bool fake_nvml_is_open(void);
 
-/* NVML_SUCCESS for a device of this library and somewhere to write the answer. */
+/* NVML_SUCCESS for a device of this library and a pointer that is not NULL. */
 nvmlReturn_t fake_nvml_check(nvmlDevice_t device, const void *output);
 
 /* Answer with one number. */
@@ -36,19 +36,22 @@ nvmlReturn_t fake_nvml_number(nvmlDevice_t device, unsigned int *output, unsigne
 /* Answer with a text, in a buffer of `size`. */
 nvmlReturn_t fake_nvml_text(char *text, unsigned int size, const char *value);
 
-/* A device's serial number; a MIG instance has its GPU's. */
+/* Return a device's serial number; a MIG instance has its GPU's. */
 void fake_nvml_serial(char *text, size_t size, nvmlDevice_t device);
 
-/* The handle of a physical device, or NULL when the container does not see it. */
+/* Return the handle of a physical device, or NULL if the container does not see it. */
 nvmlDevice_t fake_nvml_handle(int physical);
 
-/* Memory of the device that is taken, of a GPU that of its MIG instances too. */
+/* Return the memory of the device that is taken; for a GPU also by its MIG instances. */
 uint64_t fake_nvml_used_bytes(nvmlDevice_t device);
 
-/* The pid by which NVML knows a process: the host's. FAKE_DRIVER_PID_OFFSET is how far that is from the pid in its container. */
+/*
+ * Return the pid under which NVML lists a process, which is the host's. It differs from the container's pid by
+ * FAKE_DRIVER_PID_OFFSET.
+ */
 unsigned int fake_nvml_pid(pid_t pid);
 
-/* Percent of the newest sample in which the device was busy; 0 without samples. */
+/* Return the percentage of the newest sample in which the device was busy; 0 without samples. */
 unsigned int fake_nvml_busy(nvmlDevice_t device);
 
 #endif

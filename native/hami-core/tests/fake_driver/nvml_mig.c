@@ -1,4 +1,6 @@
-/* MIG instances as NVML tells of them. Each GPU instance has one compute instance, number 0. */
+/*
+ * MIG instances in NVML. Each GPU instance has one compute instance, number 0.
+ */
 #include <string.h>
 
 #include "nvml_fake.h"

@@ -1,6 +1,6 @@
 /*
- * Which processes NVML lists for a device: those with a context, all of them for computing. Each is accounted for while it lives, and
- * each has an encoder session, so that there is something to see.
+ * The processes that NVML lists for a device: those with a context, all of them for computing. Each is accounted while it lives,
+ * and has an encoder session, so that those calls have something to return.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,7 @@ unsigned int fake_nvml_pid(pid_t pid)
 }
 
 /*
- * The process structures differ in how far they go; `stride` tells them apart. Returns how many a device has, writing those
- * that have room.
+ * Write the processes that have room, and return how many a device has. The versions of the structure differ in length: `stride`.
  */
 static unsigned int write_processes(int row, void *processes, unsigned int room, size_t stride)
 {
@@ -34,7 +33,7 @@ static unsigned int write_processes(int row, void *processes, unsigned int room,
     return found;
 }
 
-/* A GPU's processes are those of its MIG instances too. */
+/* A GPU's processes include those of its MIG instances. */
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *processes, size_t stride)
 {
     nvmlReturn_t result = fake_nvml_check(device, count);
@@ -98,7 +97,7 @@ API(nvmlDeviceGetEncoderSessions, nvmlDevice_t device, unsigned int *count, nvml
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* What a process has now is the most it ever had. */
+/* What a process has now counts as the most it had. */
 API(nvmlDeviceGetAccountingStats_v2, nvmlDevice_t device, nvmlAccountingStats_v2_t *stats)
 {
     nvmlProcessInfo_v1_t processes[HW_PROCESSES_MAX];

@@ -1,10 +1,10 @@
 /*
- * Samples of use, as NVML gives them: late, coarse and not always.
+ * Samples of use, as NVML returns them: late, coarse and sometimes missing.
  *
- * Time is cut into windows of FAKE_DRIVER_NVML_WINDOW_MS (166), whole multiples of it on the node's clock; a window's sample can be read
- * FAKE_DRIVER_NVML_DELAY_MS (100) after the window has ended, and is kept until SAMPLES newer ones are. FAKE_DRIVER_NVML_LOSS percent of
- * the samples, chosen by FAKE_DRIVER_SEED, are missing. A window of 0 stands for hardware that does not measure.
- * The process call gives one structure a process, of the newest window in which it did something; less than half a percent is nothing.
+ * Time is divided into windows of FAKE_DRIVER_NVML_WINDOW_MS (166), at whole multiples on the node's clock. A window's sample can
+ * be read FAKE_DRIVER_NVML_DELAY_MS (100) after its end, and is kept until SAMPLES newer ones exist. FAKE_DRIVER_NVML_LOSS percent
+ * of the samples, chosen by FAKE_DRIVER_SEED, are missing. A window of 0 stands for hardware that does not measure. The process
+ * call returns one structure for each process, of the newest window in which it ran; less than half a percent counts as nothing.
  * Source: NVML API reference, nvmlDeviceGetProcessUtilization.
  */
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static uint64_t wall_ns(void)
     return (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec;
 }
 
-/* The wall clock's time of a window's end, in microseconds; the same whenever it is asked for. */
+/* Return the wall-clock time of a window's end in microseconds. It is the same at every call. */
 static unsigned long long stamp(const struct samples *samples, uint64_t window)
 {
     static uint64_t ahead_ns;
@@ -91,7 +91,7 @@ static unsigned int percent(const struct samples *samples, uint64_t busy_ns)
 
 /* Processes */
 
-/* The processes of one window that are not among the `found`; returns how many are found now, also beyond the room. */
+/* Find the processes of one window that are not among `found`. Returns how many are found now, including those beyond the room. */
 static unsigned int add_window(const struct samples *samples, int device, uint64_t window, nvmlProcessUtilizationSample_t *found,
                                uint64_t *processes, unsigned int count)
 {

@@ -1,7 +1,7 @@
 /*
- * What the fake driver knows for certain, for tests to compare with. Exported by libcuda.so.1; reach it by dlsym.
+ * What the fake driver knows exactly, for tests to compare with. Exported by libcuda.so.1; tests find it with dlsym.
  *
- * Devices are physical indices. A pid is what the process takes for its own; 0 stands for all processes. Times are CLOCK_MONOTONIC in
+ * Devices are physical indices. A pid is what getpid() returns in the process; 0 means all processes. Times are CLOCK_MONOTONIC in
  * nanoseconds.
  */
 #ifndef FAKE_ORACLE_H
@@ -11,18 +11,20 @@
 
 #include "hami/cuda_abi.h"
 
-/* Nanoseconds within [from_ns, to_ns) in which the device ran work of the process, also of one that has ended; of one that was
- * killed, until anybody last used the device. */
+/*
+ * Return the nanoseconds within [from_ns, to_ns) in which the device ran work of a process. The process may have ended; if it was
+ * killed, its time counts until the last use of the device by anyone.
+ */
 uint64_t fake_truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns);
 
-/* Bytes of the device that are taken; and how many of those that a process has are managed memory. These need no cuInit. */
+/* Return the bytes of the device that are taken, and how much of a process's is managed memory. Need no cuInit. */
 uint64_t fake_truth_memory(int device, uint64_t pid);
 uint64_t fake_truth_managed(int device, uint64_t pid);
 
-/* The most bytes of the device that were ever taken at one moment, by all processes that lived then. */
+/* Return the most bytes of the device that were taken at one time, by processes alive then. */
 uint64_t fake_truth_memory_peak(int device);
 
-/* Make later launches of the function take this long. */
+/* Set the duration of later launches of the function. */
 void fake_set_duration(CUfunction function, uint64_t duration_ns);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The step that holds at a time, which is not before the first step's. */
+/* Return the step at a time, which is not before the first step. */
 static size_t step_at(const struct profile *profile, uint64_t at)
 {
     size_t index = profile->count - 1;
@@ -42,7 +42,7 @@ static bool make_room(struct profile *profile)
     return true;
 }
 
-/* The earliest time with room for `part` all along `duration`. */
+/* Return the earliest time with room for `part` during all of `duration`. */
 static uint64_t find_room(const struct profile *profile, uint64_t earliest_at, uint64_t duration, unsigned int part)
 {
     uint64_t start = earliest_at;

@@ -1,9 +1,9 @@
 /*
- * How full a device is planned along a context's own time, and where the next piece of work fits.
+ * How full a device is along a context's clock, and where the next piece of work fits.
  *
- * Arithmetic only: no clock, no lock. Work is placed once and never moved: at the earliest time that is not before what it waits for and
- * that leaves room for its part of the device as long as it runs. A profile holds no time in which nothing runs before its end.
- * Parts are percent of the device's multiprocessors, 1 to 100. All zeros is an empty profile.
+ * Arithmetic only: no clock, no lock. Work is placed once and never moved: at the earliest time that is not before what it waits
+ * for and that has room for its part of the device for its whole duration. A profile has no idle time before its end. Parts are
+ * percent of the device's multiprocessors, 1 to 100. All zeros is an empty profile.
  */
 #ifndef FAKE_PROFILE_H
 #define FAKE_PROFILE_H
@@ -24,7 +24,9 @@ struct profile {
     size_t count, room;
 };
 
-/* Place work that may not begin before `earliest_at`; sets `end_at`. What lies before `now_at` is forgotten. False without memory. */
+/*
+ * Place work that may not begin before `earliest_at`, and set `end_at`. What is before `now_at` is forgotten. False without memory.
+ */
 bool profile_place(struct profile *profile, uint64_t now_at, uint64_t earliest_at, uint64_t duration, unsigned int part,
                    uint64_t *end_at);
 

@@ -9,18 +9,18 @@
 
 #include "hardware.h"
 #include "history.h"
+#include "round_robin.h"
 #include "shared_file.h"
-#include "turns.h"
 
-enum { TURNS_KEPT = 4096, STRETCHES_AHEAD = 64 };
+enum { SLICES_KEPT = 4096, STRETCHES_AHEAD = 64 };
 
-/* Whether processes that have work still live is looked at this often. */
+/* How often to check whether processes with work are alive. */
 #define LIVENESS_NS 1000000u
 
-_Static_assert((int)SCHEDULE_CONTEXTS_MAX <= (int)TURNS_CONTEXTS_MAX, "every context can have its turn");
+_Static_assert((int)SCHEDULE_CONTEXTS_MAX <= (int)ROUND_ROBIN_CONTEXTS_MAX, "every context can have a slice");
 
-/* A stretch of running, as the context knows it. */
-struct turn {
+/* A slice in which a context ran, on its own clock and the node's. */
+struct slice {
     uint64_t from_ns, from_at, length_ns;
 };
 
@@ -31,14 +31,14 @@ struct context {
     uint64_t process;
     uint64_t reached_at, promised_at;
     uint64_t closed_ns;
-    uint64_t turns_begun;
+    uint64_t slices_begun;
 };
 
 struct device {
     struct shared_lock lock;
-    struct turns turns;
+    struct round_robin order;
     uint64_t looked_ns;
-    int contexts_end; /* no context at or above this was ever the device's */
+    int contexts_end; /* no context at or above this was ever used on the device */
 };
 
 struct schedule {
@@ -46,13 +46,13 @@ struct schedule {
     struct shared_lock births; /* taken before a device's lock */
     struct device devices[HW_DEVICES_MAX];
     struct context contexts[SCHEDULE_CONTEXTS_MAX];
-    struct turn turns[SCHEDULE_CONTEXTS_MAX][TURNS_KEPT]; /* of each context, a ring */
+    struct slice slices[SCHEDULE_CONTEXTS_MAX][SLICES_KEPT]; /* of each context, a ring */
     struct history contexts_past[SCHEDULE_CONTEXTS_MAX], devices_past[HW_DEVICES_MAX];
 };
 
 static struct shared_file file;
 static struct schedule *schedule;
-static struct turns_rule rule;
+static struct round_robin_rule rule;
 static bool is_concurrent;
 static bool is_mine[SCHEDULE_CONTEXTS_MAX];
 static uint64_t this_process;
@@ -76,7 +76,7 @@ static void open_schedule(void)
 {
     const char *folder = getenv("FAKE_DRIVER_DIR"), *mps = getenv("FAKE_DRIVER_MPS");
 
-    rule = (struct turns_rule){setting_us("FAKE_DRIVER_QUANTUM_US", 2000), setting_us("FAKE_DRIVER_SWITCH_US", 100)};
+    rule = (struct round_robin_rule){setting_us("FAKE_DRIVER_QUANTUM_US", 2000), setting_us("FAKE_DRIVER_SWITCH_US", 100)};
     if (!rule.quantum_ns)
         rule.quantum_ns = 1;
     is_concurrent = mps && strcmp(mps, "1") == 0;
@@ -94,24 +94,24 @@ bool schedule_open(void)
     return schedule != NULL;
 }
 
-/* Everything from here to schedule_lock() is called with the device's lock held. */
+/* From here to schedule_lock() the device's lock is held. */
 
-static void note_turn(int index, uint64_t from_ns, uint64_t length_ns)
+static void note_slice(int index, uint64_t from_ns, uint64_t length_ns)
 {
     struct context *context = &schedule->contexts[index];
-    struct turn *last = &schedule->turns[index][(context->turns_begun + TURNS_KEPT - 1) % TURNS_KEPT];
+    struct slice *last = &schedule->slices[index][(context->slices_begun + SLICES_KEPT - 1) % SLICES_KEPT];
 
-    if (context->turns_begun && last->from_ns + last->length_ns == from_ns) {
+    if (context->slices_begun && last->from_ns + last->length_ns == from_ns) {
         last->length_ns += length_ns;
     } else {
-        schedule->turns[index][context->turns_begun % TURNS_KEPT] = (struct turn){from_ns, context->reached_at, length_ns};
-        context->turns_begun++;
+        schedule->slices[index][context->slices_begun % SLICES_KEPT] = (struct slice){from_ns, context->reached_at, length_ns};
+        context->slices_begun++;
     }
 }
 
 static void run(int context, uint64_t from_ns, uint64_t to_ns)
 {
-    note_turn(context, from_ns, to_ns - from_ns);
+    note_slice(context, from_ns, to_ns - from_ns);
     history_add(&schedule->contexts_past[context], from_ns, to_ns);
     schedule->contexts[context].reached_at += to_ns - from_ns;
 }
@@ -128,7 +128,7 @@ static void close_context(int context, uint64_t now)
     schedule->contexts[context].is_open = false;
 }
 
-/* Drop the work of the dead. */
+/* Drop the work of dead processes. */
 static void bury(int index, uint64_t now)
 {
     struct device *device = &schedule->devices[index];
@@ -144,7 +144,7 @@ static void bury(int index, uint64_t now)
     }
 }
 
-/* The work of every context of a device; returns how many there may be. */
+/* Collect the work of every context of a device. Returns how many there may be. */
 static int work_left(int device, uint64_t *left_ns)
 {
     int count = schedule->devices[device].contexts_end;
@@ -157,14 +157,14 @@ static int work_left(int device, uint64_t *left_ns)
     return count;
 }
 
-static void advance_in_turns(int index, uint64_t now)
+static void advance_in_slices(int index, uint64_t now)
 {
     struct device *device = &schedule->devices[index];
     uint64_t left_ns[SCHEDULE_CONTEXTS_MAX];
     int count = work_left(index, left_ns);
     struct stretch stretch;
 
-    while (turns_next(&device->turns, &rule, left_ns, count, now, &stretch)) {
+    while (round_robin_next(&device->order, &rule, left_ns, count, now, &stretch)) {
         left_ns[stretch.context] -= stretch.to_ns - stretch.from_ns;
         run(stretch.context, stretch.from_ns, stretch.to_ns);
         history_add(&schedule->devices_past[index], stretch.from_ns, stretch.to_ns);
@@ -174,7 +174,7 @@ static void advance_in_turns(int index, uint64_t now)
 static void advance_all_at_once(int index, uint64_t now)
 {
     struct device *device = &schedule->devices[index];
-    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], from = device->turns.at_ns, longest = 0;
+    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], from = device->order.at_ns, longest = 0;
     int count = work_left(index, left_ns);
 
     for (int context = 0; context < count; context++) {
@@ -186,7 +186,7 @@ static void advance_all_at_once(int index, uint64_t now)
     }
     if (longest)
         history_add(&schedule->devices_past[index], from, from + longest);
-    device->turns.at_ns = now;
+    device->order.at_ns = now;
 }
 
 uint64_t schedule_lock(int index)
@@ -197,10 +197,10 @@ uint64_t schedule_lock(int index)
     shared_lock_take(&file, &device->lock);
     now = hw_now_ns();
     bury(index, now);
-    if (now > device->turns.at_ns && is_concurrent)
+    if (now > device->order.at_ns && is_concurrent)
         advance_all_at_once(index, now);
-    else if (now > device->turns.at_ns)
-        advance_in_turns(index, now);
+    else if (now > device->order.at_ns)
+        advance_in_slices(index, now);
     return now;
 }
 
@@ -211,7 +211,7 @@ void schedule_unlock(int device)
 
 /* Contexts */
 
-/* One that was never used, else the one that was closed first; its past is lost then. */
+/* Return a context that was never used, or the one that was closed first; its past is lost. */
 static int find_free(int device)
 {
     int best = -1;
@@ -238,7 +238,7 @@ static void begin_context(int index, int device)
     if (!this_process)
         this_process = ++schedule->processes;
     history_clear(&schedule->contexts_past[index]);
-    context->turns_begun = context->reached_at = context->promised_at = 0;
+    context->slices_begun = context->reached_at = context->promised_at = 0;
     context->device = device;
     context->pid = getpid();
     context->process = this_process;
@@ -269,7 +269,7 @@ void schedule_context_close(int context)
     shared_file_release(&file, context);
 }
 
-/* What ran until a process ends has run; of one that is killed only what somebody has asked about. */
+/* What ran until a process ended has run. Of a killed process that is known only up to the last question. */
 __attribute__((destructor)) static void settle(void)
 {
     for (int context = 0; context < SCHEDULE_CONTEXTS_MAX; context++) {
@@ -294,15 +294,15 @@ void schedule_promise(int context, uint64_t at)
 uint64_t schedule_when_ns(int index, uint64_t at)
 {
     const struct context *context = &schedule->contexts[index];
-    uint64_t oldest = context->turns_begun > TURNS_KEPT ? context->turns_begun - TURNS_KEPT : 0;
+    uint64_t oldest = context->slices_begun > SLICES_KEPT ? context->slices_begun - SLICES_KEPT : 0;
     uint64_t when = 0;
 
-    for (uint64_t number = context->turns_begun; number > oldest; number--) {
-        const struct turn *turn = &schedule->turns[index][(number - 1) % TURNS_KEPT];
+    for (uint64_t number = context->slices_begun; number > oldest; number--) {
+        const struct slice *slice = &schedule->slices[index][(number - 1) % SLICES_KEPT];
 
-        when = turn->from_ns;
-        if (turn->from_at < at)
-            return turn->from_ns + (at - turn->from_at);
+        when = slice->from_ns;
+        if (slice->from_at < at)
+            return slice->from_ns + (at - slice->from_at);
     }
     return when;
 }
@@ -310,14 +310,14 @@ uint64_t schedule_when_ns(int index, uint64_t at)
 uint64_t schedule_expect_ns(int index, uint64_t at)
 {
     const struct context *context = &schedule->contexts[index];
-    struct turns turns = schedule->devices[context->device].turns;
+    struct round_robin order = schedule->devices[context->device].order;
     uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], wanted = at - context->reached_at;
     int count = work_left(context->device, left_ns);
     struct stretch stretch;
 
     if (is_concurrent)
-        return turns.at_ns + wanted;
-    for (int ahead = 0; ahead < STRETCHES_AHEAD && turns_next(&turns, &rule, left_ns, count, UINT64_MAX, &stretch); ahead++) {
+        return order.at_ns + wanted;
+    for (int ahead = 0; ahead < STRETCHES_AHEAD && round_robin_next(&order, &rule, left_ns, count, UINT64_MAX, &stretch); ahead++) {
         uint64_t length = stretch.to_ns - stretch.from_ns;
 
         left_ns[stretch.context] -= length;
@@ -326,7 +326,7 @@ uint64_t schedule_expect_ns(int index, uint64_t at)
         if (stretch.context == index)
             wanted -= length;
     }
-    return turns.at_ns + wanted;
+    return order.at_ns + wanted;
 }
 
 /* The past */

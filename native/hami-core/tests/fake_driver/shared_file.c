@@ -11,17 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Behind the positions that may be claimed are those of who holds locks. */
+/* The positions of lock holders follow those that may be claimed. */
 enum { HOLDERS_POSITION = 1 << 30 };
 
-/* How long a waiter sleeps before it looks whether the holder lives. */
+/* How long a waiter sleeps before it checks whether the holder lives. */
 enum { LOOK_AFTER_NS = 5000000 };
 
 #define HAS_WAITERS ((uint32_t)1 << 31)
 
 /* What the file begins with. */
 struct header {
-    _Alignas(64) _Atomic uint32_t holders; /* so many had a number so far */
+    _Alignas(64) _Atomic uint32_t holders; /* how many numbers were given out */
 };
 
 static bool initialise_file(int descriptor, size_t bytes, void (*initialise)(void *))
@@ -39,7 +39,7 @@ static bool initialise_file(int descriptor, size_t bytes, void (*initialise)(voi
     return true;
 }
 
-/* The file is built without a name and then linked to its own. */
+/* The file is built without a name and then linked. */
 static int open_in_folder(const char *folder, const char *name, size_t bytes, void (*initialise)(void *))
 {
     char path[4096], fresh[4200];
@@ -61,7 +61,7 @@ static int open_in_folder(const char *folder, const char *name, size_t bytes, vo
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* Open the file anew, because a descriptor that was inherited or duplicated shares its locks. */
+/* Open the file again, because an inherited or duplicated descriptor shares its locks. */
 static int reopened(int descriptor)
 {
     char path[32];
@@ -183,7 +183,9 @@ static bool is_dead(const struct shared_file *file, uint32_t holder)
     return holder != file->self && !shared_file_is_claimed(file, HOLDERS_POSITION + (int)holder);
 }
 
-/* Wait until a lock is free or left by the dead; returns what is in it then. A wake-up may be lost, for those it is for may die. */
+/*
+ * Wait until a lock is free or its holder is dead, and return its value. A wake-up may be lost, because the woken waiter may die.
+ */
 static uint32_t wait_for_end(const struct shared_file *file, struct shared_lock *lock)
 {
     const struct timespec look_after = {0, LOOK_AFTER_NS};

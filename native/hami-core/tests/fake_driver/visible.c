@@ -16,7 +16,7 @@ static char *trimmed(char *entry)
     return entry;
 }
 
-/* The number that an entry is, or -1. */
+/* Return the number that an entry is, or -1. */
 static int index_in(const char *entry)
 {
     char *end;
@@ -33,7 +33,7 @@ static int row_of_uuid(const char *uuid)
     return -1;
 }
 
-/* The one of these rows whose UUID begins so. */
+/* Return the only one of these rows whose UUID begins with the entry. */
 static int row_of_prefix(const int *rows, int count, const char *prefix)
 {
     int found = -1;
@@ -50,7 +50,7 @@ static int row_of_prefix(const int *rows, int count, const char *prefix)
     return found;
 }
 
-/* The GPU with that index among the node's, or -1. */
+/* Return the GPU with an index among the node's, or -1. */
 static int row_of_index(int index)
 {
     for (int row = 0, gpus = 0; row < hw_device_count(); row++)
@@ -90,7 +90,7 @@ void visible_to_container(struct visible *visible)
             add_row(visible, row);
 }
 
-/* The device that CUDA takes a GPU for: itself, in MIG mode its first instance in the container, else -1. */
+/* Return the device that CUDA uses for a GPU: itself, or in MIG mode its first instance in the container; -1 if there is none. */
 static int cuda_device(const struct visible *container, int gpu)
 {
     for (int index = 0; index < container->instance_count; index++)

@@ -1,8 +1,8 @@
 /*
- * The functions of libc that read clocks, sleep, and make, end or wait for threads and processes, over another clock.
+ * The functions of libc that read clocks, sleep, and make, end or wait for threads and processes, with another clock.
  *
- * Owns which clock that is and the translation of libc's arguments. The machine's own clock is used until FAKE_TIME has been read,
- * which is when the library's constructor runs.
+ * Owns the choice of the clock and the translation of libc's arguments. The machine's clock is used until the library's constructor
+ * has read FAKE_TIME.
  */
 #include "fake_time.h"
 
@@ -22,10 +22,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define SECOND_NS 1000000000u
-/* 2026-01-01: the wall clock is this far ahead of the virtual one. */
+/* 2026-01-01: the wall clock is this far ahead of the virtual clock. */
 #define WALL_CLOCK_NS (1767225600u * (uint64_t)SECOND_NS)
 
-/* The C library's own function. */
+/* The C library's function. */
 #define REAL(name) ((__typeof__(&name))real_function(&real_##name, #name))
 #define DECLARE_REAL(name) static void *real_##name
 
@@ -170,7 +170,7 @@ EXPORT unsigned int sleep(unsigned int seconds)
     return nanosleep(&duration, &remaining) == 0 ? 0 : (unsigned int)remaining.tv_sec;
 }
 
-/* A thread that yields waits for another one's progress, which needs its turn. */
+/* A thread that yields waits for another one to progress, so it lets others run. */
 EXPORT int sched_yield(void)
 {
     if (mode != VIRTUAL || !virtual_clock_is_inside())
@@ -197,7 +197,7 @@ static void *start_thread(void *argument)
     return start.routine(start.argument);
 }
 
-/* The creator runs on, so the new thread waits for its turn and cannot end before its handle is noted. */
+/* The creator continues, so the new thread waits until it may run, and cannot end before its handle is stored. */
 static int create_virtual(pthread_t *handle, const pthread_attr_t *attributes, struct start *start)
 {
     int thread = start->thread; /* the new thread frees `start` */
@@ -250,7 +250,7 @@ EXPORT pid_t waitpid(pid_t pid, int *status, int options)
     return result;
 }
 
-/* Start, end, and those who stand outside */
+/* Start, end, and threads that do not take part */
 
 EXPORT void fake_time_leave(void)
 {

@@ -13,12 +13,12 @@
 
 enum { PROCESSES_MAX = 1024, THREADS_MAX = 4096, NOBODY = -1 };
 
-/* Later than any machine's own clock, so that a deadline of this clock that reaches the kernel after all has not passed. */
+/* Later than any machine's clock, so a deadline of this clock that reaches the kernel by mistake is in the future. */
 #define START_NS 100000000000000000u
 #define RUNNER_POLL_NS 10000000
-/* After so many looks at the same moment a sleeper says why: half a minute. */
+/* After this many looks at the same moment, half a minute, a sleeper prints why time stands still. */
 enum { LOOKS_BEFORE_COMPLAINT = 3000 };
-/* Ranks order the first turns; every later place in the queue is behind them. */
+/* Ranks order the first runs. All later places in the queue come after them. */
 #define FIRST_TICKET ((uint64_t)1 << 32)
 
 enum state { FREE, RUNNING, SLEEPING, AWAITING };
@@ -26,7 +26,7 @@ enum state { FREE, RUNNING, SLEEPING, AWAITING };
 struct thread {
     _Atomic uint32_t state; /* also the futex that the thread waits on */
     int process;
-    pid_t number; /* the kernel's, in its process's namespace */
+    pid_t number; /* the kernel's thread id in its process's namespace */
     int awaited;
     uint64_t wake_ns;
     uint64_t ticket;
@@ -37,7 +37,7 @@ struct clock {
     _Atomic uint64_t now_ns;
     uint64_t tickets;
     bool is_started;
-    int threads_used; /* no thread at or above this was ever taken */
+    int threads_used; /* no thread at or above this was ever used */
     bool is_process[PROCESSES_MAX];
     struct thread threads[THREADS_MAX];
 };
@@ -76,7 +76,7 @@ static enum state state_of(int thread)
     return (enum state)atomic_load_explicit(&shared->threads[thread].state, memory_order_acquire);
 }
 
-/* The functions from here to the public ones are called with the lock held. */
+/* The functions from here to the public ones need the lock held. */
 
 static void queue(int thread, uint64_t wake_ns)
 {
@@ -94,7 +94,7 @@ static bool is_before(int first, int second)
     return one->wake_ns != other->wake_ns ? one->wake_ns < other->wake_ns : one->ticket < other->ticket;
 }
 
-/* The sleeper whose turn is next, or nobody while a thread runs. */
+/* Return the sleeper that runs next; none while a thread runs. */
 static int next_runner(void)
 {
     int best = NOBODY;
@@ -110,7 +110,7 @@ static int next_runner(void)
     return best;
 }
 
-/* Move the clock to the next turn, if all sleep. */
+/* Advance the clock to the next wake time if all sleep. */
 static void hand_over(void)
 {
     int next = shared->is_started ? next_runner() : NOBODY;
@@ -153,7 +153,7 @@ static void bury_dead_runner(void)
             bury(shared->threads[thread].process);
 }
 
-/* Whether the kernel has a thread of this process waiting for something. */
+/* Whether the kernel shows a thread of this process as waiting. */
 static bool is_blocked(const struct thread *thread)
 {
     char path[64], stat[256], state = '?';
@@ -170,8 +170,8 @@ static bool is_blocked(const struct thread *thread)
 }
 
 /*
- * Let the calling thread run beside those that run, if it is due, all are of this process and all are blocked: they may wait for what
- * it is about to do.
+ * Let the calling thread run beside the running ones if it is due, and all of those belong to this process and are blocked: they
+ * may wait for it.
  */
 static void run_beside_blocked(void)
 {
@@ -227,7 +227,7 @@ static void complain(void)
             fprintf(stderr, "fake time: thread %d holds the clock and does not sleep\n", (int)shared->threads[thread].number);
 }
 
-/* Called without the lock. */
+/* The caller does not hold the lock. */
 static void wait_for_turn(void)
 {
     const struct timespec poll = {0, RUNNER_POLL_NS};
@@ -258,7 +258,7 @@ static void begin(void)
     wait_for_turn();
 }
 
-/* In a forked child. */
+/* For a forked child. */
 static void disown(void)
 {
     shared_file_disown(&file);

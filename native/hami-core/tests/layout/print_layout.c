@@ -1,4 +1,6 @@
-/* Print the region's layout as one JSON object, in the words of the vector file that every reader is checked against. */
+/*
+ * Print the region's layout as one JSON object, with the names of the vector file that every reader is checked against.
+ */
 #include <stddef.h>
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
 /*
- * A program that keeps a device busy, and what the device knows of it: the load of the limiter's acceptance tests.
+ * The load of the limiter's acceptance tests: a program that keeps a device busy, and what the device did for it.
  *
- * Usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0] [threads=1]
- * KERNEL is a kernel of the fake driver. With `graph` so many launches are captured and launched as one. With `pause_us` each launch
- * is waited for and followed by so long a pause, as by a program that needs less than its share. All threads use all streams. Prints one JSON object: what was
- * launched, and the nanoseconds the device was busy with this process in each second, by the fake driver's own account.
+ * Usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0] [threads=1]. KERNEL is a kernel of the fake driver. With
+ * `graph` that many launches are captured and launched as one. With `pause_us` each launch is waited for and followed by a pause,
+ * as in a program that needs less than its share. All threads use all streams. Prints one JSON object: the launches, and the
+ * nanoseconds that the device was busy with this process in each second, by the fake driver's account.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@
 
 enum { STREAMS_MAX = 64, SECONDS_MAX = 3600 };
 
-/* The fake driver remembers so much of what ran, and not much more. */
+/* About as much as the fake driver remembers. */
 #define LOOK_NS 20000000u
 #define SECOND_NS 1000000000u
 
@@ -96,7 +96,7 @@ static void *load(void *nothing)
     return NULL;
 }
 
-/* Ask in time, for the driver forgets. */
+/* Ask in time, because the driver forgets. */
 static void look(void)
 {
     truth_busy_ns *truth = (truth_busy_ns *)dlsym(RTLD_DEFAULT, "fake_truth_busy_ns");

@@ -1,9 +1,10 @@
 /*
- * Processes that are killed anywhere: the limit holds at every moment, nobody waits for the dead, nothing is counted twice or below zero,
- * and all of it comes back.
+ * Processes that are killed at any instruction: the limit holds at every moment, none waits for the dead, nothing is counted twice
+ * or below zero, and everything is given back.
  *
- * Usage: crash_matrix SEED ROUNDS. In each round 64 processes of 8 threads start, allocate, free and look, and are killed at random
- * instructions. Meanwhile another process comes and goes and is timed. Environment as for random_programs.
+ * Usage: crash_matrix SEED ROUNDS. In each round 64 processes of 8 threads start, allocate, free and query, and are killed at
+ * random instructions. Meanwhile another process starts and ends repeatedly and is timed. The environment is as for
+ * random_programs.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -27,7 +28,7 @@ enum { PROCESSES = 64, THREADS = 8 };
 
 static CUcontext context;
 static uint64_t limit_bytes;
-static double *bystander_waited; /* seconds; from the bystander to its parent */
+static double *bystander_waited; /* seconds; from that process to its parent */
 static double longest_wait;
 
 static void take_and_give_plain(void)
@@ -95,7 +96,7 @@ static void live(void)
         pause();
 }
 
-/* What a bystander waits for others while they die: at its start, for an allocation, and at its end. */
+/* How long a process that is not killed waits for others while they die: at its start, for an allocation, and at its end. */
 static void pass_by(void)
 {
     double began = seconds_asleep();
@@ -111,7 +112,7 @@ static void pass_by(void)
     exit(0);
 }
 
-/* Seconds of processor time: what all processes of the machine had, and what children had that are waited for. */
+/* Seconds of processor time: of all processes of the machine, and of children that were waited for. */
 struct work {
     double all, children;
 };
@@ -132,7 +133,7 @@ static struct work work_so_far(void)
                              (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6};
 }
 
-/* Whoever is waited for has only a part of the machine, when others want it too: the wait would be that part of itself without them. */
+/* Others that want the processor also delay a waiting process. Subtract their part from its wait. */
 static void note_wait(struct work before)
 {
     struct work now = work_so_far();
@@ -142,7 +143,7 @@ static void note_wait(struct work before)
     longest_wait = wait > longest_wait ? wait : longest_wait;
 }
 
-/* Nothing is left, in truth and in the account, and there was never more than the limit. */
+/* Nothing is left in the driver and in the account, and there was never more than the limit. */
 static void check_account(unsigned int round)
 {
     struct verdict verdict = judge_ask(0);

@@ -1,9 +1,9 @@
 /*
- * Random programs under libvgpu.so, and whether its account of each device is what the driver really has given.
+ * Random programs under libvgpu.so: its account of each device must equal what the driver has given.
  *
- * Usage: random_programs SEED COUNT. Each program is up to three processes that allocate, free, share, fork and are killed at random;
- * the account is compared whenever all of them pause, and when they are gone. A program is told by its seed: random_programs SEED 1
- * runs it alone. The environment is a container's: the library preloaded, a fake node, a limit.
+ * Usage: random_programs SEED COUNT. Each program is up to three processes that allocate, free, share, fork and are killed at
+ * random. The account is compared whenever all of them pause, and when they have ended. The seed identifies a program:
+ * random_programs SEED 1 runs it alone. The environment is that of a container: the library preloaded, a fake node, a limit.
  */
 #include <errno.h>
 #include <signal.h>
@@ -29,10 +29,10 @@ enum { WORKERS_MAX = 3, PHASES = 3, STEPS = 24, HELD_MAX = 64 };
 
 /* What the processes of a program share. */
 struct stage {
-    atomic_int paused[WORKERS_MAX]; /* the phase a worker has finished */
+    atomic_int paused[WORKERS_MAX]; /* the phase that a worker has finished */
     atomic_int go;                  /* the phase that may begin */
     atomic_bool has_offer;
-    CUipcMemHandle offer; /* by worker 0 to the others, of memory it keeps to its end */
+    CUipcMemHandle offer; /* from worker 0 to the others; it keeps the memory until its end */
 };
 
 static struct stage *stage;
@@ -59,7 +59,7 @@ static size_t some_bytes(void)
     }
 }
 
-/* What a worker holds */
+/* What a worker has */
 
 enum kind { PLAIN, POOLED, ARRAY, MIPMAP, POOL, MAPPED, HANDLE, EXECUTABLE, OPENED, CONTEXT, KINDS };
 
@@ -75,7 +75,7 @@ struct held {
         CUcontext context;
     };
     size_t bytes;
-    CUmemoryPool from; /* POOLED: NULL for the device's own */
+    CUmemoryPool from; /* POOLED: NULL for the device's default pool */
     CUgraph graph;
     CUdeviceptr in_graph;
 };
@@ -83,10 +83,10 @@ struct held {
 static struct held held[HELD_MAX];
 static int held_count;
 static CUcontext primary[DEVICES];
-static int device; /* whose primary context is current */
+static int device; /* of the current primary context */
 static CUmodule module;
 
-/* Only memory may be refused. */
+/* Only requests for memory may be refused. */
 static bool succeeds(CUresult result, const char *what)
 {
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -119,7 +119,7 @@ static int find(enum kind kind)
     return -1;
 }
 
-/* Steps that take */
+/* Steps that allocate */
 
 static void take_plain(void)
 {
@@ -266,11 +266,11 @@ static void take_context(void)
     CHECKED(cuCtxSetCurrent(primary[device]));
 }
 
-/* Steps that give */
+/* Steps that free */
 
 static void give(int index);
 
-/* How long a destroyed pool keeps what it does not need is the driver's secret, so what came from it goes with it. */
+/* The driver does not say how long a destroyed pool keeps unused memory, so what came from it is freed with it. */
 static void give_pooled(CUmemoryPool from)
 {
     for (int index = held_count - 1; index >= 0; index--)
@@ -333,7 +333,7 @@ static void give_any(void)
         give((int)chance((unsigned int)held_count));
 }
 
-/* Steps that do neither */
+/* Other steps */
 
 static void trim(void)
 {
@@ -360,8 +360,8 @@ static void load(void)
 }
 
 /*
- * A child of a process that uses CUDA has none of its memory, and changes nothing by ending. Who will be killed has none: while a child
- * keeps the files that it was born with, the driver takes its parent to live.
+ * A child of a process that uses CUDA has none of its memory, and its end changes nothing. A process that will be killed has no
+ * child, because the driver takes the parent for alive while a child keeps its files.
  */
 static void beget(void)
 {
@@ -394,7 +394,7 @@ static void step(void)
         steps[chance(sizeof(steps) / sizeof(steps[0]))]();
 }
 
-/* What is not settled at once is settled by a look: pools by a synchronisation, code that has gone by a look after that. */
+/* What is not settled at once is settled later: pools by a synchronisation, and then unloaded code by a query. */
 static void settle(void)
 {
     size_t available, total;
@@ -496,7 +496,7 @@ static void end_one(unsigned int seed, pid_t *worker)
     *worker = 0;
 }
 
-/* Worker 0 may hold what others have opened, so it is not the one that is killed. */
+/* Worker 0 may have memory that others have opened, so it is not killed. */
 static void run_program(unsigned int seed)
 {
     pid_t workers[WORKERS_MAX] = {0};

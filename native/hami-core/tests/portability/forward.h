@@ -1,4 +1,6 @@
-/* What forward_driver.c has and forward_program.c calls. */
+/*
+ * The functions of forward_driver.c that forward_program.c calls.
+ */
 #ifndef FORWARD_H
 #define FORWARD_H
 
@@ -11,7 +13,7 @@ double cuDeviceGetTexture1DLinearMaxWidth(int a, double b, long c, float d, int 
 int cuFlushGPUDirectRDMAWrites(int count, ...);
 struct big cuDeviceGetP2PAttribute(long first);
 
-/* Forwards that forward_driver.c lacks, and one of NVML, which is not there at all. */
+/* Forwards that forward_driver.c lacks, and one of NVML, which is missing completely. */
 int cuMemcpyWithAttributesAsync(void);
 int nvmlUnitGetCount(unsigned int *count);
 

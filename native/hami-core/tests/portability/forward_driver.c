@@ -1,6 +1,6 @@
 /*
- * A libcuda.so.1 whose functions take and return what no CUDA function does: every register and the stack, by value and by reference.
- * The names are forwarded ones; what is behind a forward is no business of the library's.
+ * A libcuda.so.1 whose functions take and return what no CUDA function does: every register and the stack, by value and by
+ * reference. Their names are those of forwards, whose arguments the library does not know.
  */
 #include <stdarg.h>
 

@@ -1,4 +1,6 @@
-/* Calls forwards of strange types, each for the first and for a second time, and those that nobody has. Prints one line for each. */
+/*
+ * Call forwards of unusual types, each twice, and some that the driver lacks. Prints one line for each.
+ */
 #include <stdio.h>
 
 #include "forward.h"

@@ -1,5 +1,5 @@
 /*
- * A library that stands in for functions and calls the next one's, as profilers and OpenMP runtimes do. Built twice: LAYER says who.
+ * A library that replaces functions and calls the next one, as profilers and OpenMP runtimes do. Built twice, with different LAYER.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* A program with libcuda.so.1 as a dependency, as nvcc -cudart none -lcuda makes it. */
+/*
+ * A program with libcuda.so.1 as a dependency, as nvcc -cudart none -lcuda makes it.
+ */
 #include <stdio.h>
 
 #include "hami/cuda_abi.h"

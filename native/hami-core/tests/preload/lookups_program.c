@@ -1,6 +1,6 @@
 /*
- * Looks functions up in every way, and prints which library each answer lies in, or what dlerror says after the library that was
- * searched. What it prints may not change with libvgpu.so in the process.
+ * Looks functions up in every way, and prints the library of each answer, or what dlerror says after the library's name. The output
+ * must be the same with and without libvgpu.so.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /*
- * A program that knows nothing of CUDA: says who runs it and whether libvgpu.so is in it. Built for several C libraries and ways to
- * link.
+ * A program without CUDA. It prints its user and whether libvgpu.so is loaded. Built for several C libraries and ways to link.
  */
 #include <stdio.h>
 #include <string.h>

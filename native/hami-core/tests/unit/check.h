@@ -1,5 +1,5 @@
 /*
- * The little a unit test needs: CHECK says what did not hold and goes on; `return check_failures()` ends main().
+ * The checks of unit tests. CHECK prints what does not hold and continues; main() ends with `return check_failures()`.
  */
 #ifndef HAMI_CHECK_H
 #define HAMI_CHECK_H

@@ -1,4 +1,6 @@
-/* A container's share of a device's time is kept, whatever its processes do and whatever was in the word. */
+/*
+ * A container's share of a device's time holds, for any behaviour of its processes and any content of the word.
+ */
 #include "bucket.h"
 
 #include <stdbool.h>
@@ -11,7 +13,7 @@
 #define SECOND 1000000000u
 #define NOW (1000ull * SECOND)
 
-/* Run kernels of random lengths up to `longest` back to back for a minute; returns the busy time in thousandths. */
+/* Run kernels of random lengths up to `longest` back to back for a minute. Returns the busy time in thousandths. */
 static unsigned long long busy_permille(unsigned percent, uint64_t longest)
 {
     _Atomic uint64_t word = 0;

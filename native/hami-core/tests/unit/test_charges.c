@@ -1,4 +1,6 @@
-/* The table of charges: nothing is lost or invented, whatever the order, and time does not grow with what is in it. */
+/*
+ * The table of charges: nothing is lost or added, in any order, and time does not grow with the content.
+ */
 #include <stdlib.h>
 
 #include "charges.h"
@@ -92,7 +94,7 @@ static void each_charge_is_shown_once_and_can_be_resized(void)
     hami_charges_forget(&hami_pools);
 }
 
-/* A million random steps against a plain array of what should be there. */
+/* Make a million random steps, and compare with a plain array. */
 static void random_use_loses_nothing(void)
 {
     static uint64_t expected[1024];

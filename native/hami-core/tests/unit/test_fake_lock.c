@@ -1,4 +1,6 @@
-/* The locks that the fake driver's processes share, while their holders and waiters are killed. */
+/*
+ * The locks that the fake driver's processes share, while holders and waiters are killed.
+ */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 
 enum { ROUNDS = 10, PROCESSES = 16, THREADS = 4, LONGEST_WAIT_SECONDS = 5 };
 
-/* What the lock guards: the two are equal unless a holder died. */
+/* What the lock guards: the two numbers are equal unless a holder died. */
 struct guarded {
     struct shared_lock lock;
     uint64_t first, second;
@@ -30,7 +32,7 @@ static struct guarded *open_guarded(void)
     return file.memory;
 }
 
-/* Returns whether what the lock guards is whole, or its last holder is known to have died; leaves it whole. */
+/* Returns whether what the lock guards is complete, or its last holder is known to have died. Leaves it complete. */
 static bool take_and_give(struct guarded *guarded)
 {
     bool is_left_by_the_dead = shared_lock_take(&file, &guarded->lock);
@@ -64,7 +66,7 @@ static pid_t start_contender(void)
         pause();
 }
 
-/* A bystander's last turns come when nobody is left who would wake it. */
+/* The last process to take the lock finds no one left who would wake it. */
 static pid_t start_bystander(void)
 {
     pid_t child = fork();

@@ -1,40 +1,42 @@
-/* The fake device's arithmetic, against slow and plain versions of itself: turns, places for work, and the memory of busy time. */
+/*
+ * The fake device's arithmetic, compared with slow and plain versions: round robin, places for work, and histories.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
 #include "history.h"
 #include "profile.h"
-#include "turns.h"
+#include "round_robin.h"
 
 #define MS 1000000u
 #define SECOND 1000000000ull
 
-/* Turns */
+/* Round robin */
 
-static const struct turns_rule rule = {2 * MS, MS / 10};
+static const struct round_robin_rule rule = {2 * MS, MS / 10};
 
-/* Run until `limit_ns` and add up what each of three contexts gets. */
-static void take_turns(struct turns *turns, uint64_t *left_ns, uint64_t limit_ns, uint64_t *got_ns)
+/* Run until `limit_ns`, and add up what each of three contexts gets. */
+static void run_slices(struct round_robin *order, uint64_t *left_ns, uint64_t limit_ns, uint64_t *got_ns)
 {
     struct stretch stretch;
 
-    while (turns_next(turns, &rule, left_ns, 3, limit_ns, &stretch)) {
+    while (round_robin_next(order, &rule, left_ns, 3, limit_ns, &stretch)) {
         uint64_t length = stretch.to_ns - stretch.from_ns;
 
         CHECK(length > 0 && length <= left_ns[stretch.context]);
         left_ns[stretch.context] -= length;
         got_ns[stretch.context] += length;
     }
-    CHECK(turns->at_ns >= limit_ns);
+    CHECK(order->at_ns >= limit_ns);
 }
 
-static void test_turns_share_equally_at_the_price_of_interruptions(void)
+static void test_slices_share_equally_at_the_price_of_interruptions(void)
 {
     uint64_t left[] = {SECOND, SECOND, SECOND}, got[3] = {0};
-    struct turns turns = {0};
+    struct round_robin order = {0};
 
-    take_turns(&turns, left, 63 * MS, got);
+    run_slices(&order, left, 63 * MS, got);
     for (int context = 0; context < 3; context++)
         CHECK_EQUAL(20 * MS, got[context]);
 }
@@ -42,47 +44,47 @@ static void test_turns_share_equally_at_the_price_of_interruptions(void)
 static void test_one_that_is_alone_is_never_interrupted(void)
 {
     uint64_t left[] = {0, SECOND, 0}, got[3] = {0};
-    struct turns turns = {0};
+    struct round_robin order = {0};
 
-    take_turns(&turns, left, 500 * MS, got);
+    run_slices(&order, left, 500 * MS, got);
     CHECK_EQUAL(500 * MS, got[1]);
 }
 
 static void test_one_that_is_done_makes_room_at_once(void)
 {
     uint64_t left[] = {MS / 2, MS / 2, MS / 2}, got[3] = {0};
-    struct turns turns = {0};
+    struct round_robin order = {0};
 
-    take_turns(&turns, left, 3 * MS / 2, got);
+    run_slices(&order, left, 3 * MS / 2, got);
     CHECK_EQUAL(MS / 2, got[2]);
 }
 
-static void test_newcomer_waits_for_the_end_of_a_turn(void)
+static void test_newcomer_waits_for_the_end_of_a_slice(void)
 {
     uint64_t left[] = {SECOND, 0, 0}, got[3] = {0};
-    struct turns turns = {0};
+    struct round_robin order = {0};
 
-    take_turns(&turns, left, 101 * MS, got);
+    run_slices(&order, left, 101 * MS, got);
     left[1] = SECOND;
-    take_turns(&turns, left, 102 * MS, got);
+    run_slices(&order, left, 102 * MS, got);
     CHECK_EQUAL(0, got[1]);
-    take_turns(&turns, left, 102 * MS + MS / 10 + 5, got);
+    run_slices(&order, left, 102 * MS + MS / 10 + 5, got);
     CHECK_EQUAL(5, got[1]);
 }
 
 static void test_asking_often_changes_nothing(void)
 {
     uint64_t seldom[] = {40 * MS, 3 * MS, 25 * MS}, often[] = {40 * MS, 3 * MS, 25 * MS}, got[3] = {0}, other[3] = {0};
-    struct turns one = {0}, two = {0};
+    struct round_robin one = {0}, two = {0};
 
-    take_turns(&one, seldom, 50 * MS, got);
+    run_slices(&one, seldom, 50 * MS, got);
     for (uint64_t now = 0; now <= 50 * MS; now += 12345)
-        take_turns(&two, often, now, other);
-    take_turns(&two, often, 50 * MS, other);
+        run_slices(&two, often, now, other);
+    run_slices(&two, often, 50 * MS, other);
     CHECK(memcmp(got, other, sizeof(got)) == 0);
 }
 
-/* Profiles: the plain version counts the used part of every single instant. */
+/* Profiles: the plain version counts the used part of every instant. */
 
 enum { INSTANTS = 4000 };
 
@@ -129,7 +131,7 @@ static void test_work_in_a_row_takes_no_memory(void)
     profile_clear(&profile);
 }
 
-/* Histories: the plain version keeps every stretch. */
+/* Histories: the plain version keeps every interval. */
 
 enum { STRETCHES = 20000 };
 
@@ -178,10 +180,10 @@ static void test_history_forgets_the_oldest(void)
 
 int main(void)
 {
-    test_turns_share_equally_at_the_price_of_interruptions();
+    test_slices_share_equally_at_the_price_of_interruptions();
     test_one_that_is_alone_is_never_interrupted();
     test_one_that_is_done_makes_room_at_once();
-    test_newcomer_waits_for_the_end_of_a_turn();
+    test_newcomer_waits_for_the_end_of_a_slice();
     test_asking_often_changes_nothing();
     test_work_gets_the_first_place_it_fits_in();
     test_work_in_a_row_takes_no_memory();

@@ -1,4 +1,6 @@
-/* What a launch costs is learned from few samples, per kind, and unlearned when it changes. */
+/*
+ * The cost of a kind of launch is learned from few samples, and learned again when it changes.
+ */
 #include "kernel_cost.h"
 
 #include <stdatomic.h>

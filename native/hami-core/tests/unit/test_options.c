@@ -1,4 +1,6 @@
-/* The grammar of the environment: what is accepted, what a bad value becomes, and that it is said. */
+/*
+ * The grammar of the options: what is accepted, and what a bad value becomes.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* A block holds while a monitor stands behind it, and no longer. */
+/*
+ * A block holds while a monitor keeps it, and no longer.
+ */
 #include "priority.h"
 
 #include <stdatomic.h>
@@ -15,7 +17,7 @@ enum { WAITERS = 3, NAPS_A_SECOND = 50 };
 static _Atomic int32_t recent;
 static _Atomic uint64_t asked_at;
 
-/* One round of a monitor that keeps the block. Source: HAMi, cmd/vGPUmonitor/feedback.go. */
+/* Play one round of a monitor that keeps the block. Source: HAMi, cmd/vGPUmonitor/feedback.go. */
 static void monitor_round(void)
 {
     if (recent > 0)
@@ -24,7 +26,7 @@ static void monitor_round(void)
         recent = -1;
 }
 
-/* Wait with some threads until one may go on; the monitor lives until `dies_at` seconds. Returns the second in which that was. */
+/* Wait with some threads until one may launch. The monitor lives until `dies_at` seconds. Returns the second of the launch. */
 static uint64_t passes_at(uint64_t dies_at, uint64_t at_most)
 {
     struct hami_block blocks[WAITERS] = {{0}};

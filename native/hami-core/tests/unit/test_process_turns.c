@@ -1,4 +1,6 @@
-/* Processes of a container that want a device come along evenly, whatever their kernels last and whatever was in the words. */
+/*
+ * Processes of a container that want a device progress evenly, for kernels of any length and any content of the words.
+ */
 #include "process_turns.h"
 
 #include <stdint.h>
@@ -16,7 +18,7 @@ enum { PROCESSES = 4 };
 static struct hami_process_turns turns;
 static uint64_t had[PROCESSES];
 
-/* Let those whose bit is set in `wanting` launch in a random order until so much was used. */
+/* Let the processes whose bit is set in `wanting` launch in a random order until they have used enough. */
 static void launch(unsigned wanting, const uint64_t *lengths, uint64_t total)
 {
     uint64_t now = NOW, used = 0;
@@ -63,7 +65,7 @@ static void all_come_along_evenly(void)
     }
 }
 
-/* Whatever else it does with its turn, nobody comes in between until it is ahead. */
+/* No other process launches until this one is ahead. */
 static void one_at_a_time_launches(void)
 {
     begin(0);
@@ -82,7 +84,7 @@ static void one_at_a_time_launches(void)
     CHECK(!hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW + MS));
 }
 
-/* However far the others get meanwhile. */
+/* However much the others have used meanwhile. */
 static void who_waits_keeps_its_claim(void)
 {
     begin(0);

@@ -1,5 +1,5 @@
 /*
- * The region among processes: starts at once, deaths at any instruction, forks, full tables and files of other versions.
+ * The region between processes: simultaneous starts, deaths at any instruction, forks, full tables and files of other versions.
  *
  * The limit of every device is 1 MiB.
  */
@@ -62,7 +62,7 @@ static int exit_status(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Each body has a file of its own, and runs in a child of a process that never touched the region. */
+/* Each body has its own file, and runs in a child of a process that never touched the region. */
 static void in_child(void (*body)(void))
 {
     pid_t child;
@@ -132,7 +132,7 @@ static void claim_with_the_others(void)
     _exit(hami_region_slot()->pid == getpid() ? 0 : 1);
 }
 
-/* A slot that is being claimed belongs to whoever claims it, though he has not said yet when he started. */
+/* A slot belongs to the process that claims it, even before it has written its start time. */
 static void who_come_at_once_have_a_slot_each(void)
 {
     pid_t children[CLAIMANTS];
@@ -200,7 +200,7 @@ static void start_and_die_together(void)
     CHECK_EQUAL(0, hami_region()->proc_num);
 }
 
-/* Kill children at random instructions of attach, claim and release; whoever comes next must get in at once. */
+/* Kill children at random instructions of attach, claim and release. The next process must attach at once. */
 static void a_death_anywhere_holds_nobody_up(void)
 {
     unsigned int seed = 7;
@@ -236,7 +236,7 @@ static void hold_lock_and_fork(void)
     hami_region_attach(two_devices);
     hami_region_slot();
     if (fork() == 0) {
-        /* A child that outlives its parent and keeps the parent's mapping holds no lock of the parent's. */
+        /* A child that outlives its parent and keeps the parent's mapping holds no lock of the parent. */
         hami_region_forget();
         nanosleep(&(struct timespec){1, 0}, NULL);
         _exit(0);
@@ -277,7 +277,7 @@ static void a_recycled_pid_is_another_process(void)
     hami_region_attach(two_devices);
     region = hami_region();
     hami_region_slot();
-    /* As a dead predecessor left it: our parent's pid, which lives, with another start time. */
+    /* As a dead predecessor left it: the pid of a living process, here our parent, with another start time. */
     region->procs[1].pid = getppid();
     region->procs[1].status = HAMI_SLOT_RUNNING;
     region->procs[1].tag = HAMI_SLOT_TAG;
@@ -289,7 +289,7 @@ static void a_recycled_pid_is_another_process(void)
     hami_region_release();
 }
 
-/* As it is while a sweeper is between the first and the last of its writes: it would empty the slot of whoever took it now. */
+/* A slot whose sweeper is between its first and its last write: it would empty the slot of a process that took it now. */
 static void a_slot_that_is_being_emptied_is_left_alone(void)
 {
     struct hami_region *region;
@@ -318,7 +318,7 @@ static void a_slot_that_is_being_emptied_is_left_alone(void)
     CHECK_EQUAL(0, region->procs[0].pid);
 }
 
-/* So many files can be opened yet. */
+/* Open files until only this many more can be opened. */
 static void leave_files(int count)
 {
     struct rlimit limit;
@@ -377,7 +377,7 @@ static void a_full_table_sweeps_the_dead(void)
     CHECK(hami_region_slot() == &region->procs[500]);
 }
 
-/* Whoever comes beyond the table's end is held to what the others leave, by an account of its own. */
+/* A process beyond the table's end is held to what the others leave, with a private slot. */
 static void beyond_the_last_slot_the_limit_still_holds(void)
 {
     struct hami_region *region;
@@ -421,7 +421,7 @@ static void contexts_and_modules_count_beside_data(void)
     hami_region_release();
 }
 
-/* What is held for a context is nobody else's until the context is there, and then gives way to what it took. */
+/* No other process can use what is held for a context. The hold ends with what the context took. */
 static void a_hold_binds_until_it_is_settled(void)
 {
     uint64_t each;
@@ -441,7 +441,7 @@ static void a_hold_binds_until_it_is_settled(void)
     CHECK_EQUAL(500, hami_region_hold_rest(0, 500));
 }
 
-/* At the end of a process its memory is the driver's for a moment yet: it counts until the process is gone. */
+/* When a process ends, the driver has its memory for a moment more: it counts until the process is gone. */
 static void what_a_process_leaves_counts_until_it_is_gone(void)
 {
     int ready[2];
@@ -535,7 +535,7 @@ static void three_devices(struct hami_inventory *inventory)
     strcpy(inventory->uuids[2], "GPU-a");
 }
 
-/* Indices are how processes agree on a device: they move only when nobody else is there. */
+/* Processes identify a device by its index, so indices change only when no other process is there. */
 static void known_devices_keep_their_places(void)
 {
     struct hami_region *region;

@@ -1,4 +1,6 @@
-/* NVML's account decides what a busy nanosecond costs, slowly and within bounds. */
+/*
+ * NVML's account decides what a busy nanosecond costs, slowly and within bounds.
+ */
 #include "scale.h"
 
 #include <stdint.h>
@@ -8,7 +10,7 @@
 
 #define MS 1000000u
 
-/* What windows of `window_ms` come to in which the container used `used` percent and was charged for `busy`. */
+/* The scale after windows of `window_ms` in which the container used `used` percent and was charged for `busy`. */
 static uint64_t after(unsigned windows, unsigned window_ms, unsigned used, unsigned busy)
 {
     struct hami_scale scale = {0};

@@ -1,4 +1,6 @@
-/* Marked time adds up to the union of what is marked, whoever marks it and in whatever order. */
+/*
+ * Marked time adds up to the union of what is marked, by any process and in any order.
+ */
 #include "timeline.h"
 
 #include <pthread.h>

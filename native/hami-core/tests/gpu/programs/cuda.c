@@ -18,7 +18,7 @@
 #define NAME_OF(symbol) NAME_AS_WRITTEN(symbol)
 #define NAME_AS_WRITTEN(symbol) #symbol
 
-/* The driver's function of that name, whose version is the header's. */
+/* Find the driver's function, in the version of the header. */
 #define CALL(symbol, ...) check(((__typeof__(&symbol))find(NAME_OF(symbol)))(__VA_ARGS__), NAME_OF(symbol))
 #define TRY(symbol, ...) ((__typeof__(&symbol))find(NAME_OF(symbol)))(__VA_ARGS__)
 
