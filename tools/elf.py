@@ -1,5 +1,5 @@
 """
-What a 64-bit little-endian ELF object shows the dynamic linker, read without binutils, which Zig does not bring.
+Fields of a 64-bit little-endian ELF object, read without binutils, which Zig does not include.
 
 Source: https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.intro.html
 """
@@ -14,7 +14,7 @@ SHT_GNU_VERNEED = 0x6FFFFFFE
 DT_NEEDED = 1
 STB_LOCAL = SHN_UNDEF = 0
 MACHINES = {62: "x86_64", 183: "aarch64"}
-"""By e_machine, what the kernel calls them."""
+"""By e_machine, with the kernel's names."""
 
 
 class Section(NamedTuple):
@@ -33,7 +33,7 @@ class Section(NamedTuple):
 
 
 def machine(path: Path) -> str:
-    """Return whose instructions it holds, as the kernel calls them: `aarch64`."""
+    """Return the processor that the object is for, with the kernel's name: `aarch64`."""
     (number,) = struct.unpack_from("<H", path.read_bytes(), 0x12)
     return MACHINES[number]
 
@@ -50,7 +50,7 @@ def exports(path: Path) -> set[str]:
 
 
 def needed(path: Path) -> list[str]:
-    """Return the libraries that are loaded along with it."""
+    """Return the libraries that are loaded with it."""
     return [
         _text(image, names.offset + value)
         for image, section, names in _sections(path, SHT_DYNAMIC)
@@ -61,7 +61,7 @@ def needed(path: Path) -> list[str]:
 
 def needed_versions(path: Path) -> set[str]:
     """
-    Return the versions of other libraries' symbols that it needs, e.g. `GLIBC_2.14`.
+    Return the symbol versions of other libraries that it needs, e.g. `GLIBC_2.14`.
 
     Source: https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
     """

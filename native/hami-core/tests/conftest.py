@@ -32,7 +32,7 @@ def build() -> Path:
 
 @pytest.fixture
 def container(build: Path, tmp_path: Path) -> Container:
-    """A container with a limit of 1000 MiB on each of three devices, where a context takes nothing."""
+    """A container with a limit of 1000 MiB on each of three devices, where contexts take nothing."""
     (tmp_path / "hardware").mkdir()
     (tmp_path / "hardware/devices.csv").write_text(DEVICES)
     return Container(build, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "1000m", "FAKE_DRIVER_CONTEXT_MIB": "0"})

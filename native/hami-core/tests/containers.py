@@ -1,7 +1,7 @@
 """
-A node's fake hardware and containers on it, for tests that run programs with `libvgpu.so` preloaded.
+A node's fake hardware and its containers, for tests that run programs with `libvgpu.so` preloaded.
 
-A test's program is Python that uses ctypes as any application would; what it prints as JSON is what the test sees.
+A test's program is Python with ctypes, like any application. The test reads what it prints as JSON.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SANITIZER = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
-"""The runtimes of the sanitizers that the build has, if any; they go before the library."""
+"""The sanitizer runtimes of the build, preloaded before the library."""
 IS_THREAD_SANITIZED = "libtsan" in SANITIZER
 
 HERE = Path(__file__).resolve().parent
@@ -30,7 +30,7 @@ DEVICES = f"""uuid,name,memory_mib,numa_node,pci_bus_id
 
 @dataclass
 class Container:
-    """What the processes of one container have in common: hardware, region, library, environment."""
+    """What the processes of one container share: hardware, region, library, environment."""
 
     build: Path
     folder: Path
@@ -68,13 +68,13 @@ class Container:
         )
 
     def run(self, program: str, *, preload: bool = True, **extra: str) -> Any:
-        """Run a program to its end and return what its last line of output says, as JSON."""
+        """Run a program to its end and return its last line of output, which is JSON."""
         result, errors = self.run_and_listen(program, preload=preload, **extra)
         assert "" == errors
         return result
 
     def run_and_listen(self, program: str, *, preload: bool = True, **extra: str) -> tuple[Any, str]:
-        """Run a program; return its last line as JSON, and all it printed to stderr."""
+        """Run a program. Returns its last line of output, which is JSON, and its stderr."""
         process = self.start(program, preload=preload, **extra)
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors

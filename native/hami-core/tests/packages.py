@@ -1,8 +1,8 @@
 """
-Packages from PyPI that a test wants at hand and the repository does not keep.
+Packages from PyPI that tests need and the repository does not store.
 
-Owns their cache (`$XDG_CACHE_HOME/hami-native`, else `~/.cache/hami-native`). Where PyPI cannot be reached the tests
-that want one are skipped, with pip's last words.
+Owns their cache (`$XDG_CACHE_HOME/hami-native`, else `~/.cache/hami-native`). If PyPI is unreachable, the tests that
+need a package are skipped with pip's last line.
 """
 
 import os
@@ -20,7 +20,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami
 
 @cache
 def fetched(package: str) -> Path:
-    """Return the folder with an installed package (`name==version`), installing it first if need be."""
+    """Return the folder with an installed package (`name==version`). Installs it first if necessary."""
     folder = CACHE / package
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)

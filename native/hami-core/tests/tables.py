@@ -1,5 +1,5 @@
 """
-The rows of `hooks_cuda.def` and `hooks_nvml.def`, as the tests read them.
+The rows of `hooks_cuda.def` and `hooks_nvml.def` for the tests.
 """
 
 import re
@@ -10,7 +10,7 @@ SOURCE = Path(__file__).resolve().parents[1]
 
 
 class Row(NamedTuple):
-    """One row: its kind (CUSTOM or FORWARD), the symbol, and for CUDA the version whose API it is."""
+    """One row: its kind (CUSTOM or FORWARD), the symbol, and for CUDA the version that introduced it."""
 
     kind: str
     symbol: str
@@ -18,7 +18,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What cuGetProcAddress calls it."""
+        """The name for cuGetProcAddress."""
         return split(self.symbol)[0]
 
 

@@ -1,7 +1,7 @@
 """
-What our own `*_abi.h` headers declare, as C code that asks a compiler about it.
+What our `*_abi.h` headers declare, as C code that asks a compiler about it.
 
-The headers are ours and plain: a statement declares one name or a list of them, and what is nested has no tag.
+The headers have a simple form: a statement declares one name or a list of names, and nested types have no tag.
 """
 
 import re
@@ -25,9 +25,9 @@ def prototypes(header: Path) -> dict[str, str]:
 
 def facts(header: Path) -> list[str]:
     """
-    Return C expressions whose values are the binary interface: sizes of types, places and sizes of fields, numbers.
+    Return C expressions whose values are the binary interface: sizes of types, offsets and sizes of fields, numbers.
 
-    What a release calls reserved another gives a name, so such fields are left out.
+    Reserved fields are ignored, because other releases give them names.
     """
     code = text(header)
     found: list[str] = re.findall(r"^ {4}(\w+) = ", code, re.M)
@@ -71,7 +71,7 @@ def text(header: Path) -> str:
 
 def evaluate(header: Path, expressions: list[str], folder: Path) -> dict[str, int]:
     """
-    Return the value of each expression under a header; those it knows nothing of are left out.
+    Return the value of each expression under a header, without those that use unknown names.
     """
     asked = list(expressions)
     while True:

@@ -1,5 +1,5 @@
 """
-NVIDIA's own headers and runtimes, fetched from PyPI when a test wants them and never kept in the repository.
+NVIDIA's headers and runtimes, installed from PyPI when a test needs them and never stored in the repository.
 
 Owns which releases are compared, and what their headers say.
 """
@@ -17,7 +17,7 @@ from tables import split
 
 COMPILER = os.environ.get("HAMI_CC", "cc").split()
 EVERY_VERSION = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
-"""Makes the headers declare each symbol by its own name, old ones too."""
+"""Makes the headers declare each symbol by its own name, including old ones."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ NEWEST = RELEASES[-1]
 @cache
 def preprocessed(header: Path) -> str:
     """
-    Return a header as the compiler sees it, on one line, with every version of every function declared.
+    Return a preprocessed header on one line, with every version of every function declared.
 
-    Enumerations become plain integers of their size, so that a declaration that says `int` for one is the same type.
+    Enumerations become integers of their size, so that a declaration with `int` has the same type.
     """
     output = subprocess.run(
         [*COMPILER, "-E", "-P", *EVERY_VERSION, header], capture_output=True, text=True, check=True
@@ -77,9 +77,10 @@ def functions(header: Path) -> set[str]:
 
 def versions() -> dict[str, int]:
     """
-    Return the CUDA version of each driver symbol, from the typedefs that carry it: PFN_cuMemAlloc_v3020.
+    Return the CUDA version of each driver symbol, from the typedefs that contain it: PFN_cuMemAlloc_v3020.
 
-    A typedef names the function without its number: of one name and variant the oldest version is the lowest number.
+    A typedef has the function's name without its number: of one name and variant, the oldest version is the lowest
+    number.
     """
     symbols: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
     known: dict[tuple[str, str], set[int]] = defaultdict(set)

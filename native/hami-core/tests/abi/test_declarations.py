@@ -1,5 +1,5 @@
 """
-Our declarations are NVIDIA's: sizes, offsets, numbers and function types, in each release that has them.
+Our declarations equal NVIDIA's: sizes, offsets, numbers and function types, in each release that has them.
 """
 
 import subprocess
@@ -28,7 +28,7 @@ def ours(api: str) -> Path:
 @each_release
 def test_types_and_numbers_are_nvidias(release: Release, api: str, tmp_path: Path) -> None:
     """
-    Every size, offset and number that a release knows has the same value there and here; the newest knows them all.
+    Every size, offset and number in a release has our value. The newest release has all of them.
     """
     asked = facts(ours(api))
     here = evaluate(ours(api), asked, tmp_path)
@@ -44,7 +44,7 @@ def test_types_and_numbers_are_nvidias(release: Release, api: str, tmp_path: Pat
 @each_release
 def test_functions_have_nvidias_types(release: Release, api: str, tmp_path: Path) -> None:
     """
-    A compiler that has read NVIDIA's header takes our prototypes for the same functions again.
+    A compiler that has read NVIDIA's header accepts our prototypes as declarations of the same functions.
     """
     header = theirs(release, api)
     known = [prototype for symbol, prototype in prototypes(ours(api)).items() if symbol in functions(header)]
@@ -61,7 +61,7 @@ def test_functions_have_nvidias_types(release: Release, api: str, tmp_path: Path
 
 def test_every_hook_with_a_body_has_a_prototype_that_was_compared() -> None:
     """
-    What a body believes of its arguments is in our header, and NVIDIA has such a function.
+    The types that a body relies on are in our header, and NVIDIA declares the function.
     """
     for header, rows, api in ((CUDA_ABI, cuda_rows(), "cuda"), (NVML_ABI, nvml_rows(), "nvml")):
         known = set().union(*(functions(theirs(release, api)) for release in RELEASES))

@@ -1,5 +1,5 @@
 """
-The fake driver's tables of names say what NVIDIA's headers say.
+The fake driver's tables of names equal NVIDIA's headers.
 """
 
 from fake_driver.names import HERE, cuda, nvml
@@ -7,7 +7,7 @@ from fake_driver.names import HERE, cuda, nvml
 
 def test_tables_of_names_are_as_generated() -> None:
     """
-    Writing them again changes nothing.
+    Generating them again changes nothing.
     """
     assert cuda() == (HERE / "names_cuda.def").read_text()
     assert nvml() == (HERE / "names_nvml.def").read_text()

@@ -1,5 +1,5 @@
 """
-NVIDIA's own CUDA runtimes, started over the fake driver: whatever allocates or launches is answered with our hook.
+NVIDIA's CUDA runtimes, started over the fake driver: every function that allocates or launches is a hook.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ MUST_BE_ASKED_FOR = {
 
 
 class Lookup(NamedTuple):
-    """One lookup of a runtime: what it asked for, and which library's code it was answered with."""
+    """One lookup of a runtime: what it looked up, and the library that contains the answer."""
 
     name: str
     version: int
@@ -35,7 +35,7 @@ class Lookup(NamedTuple):
 
 
 def lookups(container: Container, release: Release) -> list[Lookup]:
-    """Start a release's runtime and return its lookups, in their order."""
+    """Start a release's runtime and return its lookups in order."""
     log = container.folder / "lookups"
     segments = container.run(
         USE,
@@ -65,7 +65,7 @@ def _library(address: int, segments: list[list[str]]) -> str:
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
 def test_runtime_is_answered_with_hooks(container: Container, release: Release) -> None:
     """
-    A name in the table is answered with the library's code, in every version and variant, and any other name never is.
+    A name in the tables is answered by the library, in every version and variant. No other name is.
     """
     names = {name for row in cuda_rows() for name in (row.name, row.symbol)}
     asked = lookups(container, release)

@@ -1,5 +1,5 @@
 """
-The tables name what NVIDIA's drivers have, with the version each symbol belongs to, and leave no version of a name out.
+The tables list NVIDIA's symbols with their CUDA versions, and every version of each name.
 """
 
 import re
@@ -8,7 +8,7 @@ from abi.nvidia import NEWEST, RELEASES, functions, versions
 from tables import SOURCE, cuda_rows, nvml_rows, split
 
 WITHOUT_HEADER = {"nvmlInternalGetExportTable"}
-"""Exported by NVML and declared nowhere."""
+"""Exported by NVML but declared nowhere."""
 
 ALLOCATES_OR_LAUNCHES = set(
     re.findall(
@@ -36,7 +36,7 @@ def test_rows_carry_the_version_of_their_symbol() -> None:
 
 def test_every_version_and_variant_of_a_name_is_in_the_table() -> None:
     """
-    What is chosen by name and version is never an older function for want of the newer one.
+    A lookup by name and version never falls back to an older function because the newer one is missing here.
     """
     names = {row.name for row in cuda_rows()}
 
@@ -45,14 +45,14 @@ def test_every_version_and_variant_of_a_name_is_in_the_table() -> None:
 
 def test_what_allocates_or_launches_is_in_the_table() -> None:
     """
-    No way to memory or to the device goes past it.
+    Every way to allocate or to launch is hooked.
     """
     assert set() == ALLOCATES_OR_LAUNCHES - {row.name for row in cuda_rows()}
 
 
 def test_nvml_names_are_nvmls() -> None:
     """
-    Every symbol is one that some release declares, with all its versions.
+    Every symbol is declared by some release, and all its versions are listed.
     """
     known = set().union(*(functions(release.nvml_h) for release in RELEASES)) | WITHOUT_HEADER
     symbols = {row.symbol for row in nvml_rows()}
@@ -63,7 +63,7 @@ def test_nvml_names_are_nvmls() -> None:
 
 def test_newest_known_cuda_is_the_newest_release_compared() -> None:
     """
-    `src/hooks/lookup.c` trusts its tables up to that version.
+    `src/hooks/lookup.c` trusts the tables up to that version.
     """
     newest = re.findall(r"^#define CUDA_VERSION (\d+)", NEWEST.cuda_h.read_text(), re.M)
 

@@ -1,8 +1,8 @@
 """
-What the library adds to each call, and how long 64 processes wait that start together, as a page of documentation.
+Measure what the library adds to each call, and how long 64 processes that start together wait in cuInit.
 
-Usage: `python tests/bench/bench.py BUILD [--pairs N] [--write PAGE]`. Every number is a difference between two
-processes of the same moment, one bare and one with the library; what is printed is JSON.
+Usage: `python tests/bench/bench.py BUILD [--pairs N] [--write PAGE]`. Every number is the difference between two
+processes that run one after the other, one bare and one with the library. Prints JSON.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 PROCESSES, ROUNDS = 64, 7
 INIT = f"cuInit of {PROCESSES} processes, each"
 LIMITED = {"CUDA_DEVICE_SM_LIMIT": "50", "GPU_CORE_UTILIZATION_POLICY": "force"}
-"""What holds launches to half of the device; kernels that take no time never meet it."""
+"""A limit of half of the device. Kernels that take no time never reach it."""
 TARGETS_NS: Mapping[str, float] = {
     "launch": 10,
     "launch on a stream": 10,
@@ -33,7 +33,7 @@ TARGETS_NS: Mapping[str, float] = {
     "cuMemGetInfo": 200,
     INIT: 3e6,
 }
-"""The most that the median of what is added may be."""
+"""The most that the median of what is added may be, by call."""
 
 PAGE = """# What a call costs under `libvgpu.so`
 
@@ -43,22 +43,22 @@ This page is written by a command and not by hand:
 tox -e bench
 ```
 
-A program on the fake driver, whose calls take a few nanoseconds, makes each call {calls} times in a loop, and tells
-the median of seven loops, in time of its own thread. It runs bare and with the library, one after the other, {pairs}
-times: what is added is the difference of such a pair. Limited launches are those of a container that is held to half
-of the device and has not used it up.
+A program on the fake driver, whose calls take a few nanoseconds, makes each call {calls} times in a loop and reports
+the median of seven loops, in its thread's time. It runs bare and with the library, one after the other, {pairs}
+times. What is added is the difference of such a pair. Limited launches are those of a container that may use half of
+the device and has not reached that.
 
-| call | bare, ns | added p50, ns | added p95, ns | added max, ns | p50 asked for, ns |
+| call | bare, ns | added p50, ns | added p95, ns | added max, ns | target p50, ns |
 | --- | --- | --- | --- | --- | --- |
 {rows}
 
-`{init}` is by the clock on the wall, in a container whose region does not exist yet: p50, p95
-and max of single processes with the library, and the bare median, of the quietest of {rounds} rounds.
+`{init}` is wall-clock time, in a container whose region does not exist yet: p50, p95 and max of
+single processes with the library, and the bare median, of the fastest of {rounds} rounds.
 
-Measured on {date} on {machine}, for which {load:.0f} other threads were ready to run.
+Measured on {date} on {machine}, while {load:.0f} other threads were ready to run.
 """
 CALLS = 10_000
-"""As `tests/bench/calls.c` has it."""
+"""As in `tests/bench/calls.c`."""
 
 
 class Sample:
@@ -69,11 +69,11 @@ class Sample:
         self.bare, self.added = statistics.median(bare), sorted(added)
 
     def quantile(self, part: float) -> float:
-        """Return the least value that so large a part of what was added does not pass."""
+        """Return the value that this part of the pairs does not exceed."""
         return self.added[min(len(self.added) - 1, int(part * len(self.added)))]
 
     def report(self, target: float) -> dict[str, float]:
-        """Return what is told of the call, in nanoseconds."""
+        """Return the page's numbers for the call, in nanoseconds."""
         return {
             "bare": round(self.bare, 1),
             "p50": round(statistics.median(self.added), 1),
@@ -96,7 +96,7 @@ def environment(build: Path, folder: Path, preload: bool) -> dict[str, str]:
 
 
 def calls(build: Path, folder: Path, preload: bool, **extra: str) -> dict[str, float]:
-    """Return what one process in a container of its own measures."""
+    """Return what one process measures in a new container."""
     (folder / "share.cache").unlink(missing_ok=True)
     variables = environment(build, folder, preload) | extra
     result = subprocess.run([build / "bench_calls"], env=variables, capture_output=True, check=True)
@@ -132,12 +132,12 @@ def together(build: Path, folder: Path, preload: bool) -> list[float]:
 
 
 def quietest(build: Path, folder: Path, preload: bool) -> list[float]:
-    """Return the round in which the median process waited least."""
+    """Return the round with the shortest median."""
     return min((together(build, folder, preload) for _ in range(ROUNDS)), key=statistics.median)
 
 
 def measure(build: Path, pairs: int) -> dict[str, Sample]:
-    """Return what each call was measured to cost."""
+    """Measure all calls; returns the samples by call."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         row = "GPU-00000000-0000-4000-8000-000000000000,Fake GPU,16384,0,0000:01:00.0"
@@ -152,7 +152,7 @@ def measure(build: Path, pairs: int) -> dict[str, Sample]:
 
 
 def machine() -> str:
-    """Return what the numbers depend on."""
+    """Return the processors of this machine, for the page."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return f"{os.cpu_count()} processors of type {line.partition(':')[2].strip()}"
@@ -185,10 +185,10 @@ def page(samples: Mapping[str, Sample], pairs: int, load: float) -> str:
 
 
 def main() -> None:
-    """Measure, print, and write the page."""
+    """Measure, print, and write the page if one is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path, help="folder with libvgpu.so and the benches")
-    parser.add_argument("--pairs", type=int, default=21, help="how often each call is measured (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=21, help="pairs of runs for each call (default %(default)s)")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="the page to write")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]

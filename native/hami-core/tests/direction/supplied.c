@@ -1,5 +1,5 @@
 /*
- * What the top supplies to the folders below, empty: with it they link without the top.
+ * Empty versions of what hook_table.c and process.c supply, so that the folders below link without them.
  */
 #include <stddef.h>
 

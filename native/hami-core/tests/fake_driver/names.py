@@ -1,7 +1,7 @@
 """
-Write `names_cuda.def` and `names_nvml.def`: what NVIDIA's libraries export, and since when.
+Write `names_cuda.def` and `names_nvml.def`: what NVIDIA's libraries export, and since which version.
 
-Names and numbers only, from headers that are fetched for the purpose. Run from `native/hami-core/tests`:
+Names and numbers only, from headers that are installed for this. Run from `native/hami-core/tests`:
 
     python -m fake_driver.names
 """

@@ -1,5 +1,5 @@
 """
-The option `--write PAGE`: measure on this machine's GPU, and write what came of it.
+The option `--write PAGE`: measure on this machine's GPU and write the page.
 
 Fixtures: the machine, the rows of the page.
 """
@@ -23,13 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def rows() -> list[MemoryRow | TimeRow]:
-    """What the page will tell."""
+    """The rows of the page, filled by the tests."""
     return []
 
 
 @pytest.fixture(scope="session")
 def gpu(request: pytest.FixtureRequest, build: Path, rows: list[MemoryRow | TimeRow]) -> Iterator[Machine]:
-    """This machine with its GPU; afterwards the page is written, if all was measured."""
+    """This machine with its GPU. The page is written afterwards if everything was measured."""
     target = request.config.getoption("--write", None)
     if target is None:
         pytest.skip("the GPU is measured by `tox -e gpu` only")
@@ -44,7 +44,7 @@ def gpu(request: pytest.FixtureRequest, build: Path, rows: list[MemoryRow | Time
 
 @pytest.fixture
 def fake(container: Container) -> Machine:
-    """A machine with the fake driver, where a second lasts as long as its programs need."""
+    """A machine with the fake driver, where a virtual second takes as long as its programs need."""
     environment = {
         "LD_LIBRARY_PATH": str(container.build / "fake_driver"),
         "FAKE_DRIVER_DIR": str(container.folder / "hardware"),

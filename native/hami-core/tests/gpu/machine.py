@@ -1,7 +1,7 @@
 """
 The machine that programs are measured on: a real GPU with its driver, or the fake driver.
 
-Owns how programs are built, installed, started and watched. Neighbours: `page` writes what came of it.
+Owns how programs are built, installed, started and observed. Neighbours: `page` writes the results.
 """
 
 import json
@@ -20,22 +20,22 @@ from containers import SANITIZER
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PACKAGES = {"torch": "torch", "cupy": "cupy-cuda12x[ctk]"}
-"""What a program imports, and what PyPI calls it. A driver runs what is built for an older CUDA."""
+"""What a program imports, and its package on PyPI. A driver runs packages that are built for an older CUDA."""
 
 
 class NoGpuError(Exception):
-    """Nothing can be measured here, and why."""
+    """Nothing can be measured here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a program said, and NVML from outside."""
+    """What a program reported, and what NVML reported outside the container."""
 
     told: Mapping[str, float | str]
     nvml_percent: float
     """The device's mean use during the run; 0 for programs that only hold memory."""
     nvml_mib: int
-    """Memory of the device in use when the program had its most, less what was before."""
+    """The most memory of the device that was in use, minus what was in use before."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,11 @@ class Machine:
     """For compiled programs, packages, and the regions of containers."""
     environment: Mapping[str, str] = field(default_factory=dict)
     preload: Sequence[Path] = ()
-    """What goes before `libvgpu.so`."""
+    """Preloaded before `libvgpu.so`."""
 
     def environ(self, limits: Mapping[str, str] | None) -> dict[str, str]:
-        """Return the environment of a process in a container with those limits; bare if there is none."""
+        """Return the environment of a process in a container with these limits, or without the library if there are
+        none."""
         region = self.folder / "share.cache"
         libraries = [*SANITIZER.split(":"), *map(str, self.preload)]
         contained = {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region), "GPU_CORE_UTILIZATION_POLICY": "force"}
@@ -68,7 +69,7 @@ class Machine:
         }
 
     def measure(self, command: Sequence[str | Path], limits: Mapping[str, str] | None = None) -> Figures:
-        """Run a program in a new container, or bare, and return what it and NVML tell."""
+        """Run a program in a new container, or without the library, and return what it and NVML report."""
         (self.folder / "share.cache").unlink(missing_ok=True)
         with self._started([sys.executable, PROGRAMS / "nvml_watch.py"], self.environ(None)) as watcher:
             before = _hear(watcher)
@@ -83,7 +84,7 @@ class Machine:
     @staticmethod
     @contextmanager
     def _started(command: Sequence[str | Path], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
-        """Start a program with pipes on its streams; it ends when it can read no more."""
+        """Start a program with pipes on its streams. It ends when its input is closed."""
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         try:
@@ -103,7 +104,7 @@ class Machine:
 
     def python(self, module: str) -> dict[str, str]:
         """
-        Return the variables under which Python finds a package, which is installed here unless the interpreter has it.
+        Return the variables with which Python finds a package. It is installed unless the interpreter has it.
         """
         if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0:
             return {}
@@ -120,7 +121,7 @@ class Machine:
 
 
 def _hear(process: "subprocess.Popen[str]") -> dict[str, float | str]:
-    """Return what a program says next."""
+    """Return what a program reports next."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, f"{process.args!r}: {process.communicate()[1]}"
@@ -129,7 +130,7 @@ def _hear(process: "subprocess.Popen[str]") -> dict[str, float | str]:
 
 
 def _ask(watcher: "subprocess.Popen[str]") -> dict[str, float | str]:
-    """Return what the watcher saw since it was asked last."""
+    """Return what the observer saw since the last call."""
     assert watcher.stdin is not None
     watcher.stdin.write("\n")
     watcher.stdin.flush()

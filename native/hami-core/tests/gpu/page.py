@@ -1,5 +1,5 @@
 """
-Write what was measured on a real GPU as a page of documentation.
+Write the results of a real GPU as a page of documentation.
 
 Owns the words and tables of docs/gpu.md. Neighbours: `machine` runs the programs, `test_gpu` judges.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-PAGE = """# What the library was measured to do on a real GPU
+PAGE = """# The library on a real GPU
 
 This page is written by a command and not by hand:
 
@@ -20,17 +20,18 @@ Measured on {date} on {machine}.
 
 ## Memory
 
-Each program takes pieces of 64 MiB until it is refused. NVML looks from outside of the container: what the device then
-has in use more than before. What a program holds is less than its limit by its context and code.
+Each program allocates pieces of 64 MiB until an allocation fails. The last column is NVML's view from outside the
+container: how much more of the device is in use than before. A program's context and code also count against its
+limit, so it holds less than that.
 
-| program | limit, MiB | told as total, MiB | held, MiB | refusal | NVML, MiB |
+| program | limit, MiB | total reported, MiB | held, MiB | error | NVML, MiB |
 | --- | --- | --- | --- | --- | --- |
 {memory}
 
 ## GPU time
 
-Each program runs kernels without end, for {seconds} s after 5. Its own share is what it gets done, of what it does
-bare. NVML's is the device's mean use.
+Each program runs kernels without pause, for {seconds} s after 5. Its own share is the rate of its work compared with
+a run without the library. NVML's is the device's mean use.
 
 | program | limit, % | own share, % | NVML, % |
 | --- | --- | --- | --- |
@@ -40,7 +41,7 @@ bare. NVML's is the device's mean use.
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """One program that took all it could."""
+    """One program that allocated all it could."""
 
     program: str
     limit_mib: int

@@ -1,5 +1,5 @@
 """
-Real programs on a real GPU: refused at their limits, told them as the card's size, and held to their share of the time.
+Real programs on a real GPU: they see their limits as the device's size, cannot pass them, and get their share of time.
 """
 
 import sys
@@ -14,15 +14,15 @@ from gpu.page import MemoryRow, TimeRow
 
 LIMIT_MIB = 6000
 CONTEXTS_MIB = 1500
-"""More than contexts, code and the libraries' own workspaces take of a limit; pieces are of 64 MiB."""
+"""More than contexts, code and the libraries' workspaces take of a limit. Pieces are 64 MiB."""
 LIMITS_PERCENT = (10, 25, 50, 75)
 OWN_POINTS, NVML_POINTS = 3, 5
-"""How far a share may be off by the program's own count, and by NVML's coarse samples."""
+"""How far a share may be off, by the program's count and by NVML's coarse samples."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is measured: a name, what it imports if it is Python, and the ways in which it can take memory."""
+    """What is measured: a name, what it imports if it is Python, and the ways in which it can allocate."""
 
     name: str
     module: str | None
@@ -30,7 +30,7 @@ class Program:
     modes: Sequence[str]
 
     def on(self, gpu: Machine) -> tuple[Machine, list[str | Path]]:
-        """Return where and by what command it runs."""
+        """Return the machine and the command that run it."""
         if self.module is None:
             return gpu, [gpu.compiled()]
         try:
@@ -53,7 +53,7 @@ WAYS = [
 @pytest.mark.parametrize(("program", "mode"), WAYS)
 def test_memory_ends_at_the_limit(gpu: Machine, rows: list[MemoryRow | TimeRow], program: Program, mode: str) -> None:
     """
-    The program is told its limit, is refused when that is reached, and NVML never sees more.
+    The program sees its limit as the total, an allocation beyond it fails, and NVML never sees more.
     """
     machine, command = program.on(gpu)
     figures = machine.measure([*command, mode], {"CUDA_DEVICE_MEMORY_LIMIT": f"{LIMIT_MIB}m"})
@@ -77,7 +77,7 @@ def bare() -> dict[str, Figures]:
 
 
 def rate(figures: Figures) -> float:
-    """Return how much was done in a second."""
+    """Return how much was done per second."""
     return float(figures.told["done"]) / float(figures.told["seconds"])
 
 
@@ -87,7 +87,7 @@ def test_share_of_the_time_is_the_limit(
     gpu: Machine, rows: list[MemoryRow | TimeRow], bare: dict[str, Figures], program: Program, limit: int
 ) -> None:
     """
-    Of what the program does bare it does the limit's part, and NVML sees the device as busy as that.
+    The program does the limit's part of what it does without the library, and NVML sees the device as busy as that.
     """
     machine, command = program.on(gpu)
     command += ["time", str(MEASURED_SECONDS)]

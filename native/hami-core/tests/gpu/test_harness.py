@@ -1,5 +1,5 @@
 """
-The harness itself, over the fake driver: what it would tell of a GPU is what is true.
+The harness over the fake driver: what it would report about a GPU is true.
 """
 
 import subprocess
@@ -18,7 +18,7 @@ CARD_MIB, CONTEXT_MIB = 16384, 100
 @pytest.mark.parametrize("mode", ["plain", "pooled"])
 def test_limited_program_is_refused_at_its_limit(fake: Machine, mode: str) -> None:
     """
-    It is told its limit, holds what its context leaves of that, and NVML agrees.
+    The program sees its limit, holds the limit minus its context, and NVML agrees.
     """
     figures = fake.measure([fake.compiled(), mode], {"CUDA_DEVICE_MEMORY_LIMIT": "2000m"})
 
@@ -28,9 +28,9 @@ def test_limited_program_is_refused_at_its_limit(fake: Machine, mode: str) -> No
     assert CONTEXT_MIB + held == figures.nvml_mib
 
 
-def test_bare_program_has_the_card(fake: Machine) -> None:
+def test_program_without_the_library_has_the_device(fake: Machine) -> None:
     """
-    Without the library the driver refuses, when the card is full.
+    Without the library the driver refuses when the device is full.
     """
     figures = fake.measure([fake.compiled(), "plain"])
 
@@ -42,7 +42,7 @@ def test_bare_program_has_the_card(fake: Machine) -> None:
 @pytest.mark.parametrize("limit", [25, 50])
 def test_limited_program_gets_its_share_of_the_time(fake: Machine, limit: int) -> None:
     """
-    Of kernels of 2 ms as many end as the limit lets, by the program's own clock, which is a virtual one here.
+    As many kernels of 2 ms finish as the limit allows, by the program's clock, which is virtual here.
     """
     variables = in_time("virtual", fake).environ({"CUDA_DEVICE_SM_LIMIT": str(limit)})
     done = subprocess.run([fake.compiled(), "time", "20"], env=variables, capture_output=True, text=True, check=True)
@@ -54,19 +54,19 @@ def test_limited_program_gets_its_share_of_the_time(fake: Machine, limit: int) -
 
 
 def in_time(kind: str, fake: Machine) -> Machine:
-    """Return the machine with a clock of that kind (fake_time.h)."""
+    """Return the machine with a kind of clock (fake_time.h)."""
     environment = dict(fake.environment) | {"FAKE_TIME": kind}
     return replace(fake, environment=environment, preload=[fake.build / "libfake_time.so"])
 
 
 def figure(line: str, name: str) -> float:
-    """Return a number of a line of JSON."""
+    """Return a number from a line of JSON."""
     return float(line.partition(f'"{name}": ')[2].partition(",")[0].rstrip("}"))
 
 
 def test_watcher_tells_how_busy_the_device_is(fake: Machine) -> None:
     """
-    NVML's mean over a run is above nothing and at most everything.
+    NVML's mean over a run is above 0 and at most 100.
     """
     figures = in_time("scaled:5", fake).measure([fake.compiled(), "time", "2"])
 
@@ -77,7 +77,7 @@ def test_watcher_tells_how_busy_the_device_is(fake: Machine) -> None:
 @pytest.mark.parametrize("module", ["pytorch", "cupy_arrays"])
 def test_programs_in_python_are_python(module: str, tmp_path: Path) -> None:
     """
-    They compile; what they import is there on a machine with a GPU only.
+    They compile. What they import is only installed on a machine with a GPU.
     """
     source = PROGRAMS / f"{module}.py"
     command: list[str | Path] = [sys.executable, "-X", f"pycache_prefix={tmp_path}", "-m", "py_compile", source]
@@ -86,7 +86,7 @@ def test_programs_in_python_are_python(module: str, tmp_path: Path) -> None:
 
 def test_page_has_a_row_for_each_measurement() -> None:
     """
-    Memory and time have tables of their own.
+    Memory and time have separate tables.
     """
     rows: list[MemoryRow | TimeRow] = [
         MemoryRow("CUDA C", 4096, 4096, 3712, "out of memory", 4000),

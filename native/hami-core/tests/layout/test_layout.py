@@ -1,5 +1,5 @@
 """
-The region's layout in C and in the vector file that Python reads by are the same.
+The region's layout in C equals the vector file that Python uses.
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 def test_c_layout_equals_the_vector(build: Path, root: Path) -> None:
     """
-    Every size and offset of version 1.2 is what the vector file says, and the file is one byte longer than the region.
+    Every size and offset of version 1.2 is as in the vector file, and the file is one byte longer than the region.
     """
     printed = json.loads(subprocess.run([build / "print_layout"], check=True, capture_output=True, text=True).stdout)
     layouts = json.loads((root / "libs/hamicommon/vectors/region/layouts.json").read_text())

@@ -1,5 +1,5 @@
 """
-README.md's table of options says what `options.def` says.
+README.md's table of options equals `options.def`.
 """
 
 import re
@@ -13,7 +13,7 @@ ROW = re.compile(r"^OPTION\((\w+), (\w+), \w+, [^,]+,(.*?)\)$", re.M | re.S)
 
 def test_readme_lists_every_option() -> None:
     """
-    One line a row, in the order of the file: variable, grammar, default, what a bad value does, effect.
+    One line for each row, in the order of the file: variable, grammar, default, what a bad value does, effect.
     """
     rows = ROW.findall((SOURCE / "options.def").read_text().split("*/", 1)[1])
     expected = []

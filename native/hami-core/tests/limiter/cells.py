@@ -1,8 +1,8 @@
 """
 One run of the limiter's acceptance matrix: containers with limits on one fake device, in virtual time.
 
-Owns how a cell becomes processes and what is measured of it. Knows nothing of which cells there are, or of what is
-asked of them (`matrix`). The measure is the fake driver's own account of when the device was busy with whom.
+Owns how a cell becomes processes, and what is measured: the fake driver's account of when the device was busy and for
+which process. Knows nothing of which cells there are and what is required of them (`matrix`).
 """
 
 import json
@@ -17,9 +17,9 @@ DEVICE = """uuid,name,memory_mib,numa_node,pci_bus_id
 GPU-aaaaaaaa-0000-4000-8000-000000000000,Fake,16384,0,0000:17:00.0
 """
 SETTLING_SECONDS = 5
-"""What the mean leaves out of the beginning."""
+"""The seconds at the start that the mean excludes."""
 PID_OFFSET = "100000"
-"""NVML's pids are the host's, which are not the container's."""
+"""NVML's pids are the host's, which differ from the container's."""
 UNLIMITED = 100
 PATIENCE_SECONDS = 600
 
@@ -30,17 +30,17 @@ class Tenant:
 
     limit: int
     kernel: str
-    """With commas one for each process, in turn."""
+    """Several kernels, separated by commas, are given to the processes in turn."""
     processes: int = 1
     streams: int = 1
     graph: int = 0
-    """How many kernels are launched as one graph; 0 launches each by itself."""
+    """How many kernels are launched as one graph; 0 launches each kernel separately."""
     pause_us: int = 0
-    """How long to wait after each kernel has ended; 0 waits for none."""
+    """The pause after each kernel has ended; 0 does not wait for it."""
     threads: int = 1
 
     def arguments(self, number: int, seconds: int) -> list[str]:
-        """Return the command line of the load that is its process of that number."""
+        """Return the command line of the load for one of its processes."""
         options = [f"{name}={getattr(self, name)}" for name in ("streams", "graph", "pause_us", "threads")]
         kernels = self.kernel.split(",")
         return [kernels[number % len(kernels)], str(seconds), *options]
@@ -48,24 +48,24 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Cell:
-    """Containers that share a device, and what NVML is like there: its window in milliseconds, None without NVML."""
+    """Containers that share a device, and the length of NVML's windows in milliseconds; None without NVML."""
 
     tenants: tuple[Tenant, ...]
     window_ms: int | None = 166
     has_library: bool = True
     is_virtual: bool = True
-    """Whether time is virtual, and not the machine's."""
+    """Whether time is virtual instead of the machine's."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one container got: percent of each second, launches, and the longest that any launch took."""
+    """What one container got: percent of each second, launches, and the longest duration of a launch call."""
 
     seconds: tuple[float, ...]
     launches: int
     longest_ms: float
     processes: tuple[float, ...]
-    """The mean of each of its processes after settling."""
+    """The mean of each process after settling."""
 
     def mean(self, begin: int = SETTLING_SECONDS, end: int | None = None) -> float:
         """Return the percentage of the time from one second to another."""
@@ -75,7 +75,7 @@ class Share:
 
 def run(cell: Cell, build: Path, seconds: int) -> list[Share]:
     """
-    Run a cell for so many virtual seconds after settling.
+    Run a cell for some virtual seconds after settling.
 
     Returns: each container's share, in the order of the tenants.
     """

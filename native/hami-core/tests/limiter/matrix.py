@@ -1,8 +1,8 @@
 """
-The limiter's acceptance matrix: which cells there are, what is asked of each, and the page that says what was measured.
+The limiter's acceptance matrix: which cells there are, what is required of each, and the command that measures them.
 
-Usage: `python -m limiter.matrix BUILD [--seconds 60] [--workers 2] [--write PAGE]`, PYTHONPATH being the folder above.
-Neighbours: `cells` runs one cell; `test_limiter` asserts a few of these in `make test`.
+Usage: `python -m limiter.matrix BUILD [--seconds 60] [--workers 2] [--write PAGE]`, with the folder above in
+PYTHONPATH. Neighbours: `cells` runs one cell; `test_limiter` asserts some of these in `make test`.
 """
 
 import argparse
@@ -24,26 +24,27 @@ KERNELS = {
     "log-normal": "lognormal_1000_100",
     "phases": "phase_1000_{first}_10000",
 }
-"""`first` is such that the second phase begins about twenty seconds after the start."""
+"""`first` makes the second phase begin about twenty seconds after the start."""
 FIRST_PHASE_LAUNCHES = 200
 """For each percent of the limit: twenty seconds of kernels of 1 ms."""
 GRAPH = 4
 SWITCHED = 2000 / 2100
-"""What a device is busy that contexts share in turns of 2 ms, with 0.1 ms to switch (tests/fake_driver/schedule.h)."""
+"""The busy part of a device that contexts share in slices of 2 ms, with 0.1 ms to switch
+(tests/fake_driver/schedule.h)."""
 TOLERANCE = 2.0
 FULL = 93.0
-"""A device that is busy so much of the time has no more to give: the rest is lost between turns."""
+"""A device that is busy for this percentage has no more to give; the rest is lost in switches."""
 NEAR_TURNS = 0.9
 SETTLED_SECOND, LATE_SECOND = 7, 10
-"""Until when a limit has been found at most, and from when on seconds are looked at beside neighbours."""
+"""The second by which a limit must be found, and the second from which seconds are compared beside other containers."""
 SETTLED_TOLERANCE = 10.0
 EARLY_TOLERANCE = 4.0
 EARLY_WINDOW_MS = 166
-"""With NVML's windows so short a limit is found within two seconds, but for LONG kernels."""
+"""With NVML windows this short a limit is found within two seconds, except for LONG kernels."""
 LONG = ("100 ms",)
-"""Kernels of which the first alone, launched before any cost is known, may be more than two seconds of a limit."""
+"""Kernels of which the first one, launched before any cost is known, may exceed two seconds of a limit."""
 SHORT = ("20 µs", "1 ms", "10 ms", "log-normal")
-"""Kernels of which many go into a second, so that every second can be held to the limit."""
+"""Kernels of which many fit into a second, so that every second can be compared with the limit."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ FORMS = (PLAIN, Form(processes=4), Form(streams=8), FULL_FORM, Form(graph=GRAPH)
 ALONE = ((PLAIN, 166), (PLAIN, None), *((form, 166) for form in FORMS[1:5]), (FULL_FORM, None), (FORMS[5], None))
 BESIDE_UNLIMITED = ((PLAIN, 166), (PLAIN, 1000), (FULL_FORM, 1000))
 BESIDE_LIMITED = (*((form, 166) for form in FORMS), (PLAIN, 1000), (FULL_FORM, 1000), (PLAIN, None))
-"""Which ways to launch meet which windows of NVML, with every kernel and limit."""
+"""Which ways to launch are run with which windows of NVML, for every kernel and limit."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A cell with its place in the page."""
+    """A cell and its place in the page."""
 
     neighbour: str
     kernel: str
@@ -77,34 +78,34 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A row with what was measured, in the order of its tenants."""
+    """A row and its measurements, in the order of its tenants."""
 
     row: Row
     shares: list[Share]
 
     @property
     def error(self) -> float:
-        """Points between the mean and what the first container should have."""
+        """Points between the mean and what the first container should get."""
         return self.shares[0].mean() - expected(self.row)
 
     @property
     def excess(self) -> float:
-        """Points by which the worst second after two passed the limit."""
+        """Points by which the worst second after two exceeded the limit."""
         return max(self.shares[0].seconds[2:]) - self.row.limit
 
     @property
     def early(self) -> float:
-        """Points between the mean of the third to the seventh second and what the first container should have."""
+        """Points between the mean of the third to the seventh second and what the first container should get."""
         return self.shares[0].mean(2, SETTLED_SECOND) - expected(self.row)
 
     @property
     def late_excess(self) -> float:
-        """Points by which the worst second after ten passed the limit."""
+        """Points by which the worst second after ten exceeded the limit."""
         return max(self.shares[0].seconds[LATE_SECOND:]) - self.row.limit
 
     @property
     def unfairness(self) -> float:
-        """By how much of an equal part the processes of a container differ from it at most."""
+        """The largest deviation of a process from an equal part, as a fraction of that part."""
         return max(
             abs(one * len(share.processes) / sum(share.processes) - 1)
             for share in self.shares
@@ -112,7 +113,7 @@ class Outcome:
         )
 
     def failures(self) -> list[str]:
-        """Return what does not hold, in words."""
+        """Return the requirements that are missed, in words."""
         found = []
         if not least(self.row) <= self.error <= TOLERANCE:
             found.append(f"mean {self.shares[0].mean():.1f}, expected {expected(self.row):.1f}")
@@ -138,13 +139,13 @@ class Outcome:
 
 
 def turns(row: Row) -> float:
-    """Return the percentage a driver gives the first container beside an unlimited one if both always have work."""
+    """Return the percentage that the first container gets beside an unlimited one if both always have work."""
     mine, other = (tenant.processes for tenant in row.cell.tenants)
     return 100 * SWITCHED * mine / (mine + other)
 
 
 def expected(row: Row) -> float:
-    """Return the percentage that the first container should have: its limit, or its turns if those are less."""
+    """Return the percentage that the first container should get: its limit, or its slices if those are less."""
     return min(row.limit, turns(row)) if row.neighbour == "beside an unlimited one" else row.limit
 
 
@@ -152,9 +153,9 @@ def least(row: Row) -> float:
     """
     Return the error below which a cell fails.
 
-    A limit that is near a container's turns is not quite reached: while it waits it has no work for them.
-    Without NVML what the device does between turns counts as the container's: switches between its own processes,
-    and its neighbours' work.
+    A limit close to a container's slices is not quite reached: while the container waits, it has no work for its
+    slices. Without NVML, what the device does between slices counts as the container's: switches between its processes,
+    and other containers' work.
     """
     if row.neighbour == "beside an unlimited one":
         return min(0.0, NEAR_TURNS * turns(row) - expected(row)) - TOLERANCE
@@ -166,7 +167,7 @@ def least(row: Row) -> float:
 
 
 def a_tenant(limit: int, kernel: str, form: Form) -> Tenant:
-    """Return a container that launches a kernel of the page without end."""
+    """Return a container that launches a kernel of the page without pause."""
     first = FIRST_PHASE_LAUNCHES * min(limit, 50) // form.processes
     return Tenant(limit, KERNELS[kernel].format(first=first), form.processes, form.streams, form.graph)
 
@@ -198,7 +199,7 @@ def _beside_limited(kernel: str) -> Iterator[Row]:
 
 
 def name(row: Row) -> str:
-    """Return a row in words."""
+    """Return a row's name."""
     form = row.form
     parts = [row.neighbour, f"limit {row.limit}", row.kernel, f"{form.processes} processes", f"{form.streams} streams"]
     parts += ["graph"] if form.graph else []
@@ -206,7 +207,7 @@ def name(row: Row) -> str:
 
 
 def measure(build: Path, seconds: int, workers: int) -> list[Outcome]:
-    """Run every row, saying how far it has come."""
+    """Run every row and print the progress."""
     chosen, began = list(rows()), time.monotonic()
     outcomes = []
     with ThreadPoolExecutor(workers) as pool:
@@ -221,7 +222,7 @@ def measure(build: Path, seconds: int, workers: int) -> list[Outcome]:
 
 
 def main() -> None:
-    """Measure, write the page if asked to, and fail if anything does not hold."""
+    """Measure, write the page if one is named, and fail if a requirement is missed."""
     from limiter.page import page
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

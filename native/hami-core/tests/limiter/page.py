@@ -1,5 +1,5 @@
 """
-Write what the acceptance matrix measured as a page of documentation.
+Write the results of the acceptance matrix as a page of documentation.
 
 Owns the words and tables of docs/limiter.md. Neighbours: `matrix` measures and judges.
 """
@@ -36,7 +36,7 @@ BELOW_LIMIT = 75
 WIDTH = 140
 NEIGHBOURS = ("alone", "beside an unlimited one", "30 beside 70")
 
-HEAD = """# What the SM limiter was measured to do
+HEAD = """# How well the SM limiter holds
 
 This page is written by a command and not by hand:
 
@@ -44,70 +44,70 @@ This page is written by a command and not by hand:
 tox -e limiter
 ```
 
-Each cell of the matrix is a device of the fake driver on which containers launch kernels without end, for
-{seconds} virtual seconds after {settling}. The driver runs contexts in turns of 2 ms with 0.1 ms to switch,
-knows exactly when it was busy with whom, and tells NVML's windows late and in whole percents. The limit is on
-the time the device is busy with the container. An error is the mean's distance from that, in points; the tables
-show the worst of all ways to launch: {forms}; with NVML windows of 166 ms and 1 s and without NVML.
+Each cell of the matrix is a device of the fake driver on which containers launch kernels without pause, for
+{seconds} virtual seconds after {settling}. The driver runs contexts in slices of 2 ms and needs 0.1 ms to switch. It
+knows exactly for which process it was busy, and reports NVML's windows late and in whole percent. The limit is on the
+time that the device is busy with the container. An error is the difference of the mean from the limit, in points. The
+tables show the worst of all ways to launch: {forms}; with NVML windows of 166 ms and 1 s and without NVML.
 
 {verdict}
 """
-LEFT_OUT = """
+COVERAGE = """
 ## Which cells there are
 
-Every kernel meets every limit in every way to launch while alone, and in the plainest and the fullest way beside an
-unlimited container; 30 beside 70 meets all ways again. Not each of these meets each window of NVML, because a
-container that is alone hardly depends on it: {alone} alone; {unlimited} beside an unlimited one; {limited} of
-30 beside 70. The kernels: `log-normal` has a median of 1 ms and σ 1; `phases` takes 1 ms and, after about twenty
-seconds, 10 ms. What a launch costs its thread is in [hami-core-bench.md](hami-core-bench.md).
+Alone, every kernel is run with every limit in every way to launch. Beside an unlimited container it is run in the
+simplest and the most concurrent way. 30 beside 70 is run in all ways. Not each of these is run with each window of
+NVML, because a container that is alone hardly depends on it: {alone} alone; {unlimited} beside an unlimited one;
+{limited} of 30 beside 70. The kernels: `log-normal` has a median of 1 ms and σ 1; `phases` takes 1 ms and, after about
+twenty seconds, 10 ms. What a launch costs its thread is in [hami-core-bench.md](hami-core-bench.md).
 """
 FULL_NOTE = f"""
-A device that two containers keep busy loses up to 5 % between turns. 30 + 70 do not fit then: the smaller share
-comes first, and the larger one has what is left. Where a device was busy for {FULL:.0f} % of the time, it is
-not asked for more.
+A device that two containers keep busy loses up to 5 % when it switches. Then 30 + 70 do not fit: the smaller share is
+served first, and the larger one gets the rest. Where a device was busy for {FULL:.0f} % of the time, no more is
+required.
 """
 BLIND_NOTE = """
-Without NVML nothing tells a container's own work from what a neighbour did in between. An event has the time at which
-the device got there: a kernel of 10 ms that is interrupted ten times for 1 ms, and one of 20 ms that is not, leave the
-same two times. Whoever gave the first its due would give the second, on a device that it has for itself, twice its
-limit. So a container pays for all of it. It gets less than its limit, never more, and at least the limit's part of its
-turns: beside one other process half of it. So it pays, alone, for the device's switches between its own processes.
+Without NVML nothing distinguishes a container's own work from what another one did in between. An event has the time
+at which the device reached it. A kernel of 10 ms that is interrupted ten times for 1 ms, and one of 20 ms that is not
+interrupted, give the same two times. A limiter that corrects the first case would grant twice the limit in the second.
+So a container is charged for all of it. It gets less than its limit, never more, and at least the limit's part of its
+slices: half of it beside one other process. Alone it is also charged for the switches between its own processes.
 """
 EARLY_NOTE = f"""
-The mean of the third to the seventh second, in points from what it should be, the worst of all cells. With NVML's
+The mean of the third to the seventh second, in points from the expected value, the worst of all cells. With NVML's
 windows of 166 ms:
 
 {{quick}}
 
-Of these, what is asked is {EARLY_TOLERANCE:.0f} points, but for kernels of 100 ms. What a container was charged too
-much before NVML told is given back to it, and shows here as more than its limit. Processes that all begin with long
+Of these, {EARLY_TOLERANCE:.0f} points are allowed, except for kernels of 100 ms. What a container was charged too
+much before NVML reported is given back, and appears here as more than its limit. Processes that all begin with long
 kernels owe for those first: four graphs of four kernels of 100 ms are 1.6 s of the device, which a limit of 30 earns
 in 5.3 s, and one of 5 in half a minute.
 
-With windows of 1 s, the first of which NVML tells in the second second, and how long it was in the third; until then a
-container beside others gets what it gets without NVML:
+With windows of 1 s, NVML reports the first one in the second second, and its length is known in the third. Until then
+a container beside others gets what it gets without NVML:
 
 {{slow}}
 """
 FAIR_NOTE = """
-The processes of a container that always want the device take turns, in which one at a time launches until it is 10 ms
-of GPU time and one launch ahead of another that waits. Beside other containers all launch that are not ahead. By how
-much of an equal part a process differed from it, the worst of all cells with four processes; and the longest that a
-launch took.
+The processes of a container that always want the device take turns. One at a time launches, until it is 10 ms of GPU
+time and one launch ahead of another that waits. Beside other containers all but those ahead launch. The table shows
+how far a process was from an equal part, the worst of all cells with four processes, and how long a launch took at
+most.
 """
 BESIDE_NOTE = """
-Limits above what a container's turns give (half of the device beside one other process, less the switches) are
-measured against those. Limits just below are not quite reached: while a container waits for its bucket, it has no work
-for its turns.
+A limit above a container's slices (half of the device beside one other process, minus the switches) is compared with
+the slices. A limit just below them is not quite reached: while the container waits for its bucket, it has no work for
+its slices.
 """
 
 
 def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
-    """Return the page for what was measured."""
+    """Return the page for the results."""
     failed = [f"- {name(outcome.row)}: {what}" for outcome in outcomes for what in outcome.failures()]
     verdict = (
-        f"Of {len(outcomes)} cells {len(failed)} are outside of what is asked: a mean within {TOLERANCE:.0f} points, "
-        "but for what the notes below except."
+        f"Of {len(outcomes)} cells {len(failed)} miss the requirement: a mean within {TOLERANCE:.0f} points, with the "
+        "exceptions in the notes below."
     )
     sections = [
         HEAD.format(
@@ -136,13 +136,13 @@ def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
         _fairness(outcomes),
         "\n## Below the limit\n",
         _below(build, seconds),
-        LEFT_OUT.format(alone=_met(ALONE), unlimited=_met(BESIDE_UNLIMITED), limited=_met(BESIDE_LIMITED)),
+        COVERAGE.format(alone=_met(ALONE), unlimited=_met(BESIDE_UNLIMITED), limited=_met(BESIDE_LIMITED)),
     ]
     return "\n\n".join(_filled(section.strip("\n")) for section in sections) + "\n"
 
 
 def _filled(section: str) -> str:
-    """Break the lines of what is neither a heading, a list, a table nor code."""
+    """Wrap the lines of everything but headings, lists, tables and code."""
     paragraphs = section.split("\n\n")
     return "\n\n".join(
         paragraph if paragraph.startswith(("#", "-", "|", "`")) else textwrap.fill(" ".join(paragraph.split()), WIDTH)
@@ -161,7 +161,7 @@ def _form(form: Form) -> str:
 
 
 def _met(pairs: Iterable[tuple[Form, int | None]]) -> str:
-    """Return which windows met how many ways to launch."""
+    """Return how many ways to launch are run with each window."""
     windows = [window_ms for _, window_ms in pairs]
     return ", ".join(
         f"{windows.count(window_ms)} with {f'{window_ms} ms' if window_ms else 'no NVML'}"
@@ -198,7 +198,7 @@ def _by_limit(outcomes: list[Outcome], neighbour: str, is_shown: Callable[[Outco
 
 
 def _pairs(outcomes: list[Outcome], has_nvml: bool) -> str:
-    """Return what two limited neighbours got."""
+    """Return what two limited containers got beside each other."""
     shown = [
         one
         for one in outcomes
@@ -221,7 +221,7 @@ def _by_neighbour(
     is_shown: Callable[[Outcome], bool],
     size: Callable[[float], float] = abs,
 ) -> str:
-    """Return the worst of a measure, of the largest size, for each kernel beside each kind of neighbour."""
+    """Return the largest value of a measure, by *size*, for each kernel and kind of neighbour."""
 
     def worst(kernel: str, neighbour: str) -> str:
         found = [
@@ -245,7 +245,7 @@ def _seconds(outcomes: list[Outcome]) -> str:
     after_two = _by_neighbour(outcomes, SHORT, lambda one: one.excess, lambda one: True, float)
     after_ten = _by_neighbour(outcomes, SHORT, lambda one: one.late_excess, lambda one: True, float)
     return (
-        "The worst second after the first two, in points above the limit, of all cells with kernels that are short:\n\n"
+        "The worst second after the first two, in points above the limit, of all cells with short kernels:\n\n"
         f"{after_two}\n\nThe same after the first ten:\n\n{after_ten}"
     )
 

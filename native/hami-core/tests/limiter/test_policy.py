@@ -42,7 +42,7 @@ kernel = cuda.kernel(1000)
 
 @pytest.fixture
 def limited(container: Container) -> Container:
-    """A container in virtual time whose share of each device is 50 %, if launches are limited at all."""
+    """A container in virtual time with a share of 50 % of each device, while launches are limited."""
     libraries = [SANITIZER, *(str(container.build / name) for name in ("libfake_time.so", "libvgpu.so"))]
     container.environment |= {
         "FAKE_TIME": "virtual",
@@ -54,7 +54,7 @@ def limited(container: Container) -> Container:
 
 
 def test_two_seconds_of_work_take_four_at_half(limited: Container) -> None:
-    """Less the burst that a container may begin with."""
+    """Two seconds of work minus the burst that a container may start with."""
     assert 3700 <= limited.run(LOAD + "say(run(cuda, kernel, 2000))") <= 4100
 
 
@@ -68,7 +68,7 @@ def test_two_seconds_of_work_take_four_at_half(limited: Container) -> None:
     ],
 )
 def test_policy_decides_and_else_the_monitor(limited: Container, policy: str, switch: int, is_limited: bool) -> None:
-    """GPU_CORE_UTILIZATION_POLICY before the monitor's `utilization_switch`."""
+    """GPU_CORE_UTILIZATION_POLICY takes precedence over the monitor's `utilization_switch`."""
     program = LOAD + f"write({SWITCH_OFFSET}, 'i', {switch})\nsay(run(cuda, kernel, 1000))"
     taken_ms = limited.run(program, GPU_CORE_UTILIZATION_POLICY=policy)
 
@@ -77,7 +77,7 @@ def test_policy_decides_and_else_the_monitor(limited: Container, policy: str, sw
 
 
 def test_monitor_changes_the_limit_of_a_running_program(limited: Container) -> None:
-    """The region's `sm_limit` and switch are read all the time."""
+    """The region's `sm_limit` and switch are read at every launch."""
     slower, unlimited = limited.run(
         LOAD
         + f"""
@@ -112,7 +112,7 @@ say([first, run(cuda, cuda.kernel(1000), 200)])
 
 
 def test_captured_launches_neither_wait_nor_pay(limited: Container) -> None:
-    """Work that is captured runs later; capturing costs no time even when the bucket is overdrawn."""
+    """Captured work runs later. Capturing takes no time even if the bucket is overdrawn."""
     captured_ms, ended, nodes_ms = limited.run(
         LOAD
         + """
@@ -142,7 +142,7 @@ say([captured, ended, round((time.monotonic() - began) * 1000)])
 
 
 def test_streams_and_contexts_may_end_at_any_time(limited: Container) -> None:
-    """Launching on a new stream, ending it, ending the context and beginning again: the limit holds throughout."""
+    """Launching on a new stream, ending it, ending the context and starting over: the limit holds throughout."""
     taken_ms = limited.run(
         LOAD
         + """
@@ -167,7 +167,7 @@ say(round((time.monotonic() - began) * 1000))
 
 @pytest.mark.parametrize("visible", ["0", "0,1"])
 def test_contexts_of_a_device_share_its_limit(limited: Container, visible: str) -> None:
-    """A thread that changes between contexts with each launch on the default stream waits as in one."""
+    """A thread that changes the context before each launch on the default stream waits as with one context."""
     taken_ms = limited.run(
         LOAD
         + """
@@ -194,7 +194,7 @@ say(round((time.monotonic() - began) * 1000))
 
 def test_release_that_is_not_the_last_forgives_nothing(limited: Container) -> None:
     """
-    Who retains and releases the primary context between launches waits as long as who does not.
+    A program that retains and releases the primary context between launches waits as long as one that does not.
     """
     elapsed = limited.run(
         LOAD
@@ -214,7 +214,7 @@ say(time.monotonic() - began)
 
 
 def test_thread_and_file_appear_with_a_limit_and_the_thread_goes_again(limited: Container) -> None:
-    """An unlimited program has neither; a limited one has one thread, until it has not launched for a while."""
+    """An unlimited program has neither. A limited one has one thread, until it has not launched for a while."""
     program = LOAD + "run(cuda, kernel, 10)\nbusy = threads({})\ntime.sleep(3)\nsay([busy, threads(1)])"
 
     assert [1, 1] == limited.run(program.format(1), CUDA_DEVICE_SM_LIMIT="100")
@@ -226,8 +226,8 @@ def test_thread_and_file_appear_with_a_limit_and_the_thread_goes_again(limited: 
     assert 0o666 == stat.S_IMODE(extension.stat().st_mode)
 
 
-def test_scribbled_file_costs_a_minute_at_most(limited: Container) -> None:
-    """Every word of the extension file may be anything: the limit still holds soon after."""
+def test_corrupt_file_costs_a_minute_at_most(limited: Container) -> None:
+    """Every word of the extension file may have any value: the limit holds again soon after."""
     limited.run(LOAD + "run(cuda, kernel, 10)\nsay(0)")
     (extension,) = set(limited.folder.glob("share.cache*")) - {limited.region}
     for byte in (b"\xff", b"\x55", b"\x01"):
@@ -237,7 +237,7 @@ def test_scribbled_file_costs_a_minute_at_most(limited: Container) -> None:
 
 
 def test_monitor_reads_how_busy_a_process_is(limited: Container) -> None:
-    """`device_util.sm_util` of the slot is the share of the device's time, and 0 when the process rests."""
+    """`device_util.sm_util` of the slot is the share of the device's time, and 0 when the process is idle."""
     busy, resting = limited.run(
         LOAD
         + f"""
@@ -256,8 +256,8 @@ say([busy, told()])
     assert 0 == resting
 
 
-def test_forked_child_is_no_burden(limited: Container) -> None:
-    """A child of a limited process has the parent's mapping and none of its thread; both go on."""
+def test_parent_and_forked_child_both_continue(limited: Container) -> None:
+    """A child of a limited process has the parent's mapping and not its thread. Both continue."""
     statuses, taken_ms = limited.run(
         LOAD
         + """
@@ -277,7 +277,7 @@ say([statuses, run(cuda, kernel, 1000)])
 
 
 def test_unreadable_extension_limits_each_process_by_itself(limited: Container) -> None:
-    """Where the file cannot be had the limit holds all the same."""
+    """If the file cannot be used, the limit still holds for each process."""
     (limited.folder / "share.cache.gputime-3").mkdir()
 
     assert 1700 <= limited.run(LOAD + "say(run(cuda, kernel, 1000))") <= 2100

@@ -1,5 +1,5 @@
 """
-Threads that launch at once, in the machine's own time: what ThreadSanitizer can see of the limiter.
+Threads that launch at the same time, in the machine's time: what ThreadSanitizer can see of the limiter.
 """
 
 from pathlib import Path
@@ -11,9 +11,9 @@ from limiter.cells import SETTLING_SECONDS, Cell, Tenant, run
 @pytest.mark.parametrize("kernel", ["busy_20", "busy_1000"])
 def test_threads_and_processes_launch_at_once(build: Path, kernel: str) -> None:
     """
-    Four threads on two streams in each of two processes: all end well.
+    Four threads on two streams in each of two processes all finish without error.
 
-    How exact the limit is depends on the machine. A data race ends a program with an error under ThreadSanitizer.
+    How exact the limit is depends on the machine. Under ThreadSanitizer a data race ends a program with an error.
     """
     tenant = Tenant(50, kernel, processes=2, streams=2, threads=4)
     (share,) = run(Cell((tenant,), is_virtual=False), build, 0)

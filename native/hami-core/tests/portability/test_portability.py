@@ -1,5 +1,5 @@
 """
-One build for each processor serves every glibc since 2.17, and forwards whatever a call carries.
+One build for each processor runs with every glibc since 2.17, and forwards all arguments.
 """
 
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(bool(SANITIZER), reason="built by itself, and wi
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 SYSROOT = Path("/usr/aarch64-linux-gnu")
-"""The C library of the other processor, as Debian's libc6-arm64-cross has it."""
+"""The C library of the other processor, as in Debian's libc6-arm64-cross."""
 
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
 LIBRARY_FLAGS = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,relro,-z,now", "-Wl,-z,defs", "-Wl,-soname,libvgpu.so"]
@@ -30,13 +30,13 @@ LIBRARY_FLAGS = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,relro,-z,now", "-Wl,-z,def
 
 @dataclass(frozen=True)
 class Target:
-    """A processor, with a folder of what was built for it."""
+    """A processor, with a folder for what is built for it."""
 
     processor: str
     folder: Path
 
     def compile(self, output: str, *arguments: str | Path) -> Path:
-        """Compile for glibc 2.17 with Zig and return what came of it."""
+        """Compile for glibc 2.17 with Zig, and return the result's path."""
         version = re.findall(r"^ziglang==(\S+)", (ROOT / "requirements/ziglang.lock").read_text(), re.M)[0]
         environment = {
             **os.environ,
@@ -51,7 +51,7 @@ class Target:
         return self.folder / output
 
     def run(self, program: Path, **variables: str) -> str:
-        """Run a program with the library preloaded, in an emulator where need be, and return its output."""
+        """Run a program with the library preloaded, in an emulator if necessary, and return its output."""
         variables = {"LD_LIBRARY_PATH": str(self.folder), "LD_PRELOAD": str(self.folder / "libvgpu.so"), **variables}
         command = [str(program)]
         if self.processor == "aarch64":
@@ -94,7 +94,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_library_needs_nothing_newer_than_glibc_2_17(target: Target) -> None:
     """
-    It names glibc's own libraries only, and no version of a symbol that came later.
+    It needs only glibc's own libraries, and no symbol version that came later.
     """
     library = target.folder / "libvgpu.so"
     versions = {tuple(map(int, re.findall(r"\d+", version))) for version in needed_versions(library)}
@@ -115,7 +115,8 @@ def test_library_exports_the_tables(target: Target) -> None:
 
 def test_forward_passes_every_argument_on(target: Target) -> None:
     """
-    Integers and floating point in registers and on the stack, variable ones, a large result; what is not there is told.
+    Integers and floating point in registers and on the stack, variadic ones, a large result. A missing function is
+    reported.
     """
     driver = target.compile(
         "libcuda.so.1", "-shared", "-Wl,-soname,libcuda.so.1", f"-I{HERE}", HERE / "forward_driver.c"
@@ -128,9 +129,9 @@ def test_forward_passes_every_argument_on(target: Target) -> None:
     assert f"{answers}{answers}500\n13\n" == target.run(program)
 
 
-def test_lookups_answer_as_ever(target: Target) -> None:
+def test_lookups_answer_as_without_the_library(target: Target) -> None:
     """
-    dlsym and dlvsym behave as without the library, RTLD_NEXT and all.
+    dlsym and dlvsym behave as without the library, including RTLD_NEXT.
     """
     source = HERE.parent / "preload/lookups_program.c"
     program = target.compile("lookups_program", "-rdynamic", source, "-ldl")

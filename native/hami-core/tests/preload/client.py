@@ -1,5 +1,5 @@
 """
-What a test's program has at hand: the driver through ctypes, each call returning its CUDA result.
+What test programs use: the driver through ctypes. Each call returns its CUDA result.
 """
 
 import ctypes
@@ -31,18 +31,18 @@ __all__ = [
 
 
 def say(value: Any) -> None:
-    """Tell the test."""
+    """Report to the test."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 def wait() -> None:
-    """Wait until the test sends a line, or ends."""
+    """Wait until the test sends a line or ends."""
     sys.stdin.readline()
 
 
 class Cuda:
-    """The driver with a device's primary context current. The methods are thin: results come back as numbers."""
+    """The driver with a device's primary context current. The methods are thin: results are numbers."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")

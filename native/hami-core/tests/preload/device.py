@@ -1,5 +1,5 @@
 """
-What a test's program does with kernels, streams, events and graphs. Times are nanoseconds of the monotonic clock.
+Kernels, streams, events and graphs for test programs. Times are nanoseconds of the monotonic clock.
 """
 
 import ctypes
@@ -31,12 +31,12 @@ lib.fake_truth_busy_ns.restype = c_uint64
 
 
 def now() -> int:
-    """Return what time it is."""
+    """Return the time."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 def sleep(milliseconds: float) -> None:
-    """Let time pass."""
+    """Sleep for some nanoseconds."""
     time.sleep(milliseconds / 1000)
 
 
@@ -86,7 +86,7 @@ def elapsed_ms(first: c_void_p, last: c_void_p) -> float:
 
 
 def spans(steps: list[tuple[c_void_p, c_void_p | None]]) -> list[float]:
-    """Launch functions on streams and return when each is done, in milliseconds from now."""
+    """Launch functions on streams, and return when each is done, in milliseconds from now."""
     first = recorded(stream(1))
     ends = []
     for handle, on in steps:

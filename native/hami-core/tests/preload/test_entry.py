@@ -1,5 +1,5 @@
 """
-However a program finds the driver's functions, it gets the hooks, and what the driver lacks stays lacking.
+However a program looks up the driver's functions, it gets the hooks, and what the driver lacks stays missing.
 """
 
 import subprocess
@@ -26,7 +26,7 @@ def address(symbol):
 
 def test_exports_are_exactly_the_tables_and_the_lookups(build: Path) -> None:
     """
-    Nothing but the symbols of the .def files, `dlsym` and `dlvsym` is visible to other objects.
+    Other objects see the symbols of the .def files, `dlsym` and `dlvsym`, and nothing else.
     """
     symbols = {row.symbol for row in (*cuda_rows(), *nvml_rows())}
 
@@ -35,7 +35,7 @@ def test_exports_are_exactly_the_tables_and_the_lookups(build: Path) -> None:
 
 def test_library_needs_no_driver(build: Path) -> None:
     """
-    It does not depend on libcuda or libnvidia-ml: preloaded, it would stop every program where they are missing.
+    It does not depend on libcuda or libnvidia-ml. Otherwise a preloaded library would stop every program without them.
     """
     loaded = needed(build / "libvgpu.so")
 
@@ -62,7 +62,7 @@ def test_proc_address_is_the_hook_of_that_version(
     container: Container, name: str, version: int, flags: int, symbol: str
 ) -> None:
     """
-    The driver chooses the symbol from version and flags; the hook is that very symbol's, as the linker would bind it.
+    The driver chooses the symbol from version and flags. The hook is that symbol's, as the linker would bind it.
     """
     same = container.run(ENTRY + f"say(entry({name!r}, {version}, {flags}) == (0, address({symbol!r}), 0))")
 
@@ -71,7 +71,7 @@ def test_proc_address_is_the_hook_of_that_version(
 
 def test_proc_address_of_other_functions_is_the_drivers(container: Container) -> None:
     """
-    What is not in the tables is answered untouched, and so is every refusal, status and all.
+    Answers for names outside the tables are unchanged, and so is every refusal and its status.
     """
     program = f"""{ENTRY}
 same = entry("cuCtxGetDevice", 2000)[1] == address("cuCtxGetDevice")
@@ -83,7 +83,7 @@ say([same, entry("cuNoSuch", 12000), entry("cuMemAllocAsync", 11000)])
 
 def test_export_tables_are_the_drivers_to_give(container: Container) -> None:
     """
-    The driver's private tables are asked of the driver, once, and its answer is the program's.
+    The driver is asked for its private tables once, and the program gets its answer.
     """
     program = f"""{ENTRY}
 lib.fake_calls.restype = c_uint64
@@ -96,7 +96,7 @@ say([result, lib.fake_calls(b"cuGetExportTable"), entry("cuGetExportTable", 3000
 
 def test_function_the_driver_is_too_old_for_stays_missing(container: Container) -> None:
     """
-    An 11.1 driver has no stream-ordered memory, although the tables have a hook for it.
+    An 11.1 driver has no stream-ordered memory, although the tables have hooks for it.
     """
     assert [0, None, 1] == container.run(
         ENTRY + 'say(entry("cuMemAllocAsync", 11010))', FAKE_DRIVER_CUDA_VERSION="11010"
@@ -105,7 +105,7 @@ def test_function_the_driver_is_too_old_for_stays_missing(container: Container) 
 
 def test_entries_apart_from_the_exported_symbols_are_hooked_too(container: Container) -> None:
     """
-    A driver that hands out private addresses is recognised by name, version and flags, and the limit holds.
+    Private addresses of a driver are recognised by name, version and flags, and the limit holds.
     """
     program = (
         ENTRY
@@ -121,7 +121,7 @@ say([allocate(byref(pointer), 1001 * MIB), allocate(byref(pointer), 1000 * MIB)]
 
 def test_limit_holds_through_a_runtimes_sequence(container: Container) -> None:
     """
-    dlopen, dlsym of cuGetProcAddress_v2 alone, everything else through it: what a statically linked runtime does.
+    dlopen, dlsym of cuGetProcAddress_v2 alone, everything else through it, as a statically linked runtime does.
     """
     program = """
 lib = ctypes.CDLL("libcuda.so.1")
@@ -153,7 +153,7 @@ def test_limit_holds_for_a_program_linked_to_the_driver(container: Container, bu
 
 
 def layered(container: Container, *layers: str) -> dict[str, str]:
-    """Return an environment with libraries preloaded in that order, `libvgpu.so` among them."""
+    """Return an environment with libraries preloaded in this order, `libvgpu.so` among them."""
     files = {layer: str(container.build / f"liblayer_{layer}.so") for layer in layers}
     files["libvgpu"] = str(container.build / "libvgpu.so")
     first = [SANITIZER] if SANITIZER else []
@@ -162,7 +162,7 @@ def layered(container: Container, *layers: str) -> dict[str, str]:
 
 def test_next_is_the_one_after_the_caller(container: Container) -> None:
     """
-    Libraries before and after this one that call the next one's function find each other, and the end, every time.
+    Libraries before and after this one that call the next one's function reach each other, and the driver, every time.
     """
     say = "import ctypes; layers = ctypes.CDLL(None).say_layers; layers(); layers()"
     for order in (("outer", "libvgpu", "inner"), ("libvgpu", "outer", "inner")):
@@ -178,7 +178,7 @@ def test_wrapper_of_a_driver_function_reaches_the_hook(
     container: Container, build: Path, order: tuple[str, ...]
 ) -> None:
     """
-    A library that stands in for cuInit and goes on to the next one gets there by way of the limit, before and after it.
+    A library that replaces cuInit and calls the next one passes through the limit, before and after this library.
     """
     program = """
 import ctypes
@@ -197,7 +197,8 @@ print(outer.cuInit(0))
 
 def test_versioned_lookup_follows_the_same_rule(container: Container) -> None:
     """
-    dlvsym of a hooked name finds nothing in a driver without such a version, and says so; others reach the C library.
+    dlvsym of a hooked name finds nothing in a driver without such a version, and says so. Other names reach the C
+    library.
     """
     found = container.run("""
 own = ctypes.CDLL(None)

@@ -1,5 +1,5 @@
 """
-Which devices the fake driver shows, under which names, to whom.
+Which devices the fake driver shows, under which names, and to which program.
 """
 
 import pytest
@@ -34,13 +34,13 @@ say(ids(lib.cuDeviceGetUuid_v2))
 
 
 def plain(*uuids: str) -> list[str]:
-    """Return the UUIDs as CUDA has them."""
+    """Return the UUIDs as CUDA writes them."""
     return [each[4:] for each in uuids]
 
 
 @pytest.fixture
 def container(container: Container) -> Container:
-    """A container on a node with four GPUs, two of whose UUIDs begin alike, the last in MIG mode with two instances."""
+    """A container on a node with four GPUs. Two UUIDs begin alike; the last GPU is in MIG mode with two instances."""
     (container.folder / "hardware/devices.csv").write_text(
         "uuid,name,memory_mib,numa_node,pci_bus_id\n"
         f"{GPU_A},A,16384,0,0000:17:00.0\n{GPU_B},B,16384,0,0000:65:00.0\n{GPU_B2},B2,16384,0,0000:66:00.0\n"
@@ -77,7 +77,7 @@ def container(container: Container) -> Container:
 )
 def test_cuda_visible_devices(container: Container, setting: str, seen: object) -> None:
     """
-    Indices, UUIDs, their beginnings and MIG instances, up to the first that names nothing.
+    Indices, UUIDs, their beginnings and MIG instances, up to the first entry that names nothing.
     """
     assert seen == container.run(VISIBLE, preload=False, CUDA_VISIBLE_DEVICES=setting)
 
@@ -98,7 +98,7 @@ def test_cuda_sees_what_the_runtime_injects(
     container: Container, injected: str | None, setting: str | None, seen: object
 ) -> None:
     """
-    Indices count the container's devices; of several GPUs and an instance CUDA takes the instance alone.
+    Indices count the container's devices. Of several GPUs and an instance CUDA shows only the instance.
     """
     environment = {"NVIDIA_VISIBLE_DEVICES": injected, "CUDA_VISIBLE_DEVICES": setting}
     given = {name: value for name, value in environment.items() if value is not None}
@@ -117,7 +117,7 @@ def test_first_version_of_the_uuid_is_the_gpus(container: Container) -> None:
 
 def test_nvml_finds_a_device_by_each_of_its_names(container: Container) -> None:
     """
-    By index, UUID, serial and PCI address; what is not in the container is not found.
+    By index, UUID, serial and PCI address. A device outside the container is not found.
     """
     said = container.run(
         """

@@ -1,5 +1,5 @@
 """
-The fake driver is a fair stand-in: what the other tests take for granted of it.
+What the other tests rely on in the fake driver.
 """
 
 import json
@@ -30,7 +30,7 @@ say(back.raw.decode())
 
 def test_memsets_fill_rows(container: Container) -> None:
     """
-    Two rows of three 16-bit values in a pitch of ten bytes, copied about by the calls that take any address.
+    Two rows of three 16-bit values in a pitch of ten bytes, copied with the calls that take any address.
     """
     said = container.run(
         """
@@ -51,7 +51,7 @@ say([back.raw.decode(), lib.cuMemsetD32_v2(c_uint64(16), 0, c_size_t(1))])
 
 def test_kernels_take_their_time_one_after_another(container: Container) -> None:
     """
-    Two processes with 20 kernels of 10 ms each need 400 ms of one device together; launching takes none of it.
+    Two processes with 20 kernels of 10 ms each need 400 ms of one device. Launching takes none of it.
     """
     program = """
 import time
@@ -82,7 +82,7 @@ say([queued, time.monotonic() - began])
 
 def test_events_measure_a_kernel(container: Container) -> None:
     """
-    Two events around a kernel are its duration apart, and not ready before it ends.
+    Two events around a kernel are its duration apart, and are not ready before it ends.
     """
     early, elapsed = container.run(
         """
@@ -108,7 +108,7 @@ say([early, milliseconds.value])
 
 def test_launching_a_captured_graph_repeats_its_kernels(container: Container) -> None:
     """
-    Nothing runs during capture; each launch of the graph takes the sum of what was captured.
+    Nothing runs during capture. Each launch of the graph takes the sum of what was captured.
     """
     captured, launched = container.run(
         """
@@ -138,7 +138,7 @@ say([captured, time.monotonic() - began - captured])
 
 def test_injected_fault_reaches_those_who_registered(container: Container) -> None:
     """
-    A line in the `xid` file is an event of that device, once, for event sets that registered it.
+    A line in the `xid` file is delivered as an event of that device, once, to event sets that registered it.
     """
     program = """
 import pynvml as n
@@ -167,7 +167,7 @@ say([event.eventData, n.nvmlDeviceGetUUID(event.device), again])
 
 def test_container_sees_what_the_runtime_injects(container: Container) -> None:
     """
-    NVIDIA_VISIBLE_DEVICES narrows what NVML and CUDA count; `void` leaves CUDA without a device.
+    NVIDIA_VISIBLE_DEVICES limits what NVML and CUDA count. `void` leaves CUDA without a device.
     """
     program = """
 import pynvml as n
@@ -181,7 +181,8 @@ say([Cuda().started, [n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(i)) for i
 
 def test_processes_of_equal_number_in_two_containers_keep_their_memory(container: Container) -> None:
     """
-    Each is number 1 of its own namespace and cannot see the other; what one asks, or its end, must not cost the other.
+    Each is pid 1 of its namespace and cannot see the other. Neither queries nor the end of one affect the other's
+    memory.
     """
     holder = """
 import os

@@ -1,5 +1,5 @@
 """
-How the fake driver runs work: in the order of streams, side by side where it fits, in turns between processes.
+How the fake driver runs work: in the order of streams, side by side where it fits, in slices between processes.
 
 All in virtual time, so every number is exact.
 """
@@ -16,7 +16,7 @@ DEVICE = "from device import *\n"
 
 
 def alone(container: Container, program: str, **extra: str) -> Any:
-    """Run a program that has the device to itself."""
+    """Run a program alone on the device."""
     return container.run(DEVICE + program, preload=False, **virtual(container), **extra)
 
 
@@ -39,7 +39,7 @@ ORDERS = {
     "a gap too short is left": ([1, 2, 4], "[(half[1], a), (whole[1], b), (half[2], c)]"),
     "legacy waits for blocking streams": ([2, 3], "[(half[2], a), (half[1], None)]"),
     "blocking streams wait for legacy": ([2, 3], "[(half[2], None), (half[1], a)]"),
-    "a non-blocking stream waits for nobody": ([2, 1], "[(half[2], None), (half[1], free)]"),
+    "a non-blocking stream waits for no other": ([2, 1], "[(half[2], None), (half[1], free)]"),
     "a per-thread default stream is a blocking one": (
         [2, 3, 3],
         "[(half[2], None), (half[1], c_void_p(2)), (half[1], a)]",
@@ -50,7 +50,7 @@ ORDERS = {
 @pytest.mark.parametrize(("ends", "steps"), ORDERS.values(), ids=ORDERS)
 def test_work_runs_in_order_and_where_it_fits(container: Container, ends: list[int], steps: str) -> None:
     """
-    Kernels end when streams, default streams and room on the device let them; a row says when, in milliseconds.
+    Kernels end when streams, default streams and room on the device allow. A row says when, in milliseconds.
     """
     prelude = """
 a, b, c, free, own = stream(), stream(), stream(), stream(1), c_void_p(2)
@@ -63,7 +63,7 @@ half = {ms: function(f"busy_{ms}000@50") for ms in (1, 2, 3)}
 
 def test_stream_waits_for_an_event(container: Container) -> None:
     """
-    What follows begins when the other stream got to the event; nothing waits for an event that was not recorded.
+    Later work begins when the other stream has reached the event. An event that was not recorded delays nothing.
     """
     program = """
 a, b, half = stream(), stream(), function("busy_1000@25")
@@ -82,7 +82,7 @@ say([elapsed_ms(first, recorded(b)), elapsed_ms(first, recorded(a))])
 
 def test_launch_blocks_when_the_queue_is_full(container: Container) -> None:
     """
-    1024 launches return at once; the next returns when the first is done. Another stream has a queue of its own.
+    1024 launches return at once. The next one returns when the first is done. Another stream has its own queue.
     """
     program = """
 a, kernel, began = stream(), function("busy_1000"), now()
@@ -99,7 +99,7 @@ say([free, other, now() - began])
 
 def test_event_is_ready_when_its_work_is_done(container: Container) -> None:
     """
-    Queries say so to the nanosecond, and an event on an idle stream is ready at once.
+    Queries are exact to the nanosecond, and an event on an idle stream is ready at once.
     """
     program = """
 a = stream()
@@ -118,7 +118,7 @@ say([idle, answers])
 
 def test_spinning_on_a_query_comes_to_an_end(container: Container) -> None:
     """
-    A thread that only asks lets time pass, slowly.
+    A thread that only polls lets time pass, slowly.
     """
     program = """
 a = stream()
@@ -134,7 +134,7 @@ say(now() - began)
 @not_under_tsan
 def test_host_function_holds_its_stream(container: Container) -> None:
     """
-    It runs when the stream gets there; what follows on the stream waits for it and what is on other streams does not.
+    It runs when the stream reaches it. Later work of the stream waits for it; other streams do not.
     """
     program = """
 a, b, called = stream(), stream(1), []
@@ -170,7 +170,7 @@ def test_kernel_takes_what_its_name_says(
     container: Container, microseconds: list[int], name: str, setting: dict[str, str]
 ) -> None:
     """
-    The name is the duration, whatever the grid.
+    The name is the duration, with any grid.
     """
     program = f"""
 a, kernel = stream(), function("{name}")
@@ -203,7 +203,7 @@ say([ends[59], ends[79]])
 
 def test_random_kernels_follow_their_seed(container: Container) -> None:
     """
-    The same seed gives the same times in every process, another one others, and the median is the one in the name.
+    The same seed gives the same durations in every process, another seed gives others, and the median is in the name.
     """
     program = """
 kernel, began, times = function("lognormal_1000_50"), now(), []
@@ -225,7 +225,7 @@ say(times)
 
 def test_duration_can_be_set(container: Container) -> None:
     """
-    fake_set_duration changes what later launches take, and only those.
+    fake_set_duration changes the duration of later launches only.
     """
     program = """
 a, kernel = stream(), function("busy_1000")
@@ -249,9 +249,9 @@ say(busy(began, began + 1000 * 1000000, os.getpid()))
 
 
 @pytest.mark.parametrize("lengths", [(20, 20), (20, 10000), (100, 1000, 100000)], ids=str)
-def test_processes_get_equal_turns(container: Container, lengths: tuple[int, ...]) -> None:
+def test_processes_get_equal_slices(container: Container, lengths: tuple[int, ...]) -> None:
     """
-    However long their kernels are, processes that always have work get the same time, less what interrupting costs.
+    Processes that always have work get the same time, with kernels of any length, minus what interrupting costs.
     """
     shares = together(container, *("import os\n" + FILL % length for length in lengths))
 
@@ -261,14 +261,14 @@ def test_processes_get_equal_turns(container: Container, lengths: tuple[int, ...
 
 def test_mps_runs_all_at_once(container: Container) -> None:
     """
-    With FAKE_DRIVER_MPS=1 nobody waits for another process.
+    With FAKE_DRIVER_MPS=1 no process waits for another.
     """
     assert [1000 * MS] * 3 == together(container, *["import os\n" + FILL % 1000] * 3, FAKE_DRIVER_MPS="1")
 
 
 def test_process_that_is_done_makes_room(container: Container) -> None:
     """
-    A neighbour with 1 ms of work every 10 ms costs 1 ms of every 10 ms, nothing more than one interruption each.
+    A process with 1 ms of work every 10 ms costs 1 ms of every 10 ms, and one interruption each.
     """
     busy = """
 kernel, began = function("busy_1000"), now()
@@ -288,9 +288,9 @@ say(now() - began)
     assert 99 * MS <= filled <= 102 * MS
 
 
-def test_event_times_tell_of_the_neighbours_turns(container: Container) -> None:
+def test_event_times_include_the_neighbours_slices(container: Container) -> None:
     """
-    A kernel of 10 ms beside a neighbour that fills the device takes twice as long by its events, 10 ms by the oracle.
+    Beside a process that fills the device, a kernel of 10 ms takes 20 ms by its events and 10 ms by the oracle.
     """
     program = """
 import os
@@ -310,7 +310,7 @@ say([took, busy(began, now(), os.getpid())])
 
 def test_killed_process_takes_its_work_with_it(container: Container) -> None:
     """
-    What it had queued never runs; who is left has the device alone.
+    What it had queued never runs. The other process has the device alone.
     """
     victim = container.start(
         DEVICE + 'import os\nlaunch(function("busy_1000000"), None, 1000)\nsleep(1)\nos.kill(os.getpid(), 9)',
@@ -354,7 +354,7 @@ say([busy(began, now()), lib.cuCtxSynchronize()])
 
 def test_oracle_counts_each_process(container: Container) -> None:
     """
-    Time by process adds up to the device's, in any window of whole milliseconds, also after a process has ended.
+    The processes' times add up to the device's, in any window of whole milliseconds, also after a process has ended.
     """
     program = """
 import os

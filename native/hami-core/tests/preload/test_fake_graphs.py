@@ -1,5 +1,5 @@
 """
-Graphs of the fake driver: captured or built by hand, they run what was put into them, for as long as that takes.
+Graphs of the fake driver run what was captured or built into them, for as long as that takes.
 """
 
 from typing import Any
@@ -59,14 +59,14 @@ def test_branches_of_a_capture_run_side_by_side_where_they_fit(
     container: Container, part: int, milliseconds: float
 ) -> None:
     """
-    A stream that waits for a captured event joins the capture; the graph's kernels overlap where they fit.
+    A stream that waits for a captured event joins the capture. The graph's kernels overlap where they fit.
     """
     assert milliseconds == run(container, FORK.format(part=part))
 
 
 def test_nothing_of_a_capture_runs(container: Container) -> None:
     """
-    Captured launches take no time of the device; each launch of the graph takes all of them.
+    Captured launches take no time of the device. Each launch of the graph takes the time of all of them.
     """
     program = """
 began = now()
@@ -82,7 +82,7 @@ say([now() - began, took(graph), took(graph, 10)])
 
 def test_random_kernels_are_drawn_at_each_launch(container: Container) -> None:
     """
-    A graph with random kernels takes another time each time.
+    Each launch of a graph with random kernels takes another time.
     """
     program = """
 capture(a)
@@ -98,7 +98,7 @@ say([took(graph) for _ in range(20)])
 
 def test_graph_built_by_hand_follows_its_dependencies(container: Container) -> None:
     """
-    Kernel, empty and child graph nodes; nodes without an order run side by side when they fit.
+    Kernel, empty and child graph nodes. Nodes without an order run side by side where they fit.
     """
     program = """
 half, child, graph = function("busy_1000@50"), new_graph(), new_graph()
@@ -117,7 +117,7 @@ say([took(instantiate(child)), took(instantiate(graph)), count.value])
 
 def test_executable_graph_can_be_updated(container: Container) -> None:
     """
-    A node's new kernel counts from the next launch; an update by a graph of another shape is refused.
+    A node's new kernel counts from the next launch. An update by a graph of another shape is refused.
     """
     program = """
 graph, other, longer = new_graph(), new_graph(), new_graph()
@@ -142,7 +142,7 @@ say([times, results])
 @not_under_tsan
 def test_host_nodes_run_after_their_graph(container: Container) -> None:
     """
-    A captured host function is called at each launch, when the graph is done; what follows on the stream waits.
+    A captured host function is called at each launch, when the graph is done. Later work of the stream waits for it.
     """
     program = """
 called = []
@@ -170,8 +170,8 @@ MODES = {
 @pytest.mark.parametrize(("mode", "answers", "end"), MODES.values(), ids=MODES)
 def test_capture_forbids_what_could_depend_on_it(container: Container, mode: int, answers: list[int], end: int) -> None:
     """
-    An event query spoils a global capture from any thread and a thread-local one from its own; a relaxed thread may
-    always ask.
+    An event query invalidates a global capture from any thread, and a thread-local one from its own. A relaxed one may
+    query.
     """
     program = f"""
 import threading
@@ -197,7 +197,7 @@ say([answers, lib.cuStreamEndCapture(a, byref(graph))])
 
 def test_legacy_stream_is_closed_during_a_capture(container: Container) -> None:
     """
-    The legacy default stream would wait for the stream that is captured, so it can be neither used nor asked about.
+    The legacy default stream would wait for the captured stream, so it cannot be used or queried.
     """
     program = """
 c, status = stream(), c_int()

@@ -1,5 +1,5 @@
 """
-What each kind of memory costs on the fake driver's devices: the truth that the library's sums are held against.
+What each kind of memory takes on the fake driver's devices. The library's sums are compared with it.
 """
 
 import json
@@ -60,13 +60,13 @@ def container(container: Container) -> Container:
 
 
 def run(container: Container, program: str, **environment: str) -> object:
-    """Return what a program on the bare driver says."""
+    """Return what a program reports without the library."""
     return container.run(PRELUDE + program, preload=False, **environment)
 
 
 def test_small_pieces_share_granules(container: Container) -> None:
     """
-    512-byte units are packed into granules of 2 MiB; 1 MiB and more is rounded up to granules of its own.
+    Units of 512 bytes are packed into granules of 2 MiB. 1 MiB and more is rounded up to its own granules.
     """
     said = run(
         container,
@@ -90,7 +90,7 @@ say([*seen, truth()])
 
 def test_out_of_memory_at_the_physical_limit(container: Container) -> None:
     """
-    Contexts, granules and a neighbour's memory fill the device; the last granule fits, one more is refused.
+    Contexts, granules and another process's memory fill the device. The last granule fits; one more is refused.
     """
     said = run(
         container,
@@ -107,7 +107,7 @@ say([free, total, first[0], cuda.allocate(1)[0], cuda.visible()[0], cuda.free(fi
 
 def test_sizes_without_sense_are_out_of_memory(container: Container) -> None:
     """
-    More than any device has, up to the largest number, is refused and leaves nothing.
+    Sizes beyond any device, up to the largest number, are refused and leave nothing.
     """
     said = run(
         container,
@@ -127,7 +127,7 @@ say([results, truth()])
 
 def test_each_context_and_module_costs(container: Container) -> None:
     """
-    A second context costs as much as the first, a module and a larger heap their size; its end frees all that is in it.
+    A second context takes as much as the first; a module and a larger heap take their size. Its end frees all of it.
     """
     said = run(
         container,
@@ -158,7 +158,7 @@ say([*seen, lib.fake_truth_memory(0, c_uint64(0))])
 
 def test_many_small_modules_end_with_their_context(container: Container) -> None:
     """
-    200 modules of 16 KiB are packed like other small pieces, and given back as such.
+    200 modules of 16 KiB are packed like other small pieces, and freed with their context.
     """
     said = run(
         container,
@@ -177,7 +177,7 @@ say([*seen, truth()])
 
 def test_pitch_is_a_multiple_of_512_bytes(container: Container) -> None:
     """
-    100 rows of 1000 bytes take 100 times 1024; an element size that no GPU has is refused.
+    100 rows of 1000 bytes take 100 times 1024. An element size that no GPU has is refused.
     """
     said = run(
         container,
@@ -196,7 +196,7 @@ say([result, refused, pitch.value, base.value == pointer.value, size.value])
 
 def test_pool_reserves_blocks_and_returns_them_when_synchronised(container: Container) -> None:
     """
-    [reserved, its high, used, its high] in KiB: a free keeps the reservation until the next synchronisation.
+    [reserved, its maximum, used, its maximum] in KiB: a free keeps the reservation until the next synchronisation.
     """
     said = run(
         container,
@@ -232,7 +232,7 @@ say([*seen, pool_kib(pool), truth()])
 
 def test_pool_keeps_up_to_its_threshold_until_trimmed(container: Container) -> None:
     """
-    With a threshold of 64 MiB a synchronisation keeps 64 MiB, a trim to 10 MiB one block, a trim to nothing none.
+    With a threshold of 64 MiB a synchronisation keeps 64 MiB, a trim to 10 MiB keeps one block, a trim to 0 none.
     """
     said = run(
         container,
@@ -257,7 +257,7 @@ say(seen)
 
 def test_destroyed_pool_lives_on_in_its_allocations(container: Container) -> None:
     """
-    Destroying returns what is unused; the rest goes with the last allocation. A default pool cannot be destroyed.
+    Destroying frees what is unused; the rest goes with the last allocation. A default pool cannot be destroyed.
     """
     said = run(
         container,
@@ -281,7 +281,7 @@ say(seen)
 
 def test_pool_refuses_beyond_its_own_limit(container: Container) -> None:
     """
-    maxSize holds for what is reserved.
+    maxSize limits what is reserved.
     """
     said = run(
         container,
@@ -297,7 +297,7 @@ say([from_pool(pool, 40 * MIB)[0], from_pool(pool, 40 * MIB)[0], from_pool(pool,
 
 def test_vmm_memory_lives_until_its_last_handle_and_mapping(container: Container) -> None:
     """
-    Released while mapped it stays; a handle retained from the mapping keeps it; two mappings of one handle cost once.
+    Released while mapped it stays. A handle retained from the mapping keeps it. Two mappings of one handle count once.
     """
     said = run(
         container,
@@ -318,7 +318,7 @@ say([*seen, lib.cuMemRelease(retained), truth(), lib.cuMemRelease(retained)])
 
 def test_exported_memory_is_charged_once_and_outlives_its_maker(container: Container) -> None:
     """
-    The importer pays when the maker is killed; an open file keeps the memory alone; after its last close it is free.
+    The importer is charged when the maker is killed. An open file alone keeps the memory; its last close frees it.
     """
     meeting = str(container.folder / "meeting")
     importer = container.start(
@@ -364,7 +364,8 @@ wait()
 
 def test_ipc_memory_is_charged_once(container: Container) -> None:
     """
-    Opened twice it has one address; the memory outlives its maker's free until the last close. Its maker is refused.
+    Opened twice it has one address. The memory outlives its maker's free until the last close. Its maker cannot open
+    it.
     """
     maker = container.start(
         PRELUDE
@@ -419,7 +420,7 @@ say([*seen, results[2:], truth(os.getpid())])
 
 def test_arrays_cost_whole_tiles(container: Container) -> None:
     """
-    2D: 100 rows of 4000 bytes take 104 rows of 4032. Layers and levels add up; a sparse array has no memory.
+    2D: 100 rows of 4000 bytes take 104 rows of 4032. Layers and levels add up. A sparse array has no memory.
     """
     said = run(
         container,
@@ -469,7 +470,7 @@ say([*seen, truth(), lib.cuArrayDestroy(flat)])
 
 def test_managed_memory_spills_to_the_host_and_is_evicted(container: Container) -> None:
     """
-    Oversubscription: 20 GiB on a device of 16 GiB; a plain allocation evicts; a prefetch brings back what fits.
+    Oversubscription: 20 GiB on a device of 16 GiB. A plain allocation evicts; a prefetch brings back what fits.
     """
     said = run(
         container,
@@ -494,7 +495,7 @@ say([*seen, cuda.free(pointer.value), truth()])
 
 def test_neighbour_evicts_managed_memory(container: Container) -> None:
     """
-    What another process takes is missing here afterwards, and freeing returns the rest only.
+    What another process takes is missing afterwards, and freeing returns only the rest.
     """
     holder = container.start(
         PRELUDE
@@ -553,7 +554,7 @@ say([results, seen, truth()])
 
 def test_captured_allocation_outlives_the_launch_until_it_is_freed(container: Container) -> None:
     """
-    Capturing takes nothing. Launching again without a free is refused, unless the graph was told to free first.
+    Capturing takes nothing. A second launch without a free is refused, unless the graph is told to free first.
     """
     said = run(
         container,
@@ -578,7 +579,7 @@ say([*seen, truth()])
 
 def test_nvml_reports_the_truth_by_process(container: Container) -> None:
     """
-    NVML's used memory of a pid is what the oracle says of it.
+    NVML's used memory of a pid equals the oracle's.
     """
     said = run(
         container,
@@ -599,7 +600,7 @@ say([used == {os.getpid(): lib.fake_truth_memory(0, c_uint64(os.getpid()))}, tru
 
 def test_killed_process_leaves_nothing(container: Container) -> None:
     """
-    What a process had, exported blocks among it, is free when it is dead.
+    What a process had, including exported blocks, is free when it is dead.
     """
     victim = container.start(
         PRELUDE

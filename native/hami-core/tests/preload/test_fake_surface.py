@@ -1,5 +1,5 @@
 """
-The fake driver's surface: which names it has in which version, how they are found, counted and made to fail.
+The names of the fake driver in each version, and how they are found, counted and made to fail.
 """
 
 import re
@@ -39,20 +39,20 @@ def symbol_at(address):
 
 
 def names(library: str) -> dict[str, int]:
-    """Return what a library's table has, with versions."""
+    """Return the rows of a library's table, with versions."""
     text = (HERE / f"fake_driver/names_{library}.def").read_text()
     return {symbol: int(since) for symbol, since in re.findall(r"^NAME\((\w+), (\d+)\)", text, re.M)}
 
 
 def run(container: Container, program: str, **environment: str) -> object:
-    """Return what a program on the bare driver says."""
+    """Return what a program reports without the library."""
     return container.run(PRELUDE + program, preload=False, **environment)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_library_of_a_version_has_the_names_of_its_time(container: Container, version: int) -> None:
     """
-    Whatever was made later is no symbol of it, and it knows its own version.
+    It lacks what is newer, and knows its version.
     """
     folder = container.build / f"fake_driver/{version}"
     known = {symbol for symbol, since in names("cuda").items() if since <= version}
@@ -65,7 +65,7 @@ def test_library_of_a_version_has_the_names_of_its_time(container: Container, ve
 
 def test_nvml_has_every_name(container: Container) -> None:
     """
-    What is not modelled is there too.
+    Functions that are not modelled are there too.
     """
     library = container.build / "fake_driver/libnvidia-ml.so.1"
 
@@ -103,14 +103,14 @@ def test_name_version_and_flags_choose_the_symbol(
     container: Container, driver: int, asked: tuple[str | int, ...], answer: list[object]
 ) -> None:
     """
-    The newest symbol that is neither newer than the driver nor than what was asked for.
+    The newest symbol that is neither newer than the driver nor newer than requested.
     """
     assert answer == run(container, f"say(entry{asked!r})", FAKE_DRIVER_CUDA_VERSION=str(driver))
 
 
 def test_first_version_of_the_lookup_says_not_found(container: Container) -> None:
     """
-    Until CUDA 12 a missing name was an error.
+    Before CUDA 12 a missing name was an error.
     """
     said = run(
         container,
@@ -126,7 +126,7 @@ say([result, function.value])
 
 def test_private_entries_are_no_symbols(container: Container) -> None:
     """
-    The same function at an address that dladdr knows no name of.
+    The same function at an address for which dladdr finds no name.
     """
     said = run(
         container,
@@ -145,7 +145,7 @@ say([entry("cuDriverGetVersion", 12000), result, version.value])
 
 def test_calls_are_counted_by_symbol(container: Container) -> None:
     """
-    A per-thread variant is an entry of its own; what the driver calls of its own is not counted.
+    A per-thread variant is counted separately. The driver's own calls are not counted.
     """
     said = run(
         container,
@@ -163,9 +163,9 @@ say([lib.fake_calls(name.encode()) for name in asked])
     assert [1, 2, 1, 0, 0, 0] == said
 
 
-def test_what_is_not_modelled_is_not_supported(container: Container) -> None:
+def test_unmodelled_function_is_not_supported(container: Container) -> None:
     """
-    In NVML only once it is initialised.
+    In NVML only after initialisation.
     """
     said = run(
         container,
@@ -182,7 +182,7 @@ say([lib.cuCoredumpGetAttribute(0, None, None), before, nvml.nvmlSystemGetHicVer
 
 def test_fault_takes_the_place_of_one_call(container: Container) -> None:
     """
-    The second allocation and every free fail, without effect; arguments of calls in between arrive whole.
+    The second allocation and every free fail without effect. Arguments of calls in between arrive unchanged.
     """
     said = run(
         container,
@@ -204,7 +204,7 @@ say([*seen, lib.fake_truth_memory(0, c_uint64(os.getpid())) // MIB])
 @pytest.mark.parametrize(("when", "left"), [("KILL", b"before"), ("KILL_AFTER", b"after!")])
 def test_kill_comes_before_or_after_the_effect(container: Container, when: str, left: bytes) -> None:
     """
-    What the call wrote to shared memory tells.
+    What the call wrote to shared memory shows it.
     """
     file = container.folder / "shared"
     file.write_bytes(b"before")

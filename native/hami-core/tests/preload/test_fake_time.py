@@ -1,5 +1,5 @@
 """
-The virtual clock: exact, the same every time, shared by the processes of a node, and stopped by nobody's death.
+The virtual clock: exact, the same in every run, shared by the processes of a node, and not stopped by a death.
 """
 
 import json
@@ -45,7 +45,7 @@ say([time.clock_gettime_ns(clock) - then for clock, then in zip(clocks, before)]
 @not_under_tsan
 def test_threads_wake_in_order_of_time(container: Container) -> None:
     """
-    Whoever is due first runs first; who is due at the same time in the order in which they went to sleep.
+    The thread that is due first runs first. Threads due at the same time run in the order in which they went to sleep.
     """
     order = container.run(
         SLEEPERS
@@ -67,7 +67,7 @@ say(order)
 
 def test_processes_share_one_clock(container: Container) -> None:
     """
-    The clock waits for all of them to begin, and each sees the time that the others' sleeps take.
+    The clock waits until all have started, and each sees the time that the others sleep.
     """
     program = """
 import time
@@ -89,7 +89,7 @@ say([began, time.clock_gettime_ns(time.CLOCK_MONOTONIC) - began])
 
 def test_a_run_is_the_same_every_time(container: Container) -> None:
     """
-    Three processes that take turns on the device at random moments do so identically in a second run.
+    Three processes that use the device at random times do so identically in a second run.
     """
     program = """
 from device import *
@@ -118,7 +118,7 @@ say(times)
 )
 def test_killed_process_does_not_stop_time(container: Container, waits: str) -> None:
     """
-    Wherever a process is when it is killed, the others' time goes on.
+    Wherever a process is killed, the others' time continues.
     """
     victim = container.start(
         f"import time\nsay(0)\ntime.sleep(1)\nsay(1)\n{waits}", preload=False, **virtual(container, 2, 0)
@@ -133,7 +133,7 @@ def test_killed_process_does_not_stop_time(container: Container, waits: str) -> 
 
 
 @not_under_tsan
-def test_thread_that_waits_for_something_else_can_stand_outside(container: Container) -> None:
+def test_thread_that_waits_for_something_else_can_leave_the_clock(container: Container) -> None:
     """
     Between fake_time_leave() and fake_time_join() a thread may wait for a pipe while the others' time passes.
     """
@@ -159,7 +159,7 @@ say(time.clock_gettime_ns(time.CLOCK_MONOTONIC) - began)
 @not_under_tsan
 def test_parent_waits_for_its_child(container: Container) -> None:
     """
-    A forked child takes part from its first sleep on, and its parent may wait for it.
+    A forked child takes part from its first sleep, and its parent may wait for it.
     """
     passed = container.run(
         """
@@ -182,7 +182,7 @@ say(time.clock_gettime_ns(time.CLOCK_MONOTONIC) - began)
 
 def test_scaled_time_runs_faster(container: Container) -> None:
     """
-    A second of sleep at twenty times the speed takes a twentieth, and is a second to the program.
+    At twenty times the speed a sleep of a second takes a twentieth, and is a second to the program.
     """
     began = time.monotonic()
     passed = container.run(
@@ -197,7 +197,7 @@ def test_scaled_time_runs_faster(container: Container) -> None:
 
 def test_unknown_kind_of_time_is_refused(container: Container) -> None:
     """
-    A setting that means nothing ends the program with a message that names it.
+    An invalid setting ends the program with a message that names it.
     """
     process = container.start("say(1)", preload=False, **(virtual(container) | {"FAKE_TIME": "virtuel"}))
     output, errors = process.communicate(timeout=20)

@@ -1,5 +1,5 @@
 """
-What NVML tells of the fake devices' use: coarse, late, sometimes nothing, and within that the truth.
+NVML's use of the fake devices: coarse, late, sometimes missing, and otherwise true.
 """
 
 from typing import Any
@@ -57,7 +57,8 @@ say([early, percents(), n.nvmlDeviceGetUtilizationRates(device).gpu])
 
 def test_only_newer_samples_are_read(container: Container) -> None:
     """
-    With the last time stamp, nothing new is NVML_ERROR_NOT_FOUND; stamps are the windows' ends on the wall clock.
+    With the last time stamp and nothing new the answer is NVML_ERROR_NOT_FOUND. Stamps are the windows' ends in wall
+    time.
     """
     program = """
 window_begins()
@@ -76,7 +77,7 @@ say([again, second.smUtil, ago])
 
 def test_idle_process_has_no_sample(container: Container) -> None:
     """
-    A process appears by its newest window with use, and for a reader that has seen that window it is gone.
+    A process is listed in its newest window with use. A reader that has seen that window does not get it again.
     """
     program = """
 window_begins()
@@ -91,7 +92,7 @@ say([sample.smUtil, percents(sample.timeStamp), n.nvmlDeviceGetUtilizationRates(
 
 def test_processes_are_told_apart_by_the_hosts_pids(container: Container) -> None:
     """
-    Each busy process has one structure with its own share.
+    Each busy process has one structure with its share.
     """
     load = "window_begins()\nload({percent}, 400)\nsay(os.getpid())"
     extra = {
@@ -128,7 +129,7 @@ say([result, count.value])
 
 def test_samples_get_lost(container: Container) -> None:
     """
-    With 30 % loss about that many windows are never told, and the others are right.
+    With 30 % loss about that many windows are missing, and the others are right.
     """
     program = """
 window_begins()
@@ -144,9 +145,9 @@ say([value.sampleValue.uiVal for value in values])
     assert 80 * 0.5 < len(told) < 80 * 0.9
 
 
-def test_hardware_that_does_not_measure_says_so(container: Container) -> None:
+def test_hardware_that_does_not_measure_is_not_supported(container: Container) -> None:
     """
-    A window of 0 makes every question about use NVML_ERROR_NOT_SUPPORTED.
+    With a window of 0 every question about use returns NVML_ERROR_NOT_SUPPORTED.
     """
     program = """
 def rates():
@@ -163,7 +164,7 @@ say([percents(), rates()])
 @pytest.mark.parametrize("window", [166, 1000])
 def test_use_is_the_truth_rounded(container: Container, window: int) -> None:
     """
-    Under random work every window's percentage is the oracle's, rounded, of the device and of its one process.
+    Under random work every window's percentage is the oracle's, rounded, for the device and for its only process.
     """
     program = f"""
 kernel, window = function("lognormal_3000_90"), {window}

@@ -1,5 +1,5 @@
 """
-A guest's manners: a program that calls neither CUDA nor NVML cannot tell that the library is there, however built.
+A program that calls neither CUDA nor NVML does not notice the library, however the program was built.
 """
 
 import os
@@ -48,7 +48,7 @@ cat <(echo from a pipe) | tr a-z A-Z; exit 3
 
 
 def ran(container: Container, command: list[str], **extra: str) -> tuple[int, str, str]:
-    """Run a command with and without the library, see that it was the same, and return what it was."""
+    """Run a command with and without the library, assert that the results are equal, and return them."""
     seen = []
     for preload in (False, True):
         environment = container.environ(preload=preload, WATCHED=str(container.folder), **extra)
@@ -59,7 +59,7 @@ def ran(container: Container, command: list[str], **extra: str) -> tuple[int, st
 
 
 def program(container: Container, name: str) -> Path:
-    """Return a test program, or skip the test where the compiler could not make it."""
+    """Return a test program, or skip the test if the compiler could not build it."""
     path = container.build / name
     if not path.exists():
         pytest.skip(f"the compiler that built {container.build} cannot make {name}")
@@ -76,7 +76,8 @@ def test_programs_without_cuda_are_left_alone(
     container: Container, command: list[str], status: int, extra: dict[str, str]
 ) -> None:
     """
-    Same umask, limits, threads, signals, open files, environment, files, output and exit status as without the library.
+    The same umask, limits, threads, signals, open files, environment, files, output and exit status as without the
+    library.
     """
     if IS_SANITIZED and command[0] != sys.executable:
         pytest.skip("a sanitizer's runtime is not for every program")
@@ -88,9 +89,9 @@ def test_programs_without_cuda_are_left_alone(
 
 
 @pytest.mark.parametrize("extra", [{}, {"LD_BIND_NOW": "1"}], ids=str)
-def test_lookups_answer_as_ever(container: Container, extra: dict[str, str]) -> None:
+def test_lookups_answer_as_without_the_library(container: Container, extra: dict[str, str]) -> None:
     """
-    dlsym and dlvsym of names like the driver's, of the C library's and of the driver's own, where there is no driver.
+    dlsym and dlvsym of names like the driver's, of the C library's and of the driver's, where there is no driver.
     """
     status, output, errors = ran(container, [str(program(container, "lookups_program"))], **extra)
 
@@ -100,9 +101,9 @@ def test_lookups_answer_as_ever(container: Container, extra: dict[str, str]) -> 
     assert not container.region.exists()
 
 
-def test_container_without_a_driver_says_so_as_ever(container: Container) -> None:
+def test_container_without_a_driver_gets_the_loaders_error(container: Container) -> None:
     """
-    Loading libcuda or libnvidia-ml fails with the loader's own words.
+    Loading libcuda or libnvidia-ml fails with the loader's message.
     """
     load = "import ctypes, sys\ntry: ctypes.CDLL(sys.argv[1])\nexcept OSError as error: print(error)"
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
@@ -116,9 +117,9 @@ def test_container_without_a_driver_says_so_as_ever(container: Container) -> Non
     ("name", "where"),
     [("plain_program", "with the library"), ("static_program", "without the library")],
 )
-def test_static_programs_never_meet_it(container: Container, name: str, where: str) -> None:
+def test_static_programs_do_not_load_it(container: Container, name: str, where: str) -> None:
     """
-    The dynamic linker brings the library; a program without one runs as if it were not there.
+    The dynamic linker loads the library; a program without one runs without it.
     """
     done = subprocess.run(
         [program(container, name)], env=container.environ(), capture_output=True, text=True, check=False
@@ -129,9 +130,9 @@ def test_static_programs_never_meet_it(container: Container, name: str, where: s
 
 @pytest.mark.skipif(not shutil.which("musl-gcc"), reason="no musl-gcc to build a program with (Debian: musl-tools)")
 @pytest.mark.skipif(IS_SANITIZED, reason="sanitizers' runtimes are glibc's")
-def test_musl_program_loads_it_and_runs_as_ever(container: Container) -> None:
+def test_musl_program_loads_it_and_runs_as_without_it(container: Container) -> None:
     """
-    musl's loader finds every name that the library needs, so it says nothing and the program runs.
+    musl's loader finds every symbol that the library needs, so it prints nothing and the program runs.
     """
     source = Path(__file__).with_name("plain_program.c")
     subprocess.run(["musl-gcc", source, "-o", container.folder / "musl_program"], check=True)
@@ -142,14 +143,14 @@ def test_musl_program_loads_it_and_runs_as_ever(container: Container) -> None:
     assert (3, f"user {os.geteuid()}, with the library\n", "") == (done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.skipif(IS_SANITIZED, reason="the library has a sanitizer of its own")
+@pytest.mark.skipif(IS_SANITIZED, reason="the library is built with a sanitizer")
 @pytest.mark.parametrize(
     ("name", "options"),
     [("asan_program", {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}), ("tsan_program", {})],
 )
 def test_programs_with_sanitizers_run_under_it(container: Container, name: str, options: dict[str, str]) -> None:
     """
-    A program built with a sanitizer starts, and its limit holds. AddressSanitizer must be told that preloads are meant.
+    A program built with a sanitizer starts, and its limit holds. AddressSanitizer needs an option for preloads.
     """
     environment = {**container.environ(), **options}
     done = subprocess.run([program(container, name)], env=environment, capture_output=True, text=True, check=False)
@@ -168,14 +169,14 @@ def open_folder() -> Iterator[Path]:
 
 
 def as_root(program: Path, folder: Path) -> Path:
-    """Return a copy of a program that runs as root, whoever starts it."""
+    """Return a copy of a program that runs as root for every caller."""
     copy = Path(shutil.copy(program, folder))
     copy.chmod(0o4755)
     return copy
 
 
 def ran_with_preload_file(folder: Path, libraries: list[Path], script: str, **variables: str) -> str:
-    """Return what a script prints where /etc/ld.so.preload names libraries, as in a container that the plugin made."""
+    """Return what a script prints where /etc/ld.so.preload names libraries, as in a container of the device plugin."""
     etc = folder / "etc"
     etc.mkdir()
     for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache"):
@@ -196,7 +197,7 @@ def ran_with_preload_file(folder: Path, libraries: list[Path], script: str, **va
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime is not for programs of another user")
 def test_setuid_program_ignores_the_callers_preload(container: Container, open_folder: Path) -> None:
     """
-    What a user puts into LD_PRELOAD never enters a program that runs as somebody else.
+    A library in a user's LD_PRELOAD is not loaded into a program that runs as another user.
     """
     copy = as_root(program(container, "plain_program"), open_folder)
     done = subprocess.run([copy], env=container.environ(), capture_output=True, text=True, check=False, user=NOBODY)
@@ -207,7 +208,7 @@ def test_setuid_program_ignores_the_callers_preload(container: Container, open_f
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime cannot be in /etc/ld.so.preload")
 def test_every_program_of_a_container_runs_with_the_preload_file(container: Container, open_folder: Path) -> None:
     """
-    /etc/ld.so.preload, as the device plugin mounts it, brings the library to setuid programs too, and none minds.
+    With /etc/ld.so.preload, as the device plugin mounts it, setuid programs load the library too, and work.
     """
     copy = as_root(program(container, "plain_program"), open_folder)
     output = ran_with_preload_file(
@@ -226,7 +227,7 @@ bash -c 'umask; kill -USR1 $$'; echo $?
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime cannot be in /etc/ld.so.preload")
 def test_setuid_program_that_uses_cuda_takes_no_orders_from_its_caller(container: Container, open_folder: Path) -> None:
     """
-    The caller's environment names no file that root then makes: such a program is not under control.
+    The caller's environment must not name a file that root then creates, so such a program is not under control.
     """
     copy = as_root(program(container, "linked_program"), open_folder)
     variables = container.environ(preload=False)
@@ -244,7 +245,7 @@ def test_setuid_program_that_uses_cuda_takes_no_orders_from_its_caller(container
 
 def test_looking_for_cuda_makes_no_region(container: Container) -> None:
     """
-    Opening the driver's libraries and looking functions up is not using them.
+    Opening the driver's libraries and looking up functions is not use.
     """
     container.run("""
 lib, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
@@ -256,7 +257,7 @@ say([bool(lib.cuInit), bool(lib.cuMemAlloc_v2), bool(nvml.nvmlDeviceGetMemoryInf
 
 def test_cuda_program_keeps_its_umask_and_signals(container: Container) -> None:
     """
-    A program that does use CUDA keeps umask, signal handlers and thread count, and the region is open to all users.
+    A program that uses CUDA keeps its umask, signal handlers and thread count, and the region is open to all users.
     """
     before, after, mode = container.run("""
 def look():
@@ -276,7 +277,7 @@ say([before, look(), os.stat(os.environ["CUDA_DEVICE_MEMORY_SHARED_CACHE"]).st_m
 
 def test_unusable_region_never_stops_a_program(container: Container) -> None:
     """
-    Without a place for the region the limit holds for the process alone, and one line says so.
+    Without a usable region the limit holds for the process alone, and one line says so.
     """
     result, errors = container.run_and_listen(
         "cuda = Cuda()\nsay([cuda.allocate(1001 * MIB)[0], cuda.allocate(1000 * MIB)[0]])",
@@ -290,7 +291,7 @@ def test_unusable_region_never_stops_a_program(container: Container) -> None:
 
 def test_log_is_capped(container: Container) -> None:
     """
-    A program that is refused a thousand times prints a hundred lines about it, and one that says there were more.
+    A program that is refused a thousand times gets a hundred lines, and one that says that the rest is omitted.
     """
     _, errors = container.run_and_listen(
         "cuda = Cuda()\nsay([cuda.allocate(2000 * MIB)[0] for _ in range(1000)][-1])", LIBCUDA_LOG_LEVEL="2"

@@ -1,5 +1,5 @@
 """
-Contexts and modules are charged though nobody asks for their size, and without knowing the host's pid.
+Contexts and modules are charged although they have no requested size, and without knowing the host's pid.
 """
 
 import json
@@ -25,7 +25,7 @@ def another():
 @pytest.mark.parametrize("offset", ["0", "100000"])
 def test_context_costs_what_nvml_says(container: Container, offset: str) -> None:
     """
-    The first context and each further one are charged, and given back at their end, whatever pids NVML counts in.
+    The first context and each further one are charged, and given back at their end, with any pids in NVML.
     """
     results = container.run(
         CONTEXTS
@@ -51,7 +51,7 @@ say(seen)
 
 def test_region_names_contexts_and_the_pid_nvml_uses(container: Container) -> None:
     """
-    The monitor finds the context apart from the data, and the pid by which NVML knows the process.
+    The monitor finds the context apart from the data, and the pid under which NVML lists the process.
     """
     process = container.start(
         "cuda = Cuda()\ncuda.allocate(100 * MIB)\nsay(0)\nwait()",
@@ -89,7 +89,7 @@ say(seen)
 
 def test_context_is_expected_to_take_what_one_took_and_no_code(container: Container) -> None:
     """
-    Code that was there when another context was made or ended does not lower what the next one needs to fit.
+    Code that exists when another context is made or destroyed does not lower what the next context needs.
     """
     result, peak = container.run(
         CONTEXTS
@@ -113,7 +113,7 @@ say([another()[0], lib.fake_truth_memory_peak(0) // MIB])
 
 def test_context_that_was_attached_to_ends_with_its_last_detachment(container: Container) -> None:
     """
-    Each attachment wants a detachment of its own; only the last of them gives the context's memory back.
+    Each attachment needs a detachment. Only the last detachment gives the context's memory back.
     """
     results = container.run(
         CONTEXTS
@@ -136,7 +136,7 @@ say(seen)
 
 def test_green_context_keeps_the_primary_that_it_makes(container: Container) -> None:
     """
-    A green context costs the primary, if it is not there yet, and a part; the primary goes with the last who keeps it.
+    A green context costs the primary context, if that does not exist yet, and a part. The last user ends the primary.
     """
     results = container.run(
         CONTEXTS
@@ -164,7 +164,7 @@ say(seen)
 
 def test_green_context_without_room_is_refused(container: Container) -> None:
     """
-    It is refused like any other, and the device never has more than the limit.
+    It is refused like any other context, and the device never has more than the limit in use.
     """
     results = container.run(
         CONTEXTS
@@ -182,7 +182,7 @@ say([lib.cuGreenCtxCreate(byref(green), c_void_p(1), 0, 1), lib.fake_truth_memor
 
 def test_contexts_and_modules_beyond_the_limit_are_refused(container: Container) -> None:
     """
-    What does not fit is ended again and answered with CUDA_ERROR_OUT_OF_MEMORY; what was current stays current.
+    What does not fit is destroyed again, with CUDA_ERROR_OUT_OF_MEMORY. The current context stays current.
     """
     results = container.run(
         CONTEXTS
@@ -204,7 +204,7 @@ say([seen, context.value, current.value == cuda.context.value, module.value])
 
 def test_process_without_room_for_its_first_context_gets_none(container: Container) -> None:
     """
-    The first context's cost is known only when it is there; it too is refused beyond the limit, and leaves nothing.
+    The first context's cost is known only afterwards. It too is refused beyond the limit, and leaves nothing.
     """
     results = container.run(
         """
@@ -221,7 +221,7 @@ say([cuda.context.value, cuda.library.cuDevicePrimaryCtxRetain(byref(context), 0
 
 def test_processes_that_start_together_know_themselves(container: Container) -> None:
     """
-    Eight at once, each with its context: the sum is exact.
+    Eight at once, each with a context: the sum is exact.
     """
     processes = [container.start("cuda = Cuda()\nsay(0)\nwait()", FAKE_DRIVER_CONTEXT_MIB="50") for _ in range(8)]
     for process in processes:
@@ -240,7 +240,8 @@ def test_processes_that_start_together_know_themselves(container: Container) -> 
 )
 def test_threads_that_make_a_primary_context_together_make_one(container: Container, slow: dict[str, str]) -> None:
     """
-    While it is made all that is left is held, and nobody is refused for that; it is charged once, and given back.
+    While it is made, all that is left is held, and no thread is refused because of that. It is charged once, and given
+    back.
     """
     results, *used = container.run(
         """
@@ -277,7 +278,7 @@ say([results, before, used()])
 
 def test_context_of_one_device_costs_the_same_while_another_is_busy(container: Container) -> None:
     """
-    What is under way on the first device has nothing to do with what the second's context takes.
+    Changes on the first device do not affect what the second device's context costs.
     """
     results = container.run(
         """
@@ -302,7 +303,8 @@ say(seen)
 
 def test_context_that_is_being_made_is_no_module(container: Container) -> None:
     """
-    Code that is loaded meanwhile is told from the context, which NVML counts before the call that makes it is over.
+    Code that is loaded meanwhile is not counted as the context, which NVML counts before the call that makes it
+    returns.
     """
     process = container.start(
         """
@@ -342,7 +344,8 @@ wait()
 )
 def test_threads_that_ask_for_room_together_find_it(container: Container, rest_mib: int, call: str) -> None:
     """
-    Two modules that took nothing were taken for a block each while something was under way: both are found again.
+    Two modules that took nothing were counted as a block each while a change was in progress. Both blocks are found
+    again.
     """
     results = container.run(
         f"""
@@ -376,7 +379,8 @@ say(results)
 
 def test_contexts_are_charged_before_they_are_made(container: Container) -> None:
     """
-    Twelve processes want 100 MiB each of 1000 at once: as many get a context as fit, and the device never has more.
+    Twelve processes want 100 MiB each of 1000 at once: as many get a context as fit, and the device never has more in
+    use.
     """
     program = "cuda = Cuda()\nsay(bool(cuda.context.value))\nwait()"
     processes = [container.start(program, FAKE_DRIVER_CONTEXT_MIB="100") for _ in range(12)]
@@ -400,7 +404,7 @@ INSTANCE = "MIG-11111111-0000-4000-8000-000000000000"
 @pytest.mark.parametrize("visible", [None, "0", INSTANCE, f"MIG-{GPU_C}/1/0"])
 def test_device_of_a_limit_is_told_by_its_uuid(container: Container, visible: str | None) -> None:
     """
-    `_<i>` goes with NVIDIA_VISIBLE_DEVICES also for MIG instances, which NVML and CUDA name apart from their GPU.
+    `_<i>` follows NVIDIA_VISIBLE_DEVICES also for MIG instances, which NVML and CUDA name differently from their GPU.
     """
     (container.folder / "hardware/devices.csv").write_text(
         "uuid,name,memory_mib,numa_node,pci_bus_id\n"
@@ -431,7 +435,7 @@ def test_context_that_nobody_saw_made_is_charged_at_the_first_allocation(
     container: Container, call: str, mib: int
 ) -> None:
     """
-    A runtime that reaches the driver by an entry that is not caught has its context charged all the same.
+    If a runtime reaches the driver through a function that is not hooked, its context is charged all the same.
     """
     process = container.start(
         f"""

@@ -1,5 +1,5 @@
 """
-Memory that is no plain allocation: pools, graphs, arrays and shared memory cost what the driver keeps for them.
+Memory other than plain allocations: pools, graphs, arrays and shared memory cost what the driver keeps for them.
 """
 
 from containers import Container
@@ -45,7 +45,7 @@ def a_graph(size):
 
 def test_pool_costs_what_it_has_reserved(container: Container) -> None:
     """
-    The driver's pool grows by 32 MiB; what is freed into it is charged until a synchronisation gives it back.
+    The driver's pool grows by 32 MiB. What is freed into it stays charged until a synchronisation gives it back.
     """
     results = container.run(
         POOLS
@@ -66,7 +66,7 @@ say(seen)
 
 def test_pool_that_keeps_its_memory_is_charged_until_it_is_trimmed(container: Container) -> None:
     """
-    A release threshold keeps memory over synchronisations; a trim and the pool's end give it back.
+    A release threshold keeps memory over synchronisations. A trim and the pool's end give it back.
     """
     results = container.run(
         POOLS
@@ -88,7 +88,7 @@ say(seen)
 
 def test_pool_that_has_no_room_for_a_whole_step_does_not_grow(container: Container) -> None:
     """
-    What a pool would reserve is charged before the driver is asked, so that the device never has more than the limit.
+    What a pool would reserve is charged before the driver is asked, so the device never has more than the limit in use.
     """
     results = container.run(
         POOLS
@@ -108,7 +108,7 @@ say([*seen, lib.fake_truth_memory_peak(0) // MIB])
 
 def test_destroyed_pool_is_charged_until_its_last_allocation_is_freed(container: Container) -> None:
     """
-    cuMemPoolDestroy ends the handle, not what was allocated.
+    cuMemPoolDestroy ends the handle but not the allocations.
     """
     results = container.run(
         POOLS
@@ -128,7 +128,7 @@ say(seen)
 
 def test_what_pools_keep_unused_is_given_up_before_anything_is_refused(container: Container) -> None:
     """
-    A plain allocation and one from another pool both get the memory that a pool holds back.
+    A plain allocation and one from another pool both get the memory that a pool does not use.
     """
     results = container.run(
         POOLS
@@ -152,7 +152,7 @@ say(seen)
 
 def test_pool_cannot_grow_beyond_the_limit(container: Container) -> None:
     """
-    Also where the driver reserves more than was asked for, nothing stays that the limit does not allow.
+    If the driver reserves more than was requested, nothing stays that passes the limit.
     """
     results = container.run(
         POOLS
@@ -169,7 +169,7 @@ say(seen)
 
 def test_pool_of_another_device_is_charged_there(container: Container) -> None:
     """
-    The pool says where memory is, not the current context.
+    The pool's device is charged, not the current context's.
     """
     results = container.run(
         POOLS
@@ -189,7 +189,7 @@ say(seen)
 
 def test_graph_costs_what_the_driver_keeps_for_it(container: Container) -> None:
     """
-    The first launch takes a graph's memory; it stays taken until it is trimmed, whoever frees it.
+    The first launch takes a graph's memory. It stays taken until a trim, even after a free.
     """
     results = container.run(
         GRAPHS
@@ -210,7 +210,7 @@ say(seen)
 
 def test_graph_that_does_not_fit_is_not_launched(container: Container) -> None:
     """
-    The launch is refused with CUDA_ERROR_OUT_OF_MEMORY, and succeeds when there is room.
+    The launch fails with CUDA_ERROR_OUT_OF_MEMORY, and succeeds when there is room.
     """
     results = container.run(
         GRAPHS
@@ -229,7 +229,7 @@ say(seen)
 
 def test_allocation_in_a_captured_stream_is_the_graphs(container: Container) -> None:
     """
-    Nothing is taken while a stream is captured; the launch of what was captured takes it.
+    Nothing is taken while a stream is captured. The launch of the graph takes it.
     """
     results = container.run(
         GRAPHS
@@ -251,7 +251,7 @@ say(seen)
 
 def test_arrays_cost_their_tiles(container: Container) -> None:
     """
-    Rows are rounded up to 64 bytes and 8 rows, for each layer and level; sparse arrays have no memory of their own.
+    Rows are rounded up to 64 bytes and 8 rows, for each layer and level. Sparse arrays have no memory.
     """
     results = container.run("""
 cuda = Cuda()
@@ -281,7 +281,7 @@ say(seen)
 
 def test_shared_memory_costs_its_maker(container: Container) -> None:
     """
-    A process that opens what another one made is not charged for it, whether by CUDA IPC or by a file descriptor.
+    A process that opens another one's memory is not charged for it, with CUDA IPC or a file descriptor.
     """
     maker = container.start("""
 import base64
@@ -314,7 +314,7 @@ say(seen)
 
 def test_own_export_is_the_same_memory_again(container: Container) -> None:
     """
-    A handle that a process exported and imports itself is charged once, until the last of both is released.
+    A handle that a process exported and imports itself is charged once, until both are released.
     """
     results = container.run(
         POOLS

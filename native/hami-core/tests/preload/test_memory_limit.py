@@ -1,5 +1,5 @@
 """
-The memory limit holds for every way to allocate, in every process of the container, and for as long as memory is held.
+The memory limit holds for every way to allocate, in every process of the container, while the memory is held.
 """
 
 import subprocess
@@ -10,7 +10,7 @@ from containers import GPU_A, GPU_B, GPU_C, Container
 
 def test_share_is_exact_to_the_byte(container: Container) -> None:
     """
-    Exactly the limit can be allocated and not one byte more, and a refusal is CUDA_ERROR_OUT_OF_MEMORY.
+    Exactly the limit can be allocated and not one byte more. The error is CUDA_ERROR_OUT_OF_MEMORY.
     """
     results = container.run("""
 cuda = Cuda()
@@ -27,7 +27,7 @@ say([first, second, freed, third, fourth])
 
 def test_every_way_to_allocate_is_charged(container: Container) -> None:
     """
-    Plain, pitched, managed and 32-bit allocations lower what is free; their ends raise it.
+    Plain, pitched, managed and 32-bit allocations lower what is free, and frees raise it.
     """
     results = container.run("""
 cuda = Cuda()
@@ -53,7 +53,7 @@ say(seen)
 
 def test_charges_are_whole_blocks_which_the_small_share(container: Container) -> None:
     """
-    From 1 MiB on an allocation has its own blocks of 2 MiB; smaller ones, in units of 512 bytes, fill blocks together.
+    From 1 MiB on an allocation has its own blocks of 2 MiB. Smaller ones, in units of 512 bytes, share blocks.
     """
     results = container.run("""
 cuda, seen, small = Cuda(), [], []
@@ -78,7 +78,7 @@ say(seen)
 
 def test_every_way_to_allocate_is_refused_beyond_the_limit(container: Container) -> None:
     """
-    Each allocation call that would pass the limit answers CUDA_ERROR_OUT_OF_MEMORY.
+    Each allocation call that would pass the limit returns CUDA_ERROR_OUT_OF_MEMORY.
     """
     results = container.run("""
 cuda = Cuda()
@@ -107,7 +107,7 @@ say([
 
 def test_physical_memory_is_charged_until_its_last_mapping_ends(container: Container) -> None:
     """
-    A VMM handle that is released while mapped still costs; the unmapping, even of several mappings at once, ends it.
+    A VMM handle that is released while mapped still counts. Unmapping ends that, also for several mappings at once.
     """
     results = container.run("""
 cuda = Cuda()
@@ -135,7 +135,7 @@ say(seen)
 
 def test_processes_of_a_container_share_its_limit(container: Container) -> None:
     """
-    What one process holds another cannot have, and has again as soon as the first ends.
+    What one process holds is not available to another until the first one ends.
     """
     holder = container.start("cuda = Cuda()\nsay(cuda.allocate(700 * MIB)[0])\nwait()")
     assert holder.stdout is not None
@@ -149,7 +149,7 @@ def test_processes_of_a_container_share_its_limit(container: Container) -> None:
 
 def test_memory_of_a_killed_process_comes_back(container: Container) -> None:
     """
-    SIGKILL leaves a slot behind; the next allocation that needs its memory sweeps it.
+    SIGKILL leaves a slot. The next allocation that needs its memory sweeps it.
     """
     holder = container.start("cuda = Cuda()\nsay(cuda.allocate(900 * MIB)[0])\nwait()")
     assert holder.stdout is not None
@@ -162,7 +162,7 @@ def test_memory_of_a_killed_process_comes_back(container: Container) -> None:
 
 def test_driver_refusal_costs_nothing(container: Container) -> None:
     """
-    When the card itself is full the driver's refusal comes through and the charge is taken back.
+    If the device itself is full, the driver's error is returned and the charge is given back.
     """
     results = container.run(
         "cuda = Cuda(2)\nsay([cuda.allocate(9000 * MIB)[0], cuda.visible(), cuda.allocate(4000 * MIB)[0]])",
@@ -174,7 +174,7 @@ def test_driver_refusal_costs_nothing(container: Container) -> None:
 
 def test_pointers_from_elsewhere_go_to_the_driver(container: Container) -> None:
     """
-    A free of what the library never saw is the driver's to answer: null succeeds, nonsense is an invalid value.
+    The driver answers a free of an unknown pointer: null succeeds, nonsense is an invalid value.
     """
     assert [0, 1, 1] == container.run("cuda = Cuda()\nsay([cuda.free(0), cuda.free(4096), cuda.free(0xdeadbeef000)])")
 
@@ -219,7 +219,7 @@ say(seen)
 )
 def test_limits_follow_the_device_not_its_ordinal(container: Container, visible: str, sizes: list[int]) -> None:
     """
-    Whatever CUDA_VISIBLE_DEVICES leaves, in whatever order and syntax, each device keeps its own limit.
+    With any CUDA_VISIBLE_DEVICES, in any order and syntax, each device keeps its limit.
     """
     limits = {
         "CUDA_DEVICE_MEMORY_LIMIT_0": "100m",
@@ -241,7 +241,7 @@ say(seen)
 
 def test_limits_are_listed_in_the_order_of_the_grant(container: Container) -> None:
     """
-    `_<i>` is the i-th UUID of NVIDIA_VISIBLE_DEVICES, though NVML and CUDA count the devices in bus order.
+    `_<i>` is the i-th UUID of NVIDIA_VISIBLE_DEVICES, although NVML and CUDA count devices in bus order.
     """
     sizes = container.run(
         "cuda = Cuda()\nfirst = cuda.visible()[1]\ncuda.use(1)\nsay([first, cuda.visible()[1]])",
@@ -253,9 +253,9 @@ def test_limits_are_listed_in_the_order_of_the_grant(container: Container) -> No
     assert [100, 300] == sizes
 
 
-def test_limit_above_the_card_shows_the_card(container: Container) -> None:
+def test_limit_above_the_device_size_shows_the_device_size(container: Container) -> None:
     """
-    Neither cuMemGetInfo nor cuDeviceTotalMem ever tells more than the card has.
+    cuMemGetInfo and cuDeviceTotalMem never report more than the device has.
     """
     results = container.run(
         """
@@ -272,7 +272,7 @@ say([total.value // MIB, cuda.visible()[1]])
 
 def test_zero_means_no_limit(container: Container) -> None:
     """
-    `0` shows the card as it is and refuses nothing; use is still recorded for the monitor.
+    `0` shows the device as it is and refuses nothing. Use is still recorded for the monitor.
     """
     results = container.run(
         "cuda = Cuda()\nsay([cuda.allocate(9000 * MIB)[0], cuda.visible()])", CUDA_DEVICE_MEMORY_LIMIT="0"
@@ -281,9 +281,9 @@ def test_zero_means_no_limit(container: Container) -> None:
     assert [0, [16384 - 9000, 16384]] == results
 
 
-def test_unparsable_limit_refuses_everything_and_says_so_once(container: Container) -> None:
+def test_unparsable_limit_refuses_everything_and_is_reported_once(container: Container) -> None:
     """
-    A limit that means nothing fails closed, with one line that names the variable, its value and what would be right.
+    An invalid limit fails closed, with one line that names the variable, its value and what would be right.
     """
     result, errors = container.run_and_listen(
         "cuda = Cuda()\nsay([cuda.allocate(MIB)[0], cuda.allocate(MIB)[0]])", CUDA_DEVICE_MEMORY_LIMIT="3000mb"
@@ -297,7 +297,7 @@ def test_unparsable_limit_refuses_everything_and_says_so_once(container: Contain
 
 def test_disabled_control_forwards_everything(container: Container) -> None:
     """
-    CUDA_DISABLE_CONTROL=true leaves the driver's answers alone and makes no region.
+    CUDA_DISABLE_CONTROL=true leaves the driver's answers unchanged and makes no region.
     """
     results = container.run(
         "cuda = Cuda()\nsay([cuda.allocate(2000 * MIB)[0], cuda.visible()[1]])", CUDA_DISABLE_CONTROL="true"
@@ -309,7 +309,7 @@ def test_disabled_control_forwards_everything(container: Container) -> None:
 
 def test_racing_processes_never_pass_the_limit_together(container: Container) -> None:
     """
-    Eight processes that allocate and free at once hold at most the limit at any time: the card never has more in use.
+    Eight processes that allocate and free at once never hold more than the limit: the device never has more in use.
     """
     program = """
 import random

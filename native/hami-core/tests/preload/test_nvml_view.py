@@ -1,5 +1,5 @@
 """
-What NVML tells a container: its share for the card, its processes for the node's.
+NVML in a container: the share instead of the device, and the container's processes instead of the node's.
 """
 
 from containers import Container
@@ -16,7 +16,7 @@ def memory():
 
 def test_memory_is_the_share(container: Container) -> None:
     """
-    Both versions show the limit as total and the container's use, whatever else is on the card.
+    Both versions show the limit as total and the container's use, whatever else is on the device.
     """
     neighbour = container.start("cuda = Cuda()\nsay(cuda.allocate(5000 * MIB)[0])\nwait()", preload=False)
     assert neighbour.stdout is not None
@@ -26,9 +26,9 @@ def test_memory_is_the_share(container: Container) -> None:
     neighbour.communicate("\n", timeout=20)
 
 
-def test_scarce_card_leaves_less_free_than_the_share(container: Container) -> None:
+def test_scarce_device_leaves_less_free_than_the_share(container: Container) -> None:
     """
-    When neighbours leave less than the share, free tells what is left and the parts of version 2 still add up.
+    If other containers leave less than the share, free is what is left, and the parts of version 2 still add up.
     """
     neighbour = container.start("cuda = Cuda()\nsay(cuda.allocate(15500 * MIB)[0])\nwait()", preload=False)
     assert neighbour.stdout is not None
@@ -40,16 +40,16 @@ def test_scarce_card_leaves_less_free_than_the_share(container: Container) -> No
     neighbour.communicate("\n", timeout=20)
 
 
-def test_unlimited_container_sees_the_card(container: Container) -> None:
+def test_unlimited_container_sees_the_device(container: Container) -> None:
     """
-    Without a limit the driver's numbers stand.
+    Without a limit the driver's numbers are returned.
     """
     assert 16384 == container.run(NVML + "say(memory()[0][0])", CUDA_DEVICE_MEMORY_LIMIT="0")
 
 
 def test_only_own_processes_are_listed(container: Container) -> None:
     """
-    The list has the container's processes under the pids it knows, whatever pids NVML counts in, and no neighbour's.
+    The list has the container's processes under its own pids, with any pids in NVML, and no other processes.
     """
     neighbour = container.start("cuda = Cuda()\nsay(cuda.allocate(5000 * MIB)[0])\nwait()", preload=False)
     peer = container.start("cuda = Cuda()\nsay(cuda.allocate(200 * MIB)[0])\nwait()")
@@ -72,7 +72,7 @@ say([os.getpid(), sorted([p.usedGpuMemory // MIB, p.pid] for p in n.nvmlDeviceGe
 
 def test_old_process_lists_have_their_own_shape(container: Container) -> None:
     """
-    Version 1 of the list has 16-byte entries, and a list that is too short says how long it must be.
+    Version 1 of the list has 16-byte entries. A list that is too short gets the length that it needs.
     """
     result = container.run("""
 Cuda().allocate(300 * MIB)
@@ -92,7 +92,7 @@ say([short, full, count.value, entries[0] & 0xffffffff == os.getpid(), entries[1
 
 def test_utilisation_of_strangers_is_hidden(container: Container) -> None:
     """
-    Samples of the container's processes are shown, those of the node's others are not.
+    Samples of the container's processes are returned, and those of the node's other processes are not.
     """
     load = "cuda = Cuda()\nkernel = cuda.kernel(400000)\nfor _ in range(4): cuda.launch(kernel)\nsay(0)\nwait()"
     neighbour = container.start(load, preload=False)
@@ -138,7 +138,7 @@ def seen(value, result):
 
 def test_every_answer_about_processes_leaves_the_others_out(container: Container) -> None:
     """
-    Details, samples, encoder sessions and accounting name the container's processes, by its pids, and no neighbour's.
+    Details, samples, encoder sessions and accounting have the container's processes, by its pids, and no others.
     """
     load = "cuda = Cuda()\nkernel = cuda.kernel(300000)\nfor _ in range(2): cuda.launch(kernel)\nsay(0)\nwait()"
     neighbour = container.start(load, preload=False, FAKE_DRIVER_PID_OFFSET="100000")
@@ -180,7 +180,7 @@ say([os.getpid(), *answers])
 
 def test_unknown_device_is_the_drivers_error(container: Container) -> None:
     """
-    NVML's own refusals come through unchanged.
+    NVML's own errors are returned unchanged.
     """
     assert [2, 2] == container.run("""
 lib = ctypes.CDLL("libnvidia-ml.so.1")

@@ -1,5 +1,5 @@
 """
-Options that cannot be read are said once, and the program runs as README.md says it then does.
+An option that cannot be parsed is reported once, and the program runs as README.md says.
 """
 
 import pytest
@@ -20,9 +20,9 @@ from containers import Container
         ("CUDA_DISABLE_CONTROL", "perhaps", 0),
     ],
 )
-def test_bad_value_is_said_once(container: Container, variable: str, value: str, allocated: int) -> None:
+def test_bad_value_is_reported_once(container: Container, variable: str, value: str, allocated: int) -> None:
     """
-    One line names the variable and its value; a limit that means nothing lets nothing through, the rest is its default.
+    One line names the variable and its value. An invalid limit refuses everything; other options get their default.
     """
     results, errors = container.run_and_listen(
         "cuda = Cuda()\nsay([cuda.allocate(MIB)[0], cuda.allocate(1000 * MIB)[0]])", **{variable: value}
@@ -34,9 +34,9 @@ def test_bad_value_is_said_once(container: Container, variable: str, value: str,
 
 
 @pytest.mark.parametrize("variable", ["ACTIVE_OOM_KILLER", "CUDA_REDIRECT"])
-def test_options_of_hami_that_mean_nothing_here_are_taken_in_silence(container: Container, variable: str) -> None:
+def test_options_of_hami_without_effect_are_ignored_silently(container: Container, variable: str) -> None:
     """
-    HAMi's device plugin and images may set them; nobody is killed, and nothing is said.
+    HAMi's device plugin and images may set them. No process is killed, and nothing is printed.
     """
     results, errors = container.run_and_listen(
         "cuda = Cuda()\nsay([cuda.allocate(1001 * MIB)[0], cuda.allocate(1000 * MIB)[0]])", **{variable: "true"}

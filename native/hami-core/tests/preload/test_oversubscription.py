@@ -1,5 +1,5 @@
 """
-CUDA_OVERSUBSCRIBE: a grant beyond the card is kept with managed memory, which the program takes for device memory.
+CUDA_OVERSUBSCRIBE: a limit above the device's size is met with managed memory, which looks like device memory.
 """
 
 from typing import Any
@@ -17,13 +17,13 @@ def managed(pointer):
 
 
 def run(container: Container, program: str) -> Any:
-    """Run a program under a grant of 12000 MiB on a card of 8192."""
+    """Run a program with a limit of 12000 MiB on a device of 8192."""
     return container.run(PROGRAM + program, CUDA_DEVICE_MEMORY_LIMIT="12000m", CUDA_OVERSUBSCRIBE="true")
 
 
-def test_grant_beyond_the_card_can_be_allocated(container: Container) -> None:
+def test_limit_beyond_the_device_can_be_allocated(container: Container) -> None:
     """
-    A card of 8192 MiB and a grant of 12000: all of the grant can be had, nothing more, and all of it is shown.
+    On a device of 8192 MiB a limit of 12000 can be allocated, nothing more, and all of it is reported.
     """
     results = run(
         container,
@@ -41,7 +41,7 @@ say([*seen, cuda.free(second), cuda.visible()[0], cuda.allocate(3000 * MIB)[0]])
 
 def test_substitute_is_told_as_device_memory(container: Container) -> None:
     """
-    cuPointerGetAttribute(s) call it not managed, also inside the allocation; memory the program asked for managed is.
+    cuPointerGetAttribute(s) call it not managed, also inside the allocation. Memory requested as managed is managed.
     """
     results = run(
         container,
@@ -62,7 +62,7 @@ say([managed(substitute), managed(substitute + MIB), managed(asked.value), many,
 
 def test_pitched_and_stream_ordered_allocations_have_substitutes_too(container: Container) -> None:
     """
-    Both are freed by the calls that go with them.
+    Both are freed with the matching calls.
     """
     results = run(
         container,
@@ -85,7 +85,7 @@ say(seen)
 
 def test_without_the_option_a_full_card_is_full(container: Container) -> None:
     """
-    The driver's refusal comes through, and the card's size is what is shown.
+    The driver's error is returned, and the device's size is reported.
     """
     results = container.run(
         PROGRAM + "say([cuda.visible()[1], cuda.allocate(8000 * MIB)[0], cuda.allocate(1000 * MIB)[0]])",
@@ -97,7 +97,7 @@ def test_without_the_option_a_full_card_is_full(container: Container) -> None:
 
 def test_virtual_memory_has_no_substitute(container: Container) -> None:
     """
-    cuMemCreate's physical memory cannot be managed memory: beyond the card it is refused, and costs nothing.
+    cuMemCreate's physical memory cannot be managed memory: beyond the device it is refused, and costs nothing.
     """
     results = run(
         container,

@@ -1,5 +1,5 @@
 """
-cuGetProcAddress answers, for every name, version and flag, with the hook of the very symbol that the driver chose.
+cuGetProcAddress returns, for every name, version and flag, the hook of the symbol that the driver chose.
 """
 
 import json
@@ -37,7 +37,7 @@ say([ask(*question) for question in json.load(sys.stdin)])
 
 
 def questions() -> list[tuple[str, int, int]]:
-    """Return every name with each version it has had, the one before, today's and the newest, and every flag."""
+    """Return every name with each of its versions, the one before, today's and the newest, and every flag."""
     versions: dict[str, set[int]] = {"cuTexRefCreate": {2000}, "cuNoSuchThing": {2000}, "": {0}}
     for row in cuda_rows():
         versions.setdefault(row.name, {12080, 13050}).update((row.since, row.since - 10))
@@ -45,7 +45,7 @@ def questions() -> list[tuple[str, int, int]]:
 
 
 def answers(container: Container, driver: str, *, preload: bool) -> Iterator[tuple[int, int, str, str]]:
-    """Yield (result, status, symbol, library) of each question and either version of the call."""
+    """Yield (result, status, symbol, library) of each question and both versions of the call."""
     folder = container.build / "fake_driver" / driver
     process = container.start(ASK, preload=preload, LD_LIBRARY_PATH=f"{folder}:{folder.parent}")
     output, errors = process.communicate(json.dumps(questions()), timeout=60)
@@ -57,7 +57,8 @@ def answers(container: Container, driver: str, *, preload: bool) -> Iterator[tup
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_answers_are_the_drivers_symbol_for_symbol(container: Container, driver: str) -> None:
     """
-    With the library the same symbols, results and statuses as without it; those in the table are the library's own.
+    With the library the symbols, results and statuses are the same as without it. Those in the tables are the
+    library's.
     """
     symbols = {row.symbol for row in cuda_rows()}
     bare = list(answers(container, driver, preload=False))

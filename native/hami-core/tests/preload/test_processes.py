@@ -1,5 +1,5 @@
 """
-However a process comes to be and ends, it answers for its own memory and for nobody else's.
+However a process starts and ends, it is charged for its own memory only.
 """
 
 import json
@@ -12,14 +12,14 @@ MIB = 1 << 20
 
 
 def charged(container: Container) -> dict[int, int]:
-    """Return MiB on the first device by pid, from the region."""
+    """Return the MiB on the first device by pid, from the region."""
     region = decode_region(container.region.read_bytes())
     return {slot.pid: slot.memory[0].data // MIB for slot in region.slots}
 
 
 def test_child_that_never_uses_cuda_leaves_its_parents_slot(container: Container) -> None:
     """
-    A forked child that ends as a program ends, destructors and all, gives nothing back.
+    A forked child that ends normally, with its destructors, gives nothing back.
     """
     process = container.start("""
 cuda = Cuda()
@@ -40,7 +40,7 @@ wait()
 
 def test_spawned_children_touch_nothing(container: Container) -> None:
     """
-    A child made by vfork, posix_spawn or a shell has the library in it, and the region stays as it was to the byte.
+    A child of vfork, posix_spawn or a shell has the library loaded, and the region stays the same to the byte.
     """
     same = container.run("""
 import subprocess
@@ -62,7 +62,7 @@ say(before == region())
 
 def test_program_that_replaces_itself_starts_afresh(container: Container) -> None:
     """
-    exec keeps the pid and gives all memory back: the new program has the whole share and answers for its part only.
+    exec keeps the pid and gives all memory back: the new program has the whole share and is charged for its own part.
     """
     process = container.start("""
 cuda = Cuda()
@@ -84,7 +84,7 @@ wait()
 
 def test_daemon_has_a_slot_of_its_own(container: Container) -> None:
     """
-    A process that forks twice and leaves its session behind is charged under its own pid, its makers not at all.
+    A process that forks twice and leaves its session is charged under its own pid, and its parents are not charged.
     """
     process = container.start("""
 if os.fork():
@@ -108,7 +108,7 @@ wait()
 
 def test_threads_that_start_together_share_one_slot(container: Container) -> None:
     """
-    Many threads whose first call is at the same time attach once, and their charges add up.
+    Threads whose first calls are simultaneous attach once, and their charges add up.
     """
     process = container.start("""
 import threading
@@ -144,7 +144,7 @@ wait()
 
 def test_child_forked_in_the_middle_of_anything_never_hangs(container: Container) -> None:
     """
-    Threads allocate and launch while their process forks: no child waits for a lock that its parent's threads held.
+    Threads allocate and launch while their process forks: no child waits for a lock of its parent's threads.
     """
     statuses = container.run("""
 import signal, threading
@@ -181,7 +181,7 @@ say(statuses)
 
 def test_child_forked_while_another_thread_attaches_never_hangs(container: Container) -> None:
     """
-    A thread that waits for the region's lock, in its first call, leaves nothing locked in a child made meanwhile.
+    If a thread waits for the region's lock in its first call, a child forked meanwhile has nothing locked.
     """
     status = container.run("""
 import signal, subprocess, threading, time

@@ -1,5 +1,5 @@
 """
-The region this library writes is the one that `hamicommon`, and so the monitor, reads.
+The region that this library writes is the one that `hamicommon`, and so the monitor, reads.
 """
 
 import gzip
@@ -28,7 +28,7 @@ say(0)
 
 def test_reader_sees_limits_devices_and_use(container: Container) -> None:
     """
-    One process that holds memory on two devices, decoded from the file while it lives.
+    A process holds memory on two devices, and the file is decoded while it lives.
     """
     process = container.start(
         "cuda = Cuda()\ncuda.allocate(100 * MIB)\ncuda.use(2)\ncuda.allocate(50 * MIB)\nsay(0)\nwait()",
@@ -51,7 +51,7 @@ def test_reader_sees_limits_devices_and_use(container: Container) -> None:
 
 def test_slot_is_given_back_at_exit(container: Container) -> None:
     """
-    A process that ends with nothing leaves no slot; what one leaves to the driver is counted until the next one looks.
+    A process that ends without memory leaves no slot. What one leaves in the driver counts until the next one looks.
     """
     container.run("cuda = Cuda()\nresult, pointer = cuda.allocate(100 * MIB)\ncuda.free(pointer)\nsay(0)")
     assert [] == list(decode_region(container.region.read_bytes()).slots)
@@ -65,7 +65,7 @@ def test_slot_is_given_back_at_exit(container: Container) -> None:
 
 def test_launches_tell_the_monitor(container: Container) -> None:
     """
-    A launch raises `recent_kernel` to 2 again and moves `last_kernel_time` forward; nothing else does.
+    A launch sets `recent_kernel` to 2 again and moves `last_kernel_time` forward. Nothing else does.
     """
     process = container.start(
         "cuda = Cuda()\nkernel = cuda.kernel(0)\nsay(0)\nwait()\ncuda.launch(kernel)\nsay(0)\nwait()"
@@ -87,7 +87,7 @@ def test_launches_tell_the_monitor(container: Container) -> None:
 
 def test_launch_waits_while_the_monitor_holds_it_back(container: Container) -> None:
     """
-    `recent_kernel` below 0 holds launches, not the process, until the monitor lets go.
+    `recent_kernel` below 0 blocks launches, not the process, until the monitor releases it.
     """
     process = container.start(LAUNCH)
     assert process.stdout is not None
@@ -107,7 +107,7 @@ def test_launch_waits_while_the_monitor_holds_it_back(container: Container) -> N
 
 def test_starting_sixty_four_at_once_leaves_one_good_region(container: Container) -> None:
     """
-    Processes that start together and are killed at random points neither spoil the region nor hold each other up.
+    Processes that start together and are killed at random points neither damage the region nor delay each other.
     """
     program = "cuda = Cuda()\nresult, pointer = cuda.allocate(10 * MIB)\ncuda.free(pointer)\nsay(result)"
     processes: list[subprocess.Popen[str]] = [container.start(program) for _ in range(64)]
@@ -127,7 +127,7 @@ def test_starting_sixty_four_at_once_leaves_one_good_region(container: Container
 
 def test_restarted_container_takes_its_new_limit(container: Container) -> None:
     """
-    In a file that nobody uses the environment's limits replace the stored ones; while somebody does, they do not.
+    In an unused file the environment's limits replace the stored ones. In a file that is in use they do not.
     """
     container.run("say(Cuda().started)")
     holder = container.start("say(Cuda().started)\nwait()", CUDA_DEVICE_MEMORY_LIMIT="2000m")
@@ -140,7 +140,7 @@ def test_restarted_container_takes_its_new_limit(container: Container) -> None:
 
 def test_fork_before_cuda_gives_each_child_its_slot(container: Container) -> None:
     """
-    Workers forked from a process that has not used CUDA are charged one by one, and their ends are noticed.
+    Workers forked before their parent uses CUDA are charged one by one, and their ends are noticed.
     """
     results = container.run("""
 readers, writers = [], []
@@ -170,7 +170,7 @@ say([answers, Cuda().allocate(1000 * MIB)[0]])
 )
 def test_files_that_hami_left_behind_are_taken_over(container: Container, root: Path, name: str) -> None:
     """
-    What HAMi's builds left behind is joined when its version is this one and begun anew when it is older.
+    A file of HAMi's builds is used if it has this version, and initialised if it is older.
     """
     container.region.write_bytes(without_owners(root, name))
     result = container.run("cuda = Cuda()\nsay([cuda.allocate(1000 * MIB)[0], cuda.allocate(1)[0], cuda.visible()[1]])")
@@ -183,7 +183,7 @@ def test_files_that_hami_left_behind_are_taken_over(container: Container, root: 
 
 
 def without_owners(root: Path, name: str) -> bytes:
-    """Return a region that a HAMi build wrote, its slots' pids replaced by ones that no process has."""
+    """Return a region that a HAMi build wrote, with the pids in its slots replaced by unused ones."""
     vectors = root / "libs/hamicommon/vectors/region"
     data = bytearray(gzip.decompress((vectors / f"{name}.cache.gz").read_bytes()))
     layouts = json.loads((vectors / "layouts.json").read_text())

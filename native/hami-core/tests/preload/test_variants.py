@@ -1,5 +1,5 @@
 """
-Every version and variant of a call is answered for as the newest is: charged, refused, told to the monitor.
+Every version and variant of a call behaves like the newest: charged, refused, reported to the monitor.
 """
 
 import re
@@ -77,7 +77,7 @@ def hooks(pattern: str) -> set[str]:
 
 def test_variants_below_are_all_there_are() -> None:
     """
-    What the tests of this file name by hand is what the tables have.
+    The names in this file are those in the tables.
     """
     assert CREATIONS.keys() == hooks(r"cuCtxCreate\w*")
     assert LOADS.keys() == hooks(r"cu(Module|Library)Load\w*")
@@ -86,7 +86,7 @@ def test_variants_below_are_all_there_are() -> None:
 @pytest.mark.parametrize("destroy", sorted(hooks(r"cuCtxDestroy\w*")))
 def test_contexts_are_charged(container: Container, destroy: str) -> None:
     """
-    However it is made, a context costs what it takes, until it is destroyed with all that was allocated in it.
+    However it is made, a context is charged until it is destroyed with all that was allocated in it.
     """
     calls = "".join(f"check(lib.{create}(byref(context), {rest}))\n" for create, rest in CREATIONS.items())
     results = container.run(
@@ -133,7 +133,7 @@ say(seen)
 
 def test_code_is_charged_and_refused(container: Container) -> None:
     """
-    Code costs what it takes until it is unloaded, and what does not fit is not loaded.
+    Code is charged until it is unloaded, and what does not fit is not loaded.
     """
     calls = "".join(f"check({load!r}, {rest})\n" for load, rest in LOADS.items())
     results = container.run(
@@ -158,7 +158,7 @@ say(seen)
 
 def test_stream_ordered_memory_is_charged_on_the_threads_own_stream_too(container: Container) -> None:
     """
-    What is allocated is charged with its pool, and comes back with the synchronisation after its free.
+    An allocation is charged with its pool, and given back by the synchronisation after its free.
     """
     results = container.run(f"""{ACCOUNT}
 pointer = c_uint64()
@@ -175,7 +175,7 @@ say(seen)
 @pytest.mark.parametrize("instantiate", sorted(hooks(r"cuGraphInstantiate\w*")))
 def test_graphs_that_allocate_are_charged_when_they_run(container: Container, instantiate: str) -> None:
     """
-    Whatever made the node and the executable, its memory is charged by the launch, and is refused beyond the limit.
+    With any way to make the node and the executable, the launch charges its memory, and refuses it beyond the limit.
     """
     adds = sorted(hooks(r"cuGraphAddNode\w*"))
     results = container.run(
@@ -205,7 +205,8 @@ say(seen)
 
 def test_external_memory_costs_who_imports_it(container: Container) -> None:
     """
-    Its maker is not CUDA, so whoever brings it in pays until it is destroyed, and is refused beyond the limit.
+    CUDA did not allocate it, so the process that imports it is charged until it is destroyed, and refused beyond the
+    limit.
     """
     results = container.run(f"""{ACCOUNT}
 class Description(ctypes.Structure):
@@ -220,9 +221,9 @@ say(seen)
     assert [[0, 700], [2, 700], [0, 0]] == results
 
 
-def test_every_launch_passes_the_gate(container: Container) -> None:
+def test_every_launch_passes_the_limiter(container: Container) -> None:
     """
-    Each entry that starts work tells the monitor by `recent_kernel`, and none is left out.
+    Every function that starts work tells the monitor through `recent_kernel`.
     """
     launches = hooks(r"cu(Graph)?Launch\w*")
     told = container.run(f"""{ACCOUNT}{LAUNCHES}
@@ -243,7 +244,7 @@ say({{symbol: told(symbol) for symbol in {sorted(launches)}}})
 
 def test_every_process_list_is_the_containers(container: Container) -> None:
     """
-    In each version compute processes are the container's own, and other kinds of processes it has none.
+    In each version the compute processes are the container's, and lists of other kinds are empty.
     """
     load = "Cuda().allocate(100 * MIB)\nsay(0)\nwait()"
     neighbour = container.start(load, preload=False)

@@ -163,13 +163,13 @@ static void adopt(int device)
 {
     struct hami_charge found = {.key = (uint64_t)(uintptr_t)hami_current_context(), .device = (int16_t)device, .references = 1},
                        replaced;
-    struct hami_nvml_processes listed, nobody = {.count = 0};
+    struct hami_nvml_processes listed, none = {.count = 0};
     struct measure answer;
 
     if (!found.key || hami_current_device() != device)
         return;
     if (!hami_nvml_is_recognised() && hami_nvml_list(device, &listed))
-        hami_nvml_recognise(&nobody, &listed);
+        hami_nvml_recognise(&none, &listed);
     answer = measure(device);
     if (!answer.is_known || !answer.bytes || !hami_charges_put(&hami_contexts, found, &replaced))
         return;

@@ -1,5 +1,5 @@
 """
-The same as `cuda.c`, by CuPy: `plain` (its pool of cudaMalloc), `pooled` (its pool of cudaMallocAsync), `time`.
+The same as `cuda.c`, with CuPy: `plain` (its pool over cudaMalloc), `pooled` (its pool over cudaMallocAsync), `time`.
 """
 
 import json
@@ -12,7 +12,7 @@ PIECE_MIB, QUEUED, START_SECONDS, LENGTH = 64, 16, 5, 1 << 26
 
 
 def fill(is_pooled: bool) -> None:
-    """Take memory until it is refused, say how much that was, and keep it until a line comes."""
+    """Allocate until an allocation fails, report how much that was, and keep it until a line arrives."""
     if is_pooled:
         cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
     available, total = cupy.cuda.runtime.memGetInfo()
@@ -30,7 +30,7 @@ def fill(is_pooled: bool) -> None:
 
 
 def run(seconds: float) -> None:
-    """Add to an array without end, for a start and then for so long, and say how many sums ended."""
+    """Add to an array repeatedly, to warm up and then for the measured time; report how many sums finished."""
     array = cupy.ones(LENGTH, dtype=cupy.float32)
     add_until(array, time.monotonic() + START_SECONDS)
     say(is_begun=True)

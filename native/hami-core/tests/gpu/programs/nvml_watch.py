@@ -1,7 +1,7 @@
 """
-What NVML says of the first device from outside of any container: its mean use since it was asked last, and memory now.
+NVML's view of the first device from outside any container: its mean use since the last line, and its memory now.
 
-Prints a line of JSON when it has begun, and one for each line that comes.
+Prints a line of JSON at its start, and one for each line of input.
 """
 
 import json
@@ -14,7 +14,7 @@ PERIOD_SECONDS = 0.1
 
 
 def main() -> None:
-    """Watch and tell."""
+    """Watch and report."""
     pynvml.nvmlInit()
     device = pynvml.nvmlDeviceGetHandleByIndex(0)
     percents = [0]

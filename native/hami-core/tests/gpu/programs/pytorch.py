@@ -1,5 +1,6 @@
 """
-The same as `cuda.c`, by PyTorch: `plain`, `pooled` (its cudaMallocAsync backend), `segments` (virtual memory), `time`.
+The same as `cuda.c`, with PyTorch: `plain`, `pooled` (its cudaMallocAsync backend), `segments` (virtual memory),
+`time`.
 """
 
 import json
@@ -12,7 +13,7 @@ BACKENDS = {"pooled": "backend:cudaMallocAsync", "segments": "expandable_segment
 
 
 def fill() -> None:
-    """Take memory until it is refused, say how much that was, and keep it until a line comes."""
+    """Allocate until an allocation fails, report how much that was, and keep it until a line arrives."""
     available, total = torch.cuda.mem_get_info()
     held, refusal = [], "none"
     try:
@@ -26,7 +27,8 @@ def fill() -> None:
 
 
 def run(seconds: float) -> None:
-    """Multiply matrices without end, for a start and then for so long, and say how many products ended."""
+    """Multiply matrices repeatedly, first to warm up and then for the measured time, and report how many products
+    finished."""
     left, right = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
     multiply_until(left, right, time.monotonic() + START_SECONDS)
     say(is_begun=True)
