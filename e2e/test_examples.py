@@ -18,7 +18,6 @@ import pytest_asyncio
 import yaml
 
 from hamicommon.config import load_device_config
-from hamicommon.vendors import all_vendors
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from harness import embedded
 from harness.cluster import ROOT, Cluster, Settings, eventually
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.embedded_only
 
 EXAMPLES = ROOT / "examples"
 DEVICE_CONFIG = EXAMPLES / "device-config.yaml"
-ALLOCATED_KEYS = [vendor.allocated_key for vendor in all_vendors(load_device_config(DEVICE_CONFIG.read_text()))]
+ALLOCATED_KEYS = [vendor.allocated_key for vendor in load_device_config(DEVICE_CONFIG.read_text()).vendors()]
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/nodes.yaml"))
 NOTHING = ("", "none", "", "", "")
 

@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from controlplane.cluster import ClusterError
 from hamicommon.config import load_device_config
-from hamicommon.vendors import all_vendors
 from harness.cluster import eventually
 from harness.manifests import SLEEP, a_container, a_pod
 from harness.real import RealCluster
@@ -126,7 +125,7 @@ async def test_annotation_of_every_vendor_that_is_on_is_kept(editor: Editor) -> 
         for found in (await editor.cluster.api.list(f"/api/v1/namespaces/{HAMI}/configmaps"))[0]
         if "device-config.yaml" in found.get("data", {})
     ]
-    vendors = all_vendors(load_device_config(config).enabled(has_ascend=False, has_iluvatar=False))
+    vendors = load_device_config(config).enabled(has_ascend=False, has_iluvatar=False).vendors()
 
     for vendor in vendors:
         with pytest.raises(ClusterError, match=f"leave out annotation {vendor.allocated_key} when"):

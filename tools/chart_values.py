@@ -1,8 +1,10 @@
 """
-Generate the chart's values.schema.json and alias-defaults.json, and docs/values.md.
+Generate the files of the chart and the pages that follow from what is written once elsewhere.
 
-`charts/hami/schema.yaml` has meanings and types, `values.yaml` the defaults, `hamicommon.config` the sections of
-`deviceConfig`, `aliases.yaml` HAMi's names. With `--check` it writes nothing, and fails if a committed file differs.
+`charts/hami/schema.yaml` has meanings and types, `values.yaml` the defaults, `hamicommon.vendors` the sections of
+`deviceConfig`, `aliases.yaml` HAMi's names. The generated files are values.schema.json, alias-defaults.json,
+vendors.json, the vendors' part of values.yaml, docs/values.md and docs/vendors.md.
+With `--check` it writes nothing, and fails if a committed file differs.
 """
 
 import ast
@@ -19,12 +21,17 @@ from typing import Any
 
 import yaml
 
-from hamicommon.config import DeviceConfig
+from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.config_schema import Key
+from hamicommon.vendor import Section, Vendor
+from hamicommon.vendors import descriptions
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "charts/hami"
 Json = dict[str, Any]
+_BEGIN = "  # vendors: written by tools/chart_values.py, from libs/hamicommon/src/hamicommon/vendors\n"
+_END = "  # vendors: end\n"
+"""What is between the two in values.yaml is written here."""
 
 _TYPES: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _CHANGED_ON_THE_WAY: dict[str, Json] = {
@@ -56,7 +63,8 @@ def main() -> None:
 
 def generated() -> dict[Path, str]:
     """Return the text of each generated file."""
-    values, aliases, own = (_load(name) for name in ("values.yaml", "aliases.yaml", "schema.yaml"))
+    values_text = with_vendors((CHART / "values.yaml").read_text(encoding="utf-8"))
+    values, aliases, own = _plain(values_text), _load("aliases.yaml"), _load("schema.yaml")
     add_sections(own["properties"]["deviceConfig"]["properties"], own.pop("parts"))
     add_defaults(own, values)
     whole = {"$schema": "http://json-schema.org/draft-07/schema#"} | copy.deepcopy(own)
@@ -64,15 +72,49 @@ def generated() -> dict[Path, str]:
     refuse_other_keys(whole)
     defaults = {path: at(values, path) for path in sorted({*_targets(aliases), *aliases["replaced"]})}
     return {
+        CHART / "values.yaml": values_text,
+        CHART / "vendors.json": json.dumps({"allocatedKeys": allocated_keys()}, indent=1) + "\n",
         CHART / "values.schema.json": json.dumps(whole, indent=1, ensure_ascii=False) + "\n",
         CHART / "alias-defaults.json": json.dumps(defaults, indent=1) + "\n",
         ROOT / "docs/values.md": document(own, aliases),
+        ROOT / "docs/vendors.md": vendors_page(values),
     }
+
+
+def with_vendors(values: str) -> str:
+    """Return the text of values.yaml with the sections of the vendors that say themselves what the chart writes."""
+    before, _, rest = values.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    sections = (description.section for description in descriptions().values())
+    written = {section.name: chart_section(section) for section in sections}
+    lines = yaml.safe_dump({name: keys for name, keys in written.items() if keys}, sort_keys=False)
+    return before + _BEGIN + textwrap.indent(lines, "  ") + _END + after
+
+
+def chart_section(section: Section[Any]) -> Json:
+    """Return what the chart writes for *section*; empty where values.yaml says it."""
+    if not dataclasses.is_dataclass(section.empty):
+        return {}
+    rules: dict[str, Key] = {field.name: field.metadata["key"] for field in dataclasses.fields(section.empty)}
+    if not any(key.chart for key in rules.values()):
+        return {}
+    return {
+        key.name: key.chart or getattr(section.empty, name)
+        for name, key in rules.items()
+        if not name.startswith("legacy_")
+    }
+
+
+def allocated_keys() -> list[str]:
+    """Return the annotations that say what a Pod was granted, of every vendor whose keys no configuration changes."""
+    return sorted(vendor.allocated_key for vendor in DeviceConfig().vendors())
 
 
 def add_sections(properties: Json, parts: Json) -> None:
     """Add the sections of the device config to *properties*; *parts* describes resource names."""
-    properties |= dataclass_properties(DeviceConfig)
+    for section in (description.section for description in descriptions().values()):
+        kind = section.kind or type(section.empty)
+        properties[section.name] = _field_schema(kind, Key(section.name), section.meaning)
     nvidia = properties["nvidia"]["properties"]
     properties["nvidia"]["properties"] = {name: each for name, each in nvidia.items() if name not in _names_in(nvidia)}
     _add_names(properties, parts)
@@ -85,7 +127,8 @@ def _names_in(properties: Json) -> list[str]:
 
 def _add_names(properties: Json, parts: Json) -> None:
     for name in _names_in(properties):
-        properties[name] = parts["resourceName"] | {"description": parts["resources"][name]}
+        meaning = properties[name].get("description") or parts["resources"].get(name, "")
+        properties[name] = parts["resourceName"] | {"description": meaning}
     for each in properties.values():
         _add_names(each.get("items", each).get("properties", {}), parts)
 
@@ -263,13 +306,64 @@ def may_be(schema: Json) -> str:
     return words
 
 
+def vendors_page(values: Json) -> str:
+    """Return docs/vendors.md."""
+    names = {
+        "resourceCountName": "resourceName",
+        "resourceMemoryName": "resourceMem",
+        "resourceMemoryPercentageName": "resourceMemPercentage",
+        "resourceCoreName": "resourceCores",
+        "resourcePriorityName": "resourcePriority",
+    }
+    sections = {name: section for name, section in values["deviceConfig"].items() if name in _section_names()}
+    sections["nvidia"] |= {key: values[name] for key, name in names.items()}
+    config = load_device_config(yaml.safe_dump(sections))
+    lines = [
+        "# Vendors",
+        "",
+        "Made by `tools/chart_values.py`, with the names of the chart's default values.",
+        "",
+        "- **Key** names the vendor in the annotations that say what a Pod was granted.",
+        "- **Devices** says where the scheduler reads the devices of a Node: in its annotation, or in its capacity.",
+        "- **Chosen by** lists the Pod annotations that allow or forbid devices.",
+        "",
+        "| Vendor | Key | Resources | Devices | Chosen by |",
+        "|---|---|---|---|---|",
+    ]
+    titles = {name: description.title for name, description in descriptions().items()}
+    lines += [_vendor_row(titles[vendor.name], vendor) for vendor in config.vendors()]
+    return "\n".join(lines) + "\n"
+
+
+def _section_names() -> set[str]:
+    return {description.section.name for description in descriptions().values()}
+
+
+def _vendor_row(title: str, vendor: Vendor) -> str:
+    chosen = (
+        *(vendor.use_uuid_key, vendor.nouse_uuid_key, vendor.also_use_uuid_key, vendor.also_nouse_uuid_key),
+        *(vendor.use_type_key, vendor.nouse_type_key),
+    )
+    devices = f"`{vendor.register_key}`" if vendor.register_key else "capacity"
+    cells = (title, f"`{vendor.key}`", _codes(vendor.resource_names), devices, _codes(chosen) or "–")
+    return "| " + " | ".join(cells) + " |"
+
+
+def _codes(names: typing.Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names if name)
+
+
 def _targets(aliases: Json) -> set[str]:
     return {row["to"] for row in aliases["renamed"].values()}
 
 
 def _load(name: str) -> Json:
+    return _plain((CHART / name).read_text(encoding="utf-8"))
+
+
+def _plain(text: str) -> Json:
     # JSON turns YAML's shared anchors into copies, which may be changed.
-    return typing.cast(Json, json.loads(json.dumps(yaml.safe_load((CHART / name).read_text(encoding="utf-8")))))
+    return typing.cast(Json, json.loads(json.dumps(yaml.safe_load(text))))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hamicommon.config import DeviceConfig, load_device_config
+from hamicommon.config import SECTIONS, load_device_config
 from hamicommon.config_schema import Key
 from hamicommon.runtime import hami_flags
 
@@ -66,7 +66,7 @@ def readers() -> str:
 
 def fields_of(section: str) -> dict[str, tuple[str, Key]]:
     """Return each key of a section, with its field and rules."""
-    kind: Any = DeviceConfig
+    kind: Any = SECTIONS
     for word in section.split("."):
         field = next(field for field in dataclasses.fields(kind) if field.metadata["key"].name == word)
         kind = typing.get_type_hints(kind)[field.name]

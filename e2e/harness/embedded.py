@@ -18,7 +18,6 @@ import aiohttp
 import yaml
 
 from hamicommon.config import load_device_config
-from hamicommon.vendors import all_vendors
 from harness.certificates import issue
 from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, NotInTimeError, Requests, Settings, eventually
 from minicluster.client import Client, Object
@@ -261,7 +260,7 @@ class EmbeddedCluster(Cluster):
 
     def _kube_scheduler_config(self) -> Object:
         weight = self._settings.prioritize_weight
-        vendors = all_vendors(load_device_config(self._device_config.read_text()))
+        vendors = load_device_config(self._device_config.read_text()).vendors()
         names = {name for vendor in vendors for name in vendor.resource_names}
         return {
             "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -10,8 +10,8 @@
 {{- .Values.deviceConfig.content -}}
 {{- else -}}
 {{- $config := omit .Values.deviceConfig "content" | deepCopy -}}
-{{- range list "enflame" "kunlun" "mthreads" "vastai" "biren" -}}
-  {{- if not (index $.Values.devices .).enabled }}{{ $_ := unset $config . }}{{ end -}}
+{{- range $name, $switch := omit .Values.devices "ascend" "iluvatar" -}}
+  {{- if not (dig "enabled" true $switch) }}{{ $_ := unset $config $name }}{{ end -}}
 {{- end -}}
 {{- $names := dict
   "resourceCountName" .Values.resourceName
@@ -70,16 +70,15 @@
 {{- end -}}
 
 {{/* The annotations from which the scheduler reads a Pod's grant, as a sorted JSON list. Each enabled chip has one, made from
-its commonWord in the device config. The other vendors' are always read. */}}
+its commonWord in the device config. Those of the other vendors are in vendors.json, and are always read. */}}
 {{- define "hami.allocatedKeys" -}}
 {{- $config := include "hami.managedConfig" . | fromJson -}}
 {{- $chips := default list $config.vnpus -}}
 {{- if kindIs "map" $chips }}{{ $chips = default list $chips.configs }}{{ end -}}
-{{- $words := list "vgpu" "cambricon-mlu" "dcu" "mthreads-vgpu" "metax-gpu" "metax-sgpu" "enflame-gcu" "enflame-vgpu"
-  "xpu" "aws-neuron" "amd" "Vastai" "Biren" -}}
-{{- range concat $chips (default list $config.iluvatars) }}{{ $words = append $words .commonWord }}{{ end -}}
-{{- $keys := list "hami.io/kunlun-allocated" -}}
-{{- range $words }}{{ $keys = append $keys (printf "hami.io/%s-devices-allocated" .) }}{{ end -}}
+{{- $keys := (.Files.Get "vendors.json" | fromJson).allocatedKeys -}}
+{{- range concat $chips (default list $config.iluvatars) -}}
+  {{- $keys = append $keys (printf "hami.io/%s-devices-allocated" .commonWord) -}}
+{{- end -}}
 {{- $keys | uniq | sortAlpha | toJson -}}
 {{- end -}}
 

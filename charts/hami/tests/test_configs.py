@@ -14,7 +14,7 @@ import yaml
 
 from hamicommon.config import load_device_config
 from hamicommon.node_overrides import load_node_overrides
-from hamicommon.vendors import all_vendors
+from hamicommon.vendors import ascend, nvidia
 
 from .chart import CHART, Json, RefusedError, given, needs_helm, objects, one, pod_spec, text
 
@@ -84,11 +84,11 @@ def test_services_read_the_device_config() -> None:
 
     assert () == config.warnings
     assert ("nvidia.com/gpu", 4, 1.5, True, "nvidia") == (
-        config.nvidia.resource_count_name,
-        config.nvidia.device_split_count,
-        config.nvidia.device_memory_scaling,
-        config.nvidia.overwrite_env,
-        config.nvidia.runtime_class_name,
+        config[nvidia.SECTION].resource_count_name,
+        config[nvidia.SECTION].device_split_count,
+        config[nvidia.SECTION].device_memory_scaling,
+        config[nvidia.SECTION].overwrite_env,
+        config[nvidia.SECTION].runtime_class_name,
     )
 
 
@@ -115,7 +115,7 @@ def test_chips_inherit_common_values() -> None:
         "devices": {"ascend": {"enabled": True, "runtimeClassName": "ascend"}},
         "deviceConfig": {"vnpus": {"configs": chips}},
     }
-    first, second = load_device_config(device_config(*given(values))).ascend.chips
+    first, second = load_device_config(device_config(*given(values)))[ascend.SECTION].chips
 
     assert ("ascend", True) == (first.runtime_class_name, first.overwrite_env)
     assert ("own", False) == (second.runtime_class_name, second.overwrite_env)
@@ -159,7 +159,7 @@ def test_plugin_reads_the_node_config() -> None:
     overrides = load_node_overrides(config)
 
     assert () == overrides.warnings
-    assert 2 == overrides.apply(load_device_config(device_config()).nvidia, "gpu-1").nvidia.device_split_count
+    assert 2 == overrides.apply(load_device_config(device_config())[nvidia.SECTION], "gpu-1").nvidia.device_split_count
 
 
 def test_node_config_can_be_the_users_config_map() -> None:
@@ -243,7 +243,7 @@ def test_every_vendors_resources_are_managed(enabled: dict[str, bool], without: 
     """Every managed resource is listed once, in order; two vendors only if both services enable them."""
     devices = {name: {"enabled": value} for name, value in enabled.items()}
     values = given({"deviceConfig": {"content": content}, "devices": devices})
-    managed = {name for vendor in all_vendors(load_device_config(HAMI_CONFIG)) for name in vendor.resource_names}
+    managed = {name for vendor in load_device_config(HAMI_CONFIG).vendors() for name in vendor.resource_names}
     told = {f"--enable-{name}={str(enabled.get(name, False)).lower()}" for name in ("ascend", "iluvatar")}
 
     assert sorted(name for name in managed if not name.startswith(without or ("-",))) == names_asked_about(*values)

@@ -10,7 +10,6 @@ import re
 import pytest
 
 from hamicommon.config import load_device_config
-from hamicommon.vendors import all_vendors
 
 from .chart import Json, given, needs_helm, objects, one
 
@@ -69,14 +68,14 @@ def test_reserved_annotations_are_those_that_count(values: Json) -> None:
     is_on = {name: values.get("devices", {}).get(name, {}).get("enabled", False) for name in ("ascend", "iluvatar")}
     read = config.enabled(has_ascend=is_on["ascend"], has_iluvatar=is_on["iluvatar"])
 
-    assert sorted(vendor.allocated_key for vendor in all_vendors(read)) == reserved(*arguments)
+    assert sorted(vendor.allocated_key for vendor in read.vendors()) == reserved(*arguments)
 
 
 def test_what_device_plugins_write_is_not_reserved() -> None:
     """Other vendors' plugins record their progress on the Pod."""
     config = load_device_config(one("ConfigMap", "hami-scheduler-device")["data"]["device-config.yaml"])
 
-    assert {vendor.to_allocate_key for vendor in all_vendors(config)}.isdisjoint(reserved())
+    assert {vendor.to_allocate_key for vendor in config.vendors()}.isdisjoint(reserved())
     assert "hami.io/bind-phase" not in reserved()
 
 

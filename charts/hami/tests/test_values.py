@@ -10,7 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from hamicommon.config import NvidiaConfig, load_device_config
+from hamicommon.config import load_device_config
+from hamicommon.vendors import nvidia
+from hamicommon.vendors.nvidia import NvidiaConfig
 
 from .chart import (
     ALIASES,
@@ -112,8 +114,8 @@ def test_device_config_has_the_services_defaults() -> None:
     name = {"resourceCountName": VALUES["resourceName"]}
     config = load_device_config(yaml.safe_dump({"nvidia": name | VALUES["deviceConfig"]["nvidia"]}))
 
-    allowlist = config.nvidia.mig_profile_allowlist
-    assert NvidiaConfig(resource_count_name="nvidia.com/gpu", mig_profile_allowlist=allowlist) == config.nvidia
+    allowlist = config[nvidia.SECTION].mig_profile_allowlist
+    assert NvidiaConfig(resource_count_name="nvidia.com/gpu", mig_profile_allowlist=allowlist) == config[nvidia.SECTION]
     assert () == config.warnings
 
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.config import ConfigError, DeviceConfig, MigProfileRule, load_device_config
+from hamicommon.config import ConfigError, DeviceConfig, load_device_config
+from hamicommon.vendors import ascend, enflame, iluvatar, metax, nvidia
+from hamicommon.vendors.nvidia import MigProfileRule
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "device-config"
 
@@ -30,20 +32,20 @@ def test_the_charts_default_is_read_whole() -> None:
     config = loaded("default")
 
     assert () == config.warnings
-    assert "nvidia.com/gpumem-percentage" == config.nvidia.resource_memory_percentage_name
+    assert "nvidia.com/gpumem-percentage" == config[nvidia.SECTION].resource_memory_percentage_name
     assert (1, 0, 0, 1, "default") == (
-        config.nvidia.default_device_count,
-        config.nvidia.default_memory_mib,
-        config.nvidia.default_core_percent,
-        config.nvidia.memory_factor,
-        config.nvidia.gpu_core_policy,
+        config[nvidia.SECTION].default_device_count,
+        config[nvidia.SECTION].default_memory_mib,
+        config[nvidia.SECTION].default_core_percent,
+        config[nvidia.SECTION].memory_factor,
+        config[nvidia.SECTION].gpu_core_policy,
     )
-    assert MigProfileRule(("A30",), ("1g.6gb", "2g.12gb", "4g.24gb")) == config.nvidia.mig_profile_allowlist[0]
-    assert 9 == len(config.nvidia.mig_profile_allowlist)
-    assert ["MR-V100", "MR-V50", "BI-V150", "BI-V100"] == [chip.common_word for chip in config.iluvatars]
-    assert 7 == len(config.ascend.chips)
-    assert [2184, 4369, 8738, 17476] == [template.memory_mib for template in config.ascend.chips[0].templates]
-    assert "enflame.com/drs-gcu" == config.enflame.resource_drs_name
+    assert MigProfileRule(("A30",), ("1g.6gb", "2g.12gb", "4g.24gb")) == config[nvidia.SECTION].mig_profile_allowlist[0]
+    assert 9 == len(config[nvidia.SECTION].mig_profile_allowlist)
+    assert ["MR-V100", "MR-V50", "BI-V150", "BI-V100"] == [chip.common_word for chip in config[iluvatar.SECTION]]
+    assert 7 == len(config[ascend.SECTION].chips)
+    assert [2184, 4369, 8738, 17476] == [template.memory_mib for template in config[ascend.SECTION].chips[0].templates]
+    assert "enflame.com/drs-gcu" == config[enflame.SECTION].resource_drs_name
 
 
 def test_tuned_values_are_read() -> None:
@@ -51,16 +53,16 @@ def test_tuned_values_are_read() -> None:
     config = loaded("tuned")
 
     assert (1024, 2048, 10, "force", True, "vendor-rt") == (
-        config.nvidia.memory_factor,
-        config.nvidia.default_memory_mib,
-        config.nvidia.default_core_percent,
-        config.nvidia.gpu_core_policy,
-        config.nvidia.overwrite_env,
-        config.nvidia.runtime_class_name,
+        config[nvidia.SECTION].memory_factor,
+        config[nvidia.SECTION].default_memory_mib,
+        config[nvidia.SECTION].default_core_percent,
+        config[nvidia.SECTION].gpu_core_policy,
+        config[nvidia.SECTION].overwrite_env,
+        config[nvidia.SECTION].runtime_class_name,
     )
-    assert (1024, 1) == (config.ascend.chips[0].memory_factor, config.ascend.chips[6].memory_factor)
-    assert config.metax.sgpu_topology_aware
-    assert config.ascend.hami_vnpu_core
+    assert (1024, 1) == (config[ascend.SECTION].chips[0].memory_factor, config[ascend.SECTION].chips[6].memory_factor)
+    assert config[metax.SECTION].sgpu_topology_aware
+    assert config[ascend.SECTION].hami_vnpu_core
 
 
 def test_every_problem_is_reported_at_once_with_its_path_and_line() -> None:
@@ -131,9 +133,9 @@ def test_what_older_versions_wrote_is_read_or_warned_of() -> None:
         "enflame: {resourceNameVGCU: enflame.com/vgcu}\n"
     )
 
-    assert ["Ascend910A"] == [chip.common_word for chip in config.ascend.chips]
-    assert 3 == config.nvidia.lib_cuda_log_level
-    assert "enflame.com/vgcu" == config.enflame.legacy_resource_vgcu_name
+    assert ["Ascend910A"] == [chip.common_word for chip in config[ascend.SECTION].chips]
+    assert 3 == config[nvidia.SECTION].lib_cuda_log_level
+    assert "enflame.com/vgcu" == config[enflame.SECTION].legacy_resource_vgcu_name
     assert ("vnpus: a list until v2.8; read as vnpus.configs",) == config.old_forms
     assert (
         "nvidia.knownMigGeometries: ignored since v2.10; write migProfileAllowlist",
@@ -181,7 +183,7 @@ def test_resource_name_without_effect_stands_for_nothing() -> None:
     """Whoever keeps an old key beside the new one may let it say the same."""
     text = "enflame: {resourceNameDRSGCU: a/g, resourceNameVGCU: a/g, resourceNameVGCUPercentage: a/g}\n"
 
-    assert "a/g" == load_device_config(text).enflame.resource_drs_name
+    assert "a/g" == load_device_config(text)[enflame.SECTION].resource_drs_name
 
 
 def test_scalars_are_read_as_hamis_decoder_reads_them() -> None:
@@ -192,11 +194,11 @@ def test_scalars_are_read_as_hamis_decoder_reads_them() -> None:
     )
 
     assert ("0x10", 1, True, 1000, 2.0) == (
-        config.nvidia.runtime_class_name,
-        config.nvidia.default_device_count,
-        config.nvidia.overwrite_env,
-        config.nvidia.default_memory_mib,
-        config.nvidia.device_memory_scaling,
+        config[nvidia.SECTION].runtime_class_name,
+        config[nvidia.SECTION].default_device_count,
+        config[nvidia.SECTION].overwrite_env,
+        config[nvidia.SECTION].default_memory_mib,
+        config[nvidia.SECTION].device_memory_scaling,
     )
 
 
@@ -220,7 +222,7 @@ def test_an_alias_bomb_costs_no_more_than_its_text() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
     config = load_device_config("\n".join([*lines, "nvidia: {resourceCountName: nvidia.com/gpu}"]))
 
-    assert "nvidia.com/gpu" == config.nvidia.resource_count_name
+    assert "nvidia.com/gpu" == config[nvidia.SECTION].resource_count_name
 
 
 def test_a_node_that_contains_itself_is_read_once() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.config import ConfigError, NvidiaConfig
+from hamicommon.config import ConfigError
 from hamicommon.node_overrides import NodeConfig, load_node_overrides
+from hamicommon.vendors.nvidia import NvidiaConfig
 
 CHART_DEFAULT = """{"nodeconfig": [{"name": "your-node-name", "operatingmode": "hami-core", "devicememoryscaling": 1.8,
 "devicesplitcount": 10, "migstrategy": "none", "filterdevices": {"uuid": ["GPU-a"], "index": [3]}}]}"""

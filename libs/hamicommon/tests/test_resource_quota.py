@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.model import Request
 from hamicommon.resource_quota import PREFIX, hard_limits, unapplied_limits
-from hamicommon.vendors import all_vendors, enflame, limit_readers, metax, request_parsers
+from hamicommon.vendor import limit_readers
+from hamicommon.vendors import enflame, metax
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = json.loads((VECTORS / "resource-quotas" / "limits.json").read_text())
 CONFIGS: dict[str, DeviceConfig] = {
     name: load_device_config((VECTORS / "device-config" / f"{name}.yaml").read_text()) for name in ("default", "tuned")
 }
-READERS = {name: limit_readers(all_vendors(config)) for name, config in CONFIGS.items()}
+READERS = {name: limit_readers(config.vendors()) for name, config in CONFIGS.items()}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
@@ -48,8 +49,8 @@ def test_a_quota_that_says_nothing_sets_nothing(quota: dict[str, Any]) -> None:
 def test_a_metax_limit_of_what_a_container_asks_allows_just_that(text: str) -> None:
     """The same text means the same in both; the API server shows a limit of 1000 as 1k."""
     config = CONFIGS["default"]
-    limits = {config.metax.resource_vcount_name: "1", config.metax.resource_vmemory_name: text}
-    request = request_parsers(config)[metax.SGPU_KEY]({"limits": limits})
+    limits = {config[metax.SECTION].resource_vcount_name: "1", config[metax.SECTION].resource_vmemory_name: text}
+    request = metax.parse_sgpu_request({"limits": limits}, config[metax.SECTION])
 
     assert request is not None
     assert request.memory_mib == metax.limit_mib("1k" if text == "1000" else text)

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from hamicommon.config import ConfigError
 from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.vendors import ascend, nvidia
 
 
 def test_missing_file_is_named_with_its_flag(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
     with capture_logs() as lines:
         config = DeviceConfigFile(str(path)).config
 
-    assert "nvidia.com/gpu" == config.nvidia.resource_count_name
+    assert "nvidia.com/gpu" == config[nvidia.SECTION].resource_count_name
     assert ["nvidia.resorceCountName: line 1: unknown key, ignored"] == [
         line["what"] for line in lines if "what" in line
     ]
@@ -68,7 +69,7 @@ def test_old_form_that_is_read_is_not_said_to_have_no_effect(tmp_path: Path) -> 
     with capture_logs() as lines:
         config = DeviceConfigFile(str(path)).config
 
-    assert "huawei.com/Ascend910A" == config.ascend.chips[0].resource_count_name
+    assert "huawei.com/Ascend910A" == config[ascend.SECTION].chips[0].resource_count_name
     assert [("An old form in the device config is read", "vnpus: a list until v2.8; read as vnpus.configs")] == [
         (line["event"], line["what"]) for line in lines if line["log_level"] == "warning"
     ]
@@ -96,13 +97,13 @@ async def test_changed_file_is_taken_over_and_a_bad_one_refused_once(tmp_path: P
             await asyncio.sleep(0.001)
         path.unlink()
         await asyncio.sleep(0.05)
-        assert (1, first) == (file.config.nvidia.memory_factor, file.digest)
+        assert (1, first) == (file.config[nvidia.SECTION].memory_factor, file.digest)
         written = tmp_path / "written"
         written.write_text(GOOD % 2)
         written.rename(path)
         taken = await asyncio.wait_for(coming, 5)
 
-    assert (2, 0.0) == (taken.nvidia.memory_factor, said("refused"))
+    assert (2, 0.0) == (taken[nvidia.SECTION].memory_factor, said("refused"))
     assert 1.0 == registry.get_sample_value("hami_device_config_info", {"hash": file.digest})
     assert first != file.digest
     refused = [line["problems"] for line in lines if line["log_level"] == "error"]

@@ -3,18 +3,21 @@ The descriptions of all vendors: keys as HAMi spells them, and none that two sha
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hamicommon.config import load_device_config
-from hamicommon.vendors import Vendor, all_vendors, request_parsers
+from hamicommon.vendor import Vendor
+from hamicommon.vendors import descriptions
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CONFIG = load_device_config((VECTORS / "device-config" / "tuned.yaml").read_text())
 KEYS = json.loads((VECTORS / "vendors" / "keys.json").read_text())
 KEY_FIELDS = sorted({name for row in KEYS for name in row})
-VENDORS = {vendor.key: vendor for vendor in all_vendors(CONFIG)}
+VENDORS = {vendor.key: vendor for vendor in CONFIG.vendors()}
 
 
 def test_every_vendor_and_every_chip_is_there() -> None:
@@ -25,7 +28,6 @@ def test_every_vendor_and_every_chip_is_there() -> None:
     first = ["NVIDIA", *ascend, "MLU", "DCU", *iluvatar, "Mthreads", "Metax-GPU", "Metax-SGPU"]
 
     assert [*first, "GCU", "Enflame", "kunlun", "XPU", "AWSNeuron", "AMD", "Vastai", "Biren"] == list(VENDORS)
-    assert list(VENDORS) == list(request_parsers(CONFIG))
 
 
 @pytest.mark.parametrize("expected", KEYS, ids=lambda row: row["key"])
@@ -57,6 +59,63 @@ def test_no_two_vendors_share_a_resource() -> None:
 def test_a_config_without_sections_names_no_resource() -> None:
     """The keys stay known, so grants of a vendor that was switched off are still read."""
     config = load_device_config("amd: {resourceCountName: amd.com/gpu}")
-    vendors: tuple[Vendor, ...] = all_vendors(config)
+    vendors: tuple[Vendor, ...] = config.vendors()
 
     assert {()} == {vendor.resource_names for vendor in vendors if vendor.key != "AMD"}
+
+
+A_VENDOR = """
+from dataclasses import dataclass
+from functools import partial
+
+from hamicommon.amounts import request_of, whole_amount
+from hamicommon.vendor import Description, Section, Vendor, resource_name
+
+
+@dataclass(frozen=True, slots=True)
+class AcmeConfig:
+    resource_count_name: str = resource_name("resourceCountName", "acme.example/gpu")
+
+
+def vendor(config):
+    return Vendor(
+        "ACME",
+        (config.resource_count_name,),
+        "hami.io/acme-devices-to-allocate",
+        "hami.io/acme-devices-allocated",
+        parse_request=partial(parse_request, config=config),
+        config=config,
+    )
+
+
+def parse_request(resources, config):
+    return request_of("ACME", whole_amount(resources, config.resource_count_name), 0, 0)
+
+
+DESCRIPTION = Description("Acme", Section("acme", AcmeConfig()), lambda config: (vendor(config),))
+"""
+USE = """
+import hamicommon.vendors
+hamicommon.vendors.__path__.append({folder!r})
+from hamicommon.config import load_device_config
+config = load_device_config("acme: {{resourceCountName: acme.example/gpu}}")
+vendor = config.vendors()[-1]
+print(vendor.name, vendor.parse_request({{"limits": {{"acme.example/gpu": "2"}}}}).count, *config.warnings)
+"""
+
+
+def test_one_file_is_enough_to_add_a_vendor(tmp_path: Path) -> None:
+    """Its section of the device config is read, and its requests are understood; it comes after HAMi's vendors."""
+    (tmp_path / "acme.py").write_text(A_VENDOR)
+    code = USE.format(folder=str(tmp_path))
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "acme 2\n" == done.stdout
+
+
+def test_vendors_are_asked_in_hamis_order() -> None:
+    """No two have the same place."""
+    orders = [description.order for description in descriptions().values()]
+
+    assert sorted(set(orders)) == orders

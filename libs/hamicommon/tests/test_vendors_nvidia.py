@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.config import NvidiaConfig, load_device_config
+from hamicommon.config import load_device_config
 from hamicommon.model import Request
 from hamicommon.quantity import INT32_MAX
 from hamicommon.vendors import nvidia
+from hamicommon.vendors.nvidia import NvidiaConfig
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = {case["case"]: case for case in json.loads((VECTORS / "requests" / "nvidia.json").read_text())}
@@ -28,7 +29,7 @@ DECIDED_OTHERWISE = {
 
 def config(name: str) -> NvidiaConfig:
     """Return the `nvidia` section of one of the chart's renderings."""
-    return load_device_config((VECTORS / "device-config" / f"{name}.yaml").read_text()).nvidia
+    return load_device_config((VECTORS / "device-config" / f"{name}.yaml").read_text())[nvidia.SECTION]
 
 
 @pytest.mark.parametrize("name", CASES.keys() - DECIDED_OTHERWISE.keys())

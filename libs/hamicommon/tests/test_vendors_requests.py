@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.model import Request
 from hamicommon.quantity import INT32_MAX
-from hamicommon.vendors import all_vendors, request_parsers
+from hamicommon.vendors import enflame
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = {case["case"]: case for case in json.loads((VECTORS / "requests" / "others.json").read_text())}
@@ -35,7 +35,7 @@ WRAPPED = {
 
 def read(resources: dict[str, Any], config: str) -> dict[str, Request]:
     """Return what *resources* ask, by vendor."""
-    found = {key: parse(resources) for key, parse in request_parsers(CONFIGS[config]).items()}
+    found = {vendor.key: vendor.parse_request(resources) for vendor in CONFIGS[config].vendors()}
     return {key: request for key, request in found.items() if request is not None}
 
 
@@ -105,9 +105,8 @@ def test_legacy_name_of_enflames_shares_is_read() -> None:
     """A config written before 2.10 names them resourceNameVGCU."""
     config = load_device_config("enflame: {resourceNameVGCU: enflame.com/vgcu}")
 
-    assert Request("Enflame", 1, 0, None, 0, 2) == request_parsers(config)["Enflame"](
-        {"limits": {"enflame.com/vgcu": 2}}
-    )
+    resources = {"limits": {"enflame.com/vgcu": 2}}
+    assert Request("Enflame", 1, 0, None, 0, 2) == enflame.parse_drs_request(resources, config[enflame.SECTION])
 
 
 AMOUNTS = st.one_of(
@@ -119,7 +118,7 @@ AMOUNTS = st.one_of(
 
 @pytest.mark.property
 @given(
-    st.sampled_from([vendor for vendor in all_vendors(CONFIGS["tuned"]) if vendor.key != "NVIDIA"]),
+    st.sampled_from([vendor for vendor in CONFIGS["tuned"].vendors() if vendor.key != "NVIDIA"]),
     st.lists(AMOUNTS, min_size=3, max_size=3),
     st.lists(AMOUNTS, max_size=3),
 )

@@ -7,9 +7,9 @@ from typing import Any
 from hami_device_plugin.decide.allocation import Container, Grant, GrantPolicy, allocate
 from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import Pod, PodContainer, read_pod
-from hamicommon.config import NvidiaConfig
 from hamicommon.model import ContainerShares, Share
 from hamicommon.vendors import nvidia
+from hamicommon.vendors.nvidia import NvidiaConfig
 
 RESOURCE = "nvidia.com/gpu"
 VENDOR = nvidia.vendor(NvidiaConfig(resource_count_name=RESOURCE))

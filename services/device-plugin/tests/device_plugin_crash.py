@@ -18,8 +18,8 @@ from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import read_pod
 from hami_device_plugin.serve import identity
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
-from hamicommon.config import NvidiaConfig
 from hamicommon.vendors import nvidia
+from hamicommon.vendors.nvidia import NvidiaConfig
 
 RESOURCE = "nvidia.com/gpu"
 REPLICA = f"{A100}-0"

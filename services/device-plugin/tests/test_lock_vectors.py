@@ -17,13 +17,14 @@ from hami_device_plugin.adapters.library import host_library
 from hami_device_plugin.decide.allocation import LOCK_DIRECTORY, Grant, GrantPolicy
 from hami_device_plugin.serve import lock
 from hami_device_plugin.serve.lock import LockAllocator
-from hamicommon.config import DeviceConfig, NvidiaConfig
+from hamicommon.config import DeviceConfig
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Kube
-from hamicommon.vendors import all_vendors, nvidia
+from hamicommon.vendors import nvidia
+from hamicommon.vendors.nvidia import NvidiaConfig
 
 CASES = json.loads((Path(__file__).parent / "vectors/allocate.json").read_text())
-CONFIG = DeviceConfig(nvidia=NvidiaConfig(resource_count_name="nvidia.com/gpu"))
+CONFIG = DeviceConfig().replaced(nvidia.SECTION, NvidiaConfig(resource_count_name="nvidia.com/gpu"))
 SHOWN_ANNOTATIONS = (
     "hami.io/bind-phase",
     "hami.io/vgpu-devices-to-allocate",
@@ -55,8 +56,8 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
         access,
         asyncio.Lock(),
         node="n1",
-        vendor=nvidia.vendor(CONFIG.nvidia),
-        vendor_keys=[vendor.key for vendor in all_vendors(CONFIG)],
+        vendor=nvidia.vendor(CONFIG[nvidia.SECTION]),
+        vendor_keys=[vendor.key for vendor in CONFIG.vendors()],
         policy=policy,
         follows_kubelet=case["enable_get_preferred_allocation"],
     )
@@ -87,7 +88,8 @@ async def test_allocation_under_the_lock_answers_as_hami_does(case: dict[str, An
     for pod in case["pods"]:
         api.put("pods", pod)
     async with await Kube.connect(str(api.kubeconfig(host / "kubeconfig")), "test") as kube:
-        allocator = an_allocator(case, NodeKube(kube, "n1", "nvidia.com/gpu", nvidia.vendor(CONFIG.nvidia)), host)
+        vendor = nvidia.vendor(CONFIG[nvidia.SECTION])
+        allocator = an_allocator(case, NodeKube(kube, "n1", "nvidia.com/gpu", vendor), host)
         for call, expected in zip(case["calls"], case["out"], strict=True):
             try:
                 answer = {"responses": as_in_vectors(await allocator.allocate(call), host)}

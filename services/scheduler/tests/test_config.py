@@ -5,6 +5,7 @@ import pytest
 from hami_scheduler.config import Config, read_config
 from hamicommon.config import ConfigError, load_device_config
 from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
+from hamicommon.vendors import ascend, iluvatar, nvidia
 from hamicommon.wire.version import WireVersion
 
 from .builders import VECTORS
@@ -194,6 +195,6 @@ def test_vendors_are_placed_only_where_their_flag_says_so() -> None:
 
     for has_ascend, has_iluvatar in ((True, False), (False, True)):
         found = devices.enabled(has_ascend=has_ascend, has_iluvatar=has_iluvatar)
-        assert (has_ascend, has_iluvatar) == (bool(found.ascend.chips), bool(found.iluvatars))
-        assert devices.nvidia == found.nvidia
+        assert (has_ascend, has_iluvatar) == (bool(found[ascend.SECTION].chips), bool(found[iluvatar.SECTION]))
+        assert devices[nvidia.SECTION] == found[nvidia.SECTION]
     assert (True, False) == (config("--enable-ascend").has_ascend, config("--enable-ascend").has_iluvatar)

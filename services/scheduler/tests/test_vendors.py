@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import combinations
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from hami_scheduler.explain.report import finish, simulate
 from hami_scheduler.explain.wording import describe
 from hami_scheduler.serve.metrics import ClusterCollector, Observed
 from hami_scheduler.state.ledger import Ledger, shortfall
+from hami_scheduler.values import vendors as own_vendors
 from hami_scheduler.values.device_use import DeviceUse, Tenant
 from hami_scheduler.values.fit import Attempt, Offer
 from hami_scheduler.values.grant import read_grant
@@ -26,11 +28,11 @@ from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.request import Policies, read_request
 from hami_scheduler.values.rules import Rules, read_device_policy
 from hami_scheduler.values.vendor import NodeView, VendorFrame
-from hami_scheduler.values.vendors.capacity import DEVICES_PER_NODE
-from hami_scheduler.values.vendors.grouping import largest_groups_first
+from hami_scheduler.values.vendor_parts.capacity import DEVICES_PER_NODE
+from hami_scheduler.values.vendor_parts.grouping import largest_groups_first
 from hamicommon.config import load_device_config
 from hamicommon.model import Device, Request, Share
-from hamicommon.vendors import all_vendors
+from hamicommon.vendors import descriptions
 
 from .builders import VECTORS, a_cluster, vendors
 from .effort import effort
@@ -538,7 +540,7 @@ def test_every_vendor_is_placed_under_the_keys_it_is_described_by() -> None:
 
     config = load_device_config((VECTORS / "device-config-default.yaml").read_text(encoding="utf-8"))
 
-    assert [vendor.key for vendor in all_vendors(config)] == [frame.key for frame in vendors()]
+    assert [vendor.key for vendor in config.vendors()] == [frame.key for frame in vendors()]
 
 
 @pytest.mark.parametrize("key", ["kunlun", "XPU"])
@@ -587,3 +589,8 @@ def test_enflame_memory_is_told_in_mib_whatever_it_was_asked_in() -> None:
     told = [describe(Request(frame.key, 1, amount, None, 0), frame) for amount in (10, 8192)]
 
     assert [f"1 {frame.key} device with {mib} MiB" for mib in (10240, 8192)] == told
+
+
+def test_every_module_of_a_vendor_is_found() -> None:
+    """A module that is named as no vendor would never be asked."""
+    assert {module.name for module in iter_modules(own_vendors.__path__)} <= set(descriptions())

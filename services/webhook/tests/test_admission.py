@@ -16,7 +16,8 @@ from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
 from hami_webhook.decide.quota import Amount, Holdings, NamespaceQuota
 from hamicommon.config import DeviceConfig
 from hamicommon.quantity import INT32_MAX, parse_quantity
-from hamicommon.vendors import Vendor, all_vendors, request_parsers
+from hamicommon.vendor import Vendor
+from hamicommon.vendors import ascend
 
 from .json_patch import applied
 
@@ -85,7 +86,7 @@ def containers_of(case: dict[str, Any]) -> list[dict[str, Any]]:
 
 def amounts_asked(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> list[tuple[str, Vendor, str, str]]:
     """Return container, vendor, resource and text of each managed amount, the limit before the request."""
-    vendors = all_vendors(devices[case["flags"]["config"]])
+    vendors = devices[case["flags"]["config"]].vendors()
     found = []
     for container in containers_of(case):
         resources = container.get("resources") or {}
@@ -125,8 +126,8 @@ def limits_of_unknown_amounts(case: dict[str, Any], devices: dict[str, DeviceCon
     asked = {
         vendor.memory_resource_name
         for container in containers_of(case)
-        for vendor in all_vendors(config)
-        if (request := request_parsers(config)[vendor.key](container.get("resources") or {})) is not None
+        for vendor in config.vendors()
+        if (request := vendor.parse_request(container.get("resources") or {})) is not None
         and request.memory_percent is not None
     }
     hard = [quota["spec"]["hard"] for quota in case.get("quotas", [])]
@@ -198,7 +199,7 @@ def test_pods_are_admitted_as_hami_admits_them(name: str, devices: dict[str, Dev
         assert result["schedulerName"] == pod["spec"].get("schedulerName", "")
         assert result["runtimeClassName"] == pod["spec"].get("runtimeClassName")
         assert result["annotations"] == pod["metadata"].get("annotations")
-        chips = {chip.resource_count_name for chip in devices[case["flags"]["config"]].ascend.chips}
+        chips = {chip.resource_count_name for chip in devices[case["flags"]["config"]][ascend.SECTION].chips}
         for kind in ("initContainers", "containers"):
             before = [seen(each) for each in case["pod"]["spec"].get(kind, [])]
             assert [
@@ -369,7 +370,7 @@ def test_grant_of_every_vendor_is_removed(config: str, devices: dict[str, Device
     """Also of one that the Pod does not ask."""
     policy = Policy.of(devices[config], "hami-scheduler")
     pod = a_pod({"gpu": "1", "gpumem": "3000"})
-    pod["metadata"]["annotations"] = {vendor.allocated_key: "x" for vendor in all_vendors(devices[config])}
+    pod["metadata"]["annotations"] = {vendor.allocated_key: "x" for vendor in devices[config].vendors()}
 
     assert {} == applied(pod, admit(pod, policy).patch)["metadata"]["annotations"]
 

@@ -4,16 +4,19 @@ Each vendor's own way: what its containers are given, what is refused, and what 
 
 import json
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hami_webhook.decide import vendors as own_vendors
 from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
 from hami_webhook.decide.quota import Holdings
 from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.quantity import parse_quantity
+from hamicommon.vendors import descriptions
 
 from .json_patch import applied
 
@@ -273,3 +276,8 @@ def test_what_comes_out_is_what_the_api_server_takes(
         assert amounts_of(container) == amounts_of(container, "requests")
     again = admit(result, policy)
     assert (True, ()) == (again.allowed, again.patch)
+
+
+def test_every_module_of_a_vendor_is_found() -> None:
+    """A module that is named as no vendor would never be asked."""
+    assert {module.name for module in iter_modules(own_vendors.__path__)} <= set(descriptions())

@@ -39,6 +39,8 @@ class Key:
     """Whether a number in quotes counts, as where HAMi keeps it as text."""
     without_effect: str = ""
     """Why the value changes nothing here, empty where it does."""
+    chart: Any = None
+    """What the chart writes, of a key whose default it does not write in `values.yaml` itself."""
 
 
 def key(name: str, default: Any, **rules: Any) -> Any:

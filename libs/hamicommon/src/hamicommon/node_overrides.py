@@ -13,8 +13,9 @@ from typing import Any
 
 import orjson
 
-from hamicommon.config import ConfigError, NvidiaConfig
+from hamicommon.config import ConfigError
 from hamicommon.config_schema import Report
+from hamicommon.vendors.nvidia import NvidiaConfig
 
 OPERATING_MODES = ("hami-core", "mig", "mps")
 

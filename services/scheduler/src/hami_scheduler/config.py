@@ -15,10 +15,11 @@ from hami_scheduler import __version__
 from hami_scheduler.values.request import Policies
 from hami_scheduler.values.rules import device_policy_problem, node_policy_problem
 from hami_scheduler.values.selector import misspelling
-from hamicommon.config import AscendChipConfig, ConfigError, DeviceConfig, IluvatarConfig
+from hamicommon.config import ConfigError, DeviceConfig
 from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span, wait
 from hamicommon.runtime.hami_flags import accept_scheduler_flags
-from hamicommon.vendors.description import named
+from hamicommon.vendor import Chip, named
+from hamicommon.vendors import ascend, iluvatar
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.version import NEWEST, WireVersion
 
@@ -167,9 +168,10 @@ def policy_problems(policies: Policies) -> Iterator[str]:
 
 def left_out(config: Config, devices: DeviceConfig) -> dict[str, str]:
     """Return the resources of *devices* that are not placed for want of a flag, and the flag."""
-    chips: dict[str, Sequence[AscendChipConfig | IluvatarConfig]] = {
-        "--enable-ascend": () if config.has_ascend else devices.ascend.chips,
-        "--enable-iluvatar": () if config.has_iluvatar else devices.iluvatars,
+    ascends, iluvatars = devices[ascend.SECTION].chips, devices[iluvatar.SECTION]
+    chips: dict[str, Sequence[Chip]] = {
+        "--enable-ascend": () if config.has_ascend else ascends,
+        "--enable-iluvatar": () if config.has_iluvatar else iluvatars,
     }
     return {
         name: flag

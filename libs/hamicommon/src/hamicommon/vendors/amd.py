@@ -5,16 +5,26 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/amd/device.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import AmdConfig
+from hamicommon.amounts import WHOLE_PERCENT, limit_of, request_of, whole_amount, within
 from hamicommon.model import Request
 from hamicommon.quantity import whole
-from hamicommon.vendors.amounts import WHOLE_PERCENT, limit_of, request_of, whole_amount, within
-from hamicommon.vendors.description import Vendor, amount, named
+from hamicommon.vendor import Description, Section, Vendor, amount, named, resource_name
 from hamicommon.wire import keys
 
 KEY = "AMD"
+
+
+@dataclass(frozen=True, slots=True)
+class AmdConfig:
+    """The `amd` section."""
+
+    resource_count_name: str = resource_name("resourceCountName", "amd.com/gpu")
+    resource_memory_name: str = resource_name("resourceMemoryName", "amd.com/gpumem")
+    resource_core_name: str = resource_name("resourceCoreName", "amd.com/gpucores")
 
 
 def vendor(config: AmdConfig) -> Vendor:
@@ -32,6 +42,9 @@ def vendor(config: AmdConfig) -> Vendor:
         lock_key=keys.NODE_LOCK,
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
+        grants_percent=False,
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
@@ -54,3 +67,7 @@ def parse_request(resources: Mapping[str, Any], config: AmdConfig) -> Request | 
     if memory_mib is None or cores is None or not 1 <= cores <= WHOLE_PERCENT:
         return None
     return request_of(KEY, within(whole_amount(limits, config.resource_count_name)), within(memory_mib), cores)
+
+
+SECTION: Final = Section("amd", AmdConfig())
+DESCRIPTION: Final = Description("AMD", SECTION, lambda config: (vendor(config),), order=11)

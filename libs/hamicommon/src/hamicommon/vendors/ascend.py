@@ -5,12 +5,24 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/devi
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import AscendChipConfig
+from hamicommon import config_yaml as yaml
+from hamicommon.amounts import request_of, rounded_amount, whole_amount, within
+from hamicommon.config_schema import Report, key
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import request_of, rounded_amount, whole_amount, within
-from hamicommon.vendors.description import Vendor, chip_vendor
+from hamicommon.quantity import INT32_MAX
+from hamicommon.vendor import (
+    READ_BY_THE_PLUGIN,
+    Description,
+    Section,
+    Vendor,
+    check_words,
+    chip_vendor,
+    resource_name,
+)
 
 MODE_KEY = "huawei.com/vnpu-mode"
 """Pod annotation: with `hami-core` shares need no template."""
@@ -18,9 +30,52 @@ SHARED_NODE_KEY = "hami-vnpu-core"
 """Node annotation: whether shares without template are possible there, in place of the configuration."""
 
 
+@dataclass(frozen=True, slots=True)
+class AscendTemplate:
+    """One size an Ascend chip can be cut to."""
+
+    name: str = key("name", "")
+    memory_mib: int = key("memory", 0, least=0, most=INT32_MAX)
+    ai_core: int = key("aiCore", 0, least=0, most=INT32_MAX, without_effect=READ_BY_THE_PLUGIN)
+    ai_cpu: int = key("aiCPU", 0, least=0, most=INT32_MAX, without_effect=READ_BY_THE_PLUGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class AscendChipConfig:
+    """One chip of `vnpus.configs`; templates are in order of memory."""
+
+    chip_name: str = key("chipName", "", without_effect=READ_BY_THE_PLUGIN)
+    common_word: str = key("commonWord", "")
+    resource_count_name: str = resource_name("resourceName")
+    resource_memory_name: str = resource_name("resourceMemoryName")
+    resource_core_name: str = resource_name("resourceCoreName")
+    memory_allocatable_mib: int = key("memoryAllocatable", 0, least=0, most=INT32_MAX)
+    memory_capacity_mib: int = key("memoryCapacity", 0, least=0, most=INT32_MAX)
+    memory_factor: int = key("memoryFactor", 1, least=0, most=INT32_MAX)
+    ai_core: int = key("aiCore", 0, least=0, most=INT32_MAX, without_effect=READ_BY_THE_PLUGIN)
+    ai_cpu: int = key("aiCPU", 0, least=0, most=INT32_MAX, without_effect=READ_BY_THE_PLUGIN)
+    runtime_class_name: str = key("runtimeClassName", "")
+    overwrite_env: bool = key("overwriteEnv", False)
+    super_pod: bool = key("superPod", False)
+    templates: tuple[AscendTemplate, ...] = key("templates", ())
+    hami_vnpu_core: bool = False
+    """The section's."""
+
+
+@dataclass(frozen=True, slots=True)
+class AscendConfig:
+    """The `vnpus` section."""
+
+    hami_vnpu_core: bool = key("hamiVnpuCore", False)
+    """Whether Nodes that do not say take Pods with `huawei.com/vnpu-mode: hami-core`."""
+    chips: tuple[AscendChipConfig, ...] = key("configs", ())
+    """The chips, and the sizes each can be cut to."""
+
+
 def vendor(chip: AscendChipConfig) -> Vendor:
     """Return the names and keys of one chip."""
-    return chip_vendor(chip, f"hami.io/node-register-{chip.common_word}", max(1, chip.memory_factor))
+    parse = partial(parse_request, chip=chip)
+    return chip_vendor(chip, f"hami.io/node-register-{chip.common_word}", max(1, chip.memory_factor), parse, chip)
 
 
 def parse_request(resources: Mapping[str, Any], chip: AscendChipConfig) -> Request | None:
@@ -46,10 +101,40 @@ def template_for(chip: AscendChipConfig, memory_mib: int) -> str:
     """
     Return the name of the smallest template with at least *memory_mib*, empty where only a whole device has it.
 
-    >>> from hamicommon.config import AscendTemplate
     >>> templates = (AscendTemplate("vir05_1c_16g", 16384), AscendTemplate("vir10_3c_32g", 32768))
     >>> chip = AscendChipConfig(templates=templates)
     >>> [template_for(chip, memory_mib) for memory_mib in (10000, 16384, 16385, 65536)]
     ['vir05_1c_16g', 'vir05_1c_16g', 'vir10_3c_32g', '']
     """
     return next((template.name for template in chip.templates if memory_mib <= template.memory_mib), "")
+
+
+def _translate(root: yaml.Mapping, report: Report) -> None:
+    """Read the list that `vnpus` was until v2.8."""
+    vnpus = root.items.get("vnpus")
+    if isinstance(vnpus, yaml.Sequence):
+        report.old_form("vnpus", "a list until v2.8; read as vnpus.configs")
+        root.items["vnpus"] = yaml.Mapping(vnpus.line, {"configs": vnpus})
+
+
+def _finish(config: AscendConfig) -> AscendConfig:
+    """Sort each chip's templates by memory, and give each chip the setting of the section."""
+    chips = (
+        replace(
+            chip,
+            templates=tuple(sorted(chip.templates, key=lambda template: template.memory_mib)),
+            hami_vnpu_core=config.hami_vnpu_core,
+        )
+        for chip in config.chips
+    )
+    return replace(config, chips=tuple(chips))
+
+
+SECTION: Final = Section(
+    "vnpus",
+    AscendConfig(),
+    translate=_translate,
+    check=lambda config, report: check_words("vnpus.configs", config.chips, report),
+    finish=_finish,
+)
+DESCRIPTION: Final = Description("Ascend", SECTION, lambda config: map(vendor, config.chips), order=2)

@@ -5,17 +5,26 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/d
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import AwsNeuronConfig
+from hamicommon.amounts import whole_amount
 from hamicommon.model import Request
 from hamicommon.quantity import INT32_MAX
-from hamicommon.vendors.amounts import whole_amount
-from hamicommon.vendors.description import Vendor, amount, named
+from hamicommon.vendor import Description, Section, Vendor, amount, named, resource_name
 
 KEY = "AWSNeuron"
 CORES_PER_DEVICE = 2
 """As HAMi counts them, also where a device has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwsNeuronConfig:
+    """The `awsneuron` section."""
+
+    resource_count_name: str = resource_name("resourceCountName", "aws.amazon.com/neuron")
+    resource_core_name: str = resource_name("resourceCoreName", "aws.amazon.com/neuroncore")
 
 
 def vendor(config: AwsNeuronConfig) -> Vendor:
@@ -28,6 +37,10 @@ def vendor(config: AwsNeuronConfig) -> Vendor:
         use_uuid_key="aws.amazon.com/use-neuron-uuid",
         nouse_uuid_key="aws.amazon.com/nouse-neuron-uuid",
         core_resource_name=config.resource_core_name,
+        grants_percent=False,
+        cores_of_a_device=CORES_PER_DEVICE,
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
@@ -52,3 +65,7 @@ def parse_request(resources: Mapping[str, Any], config: AwsNeuronConfig) -> Requ
         return Request(KEY, 1, 0, None, cores)
     count, rest = divmod(cores, CORES_PER_DEVICE)
     return Request(KEY, count, 0, None, CORES_PER_DEVICE) if 0 < count <= INT32_MAX and not rest else None
+
+
+SECTION: Final = Section("awsneuron", AwsNeuronConfig())
+DESCRIPTION: Final = Description("AWS Neuron", SECTION, lambda config: (vendor(config),), order=10)

@@ -5,16 +5,26 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/cambricon/d
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import CambriconConfig
+from hamicommon.amounts import WHOLE_PERCENT, exact_mib, request_of, saturated, whole_amount
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import WHOLE_PERCENT, exact_mib, request_of, saturated, whole_amount
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.vendor import Description, Section, Vendor, named, resource_name
 
 KEY = "MLU"
 UNIT_MIB = 256
 """MiB per unit of memory, in requests and in a Node's capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class CambriconConfig:
+    """The `cambricon` section."""
+
+    resource_count_name: str = resource_name("resourceCountName", "cambricon.com/vmlu")
+    resource_memory_name: str = resource_name("resourceMemoryName", "cambricon.com/mlu.smlu.vmemory")
+    resource_core_name: str = resource_name("resourceCoreName", "cambricon.com/mlu.smlu.vcore")
 
 
 def vendor(config: CambriconConfig) -> Vendor:
@@ -31,6 +41,8 @@ def vendor(config: CambriconConfig) -> Vendor:
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
         memory_factor=UNIT_MIB,
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
@@ -48,3 +60,7 @@ def parse_request(resources: Mapping[str, Any], config: CambriconConfig) -> Requ
         exact_mib(resources, config.resource_memory_name, UNIT_MIB),
         saturated(whole_amount(resources, config.resource_core_name), absent=WHOLE_PERCENT),
     )
+
+
+SECTION: Final = Section("cambricon", CambriconConfig())
+DESCRIPTION: Final = Description("Cambricon", SECTION, lambda config: (vendor(config),), order=3)

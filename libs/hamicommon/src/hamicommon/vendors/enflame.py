@@ -5,14 +5,15 @@ Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
-from hamicommon.config import EnflameConfig
+from hamicommon.amounts import request_of, rounded_amount, saturated, whole_amount
+from hamicommon.config_schema import key
 from hamicommon.model import Device, Request
 from hamicommon.quantity import INT32_MAX, parse_quantity
-from hamicommon.vendors.amounts import request_of, rounded_amount, saturated, whole_amount
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.vendor import Description, Section, Vendor, is_resource_name, named, resource_name
 from hamicommon.wire import json_reader as json
 from hamicommon.wire.errors import DecodeError, quote
 
@@ -25,6 +26,21 @@ PROFILES, MINOR = "profiles", "minor"
 _MIB_PER_GIB = 1024
 GCU_MEMORY = 100
 """What a whole device counts as, in place of MiB: nobody says how much it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnflameConfig:
+    """The `enflame` section: whole devices (gcu) and shared ones (drs)."""
+
+    resource_gcu_name: str = resource_name("resourceNameGCU", "enflame.com/gcu")
+    resource_drs_name: str = resource_name("resourceNameDRSGCU", "enflame.com/drs-gcu")
+    resource_memory_name: str = resource_name("resourceNameGCUMemory", "enflame.com/gcu-memory")
+    resource_core_name: str = resource_name("resourceNameGCUCore", "enflame.com/gcu-core")
+    legacy_resource_vgcu_name: str = resource_name("resourceNameVGCU")
+    """Before v2.10; names the shared devices where resourceNameDRSGCU is absent."""
+    legacy_resource_vgcu_percentage_name: str = key(
+        "resourceNameVGCUPercentage", "", check=is_resource_name, without_effect="2.10 asks by resourceNameGCUCore"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,8 @@ def gcu_vendor(config: EnflameConfig) -> Vendor:
         resource_names=named(config.resource_gcu_name),
         to_allocate_key="hami.io/enflame-gcu-devices-to-allocate",
         allocated_key="hami.io/enflame-gcu-devices-allocated",
+        parse_request=partial(parse_gcu_request, config=config),
+        config=config,
     )
 
 
@@ -68,6 +86,9 @@ def drs_vendor(config: EnflameConfig) -> Vendor:
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
         read_memory_limit=memory_mib,
+        amounts_before_placement=amounts_before_placement,
+        parse_request=partial(parse_drs_request, config=config),
+        config=config,
     )
 
 
@@ -252,3 +273,12 @@ def _device(found: _Registered | None, place: int, node: str, memory_mib: int, p
         type=DRS_KEY,
         custom={MINOR: (found.minor.strip() if found else "") or str(index), PROFILES: profiles},
     )
+
+
+def _finish(config: EnflameConfig) -> EnflameConfig:
+    """Forget the old name of the shared devices where they have the new one."""
+    return replace(config, legacy_resource_vgcu_name="") if config.resource_drs_name else config
+
+
+SECTION: Final = Section("enflame", EnflameConfig(), finish=_finish)
+DESCRIPTION: Final = Description("Enflame", SECTION, lambda config: (gcu_vendor(config), drs_vendor(config)), order=8)

@@ -5,15 +5,29 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/hygon/devic
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import HygonConfig
+from hamicommon.amounts import WHOLE_PERCENT, request_of, whole_amount, within
+from hamicommon.config_schema import key
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import WHOLE_PERCENT, request_of, whole_amount, within
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.quantity import INT32_MAX
+from hamicommon.vendor import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import keys
 
 KEY = "DCU"
+
+
+@dataclass(frozen=True, slots=True)
+class HygonConfig:
+    """The `hygon` section."""
+
+    resource_count_name: str = resource_name("resourceCountName", "hygon.com/dcunum")
+    resource_memory_name: str = resource_name("resourceMemoryName", "hygon.com/dcumem")
+    resource_core_name: str = resource_name("resourceCoreName", "hygon.com/dcucores")
+    memory_factor: int = key("memoryFactor", 1, least=0, most=INT32_MAX)
+    """MiB per unit of requested memory; 0 counts as 1."""
 
 
 def vendor(config: HygonConfig) -> Vendor:
@@ -33,6 +47,8 @@ def vendor(config: HygonConfig) -> Vendor:
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
         memory_factor=max(1, config.memory_factor),
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
@@ -50,3 +66,7 @@ def parse_request(resources: Mapping[str, Any], config: HygonConfig) -> Request 
         within(memory * max(1, config.memory_factor)),
         within(whole_amount(resources, config.resource_core_name), absent=WHOLE_PERCENT),
     )
+
+
+SECTION: Final = Section("hygon", HygonConfig())
+DESCRIPTION: Final = Description("Hygon", SECTION, lambda config: (vendor(config),), order=4)

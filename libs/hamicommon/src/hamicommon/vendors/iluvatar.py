@@ -5,20 +5,43 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/iluvatar/de
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import IluvatarConfig
+from hamicommon import config_yaml as yaml
+from hamicommon.amounts import exact_mib, request_of, saturated, whole_amount
+from hamicommon.config_schema import Report, key
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import exact_mib, request_of, saturated, whole_amount
-from hamicommon.vendors.description import Vendor, chip_vendor
+from hamicommon.vendor import (
+    READ_BY_THE_PLUGIN,
+    Description,
+    Section,
+    Vendor,
+    check_words,
+    chip_vendor,
+    resource_name,
+)
 
 UNIT_MIB = 256
 """MiB per unit of requested memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class IluvatarConfig:
+    """One chip of the `iluvatars` list."""
+
+    chip_name: str = key("chipName", "", without_effect=READ_BY_THE_PLUGIN)
+    common_word: str = key("commonWord", "")
+    resource_count_name: str = resource_name("resourceCountName")
+    resource_memory_name: str = resource_name("resourceMemoryName")
+    resource_core_name: str = resource_name("resourceCoreName")
+
+
 def vendor(chip: IluvatarConfig) -> Vendor:
     """Return the names and keys of one chip; the inventory's key has its words in another order than Ascend's."""
-    return chip_vendor(chip, f"hami.io/node-{chip.common_word}-register", UNIT_MIB)
+    parse = partial(parse_request, chip=chip)
+    return chip_vendor(chip, f"hami.io/node-{chip.common_word}-register", UNIT_MIB, parse, chip)
 
 
 def parse_request(resources: Mapping[str, Any], chip: IluvatarConfig) -> Request | None:
@@ -35,3 +58,22 @@ def parse_request(resources: Mapping[str, Any], chip: IluvatarConfig) -> Request
         exact_mib(resources, chip.resource_memory_name, UNIT_MIB),
         saturated(whole_amount(resources, chip.resource_core_name)),
     )
+
+
+def _translate(root: yaml.Mapping, report: Report) -> None:
+    """Refuse the object of one chip that the section was until v2.7.0."""
+    if "iluvatar" in root.items:
+        report.problem("iluvatar", "one object until v2.7.0; write a list under iluvatars, one entry a chip")
+        del root.items["iluvatar"]
+
+
+_NONE: Final[tuple[IluvatarConfig, ...]] = ()
+SECTION: Final = Section(
+    "iluvatars",
+    _NONE,
+    tuple[IluvatarConfig, ...],
+    "The chips.",
+    translate=_translate,
+    check=lambda chips, report: check_words("iluvatars", chips, report),
+)
+DESCRIPTION: Final = Description("Iluvatar", SECTION, lambda chips: map(vendor, chips), order=5)

@@ -5,12 +5,13 @@ Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/kunlun
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import KunlunConfig
+from hamicommon.amounts import WHOLE_PERCENT, request_of, saturated, whole_amount
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import WHOLE_PERCENT, request_of, saturated, whole_amount
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.vendor import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import keys
 
 KEY = "kunlun"
@@ -20,6 +21,15 @@ SHARE_SIZES_MIB = (24576, 49152, DEVICE_MIB)
 """What a shared device can be cut to; all parts of one device are equal."""
 _USE_KEY, _NOUSE_KEY = "baidu.com/use-gpuuuid", "baidu.com/nouse-gpuuuid"
 _USE_XPU_KEY, _NOUSE_XPU_KEY = "hami.io/use-xpu-uuid", "hami.io/no-use-xpu-uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class KunlunConfig:
+    """The `kunlun` section: whole devices (count) and shared ones (vcount, vmemory)."""
+
+    resource_count_name: str = resource_name("resourceCountName", "kunlunxin.com/xpu")
+    resource_vcount_name: str = resource_name("resourceVCountName", "kunlunxin.com/vxpu")
+    resource_vmemory_name: str = resource_name("resourceVMemoryName", "kunlunxin.com/vxpu-memory")
 
 
 def vendor(config: KunlunConfig) -> Vendor:
@@ -33,6 +43,8 @@ def vendor(config: KunlunConfig) -> Vendor:
         nouse_uuid_key=_NOUSE_KEY,
         also_use_uuid_key=_USE_XPU_KEY,
         also_nouse_uuid_key=_NOUSE_XPU_KEY,
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
@@ -51,6 +63,8 @@ def xpu_vendor(config: KunlunConfig) -> Vendor:
         also_nouse_uuid_key=_NOUSE_KEY,
         lock_key=keys.NODE_LOCK,
         memory_resource_name=config.resource_vmemory_name,
+        parse_request=partial(parse_xpu_request, config=config),
+        config=config,
     )
 
 
@@ -78,3 +92,7 @@ def parse_xpu_request(resources: Mapping[str, Any], config: KunlunConfig) -> Req
     memory_mib = DEVICE_MIB if memory is None else next((s for s in SHARE_SIZES_MIB if memory <= s), DEVICE_MIB)
     count = saturated(whole_amount(resources, config.resource_vcount_name))
     return request_of(XPU_KEY, count, memory_mib, memory_mib * WHOLE_PERCENT // DEVICE_MIB)
+
+
+SECTION: Final = Section("kunlun", KunlunConfig())
+DESCRIPTION: Final = Description("Kunlun", SECTION, lambda config: (vendor(config), xpu_vendor(config)), order=9)

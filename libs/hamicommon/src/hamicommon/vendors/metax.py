@@ -8,13 +8,14 @@ Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/metax
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from hamicommon import quantity
-from hamicommon.config import MetaxConfig
+from hamicommon.amounts import WHOLE_PERCENT, limit_of, request_of, saturated, whole_amount, within
+from hamicommon.config_schema import key
 from hamicommon.model import Device, Request
-from hamicommon.vendors.amounts import WHOLE_PERCENT, limit_of, request_of, saturated, whole_amount, within
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.vendor import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import json_reader as json
 from hamicommon.wire import keys
 
@@ -38,6 +39,18 @@ _MIB = 1024 * 1024
 _MIB_PER_GIB = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class MetaxConfig:
+    """The `metax` section: whole devices (count) and shared ones (vcount, vmemory, vcore)."""
+
+    resource_count_name: str = resource_name("resourceCountName", "metax-tech.com/gpu")
+    resource_vcount_name: str = resource_name("resourceVCountName", "metax-tech.com/sgpu")
+    resource_vmemory_name: str = resource_name("resourceVMemoryName", "metax-tech.com/vmemory")
+    resource_vcore_name: str = resource_name("resourceVCoreName", "metax-tech.com/vcore")
+    sgpu_topology_aware: bool = key("sgpuTopologyAware", False)
+    """Keep linked devices together, also for Pods that do not say."""
+
+
 def gpu_vendor(config: MetaxConfig) -> Vendor:
     """Return the names and keys of whole devices: counted from the Node's capacity, no lists, no lock."""
     return Vendor(
@@ -45,6 +58,8 @@ def gpu_vendor(config: MetaxConfig) -> Vendor:
         resource_names=named(config.resource_count_name),
         to_allocate_key="hami.io/metax-gpu-devices-to-allocate",
         allocated_key="hami.io/metax-gpu-devices-allocated",
+        parse_request=partial(parse_gpu_request, config=config),
+        config=config,
     )
 
 
@@ -62,6 +77,8 @@ def sgpu_vendor(config: MetaxConfig) -> Vendor:
         memory_resource_name=config.resource_vmemory_name,
         core_resource_name=config.resource_vcore_name,
         read_memory_limit=limit_mib,
+        parse_request=partial(parse_sgpu_request, config=config),
+        config=config,
     )
 
 
@@ -206,3 +223,7 @@ def decode_figures(text: str) -> dict[int, int]:
     Raises: DecodeError when the text is no object of whole numbers.
     """
     return {int(count): figure for count, figure in json.decode(text, _FIGURES).items() if count.isdecimal()}
+
+
+SECTION: Final = Section("metax", MetaxConfig())
+DESCRIPTION: Final = Description("MetaX", SECTION, lambda config: (gpu_vendor(config), sgpu_vendor(config)), order=7)

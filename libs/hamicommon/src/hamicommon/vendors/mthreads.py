@@ -5,17 +5,27 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/mthreads/de
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import MthreadsConfig
+from hamicommon.amounts import exact_mib, request_of, saturated, whole_amount, within
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import exact_mib, request_of, saturated, whole_amount, within
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.vendor import Description, Section, Vendor, named, resource_name
 
 KEY = "Mthreads"
 UNIT_MIB = 512
 """MiB per unit of memory, in requests and in a Node's capacity."""
 CORES_PER_DEVICE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class MthreadsConfig:
+    """The `mthreads` section."""
+
+    resource_count_name: str = resource_name("resourceCountName", "mthreads.com/vgpu")
+    resource_memory_name: str = resource_name("resourceMemoryName", "mthreads.com/sgpu-memory")
+    resource_core_name: str = resource_name("resourceCoreName", "mthreads.com/sgpu-core")
 
 
 def vendor(config: MthreadsConfig) -> Vendor:
@@ -30,6 +40,8 @@ def vendor(config: MthreadsConfig) -> Vendor:
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
         memory_factor=UNIT_MIB,
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
@@ -49,3 +61,7 @@ def parse_request(resources: Mapping[str, Any], config: MthreadsConfig) -> Reque
         return None
     cores = saturated(whole_amount(resources, config.resource_core_name))
     return request_of(KEY, count, memory_mib // count, cores // count)
+
+
+SECTION: Final = Section("mthreads", MthreadsConfig())
+DESCRIPTION: Final = Description("Moore Threads", SECTION, lambda config: (vendor(config),), order=6)

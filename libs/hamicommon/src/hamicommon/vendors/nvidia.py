@@ -6,13 +6,18 @@ small one; the webhook refuses such amounts before they get here.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (GenerateResourceRequests)
 """
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import NvidiaConfig
+from hamicommon import config_yaml as yaml
+from hamicommon.amounts import WHOLE_PERCENT, exact_mib, saturated, whole_amount
+from hamicommon.config_schema import Report, key
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import WHOLE_PERCENT, exact_mib, saturated, whole_amount
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.quantity import INT32_MAX
+from hamicommon.vendor import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import keys
 
 KEY = "NVIDIA"
@@ -24,6 +29,66 @@ NUMA_BIND_KEY = "nvidia.com/numa-bind"
 """Pod annotation: all devices of a container on one NUMA node."""
 MODE_KEY = "nvidia.com/vgpu-mode"
 """Pod annotation: the modes a device may have."""
+_MIG_PROFILE: Final = re.compile(r"[0-9]+g\..+")
+
+
+def _mig_profile(text: str) -> str | None:
+    return None if _MIG_PROFILE.fullmatch(text) else f"{text[:40]!r} is not a MIG profile such as 1g.10gb"
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfileRule:
+    """Which MIG profiles may be cut from some models."""
+
+    models: tuple[str, ...] = key("models", ())
+    """As the driver names them."""
+    profiles: tuple[str, ...] = key("profiles", (), check=_mig_profile)
+    """As 1g.10gb."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaConfig:
+    """The `nvidia` section."""
+
+    resource_count_name: str = resource_name("resourceCountName")
+    resource_memory_name: str = resource_name("resourceMemoryName")
+    resource_memory_percentage_name: str = resource_name("resourceMemoryPercentageName")
+    resource_core_name: str = resource_name("resourceCoreName")
+    resource_priority_name: str = resource_name("resourcePriorityName")
+    overwrite_env: bool = key("overwriteEnv", False)
+    """Hide every device from the containers of a Pod that ask for none."""
+    default_memory_mib: int = key("defaultMemory", 0, least=0, most=INT32_MAX)
+    """What a request without memory gets; 0 is the whole device. `memory_factor` does not apply."""
+    default_core_percent: int = key("defaultCores", 0, least=0, most=100)
+    """Percent for a request that says nothing of its time."""
+    default_device_count: int = key("defaultGPUNum", 1, least=0, most=INT32_MAX)
+    """Devices of a request that names only memory or cores; 0 leaves such a request unmanaged."""
+    memory_factor: int = key("memoryFactor", 1, least=0, most=INT32_MAX)
+    """MiB per unit of requested memory; 0 counts as 1."""
+    disable_core_limit: bool = key("disableCoreLimit", False)
+    """Hold no limit on time, on any Node."""
+    gpu_core_policy: str = key("gpuCorePolicy", "default", choices=("default", "force", "disable", ""))
+    """When the limit on time holds: `default` beside others, `force` always, `disable` never."""
+    runtime_class_name: str = key("runtimeClassName", "")
+    """RuntimeClass of Pods with a share that name none."""
+    mig_profile_allowlist: tuple[MigProfileRule, ...] = key(
+        "migProfileAllowlist",
+        (),
+        without_effect="HAMi's device plugin reads it, and the scheduler what that one registers",
+    )
+    """MIG profiles that may be cut, by model."""
+    device_split_count: int = key("deviceSplitCount", 10, least=1, most=INT32_MAX)
+    """Containers that may share one device."""
+    device_memory_scaling: float = key("deviceMemoryScaling", 1.0, least=1e-6, most=1000)
+    """How many times the memory a device has is offered."""
+    device_core_scaling: float = key("deviceCoreScaling", 1.0, least=1e-6, most=1000)
+    """How many times the time a device has is offered."""
+    pre_configured_device_memory_mib: int = key("preConfiguredDeviceMemory", 0, least=0, most=INT32_MAX)
+    """Memory of a device whose driver cannot tell; 0: none known."""
+    lib_cuda_log_level: int = key("libCudaLogLevel", 1, least=0, most=9, quoted_number=True)
+    """What the library prints: 0 errors only, 4 everything."""
+    enable_numa_topology: bool = key("enableNumaTopology", False)
+    """Tell the kubelet the devices' NUMA nodes."""
 
 
 def vendor(config: NvidiaConfig) -> Vendor:
@@ -49,6 +114,8 @@ def vendor(config: NvidiaConfig) -> Vendor:
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,
         memory_factor=max(1, config.memory_factor),
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
@@ -80,3 +147,23 @@ def parse_request(resources: Mapping[str, Any], config: NvidiaConfig) -> Request
         memory_percent=None if memory_mib else min(percent, WHOLE_PERCENT),
         core_percent=saturated(cores, absent=config.default_core_percent),
     )
+
+
+def _translate(root: yaml.Mapping, report: Report) -> None:
+    """Leave out the MIG geometries of before v2.10."""
+    section = root.items.get("nvidia")
+    if isinstance(section, yaml.Mapping) and "knownMigGeometries" in section.items:
+        report.warn("nvidia.knownMigGeometries", "ignored since v2.10; write migProfileAllowlist")
+        del section.items["knownMigGeometries"]
+
+
+def _check(config: NvidiaConfig, report: Report) -> None:
+    """Report rules of MIG profiles that name no model or no profile."""
+    for index, rule in enumerate(config.mig_profile_allowlist):
+        for name in ("models", "profiles"):
+            if not getattr(rule, name):
+                report.problem(f"nvidia.migProfileAllowlist[{index}].{name}", "must name at least one")
+
+
+SECTION: Final = Section("nvidia", NvidiaConfig(), translate=_translate, check=_check)
+DESCRIPTION: Final = Description("NVIDIA", SECTION, lambda config: (vendor(config),), order=1)

@@ -5,18 +5,26 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/vastai/devi
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
-from hamicommon.config import CountConfig
+from hamicommon.amounts import request_of, saturated, whole_amount
 from hamicommon.model import Request
-from hamicommon.vendors.amounts import request_of, saturated, whole_amount
-from hamicommon.vendors.description import Vendor, named
+from hamicommon.vendor import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import keys
 
 KEY = "Vastai"
 
 
-def vendor(config: CountConfig) -> Vendor:
+@dataclass(frozen=True, slots=True)
+class VastaiConfig:
+    """The `vastai` section."""
+
+    resource_count_name: str = resource_name("resourceCountName", "vastaitech.com/va")
+
+
+def vendor(config: VastaiConfig) -> Vendor:
     """Return Vastai's names and keys."""
     return Vendor(
         key=KEY,
@@ -28,14 +36,20 @@ def vendor(config: CountConfig) -> Vendor:
         use_uuid_key="vastaitech.com/use-gpuuuid",
         nouse_uuid_key="vastaitech.com/nouse-gpuuuid",
         lock_key=keys.NODE_LOCK,
+        parse_request=partial(parse_request, config=config),
+        config=config,
     )
 
 
-def parse_request(resources: Mapping[str, Any], config: CountConfig) -> Request | None:
+def parse_request(resources: Mapping[str, Any], config: VastaiConfig) -> Request | None:
     """
     Return how many devices a container with these `resources` asks for, None if none.
 
-    >>> parse_request({"limits": {"device": "2"}}, CountConfig("device"))
+    >>> parse_request({"limits": {"device": "2"}}, VastaiConfig("device"))
     Request(vendor='Vastai', count=2, memory_mib=0, memory_percent=100, core_percent=0, profile_size=0)
     """
     return request_of(KEY, saturated(whole_amount(resources, config.resource_count_name)), 0, 0)
+
+
+SECTION: Final = Section("vastai", VastaiConfig())
+DESCRIPTION: Final = Description("Vastai", SECTION, lambda config: (vendor(config),), order=12)

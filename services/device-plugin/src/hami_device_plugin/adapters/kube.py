@@ -18,7 +18,7 @@ import structlog
 from hami_device_plugin.decide.pods import Pod, read_pod
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock

@@ -22,6 +22,7 @@ from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
+from hamicommon.vendors import nvidia
 from hamicommon.wire.device_lists import parse_bool
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.version import NEWEST, WireVersion
@@ -64,7 +65,7 @@ class _Loader:
         node_name = self.text("node-name")
         if not node_name:
             self._problems.append("--node-name: is required; set the environment variable NODE_NAME to the Node's name")
-        node = overrides.apply(device_config.nvidia, node_name)
+        node = overrides.apply(device_config[nvidia.SECTION], node_name)
         config = self._assemble(device_config, node, node_name, overrides.warnings)
         if self._problems:
             raise ConfigError(tuple(self._problems))

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from hami_device_plugin.decide.inventory import with_doubled_vendor
 from hamicommon.model import Device, Moment
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake

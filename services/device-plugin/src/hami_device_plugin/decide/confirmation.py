@@ -8,7 +8,7 @@ Neighbours: `calls` and `node_loop` write them.
 from typing import Any
 
 from hami_device_plugin.decide.pods import Pod
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.pod_devices import encode_pod_devices
 

@@ -16,7 +16,7 @@ from hami_device_plugin.decide.inventory import device_of_replica
 from hami_device_plugin.decide.pods import Pod, PodContainer
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container

@@ -12,7 +12,7 @@ from typing import Any
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.quantity import whole
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.device_lists import parse_bool
 from hamicommon.wire.errors import DecodeError

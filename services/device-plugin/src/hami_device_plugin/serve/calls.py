@@ -32,7 +32,7 @@ from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
-from hamicommon.vendors import Vendor, all_vendors
+from hamicommon.vendor import Vendor
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class Calls:
             self._one_at_a_time,
             node=config.node_name,
             vendor=self._vendor,
-            vendor_keys=[known.key for known in all_vendors(config.device_config)],
+            vendor_keys=[known.key for known in config.device_config.vendors()],
             policy=policy,
             follows_kubelet=config.follows_kubelet,
         )

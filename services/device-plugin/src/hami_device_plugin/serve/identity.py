@@ -30,7 +30,7 @@ from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named,
 from hami_device_plugin.decide.pods import Pod, granted_shares
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 
 SETTLE_SECONDS = 0.03
 """

@@ -38,7 +38,7 @@ from hami_device_plugin.decide.pending import (
 from hami_device_plugin.decide.pods import Pod
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock

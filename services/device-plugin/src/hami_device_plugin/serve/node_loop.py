@@ -26,7 +26,7 @@ from hami_device_plugin.serve.calls import Calls
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import KubeError
-from hamicommon.vendors import Vendor, all_vendors
+from hamicommon.vendor import Vendor
 
 RECONCILE_SECONDS = 30.0
 RETRY_SECONDS = 5.0
@@ -55,7 +55,7 @@ class NodeLoop:
     def adopt(self, config: Config) -> None:
         """Work by *config* from now on."""
         self._config = config
-        others = (other.to_allocate_key for other in all_vendors(config.device_config))
+        others = (other.to_allocate_key for other in config.device_config.vendors())
         self._other_keys = [key for key in others if key and key != self._vendor.to_allocate_key]
 
     async def reconcile(self, devices: Callable[[], Sequence[Device]]) -> None:

@@ -52,7 +52,7 @@ class Session:
         """Prepare a session with *config*."""
         self._config = config
         self._metrics = metrics
-        self._vendor = nvidia.vendor(config.device_config.nvidia)
+        self._vendor = nvidia.vendor(config.device_config[nvidia.SECTION])
         self._view = NodeKube(kube, config.node_name, config.resource, self._vendor)
         self._resources = PodResources(Path(config.pod_resources_socket), config.resource)
         self._found: Sequence[FoundDevice] = ()

@@ -23,8 +23,8 @@ from hami_scheduler.values.grant import Grant, amounts_over_time
 from hami_scheduler.values.request import PodRequest, Policies, read_request
 from hami_scheduler.values.rules import device_policy_problem, node_policy_problem
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.amounts import TEXT_SHOWN, unit_advice
 from hamicommon.quantity import INT32_MAX, whole
-from hamicommon.vendors.amounts import TEXT_SHOWN, unit_advice
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 

@@ -16,7 +16,7 @@ from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import Problem
 from hami_scheduler.values.vendor import VendorFrame
 from hamicommon.resource_quota import hard_limits, strictest, unapplied_limits
-from hamicommon.vendors import limit_readers
+from hamicommon.vendor import limit_readers
 
 
 @dataclass(frozen=True, slots=True)

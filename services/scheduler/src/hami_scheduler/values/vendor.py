@@ -14,7 +14,7 @@ from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import ORDINARY, Sharing
 from hami_scheduler.values.rules import DevicePolicy, Notes, Rules
 from hamicommon.model import ContainerShares, Device, PodShares, Request
-from hamicommon.vendors import RequestParser, Vendor
+from hamicommon.vendor import RequestParser, Vendor
 from hamicommon.wire.device_lists import on_both, on_either, parse_bool
 
 
@@ -85,7 +85,6 @@ class VendorFrame:
     """One vendor, as decisions see it."""
 
     vendor: Vendor
-    parse_request: RequestParser
     sharing: Sharing = ORDINARY
     offers: Callable[[Mapping[str, Any]], Sequence[Device]] | None = None
     """
@@ -134,6 +133,8 @@ class VendorFrame:
     """
     may_find_owners: bool = False
     """Whether a Node may say that its device plugin asks the kubelet whose an allocation is, and needs no lock."""
+    parse_request: RequestParser = field(init=False)
+    """The vendor's."""
     key: str = field(init=False)
     """The vendor's key, as it stands in annotations (`NVIDIA`)."""
     resource_set: frozenset[str] = field(init=False)
@@ -141,6 +142,7 @@ class VendorFrame:
 
     def __post_init__(self) -> None:
         """Prepare what is asked of every container of every Pod."""
+        object.__setattr__(self, "parse_request", self.vendor.parse_request)
         object.__setattr__(self, "key", self.vendor.key)
         object.__setattr__(self, "resource_set", frozenset(self.vendor.resource_names))
 

@@ -7,7 +7,6 @@ that asks keeps no grant that it brings along, as what is made anew of a running
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/webhook.go
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +17,7 @@ from hami_webhook.decide.pod import Container, Pod, PodError, read_pod
 from hami_webhook.decide.rules import Rules
 from hami_webhook.decide.vendors import all_rules
 from hamicommon.config import DeviceConfig
-from hamicommon.vendors import RequestParser, Vendor, request_parsers
+from hamicommon.vendor import Vendor
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -45,8 +44,6 @@ class Policy:
 
     rules: tuple[Rules, ...]
     """Of every vendor."""
-    parsers: Mapping[str, RequestParser]
-    """How requests are read, by the vendor's key."""
     resource_names: frozenset[str]
     """Every resource any vendor manages."""
     allocated_keys: frozenset[str]
@@ -61,7 +58,7 @@ class Policy:
         rules = all_rules(devices)
         names = frozenset(name for rule in rules for name in rule.vendor.resource_names)
         keys = frozenset(rule.vendor.allocated_key for rule in rules)
-        return cls(rules, request_parsers(devices), names, keys, scheduler_name, overwrite_default_scheduler)
+        return cls(rules, names, keys, scheduler_name, overwrite_default_scheduler)
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:
@@ -158,10 +155,9 @@ def _refuse_quota(pod: Pod, policy: Policy, namespace_quota: quota.NamespaceQuot
     if not namespace_quota.limits:
         return None
     for vendor in policy.vendors:
-        parse = policy.parsers[vendor.key]
         asked = quota.peak(
-            [(each.is_sidecar, quota.demanded(parse(each.resources))) for each in pod.init_containers],
-            [quota.demanded(parse(each.resources)) for each in pod.containers],
+            [(each.is_sidecar, quota.demanded(each.resources, vendor)) for each in pod.init_containers],
+            [quota.demanded(each.resources, vendor) for each in pod.containers],
         )
         excess = namespace_quota.excess(vendor, asked)
         if excess is not None:

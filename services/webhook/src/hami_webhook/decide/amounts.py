@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hami_webhook.decide.pod import Container
+from hamicommon.amounts import TEXT_SHOWN, unit_advice
 from hamicommon.errors import HamiError
 from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
-from hamicommon.vendors.amounts import TEXT_SHOWN, unit_advice
-from hamicommon.vendors.description import Vendor, amount
+from hamicommon.vendor import Vendor, amount
 
 
 class AmountError(HamiError):

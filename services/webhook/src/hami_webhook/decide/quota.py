@@ -6,23 +6,14 @@ feeds it from watches. The scheduler checks again when it places the Pod, so kno
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hamicommon.model import Request, Share
+from hamicommon.model import Share
 from hamicommon.resource_quota import PREFIX, hard_limits, strictest, unapplied_limits
-from hamicommon.vendors import Vendor, amd, awsneuron, enflame, limit_readers
+from hamicommon.vendor import Vendor, limit_readers
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-
-_CORES_OF_ANOTHER_KIND = (amd.KEY, awsneuron.KEY)
-"""Vendors that count compute units, or a bit for each core, and no percentage."""
-_CORES_OF_A_WHOLE_DEVICE = {awsneuron.KEY: awsneuron.CORES_PER_DEVICE}
-"""Where a request for all of them says 0."""
-_BEFORE_PLACEMENT: Mapping[str, Callable[[Request], tuple[int, int]]] = {
-    enflame.DRS_KEY: enflame.amounts_before_placement
-}
-"""MiB and cores of each device, of vendors whose requests do not say them as others' do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,25 +189,25 @@ def _ended_inits(pod: Mapping[str, Any]) -> set[str]:
 
 def _held(share: Share, vendor: Vendor) -> Amount:
     """Return what *share* counts as; of AMD and AWS it says other cores than those that are asked for and limited."""
-    return Amount(share.memory_mib, 0 if vendor.key in _CORES_OF_ANOTHER_KIND else share.core_percent)
+    return Amount(share.memory_mib, share.core_percent if vendor.grants_percent else 0)
 
 
-def demanded(request: Request | None) -> Amount:
+def demanded(resources: Mapping[str, Any], vendor: Vendor) -> Amount:
     """
-    Return what one container's request counts against a quota.
+    Return what a container with these `resources` counts against a quota of *vendor*.
 
     A percentage has no MiB before it has a device, nor has a part of one. It is some memory all the same, so where none
     is left it is refused here, and does not wait for ever.
     """
+    request = vendor.parse_request(resources)
     if request is None:
         return Amount()
-    if request.vendor in _BEFORE_PLACEMENT:
-        memory_mib, cores = _BEFORE_PLACEMENT[request.vendor](request)
+    if vendor.amounts_before_placement:
+        memory_mib, cores = vendor.amounts_before_placement(request)
     else:
         memory_mib = request.memory_mib or (1 if request.memory_percent else 0)
-        is_percentage = request.vendor not in _CORES_OF_ANOTHER_KIND
-        cores = request.held_core_percent if is_percentage else request.core_percent
-        cores = cores or _CORES_OF_A_WHOLE_DEVICE.get(request.vendor, 0)
+        cores = request.held_core_percent if vendor.grants_percent else request.core_percent
+        cores = cores or vendor.cores_of_a_device
     return Amount(memory_mib * request.count, cores * request.count)
 
 

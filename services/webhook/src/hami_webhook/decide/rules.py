@@ -8,9 +8,9 @@ Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (MutateAdmi
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hami_webhook.decide.amounts import Bound
+from hami_webhook.decide.amounts import Bound, bounds_of
 from hami_webhook.decide.pod import Container, Pod
-from hamicommon.vendors import Vendor
+from hamicommon.vendor import Vendor
 
 Variable = tuple[str, str]
 """Name and value."""
@@ -55,3 +55,8 @@ class Rules:
             return None
         count, named = self.asks[0], next(name for name in self.vendor.resource_names if container.names_any((name,)))
         return f"container {container.name}: {named} gives no device without {count}; add {count}: 1"
+
+
+def counted(vendor: Vendor) -> Rules:
+    """Return the rules of a vendor that needs nothing done to a container."""
+    return Rules(vendor, vendor.resource_names[:1], bounds_of(vendor))

@@ -4,7 +4,7 @@ AMD: compute is counted in units of the device, memory is all of it where none i
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/amd/device.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,27 +13,25 @@ from hami_scheduler.values.fit import Attempt, Sharing, memory_asked
 from hami_scheduler.values.inventory import node_capacity, registered
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.config import AmdConfig, DeviceConfig
 from hamicommon.model import Device
-from hamicommon.vendors import amd
+from hamicommon.vendor import Vendor
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield AMD under the names of *config*."""
-    yield VendorFrame(
-        amd.vendor(config.amd),
-        partial(amd.parse_request, config=config.amd),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return AMD as decisions see it."""
+    return VendorFrame(
+        vendor,
         sharing=Sharing(amounts=_amounts, counts_cores=False, check_last=_refusal_of_units),
-        offers=partial(_offers, config=config.amd),
+        offers=partial(_offers, vendor=vendor),
         names_model=True,
         core_units=lambda amount: amount,
     )
 
 
-def _offers(node: Mapping[str, Any], config: AmdConfig) -> Sequence[Device]:
+def _offers(node: Mapping[str, Any], vendor: Vendor) -> Sequence[Device]:
     """Return what is registered, where the kubelet knows of it: nobody else takes the list of a dead plugin away."""
-    is_alive = not config.resource_count_name or node_capacity(node, config.resource_count_name) > 0
-    return registered(node, amd.vendor(config).register_key) if is_alive else ()
+    is_alive = not vendor.resource_names or node_capacity(node, vendor.resource_names[0]) > 0
+    return registered(node, vendor.register_key) if is_alive else ()
 
 
 def _amounts(use: DeviceUse, attempt: Attempt) -> Taken:

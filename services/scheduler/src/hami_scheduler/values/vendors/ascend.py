@@ -5,7 +5,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/devi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,9 +15,9 @@ from hami_scheduler.values.inventory import node_annotation, registered
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.rules import Notes, note
 from hami_scheduler.values.vendor import Allotment, NodeView, VendorFrame
-from hami_scheduler.values.vendors.grouping import largest_groups_first
-from hamicommon.config import AscendChipConfig, DeviceConfig
+from hami_scheduler.values.vendor_parts.grouping import largest_groups_first
 from hamicommon.model import Device
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import ascend
 from hamicommon.wire.json_writer import compact
 
@@ -28,22 +28,20 @@ _MODULE = 2
 _NETWORK_WEIGHT = 10
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield every chip of *config*."""
-    for chip in config.ascend.chips:
-        vendor = ascend.vendor(chip)
-        is_networked = chip.common_word.startswith("Ascend910")
-        yield VendorFrame(
-            vendor,
-            partial(ascend.parse_request, chip=chip),
-            sharing=Sharing(gate=_gate, choose=partial(_chooser, word=chip.common_word)),
-            offers=partial(_offers, key=vendor.register_key, is_shared=config.ascend.hami_vnpu_core),
-            pod_keys=(ascend.MODE_KEY,),
-            core_capacity=_core_capacity,
-            annotate=partial(_annotate, chip=chip),
-            rate=_rate if is_networked else None,
-            rate_at_best=lambda prospect: 0 if prospect.is_spread else len(prospect.counts) * _NETWORK_WEIGHT,
-        )
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return a chip as decisions see it."""
+    chip: ascend.AscendChipConfig = vendor.config
+    is_networked = chip.common_word.startswith("Ascend910")
+    return VendorFrame(
+        vendor,
+        sharing=Sharing(gate=_gate, choose=partial(_chooser, word=chip.common_word)),
+        offers=partial(_offers, key=vendor.register_key, is_shared=chip.hami_vnpu_core),
+        pod_keys=(ascend.MODE_KEY,),
+        core_capacity=_core_capacity,
+        annotate=partial(_annotate, chip=chip),
+        rate=_rate if is_networked else None,
+        rate_at_best=lambda prospect: 0 if prospect.is_spread else len(prospect.counts) * _NETWORK_WEIGHT,
+    )
 
 
 def _offers(node: Mapping[str, Any], key: str, *, is_shared: bool) -> Sequence[Device]:
@@ -110,7 +108,7 @@ def _rate(view: NodeView) -> float:
     return rating * _NETWORK_WEIGHT
 
 
-def _annotate(allotment: Allotment, chip: AscendChipConfig) -> dict[str, str]:
+def _annotate(allotment: Allotment, chip: ascend.AscendChipConfig) -> dict[str, str]:
     is_shared = note(allotment.notes, ascend.MODE_KEY) == _SHARED
     granted = []
     for _, _, shares in allotment.containers:

@@ -5,7 +5,7 @@ A device's compute, and a share's, is a set of cores: bit n stands for core n.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/device.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ from hami_scheduler.values.fit import Attempt, Chooser, Offer, Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
-from hami_scheduler.values.vendors.capacity import counted_devices
-from hamicommon.config import AwsNeuronConfig, DeviceConfig
+from hami_scheduler.values.vendor_parts.capacity import counted_devices
 from hamicommon.model import Device
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import awsneuron
 
 _TYPE_LABEL = "node.kubernetes.io/instance-type"
@@ -26,11 +26,10 @@ _GROUPS = (1, 4, 8, 16)
 """How many devices of a Trainium instance are linked to each other."""
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield AWS Neuron under the names of *config*."""
-    yield VendorFrame(
-        awsneuron.vendor(config.awsneuron),
-        partial(awsneuron.parse_request, config=config.awsneuron),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return AWS Neuron as decisions see it."""
+    return VendorFrame(
+        vendor,
         sharing=Sharing(
             amounts=_amounts,
             counts_memory=False,
@@ -38,14 +37,14 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
             check_last=_refusal_of_cores,
             choose=_chooser,
         ),
-        offers=partial(_offers, config=config.awsneuron),
-        annotate=partial(_annotate, core_resource=config.awsneuron.resource_core_name),
+        offers=partial(_offers, config=vendor.config),
+        annotate=partial(_annotate, core_resource=vendor.config.resource_core_name),
         core_unit="cores",
         core_units=np.bitwise_count,
     )
 
 
-def _offers(node: Mapping[str, Any], config: AwsNeuronConfig) -> Sequence[Device]:
+def _offers(node: Mapping[str, Any], config: awsneuron.AwsNeuronConfig) -> Sequence[Device]:
     count = node_capacity(node, config.resource_count_name)
     cores = node_capacity(node, config.resource_core_name) // count if count else 0
     kind = ((node.get("metadata") or {}).get("labels") or {}).get(_TYPE_LABEL) or ""

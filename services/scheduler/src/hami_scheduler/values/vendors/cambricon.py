@@ -4,31 +4,30 @@ Cambricon MLU: devices are parts of the Node's compute; the first one of the Pod
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/cambricon/device.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.vendor import Allotment, VendorFrame
-from hami_scheduler.values.vendors.capacity import counted_devices
-from hamicommon.config import CambriconConfig, DeviceConfig
+from hami_scheduler.values.vendor_parts.capacity import counted_devices
 from hamicommon.model import Device
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import cambricon
 
 _REPLICAS = 100
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield Cambricon under the names of *config*."""
-    yield VendorFrame(
-        cambricon.vendor(config.cambricon),
-        partial(cambricon.parse_request, config=config.cambricon),
-        offers=partial(_offers, config=config.cambricon),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return Cambricon as decisions see it."""
+    return VendorFrame(
+        vendor,
+        offers=partial(_offers, config=vendor.config),
         annotate=_annotate,
     )
 
 
-def _offers(node: Mapping[str, Any], config: CambriconConfig) -> Sequence[Device]:
+def _offers(node: Mapping[str, Any], config: cambricon.CambriconConfig) -> Sequence[Device]:
     """Return one device per 100 units of the Node's compute, each with its part of the memory."""
     cores = node_capacity(node, config.resource_core_name)
     memory = node_capacity(node, config.resource_memory_name)

@@ -4,7 +4,7 @@ Enflame: whole devices are counted; shared ones are cut by profile, the smallest
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,24 +13,23 @@ from hami_scheduler.values.fit import Attempt, Sharing
 from hami_scheduler.values.inventory import node_annotation, node_capacity
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
-from hami_scheduler.values.vendors.capacity import counted_devices
-from hamicommon.config import DeviceConfig, EnflameConfig
+from hami_scheduler.values.vendor_parts.capacity import counted_devices
 from hamicommon.model import Device, Request
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import enflame
 from hamicommon.wire.json_writer import compact
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield Enflame's whole devices and its shared ones under the names of *config*."""
-    yield VendorFrame(
-        enflame.gcu_vendor(config.enflame),
-        partial(enflame.parse_gcu_request, config=config.enflame),
-        sharing=Sharing(is_exclusive=True, counts_replicas=False),
-        offers=partial(_whole_devices, config=config.enflame),
-    )
-    yield VendorFrame(
-        enflame.drs_vendor(config.enflame),
-        partial(enflame.parse_drs_request, config=config.enflame),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return Enflame's whole devices, or its shared ones, as decisions see them."""
+    if vendor.key == enflame.GCU_KEY:
+        return VendorFrame(
+            vendor,
+            sharing=Sharing(is_exclusive=True, counts_replicas=False),
+            offers=partial(_whole_devices, config=vendor.config),
+        )
+    return VendorFrame(
+        vendor,
         sharing=Sharing(amounts=_amounts, gate=_gate),
         offers=_shared_devices,
         annotate=_annotate,
@@ -38,7 +37,7 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
     )
 
 
-def _whole_devices(node: Mapping[str, Any], config: EnflameConfig) -> Sequence[Device]:
+def _whole_devices(node: Mapping[str, Any], config: enflame.EnflameConfig) -> Sequence[Device]:
     device = Device("", count=1, memory_mib=enflame.GCU_MEMORY, core_percent=100, type=enflame.GCU_KEY)
     return counted_devices(node, node_capacity(node, config.resource_gcu_name), enflame.GCU_KEY, device)
 

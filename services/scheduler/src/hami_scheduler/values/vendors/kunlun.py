@@ -17,9 +17,9 @@ from hami_scheduler.values.fit import Attempt, Chooser, Offer, Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFrame
-from hami_scheduler.values.vendors.capacity import counted_devices
-from hamicommon.config import DeviceConfig, KunlunConfig
+from hami_scheduler.values.vendor_parts.capacity import counted_devices
 from hamicommon.model import Device
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import kunlun
 
 _WING = 4
@@ -37,27 +37,26 @@ _RATINGS = {-1: 3000, 0: 2000, 1: 1000, 2: 0}
 """By how much more broken the wings become."""
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield Kunlun's whole devices and its shared ones under the names of *config*."""
-    yield VendorFrame(
-        kunlun.vendor(config.kunlun),
-        partial(kunlun.parse_request, config=config.kunlun),
-        sharing=Sharing(amounts=_whole, is_exclusive=True, choose=_chooser),
-        offers=partial(_offers, config=config.kunlun),
-        annotate=_annotate,
-        rate=_rate,
-        rate_at_best=_rate_at_best,
-    )
-    yield VendorFrame(
-        kunlun.xpu_vendor(config.kunlun),
-        partial(kunlun.parse_xpu_request, config=config.kunlun),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return Kunlun's whole devices, or its shared ones, as decisions see them."""
+    if vendor.key == kunlun.KEY:
+        return VendorFrame(
+            vendor,
+            sharing=Sharing(amounts=_whole, is_exclusive=True, choose=_chooser),
+            offers=partial(_offers, config=vendor.config),
+            annotate=_annotate,
+            rate=_rate,
+            rate_at_best=_rate_at_best,
+        )
+    return VendorFrame(
+        vendor,
         sharing=Sharing(
             counts_cores=False, counts_replicas=False, check_last=_refusal_of_other_sizes, choose=_xpu_chooser
         ),
     )
 
 
-def _offers(node: Mapping[str, Any], config: KunlunConfig) -> Sequence[Device]:
+def _offers(node: Mapping[str, Any], config: kunlun.KunlunConfig) -> Sequence[Device]:
     count = node_capacity(node, config.resource_count_name)
     device = Device("", count=_REPLICAS, memory_mib=kunlun.DEVICE_MIB, core_percent=100, type=kunlun.KEY)
     found = counted_devices(node, count, "kunlun", device)

@@ -4,41 +4,34 @@ Moore Threads: devices are parts of the Node's compute; all containers of a Pod 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/mthreads/device.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hami_scheduler.values.device_use import DeviceUse
-from hami_scheduler.values.fit import Attempt, Sharing
+from hami_scheduler.values.fit import Sharing
 from hami_scheduler.values.inventory import node_capacity
-from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
-from hami_scheduler.values.vendors.capacity import counted_devices
-from hamicommon.config import DeviceConfig, MthreadsConfig
+from hami_scheduler.values.vendor_parts.capacity import counted_devices
+from hami_scheduler.values.vendor_parts.sharing import same_device
 from hamicommon.model import Device
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import mthreads
 
 _REPLICAS = 100
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield Moore Threads under the names of *config*."""
-    yield VendorFrame(
-        mthreads.vendor(config.mthreads),
-        partial(mthreads.parse_request, config=config.mthreads),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return Moore Threads as decisions see it."""
+    return VendorFrame(
+        vendor,
         sharing=Sharing(check_last=same_device),
-        offers=partial(_offers, config=config.mthreads),
+        offers=partial(_offers, config=vendor.config),
         annotate=_annotate,
         core_unit="cores",
     )
 
 
-def same_device(use: DeviceUse, attempt: Attempt) -> Reason | None:
-    """Return the refusal of a device that an earlier container of the Pod does not have."""
-    return Reason.OTHER_DEVICE if attempt.earlier - {use.device.id} else None
-
-
-def _offers(node: Mapping[str, Any], config: MthreadsConfig) -> Sequence[Device]:
+def _offers(node: Mapping[str, Any], config: mthreads.MthreadsConfig) -> Sequence[Device]:
     cores = node_capacity(node, config.resource_core_name)
     memory = node_capacity(node, config.resource_memory_name)
     memory_mib = memory * mthreads.UNIT_MIB * mthreads.CORES_PER_DEVICE // cores if cores else 0

@@ -4,22 +4,20 @@ NVIDIA: modes, NUMA nodes and rated links are its own.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 from hami_scheduler.values.fit import Attempt, Chooser, Offer, Sharing
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.topology import choose_by_topology
 from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.config import DeviceConfig
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import nvidia
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield NVIDIA under the names of *config*."""
-    yield VendorFrame(
-        nvidia.vendor(config.nvidia),
-        partial(nvidia.parse_request, config=config.nvidia),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return NVIDIA as decisions see it."""
+    return VendorFrame(
+        vendor,
         sharing=Sharing(choose=_chooser, chooses_of_enough=True),
         is_named_by_type=False,
         mode_key=nvidia.MODE_KEY,

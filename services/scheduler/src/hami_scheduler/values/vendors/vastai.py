@@ -5,7 +5,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/vastai/devi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,19 +13,16 @@ from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import Attempt, Chooser, Offer
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import NodeView, VendorFrame
-from hami_scheduler.values.vendors.biren import COUNTED, offer_whole
-from hami_scheduler.values.vendors.grouping import largest_groups_first
-from hamicommon.config import DeviceConfig
+from hami_scheduler.values.vendor_parts.grouping import largest_groups_first
+from hami_scheduler.values.vendor_parts.sharing import COUNTED, offer_whole
 from hamicommon.model import Device
-from hamicommon.vendors import vastai
+from hamicommon.vendor import Vendor
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield Vastai under the names of *config*."""
-    vendor = vastai.vendor(config.vastai)
-    yield VendorFrame(
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return Vastai as decisions see it."""
+    return VendorFrame(
         vendor,
-        partial(vastai.parse_request, config=config.vastai),
         sharing=replace(COUNTED, check_last=_refusal_of_card, choose=_chooser),
         offers=partial(offer_whole, key=vendor.register_key),
         rate=_rate,

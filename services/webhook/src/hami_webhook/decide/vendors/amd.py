@@ -9,24 +9,24 @@ from functools import partial
 from hami_webhook.decide.amounts import Bound, Words
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.config import AmdConfig
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import amd
-from hamicommon.vendors.description import named
 
 
-def rules(config: AmdConfig) -> Rules:
+def rules(vendor: Vendor) -> Rules:
     """Return AMD's rules."""
+    config: amd.AmdConfig = vendor.config
     count, core = config.resource_count_name, config.resource_core_name
     says = f"{core} must be an integer percentage between 1 and 100"
     return Rules(
-        amd.vendor(config),
+        vendor,
         asks=named(count),
         bounds=(Bound(count), Bound.memory(config.resource_memory_name)),
         complete=partial(_complete, config=config, cores=Bound(core, 100, least=1, words=Words(says, says, says))),
     )
 
 
-def _complete(container: Container, _pod: Pod, config: AmdConfig, cores: Bound) -> bool:
+def _complete(container: Container, _pod: Pod, config: amd.AmdConfig, cores: Bound) -> bool:
     """Look at the cores of whoever counts devices; memory or cores alone ask, too."""
     if config.resource_count_name in container.limits and cores.name in container.limits:
         cores.check(container)

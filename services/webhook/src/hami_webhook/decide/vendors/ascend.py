@@ -9,9 +9,8 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.config import AscendChipConfig
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import ascend
-from hamicommon.vendors.description import named
 
 MODE_KEY = "huawei.com/vnpu-mode"
 """Pod annotation: `hami-core` shares by the library, anything else by the chip's templates."""
@@ -21,9 +20,9 @@ _MODULE = 2
 """NPUs of one module of a chip that is a super Pod's."""
 
 
-def rules(chip: AscendChipConfig) -> Rules:
+def rules(vendor: Vendor) -> Rules:
     """Return the rules of one chip."""
-    vendor = ascend.vendor(chip)
+    chip: ascend.AscendChipConfig = vendor.config
     return Rules(
         vendor,
         asks=named(chip.resource_count_name),
@@ -35,7 +34,7 @@ def rules(chip: AscendChipConfig) -> Rules:
     )
 
 
-def _complete(container: Container, pod: Pod, chip: AscendChipConfig) -> bool:
+def _complete(container: Container, pod: Pod, chip: ascend.AscendChipConfig) -> bool:
     """Round the count to modules and the memory to a template; the limit and the request say the result."""
     if chip.resource_count_name not in container.limits:
         return False
@@ -62,7 +61,7 @@ def _complete(container: Container, pod: Pod, chip: AscendChipConfig) -> bool:
     return True
 
 
-def _fill_modules(container: Container, chip: AscendChipConfig, count: int) -> None:
+def _fill_modules(container: Container, chip: ascend.AscendChipConfig, count: int) -> None:
     """Give a container that asks for one NPU a module; refuse a part of a module beside whole ones."""
     if count == 1:
         container.set_limit(chip.resource_count_name, _MODULE)
@@ -73,7 +72,7 @@ def _fill_modules(container: Container, chip: AscendChipConfig, count: int) -> N
         )
 
 
-def _is_filled_module(container: Container, pod: Pod, chip: AscendChipConfig, units: int) -> bool:
+def _is_filled_module(container: Container, pod: Pod, chip: ascend.AscendChipConfig, units: int) -> bool:
     """
     Return whether admission wrote this module and this template, in place of one NPU and a part of its memory.
 
@@ -84,7 +83,7 @@ def _is_filled_module(container: Container, pod: Pod, chip: AscendChipConfig, un
     return chip.super_pod and pod.has_our_scheduler and (count, memory) == (_MODULE, units)
 
 
-def _memory_units(container: Container, chip: AscendChipConfig, is_soft: bool) -> int:
+def _memory_units(container: Container, chip: ascend.AscendChipConfig, is_soft: bool) -> int:
     """Return the memory of each device in its resource's unit: what was asked, rounded up to what can be cut."""
     name, factor = chip.resource_memory_name, max(1, chip.memory_factor)
     if name not in container.limits:
@@ -103,5 +102,5 @@ def _memory_units(container: Container, chip: AscendChipConfig, is_soft: bool) -
     return _whole_device_units(chip) if size is None else max(1, size // factor)
 
 
-def _whole_device_units(chip: AscendChipConfig) -> int:
+def _whole_device_units(chip: ascend.AscendChipConfig) -> int:
     return max(1, chip.memory_allocatable_mib // max(1, chip.memory_factor))

@@ -9,19 +9,19 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, Bound, Words, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.config import AwsNeuronConfig
 from hamicommon.quantity import INT32_MAX
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import awsneuron
-from hamicommon.vendors.description import named
 
 CORES = awsneuron.CORES_PER_DEVICE
 
 
-def rules(config: AwsNeuronConfig) -> Rules:
+def rules(vendor: Vendor) -> Rules:
     """Return AWS Neuron's rules."""
+    config: awsneuron.AwsNeuronConfig = vendor.config
     count, core = config.resource_count_name, config.resource_core_name
     return Rules(
-        awsneuron.vendor(config),
+        vendor,
         asks=named(count, core),
         complete=partial(
             _complete,

@@ -8,14 +8,16 @@ from functools import partial
 
 from hami_webhook.decide.amounts import Bound, Words, whole
 from hami_webhook.decide.pod import Container, Pod
-from hami_webhook.decide.rules import Rules
-from hamicommon.config import EnflameConfig
+from hami_webhook.decide.rules import Rules, counted
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import enflame
-from hamicommon.vendors.description import named
 
 
-def drs_rules(config: EnflameConfig) -> Rules:
-    """Return the rules of devices cut by profile."""
+def rules(vendor: Vendor) -> Rules:
+    """Return the rules of devices cut by profile; whole ones are counted."""
+    if vendor.key == enflame.GCU_KEY:
+        return counted(vendor)
+    config: enflame.EnflameConfig = vendor.config
     count = config.resource_drs_name or config.legacy_resource_vgcu_name
     counts = (_positive(count),)
     core = config.resource_core_name
@@ -25,7 +27,7 @@ def drs_rules(config: EnflameConfig) -> Rules:
         Bound(core, 100, least=1, words=Words(says, says, says)),
     )
     return Rules(
-        enflame.drs_vendor(config),
+        vendor,
         asks=named(count, config.resource_memory_name, config.resource_core_name),
         complete=partial(_complete, choices=(counts, amounts)),
     )

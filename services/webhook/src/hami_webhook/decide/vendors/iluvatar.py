@@ -9,19 +9,18 @@ from functools import partial
 from hami_webhook.decide.amounts import bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.config import IluvatarConfig
 from hamicommon.quantity import INT32_MAX
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import iluvatar
-from hamicommon.vendors.description import named
 
 NAME_ENV = "SOL_CONTINER_NAME"
 """Spelled as the vendor's plugin spells it."""
 WHOLE_DEVICE_CORES = 100
 
 
-def rules(chip: IluvatarConfig) -> Rules:
+def rules(vendor: Vendor) -> Rules:
     """Return the rules of one chip."""
-    vendor = iluvatar.vendor(chip)
+    chip: iluvatar.IluvatarConfig = vendor.config
     return Rules(
         vendor,
         asks=named(chip.resource_count_name),
@@ -30,7 +29,7 @@ def rules(chip: IluvatarConfig) -> Rules:
     )
 
 
-def _complete(container: Container, _pod: Pod, chip: IluvatarConfig) -> bool:
+def _complete(container: Container, _pod: Pod, chip: iluvatar.IluvatarConfig) -> bool:
     """Set the cores of several devices, and the container's name unless there is one."""
     if chip.resource_count_name not in container.limits:
         return False

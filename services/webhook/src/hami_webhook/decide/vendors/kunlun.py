@@ -9,29 +9,23 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, Bound, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.config import KunlunConfig
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import kunlun
-from hamicommon.vendors.description import named
 
 COUNTS = (0, 1, 2, 4, 8)
 
 
-def rules(config: KunlunConfig) -> Rules:
-    """Return the rules of whole devices."""
+def rules(vendor: Vendor) -> Rules:
+    """Return the rules of whole devices, or of shared ones, which also have memory."""
+    config: kunlun.KunlunConfig = vendor.config
+    is_shared = vendor.key == kunlun.XPU_KEY
+    count = config.resource_vcount_name if is_shared else config.resource_count_name
+    memory = config.resource_vmemory_name if is_shared else ""
     return Rules(
-        kunlun.vendor(config),
-        asks=named(config.resource_count_name),
-        complete=partial(_complete, count_name=config.resource_count_name, memory_name=""),
-    )
-
-
-def xpu_rules(config: KunlunConfig) -> Rules:
-    """Return the rules of shared devices."""
-    return Rules(
-        kunlun.xpu_vendor(config),
-        asks=named(config.resource_vcount_name),
-        bounds=(Bound.memory(config.resource_vmemory_name),),
-        complete=partial(_complete, count_name=config.resource_vcount_name, memory_name=config.resource_vmemory_name),
+        vendor,
+        asks=named(count),
+        bounds=(Bound.memory(memory),) if is_shared else (),
+        complete=partial(_complete, count_name=count, memory_name=memory),
     )
 
 

@@ -8,12 +8,11 @@ from functools import partial
 
 from hami_webhook.decide.amounts import AmountError, Bound, whole
 from hami_webhook.decide.pod import Container, Pod
-from hami_webhook.decide.rules import Rules
-from hamicommon.config import MetaxConfig
+from hami_webhook.decide.rules import Rules, counted
+from hamicommon.amounts import TEXT_SHOWN
 from hamicommon.quantity import INT32_MAX
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import metax
-from hamicommon.vendors.amounts import TEXT_SHOWN
-from hamicommon.vendors.description import named
 
 CLASS_KEY = "metax-tech.com/sgpu-app-class"
 """Pod annotation: online Pods go before offline ones on a device."""
@@ -25,17 +24,20 @@ QOS_POLICIES = ("best-effort", "fixed-share", "burst-share")
 _MIB_OF_GIB = 1024
 
 
-def sgpu_rules(config: MetaxConfig) -> Rules:
-    """Return the rules of shared devices."""
+def rules(vendor: Vendor) -> Rules:
+    """Return the rules of shared devices; whole ones are counted."""
+    if vendor.key == metax.GPU_KEY:
+        return counted(vendor)
+    config: metax.MetaxConfig = vendor.config
     return Rules(
-        metax.sgpu_vendor(config),
+        vendor,
         asks=named(config.resource_vcount_name),
         bounds=(Bound(config.resource_vcount_name), Bound(config.resource_vcore_name, 100)),
         complete=partial(_complete, config=config),
     )
 
 
-def _complete(container: Container, pod: Pod, config: MetaxConfig) -> bool:
+def _complete(container: Container, pod: Pod, config: metax.MetaxConfig) -> bool:
     """Give the Pod a quality of service, unless it is online; look at what it says itself."""
     if config.resource_vcount_name not in container.limits:
         return False

@@ -9,9 +9,8 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, Bound, Words, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.config import MthreadsConfig
+from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import mthreads
-from hamicommon.vendors.description import named
 
 COUNT_KEY = "mthreads.com/request-gpu-num"
 """Pod annotation, for the vendor's plugin: how many devices the last container that asks for several asks for."""
@@ -19,18 +18,19 @@ SIZES = (2, 4, 8, 16, 32, 64, 96)
 """What the memory of a device can be cut to, in its resource's units; the last is all of it."""
 
 
-def rules(config: MthreadsConfig) -> Rules:
+def rules(vendor: Vendor) -> Rules:
     """Return Moore Threads' rules."""
+    config: mthreads.MthreadsConfig = vendor.config
     count = config.resource_count_name
     return Rules(
-        mthreads.vendor(config),
+        vendor,
         asks=named(count),
         bounds=(Bound(count, least=1, words=Words(less=f"{count} must be greater than 0")),),
         complete=partial(_complete, config=config),
     )
 
 
-def _complete(container: Container, pod: Pod, config: MthreadsConfig) -> bool:
+def _complete(container: Container, pod: Pod, config: mthreads.MthreadsConfig) -> bool:
     """Set cores and memory of whole devices; look at the size of a part of one."""
     count = whole(container, config.resource_count_name)
     if count is None:

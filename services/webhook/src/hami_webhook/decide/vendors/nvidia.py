@@ -9,9 +9,8 @@ from functools import partial
 from hami_webhook.decide.amounts import Bound, bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.config import NvidiaConfig
+from hamicommon.vendor import Vendor, amount, named
 from hamicommon.vendors import nvidia
-from hamicommon.vendors.description import amount, named
 
 PRIORITY_ENV = "CUDA_TASK_PRIORITY"
 CORE_POLICY_ENV = "GPU_CORE_UTILIZATION_POLICY"
@@ -20,10 +19,10 @@ VISIBLE_DEVICES_ENV = "NVIDIA_VISIBLE_DEVICES"
 WHOLE_DEVICE_CORES = 100
 
 
-def rules(config: NvidiaConfig) -> Rules:
+def rules(vendor: Vendor) -> Rules:
     """Return NVIDIA's rules."""
+    config: nvidia.NvidiaConfig = vendor.config
     has_policy = config.gpu_core_policy not in {"", "default"}
-    vendor = nvidia.vendor(config)
     return Rules(
         vendor,
         asks=named(config.resource_count_name),
@@ -40,7 +39,7 @@ def rules(config: NvidiaConfig) -> Rules:
     )
 
 
-def _complete(container: Container, _pod: Pod, config: NvidiaConfig) -> bool:
+def _complete(container: Container, _pod: Pod, config: nvidia.NvidiaConfig) -> bool:
     """Fill in the count and the cores that the container's other amounts imply, and tell it its priority."""
     if config.resource_priority_name in container.limits:
         priority = whole(container, config.resource_priority_name)
@@ -61,7 +60,7 @@ def _complete(container: Container, _pod: Pod, config: NvidiaConfig) -> bool:
     return asked
 
 
-def _is_whole_already(container: Container, config: NvidiaConfig) -> bool:
+def _is_whole_already(container: Container, config: nvidia.NvidiaConfig) -> bool:
     """
     Return whether the cores were filled in before, for a count that stands in the requests alone.
 
@@ -70,7 +69,7 @@ def _is_whole_already(container: Container, config: NvidiaConfig) -> bool:
     return whole(container, config.resource_core_name) == WHOLE_DEVICE_CORES and _takes_all_memory(container, config)
 
 
-def _takes_all_memory(container: Container, config: NvidiaConfig) -> bool:
+def _takes_all_memory(container: Container, config: nvidia.NvidiaConfig) -> bool:
     """Return whether the container counts devices and asks for all of their memory."""
     resources = container.resources
     if amount(resources, config.resource_count_name) is None:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hamicommon.amounts import saturated
 from hamicommon.model import Device
-from hamicommon.vendors.amounts import saturated
 from hamicommon.wire.errors import DecodeError
 
 DEVICES_PER_NODE = 1024

@@ -4,17 +4,17 @@ MetaX, whole devices: counted, one device for all containers of a Pod, Nodes rat
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/device.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from hami_scheduler.values.fit import Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.vendor import NodeView, VendorFrame
-from hami_scheduler.values.vendors.capacity import counted_devices
-from hami_scheduler.values.vendors.mthreads import same_device
-from hamicommon.config import DeviceConfig, MetaxConfig
+from hami_scheduler.values.vendor_parts.capacity import counted_devices
+from hami_scheduler.values.vendor_parts.sharing import same_device
 from hamicommon.model import Device
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import metax
 from hamicommon.wire.errors import DecodeError
 
@@ -26,20 +26,19 @@ _FIGURES = {"binpack": metax.LOSSES_KEY, "spread": metax.SCORES_KEY}
 """By Node policy: the annotation with the figures, by number of devices."""
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield MetaX's whole devices under the names of *config*."""
-    yield VendorFrame(
-        metax.gpu_vendor(config.metax),
-        partial(metax.parse_gpu_request, config=config.metax),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return MetaX's whole devices as decisions see it."""
+    return VendorFrame(
+        vendor,
         sharing=Sharing(check_last=same_device),
-        offers=partial(_offers, config=config.metax),
+        offers=partial(_offers, config=vendor.config),
         node_keys=(metax.LOSSES_KEY, metax.SCORES_KEY),
         rate=_rate,
         rate_at_best=lambda prospect: _rate_count(sum(prospect.counts), prospect.notes, prospect.policy),
     )
 
 
-def _offers(node: Mapping[str, Any], config: MetaxConfig) -> Sequence[Device]:
+def _offers(node: Mapping[str, Any], config: metax.MetaxConfig) -> Sequence[Device]:
     device = Device("", count=1, memory_mib=_MEMORY_MIB, core_percent=100, type=metax.GPU_KEY)
     return counted_devices(node, node_capacity(node, config.resource_count_name), "metax", device)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hamicommon import quantity
 from hamicommon.model import Request
-from hamicommon.vendors.description import amount
+from hamicommon.vendor import amount
 
 WHOLE_PERCENT = 100
 TEXT_SHOWN = 40

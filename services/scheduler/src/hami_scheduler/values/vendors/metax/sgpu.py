@@ -7,7 +7,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/sdevi
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -26,8 +26,8 @@ from hami_scheduler.values.inventory import node_annotation
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.rules import Rules, note
 from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFrame
-from hamicommon.config import DeviceConfig
 from hamicommon.model import Device
+from hamicommon.vendor import Vendor
 from hamicommon.vendors import metax
 from hamicommon.wire.device_lists import parse_bool
 from hamicommon.wire.json_writer import compact
@@ -39,11 +39,10 @@ _OUTWEIGHS = 10000
 """How much more the rating counts than how full a Node is."""
 
 
-def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
-    """Yield MetaX's shared devices under the names of *config*."""
-    yield VendorFrame(
-        metax.sgpu_vendor(config.metax),
-        partial(metax.parse_sgpu_request, config=config.metax),
+def frame(vendor: Vendor) -> VendorFrame:
+    """Return MetaX's shared devices as decisions see it."""
+    return VendorFrame(
+        vendor,
         sharing=Sharing(
             amounts=_amounts,
             counts_cores=False,
@@ -55,8 +54,8 @@ def frames(config: DeviceConfig) -> Iterable[VendorFrame]:
         offers=_offers,
         pod_keys=(metax.QOS_KEY, metax.CLASS_KEY, metax.TOPOLOGY_KEY),
         annotate=_annotate,
-        rate=partial(_rate, is_topology_aware=config.metax.sgpu_topology_aware),
-        rate_at_best=partial(_rate_at_best, is_topology_aware=config.metax.sgpu_topology_aware),
+        rate=partial(_rate, is_topology_aware=vendor.config.sgpu_topology_aware),
+        rate_at_best=partial(_rate_at_best, is_topology_aware=vendor.config.sgpu_topology_aware),
     )
 
 
