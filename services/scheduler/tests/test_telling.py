@@ -42,7 +42,8 @@ from .builders import (
     asks,
     vendors,
 )
-from .test_vectors import DECIDED, by_name, tried
+from .hami import by_name
+from .test_vectors import DECIDED, tried
 
 
 def test_codes_are_sorted_as_text() -> None:
