@@ -17,7 +17,7 @@ FOLDER = Path("/var/tmp/hami-controlplane")  # the folder's owner is checked whe
 
 
 def main() -> int:
-    """Do what the arguments say; return 1 with one clear line when it cannot be done."""
+    """Run the command. An error is one line on stderr and status 1."""
     args = _parser().parse_args()
     try:
         globals()[f"_{args.command}"](args)
@@ -31,14 +31,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="controlplane", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
-        ("check", "say why this machine cannot have a cluster, if it cannot"),
-        ("prepare", "install the packages and build the programs, or say where they are"),
-        ("up", "bring up what does not run"),
-        ("status", "say what runs"),
-        ("down", "leave nothing"),
+        ("check", "exit with an error if this machine cannot run a cluster"),
+        ("prepare", "install the packages, build the programs and print their folder"),
+        ("up", "start the cluster, or its parts that do not run"),
+        ("status", "list the parts of the cluster"),
+        ("down", "remove the cluster"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--folder", type=Path, default=FOLDER, help=f"where the cluster lives (default {FOLDER})")
+        command.add_argument("--folder", type=Path, default=FOLDER, help=f"folder of the cluster (default {FOLDER})")
         command.add_argument("--kubernetes", choices=build.KUBERNETES, default=build.DEFAULT_KUBERNETES)
     return parser
 

@@ -1,7 +1,7 @@
 """
-The API server, asked by the administrator, one blocking question at a time.
+Blocking requests to the API server, as administrator.
 
-Owns no state but where the kubeconfig is. Neighbour: `minicluster.client` speaks the protocol.
+Must never hold state except the path of the kubeconfig. Neighbour: `minicluster.client` speaks the protocol.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ _LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 class Administrator:
-    """Who may do everything. Methods raise ApiError, and must not be called within an event loop."""
+    """A client with all rights. Methods raise ApiError, and must not be called in an event loop."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._kubeconfig = kubeconfig
 
     def is_node_ready(self, name: str, since: datetime.datetime = _LONG_AGO) -> bool:
-        """Return whether the Node's condition Ready is true, and was confirmed at *since* (UTC) or later."""
+        """Return whether the Node is Ready, with a heartbeat at *since* (UTC) or later."""
         found = self.get(f"/api/v1/nodes/{name}") or {}
         conditions = found.get("status", {}).get("conditions", ())
         return any(
@@ -38,21 +38,21 @@ class Administrator:
         )
 
     def takes_pods(self) -> bool:
-        """Return whether there is the service account that every Pod of the default namespace bears."""
+        """Return whether the default namespace has its service account, which every Pod needs."""
         return self.get("/api/v1/namespaces/default/serviceaccounts/default") is not None
 
     def ensure_runtime_class(self) -> None:
-        """Make the RuntimeClass `nvidia`, for Pods that name it."""
+        """Create the RuntimeClass `nvidia` if it is missing."""
         if self.get("/apis/node.k8s.io/v1/runtimeclasses/nvidia") is None:
             self._call("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
 
     def delete_node(self, name: str) -> None:
-        """Delete the Node, if there is one."""
+        """Delete the Node if it exists."""
         if self.get(f"/api/v1/nodes/{name}") is not None:
             self._call("DELETE", f"/api/v1/nodes/{name}")
 
     def get(self, path: str) -> Object | None:
-        """Return an object, None if there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             found: Object = self._call("GET", path)
         except ApiError as error:

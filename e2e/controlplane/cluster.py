@@ -1,11 +1,11 @@
 """
-The cluster: a control machine and nodes, brought up, asked, taken down.
+Start, inspect and remove a cluster of a control machine and nodes.
 
-Owns one folder, which tells all there is (`cluster.json`, a folder for each machine), and the order of things. Machines
-are tied to this process until `up` has succeeded, so an `up` that is killed at any moment leaves no process, and what
-it leaves on disk and in control groups goes with the next `down`. Names come from the folder, addresses are the
-machines' own: clusters of different folders live side by side.
-Neighbours: `parts` says what programs are told, `machine` runs them, `node` is what a test does to one.
+Owns one folder with the whole state (`cluster.json`, a folder for each machine), and the order of the steps. Machines
+end with this process until `up` has succeeded. So an `up` that is killed leaves no process, and the next `down` removes
+its files and control groups. Names depend on the folder, and addresses are private to the machines, so clusters in
+different folders can run at the same time.
+Neighbours: `parts` has the arguments of programs, `machines.machine` runs them, `machines.node` is a node for tests.
 """
 
 import contextlib
@@ -44,24 +44,24 @@ STORE = "images"
 CGROUP = "hami-controlplane"
 READY_SECONDS = 180.0
 ENDED_SECONDS = 5.0
-"""How long a part may be missing before it counts as ended."""
+"""The time that a part may be missing before it counts as ended."""
 
 POLL_SECONDS = 0.2
 INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_INSTANCES = 1024
-"""What all clusters of a machine may have at once. One of two nodes takes about 30; most machines start with 128."""
+"""The limit for all clusters of this machine. A cluster of two nodes needs about 30. The usual default is 128."""
 
 
 class ClusterError(Exception):
-    """The cluster is not as it should be; the message says which part, and holds the end of its log."""
+    """The cluster is not in the expected state. The message names the part, and has the end of its log."""
 
 
 class ControlPlane:
     """
-    A cluster below one folder. Methods block, and must not be called within an event loop.
+    A cluster below one folder. Methods block, and must not be called in an event loop.
 
-    Every node has the *images* of these OCI archives from its first moment. With *outlives_us* the machines live on
-    after this process, otherwise they end with it.
+    Every node has the images of the OCI archives *images* from its start. With *outlives_us* the machines outlive this
+    process, otherwise they end with it.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ControlPlane:
         self.folder = folder.resolve()
         self.kubernetes = kubernetes
         self.kubeconfig = self.folder / "kubeconfig"
-        """The administrator's, for this machine's network."""
+        """The administrator's kubeconfig, for this machine's network."""
         self.audit_log = self.folder / CONTROL / "audit.log"
         """Every request to the API server, one JSON object a line."""
         self._api = Administrator(self.kubeconfig)
@@ -87,13 +87,13 @@ class ControlPlane:
         self._record: Record
         self._binaries: Path
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------------------------------
 
     def up(self, nodes: Sequence[FakeNode], step: Callable[[str], None] = lambda _: None) -> None:
         """
-        Bring up what does not run of a cluster of *nodes*, telling *step* what happens, until every node is Ready.
+        Start the missing parts of a cluster of *nodes*, report to *step*, and wait until every node is Ready.
 
-        Raises: ClusterError, build.BuildError, debian.PackageError, processes.FolderInUseError.
+        Raises: ClusterError, build.BuildError, debian.PackageError, folders.FolderInUseError.
         """
         self._find_programs(step)
         with claimed(self.folder):
@@ -101,7 +101,7 @@ class ControlPlane:
             foreign = sorted(set(record.nodes) - {node.name for node in nodes})
             if record.programs != str(self._binaries) or foreign:
                 has = f"nodes {', '.join(record.nodes)} of Kubernetes {record.kubernetes}, programs {record.programs}"
-                raise ClusterError(f"{self.folder} has {has}: take it down first")
+                raise ClusterError(f"{self.folder} has {has}: remove that cluster first")
             for hardware in nodes:
                 record = record.joined_by(hardware)
             self._remember(record)
@@ -114,7 +114,7 @@ class ControlPlane:
             self._let_live(self._machines())
 
     def attach(self) -> "ControlPlane":
-        """Take over a cluster that another process brought up; return self. Raises: ClusterError if there is none."""
+        """Use a cluster that another process started, and return self. Raises: ClusterError if there is none."""
         record = Record.read(self.folder)
         if record is None:
             raise ClusterError(f"no cluster in {self.folder}")
@@ -124,7 +124,7 @@ class ControlPlane:
         return self
 
     def down(self) -> None:
-        """Leave nothing of the cluster in the folder, whichever run left it there."""
+        """Remove the cluster in the folder, whichever run started it."""
         if not self.folder.exists():
             return
         with claimed(self.folder):
@@ -136,7 +136,7 @@ class ControlPlane:
         self._nodes = {}
 
     def status(self) -> list[tuple[str, str, int | None, str]]:
-        """Return machine, part, pid on this machine and how it is, for each part of the cluster."""
+        """Return machine, part, pid on this machine and state of each part of the cluster."""
         rows: list[tuple[str, str, int | None, str]] = []
         for machine in self._machines_on_disk():
             rows.append((machine.name, "machine", machine.pid, self._health(machine)))
@@ -161,7 +161,7 @@ class ControlPlane:
         return self._nodes[name]
 
     def machine(self, name: str) -> Machine:
-        """Return a node's machine, or the one that everything else runs on, `control`. Raises: KeyError."""
+        """Return the machine of a node, or the control machine, `control`. Raises: KeyError."""
         return self.control if name == CONTROL else self._nodes[name].machine
 
     def add_node(self, hardware: FakeNode) -> Node:
@@ -178,19 +178,19 @@ class ControlPlane:
         return node
 
     def remove_node(self, name: str) -> None:
-        """Cut the node's power for good and delete its Node."""
+        """Remove the node's machine, and delete its Node."""
         with claimed(self.folder):
             self._nodes[name].machine.remove()
             self._remember(self._record.without(name))
             self._api.delete_node(name)
 
     def heal(self) -> None:
-        """Start what has ended of any machine."""
+        """Start all services that have ended."""
         for machine in self._machines():
             machine.serve_again()
 
     def load_image(self, archive: Path) -> None:
-        """Import an OCI archive into every node that lacks it, those that are added later as well."""
+        """Import an OCI archive into every node that lacks it, and into nodes that are added later."""
         self._images.append(archive)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: load(node.machine, [archive]), self._nodes.values()))
@@ -198,11 +198,11 @@ class ControlPlane:
     # --- tools -------------------------------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, content: str = "") -> str:
-        """Run kubectl as administrator with *content* as input; return what it wrote. Raises: ClusterError."""
+        """Run kubectl as administrator with *content* as input, and return its output. Raises: ClusterError."""
         return self._tool("kubectl", arguments, content)
 
     def helm(self, *arguments: str) -> str:
-        """Run helm as administrator; return what it wrote. Raises: ClusterError."""
+        """Run helm as administrator, and return its output. Raises: ClusterError."""
         return self._tool("helm", arguments)
 
     def _tool(self, name: str, arguments: Sequence[str], content: str = "") -> str:
@@ -215,22 +215,22 @@ class ControlPlane:
             check=False,
         )
         if done.returncode != 0:
-            raise ClusterError(f"{name} {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
+            raise ClusterError(f"{name} {' '.join(arguments)} exited with {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
-    # --- bringing up -------------------------------------------------------------------------------------------------
+    # --- steps of the start ------------------------------------------------------------------------------------------
 
     def _find_programs(self, step: Callable[[str], None]) -> None:
         if os.geteuid() != 0:
-            raise ClusterError("the cluster's machines are namespaces that only root can make: run it as root")
+            raise ClusterError("the cluster's machines are namespaces that only root can make: run this as root")
         if not (self._driver / "libcuda.so.1").exists():
-            raise ClusterError(f"no driver for the nodes in {self._driver}: make it with `tox -e native`")
+            raise ClusterError(f"{self._driver} has no driver for the nodes: build it with `tox -e native`")
         debian.ensure(prerequisites.PACKAGES, step)
         _allow_watching()
         self._binaries = build.binaries(self.kubernetes, step)
 
     def _bring_up(self, step: Callable[[str], None]) -> None:
-        """Start control machine and nodes at once, and each part as soon as what it needs is there."""
+        """Start control machine and nodes in parallel, and each part as soon as its dependencies run."""
         control, pki = self.control, Authority(self.folder / "pki")
         nodes = list(self._nodes.values())
         parts.issue_control(pki)
@@ -267,7 +267,7 @@ class ControlPlane:
         ]
 
     def _boot(self, node: Node) -> None:
-        """Start all of a node whose cluster is up, and wait until it says it is Ready, now and not before."""
+        """Start a node of a running cluster, and wait until it is Ready with a new heartbeat."""
         began = datetime.datetime.now(datetime.UTC)
         self._stock()
         self._start_runtime(node)
@@ -275,7 +275,7 @@ class ControlPlane:
         self._until_ready(node, began)
 
     def _start_runtime(self, node: Node) -> None:
-        """Start the node's machine if it is off, join it to the network, and start containerd with all images."""
+        """Start the node's machine if it is off, connect it to the network, and start containerd with all images."""
         machine = node.machine
         self._store.fill(machine, self._archives())
         machine.start()
@@ -299,7 +299,7 @@ class ControlPlane:
         )
 
     def _stock(self) -> None:
-        """See that the store has every image."""
+        """Import every image into the store."""
         self._store.add(self._archives())
 
     @property
@@ -308,7 +308,7 @@ class ControlPlane:
         return Store(build.cache(), machine, parts.containerd(self._binaries, machine, 0))
 
     def _archives(self) -> list[Path]:
-        """Return the archives of the images that every node has; of our own programs they are packed once."""
+        """Return the archives of the images of every node. Those of built programs are packed once."""
         names = {"pause": parts.PAUSE_IMAGE, "kube-scheduler": parts.scheduler_image(self.kubernetes)}
         archives = []
         for program, name in names.items():
@@ -322,15 +322,15 @@ class ControlPlane:
             for machine in machines:
                 machine.let_live()
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def cgroup(self) -> str:
-        """Its control group in every hierarchy."""
+        """The control group of the cluster in every hierarchy."""
         return f"{CGROUP}/{hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]}"
 
     def _remember(self, record: Record) -> None:
-        """Write *record* down, and know its nodes."""
+        """Write *record*, and set the nodes."""
         record.write(self.folder)
         self._record = record
         self._nodes = {
@@ -355,7 +355,7 @@ class ControlPlane:
         return [self.control, *(node.machine for node in self._nodes.values())]
 
     def _machines_on_disk(self) -> list[Machine]:
-        """Return every machine the folder tells of, whoever made it."""
+        """Return every machine in the folder."""
         found = sorted(path.parent for path in self.folder.glob("*/machine.json"))
         return [Machine(path, Description(path.name, f"{self.cgroup}/{path.name}", "")) for path in found]
 
@@ -371,7 +371,7 @@ class ControlPlane:
             return False
 
     def _until(self, holds: Callable[[], bool], what: str, machine: Machine) -> None:
-        """Wait until *holds*, no longer than all parts of *machine* run; an error counts as not yet."""
+        """Wait until *holds* returns true. An error counts as not yet. Fails early if a part of *machine* ends."""
         began = well = time.monotonic()
         last: object = None
         while True:
@@ -389,7 +389,7 @@ class ControlPlane:
             time.sleep(POLL_SECONDS)
 
     def _last_words(self) -> str:
-        """Return the log's end of every part that is not there."""
+        """Return the end of the log of every part that does not run."""
         return "\n".join(
             f"--- {machine.name} {part}\n{machine.tail(part)}"
             for machine in self._machines_on_disk()
@@ -399,7 +399,7 @@ class ControlPlane:
 
 
 def _allow_watching() -> None:
-    """Raise the limit of this machine that a few clusters reach; a machine that forbids it has to do with its own."""
+    """Raise the inotify limit of this machine, which a few clusters reach, if that is allowed."""
     if int(INOTIFY_LIMIT.read_text()) < INOTIFY_INSTANCES:
         with contextlib.suppress(OSError):
             INOTIFY_LIMIT.write_text(str(INOTIFY_INSTANCES))

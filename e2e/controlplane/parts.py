@@ -1,7 +1,7 @@
 """
-The programs of the cluster: their arguments and configuration files.
+Arguments and configuration files of the programs of the cluster.
 
-Owns what each is told; writes files, starts nothing. Every setting that is not a default has its reason here.
+Writes files. Must never start a program. Every setting that is not a default has its reason here.
 Sources: the reference pages of kube-apiserver, kube-controller-manager, kube-scheduler, etcd, KubeletConfiguration
 (kubelet.config.k8s.io/v1beta1), KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) and containerd's
 docs/cri/config.md.
@@ -23,7 +23,7 @@ from testbed.hardware import FakeNode
 
 API_PORT = 6443
 INSIDE = f"https://{network.CONTROL_ADDRESS}:{API_PORT}"
-"""The API server as the machines of the cluster reach it."""
+"""The URL of the API server in the network of the cluster."""
 
 PAUSE_IMAGE = "localhost/pause:3"
 NODE_FOLDERS = (
@@ -34,22 +34,22 @@ NODE_FOLDERS = (
     "/var/log/containers",
     "/var/log/pods",
 )
-"""What a node has of its own and keeps when its power is cut."""
+"""The private folders of a node that survive a power cut."""
 
 _ETCD = "http://127.0.0.1:2379"
 _LIBRARIES = "/run/nvidia/driver"
 _HARDWARE = "/run/nvidia/hardware"
 _AUDIT_FILE_MIB = 2048
-"""The audit log is to stay one file: a reader follows it."""
+"""Large, so that the audit log stays one file, which a reader follows."""
 
 
 def scheduler_image(kubernetes: str) -> str:
-    """Return what kube-scheduler's image is called, for a chart that runs one."""
+    """Return the name of kube-scheduler's image, for a chart that runs it."""
     return f"localhost/kube-scheduler:{build.KUBERNETES[kubernetes]}"
 
 
 def issue_control(pki: Authority) -> None:
-    """Give every part of the control machine its identity, and the administrator."""
+    """Issue the certificates of the control machine's parts and of the administrator."""
     hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
     hosts += ["kubernetes.default.svc.cluster.local", "127.0.0.1", network.CONTROL_ADDRESS, network.API_SERVICE]
     pki.issue("apiserver", "kube-apiserver", hosts=hosts)
@@ -62,7 +62,7 @@ def issue_control(pki: Authority) -> None:
 
 
 def etcd(binaries: Path, machine: Machine) -> Service:
-    """Return the store. It forgoes fsync: a test's cluster need not outlive this machine's power."""
+    """Return etcd, without fsync, because the cluster need not survive a power cut of this machine."""
     peer = "http://127.0.0.1:2380"
     return Service(
         "etcd",
@@ -76,7 +76,7 @@ def etcd(binaries: Path, machine: Machine) -> Service:
 
 
 def apiserver(binaries: Path, machine: Machine, pki: Authority, audit_log: Path) -> Service:
-    """Return the API server; it reaches Services by their endpoints, because no kube-proxy runs beside it."""
+    """Return the API server. It connects to endpoints of Services, because its machine has no kube-proxy."""
     policy = machine.folder / "audit-policy.yaml"
     _write(
         policy,
@@ -107,14 +107,14 @@ def apiserver(binaries: Path, machine: Machine, pki: Authority, audit_log: Path)
             f"--service-account-signing-key-file={pki.key('service-accounts')}",
             *(f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"),
             f"--audit-log-maxsize={_AUDIT_FILE_MIB}",
-            # Many clients of a test at once are not to be told to wait.
+            # High limits, so that many clients of a test do not have to wait.
             *("--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000"),
         ),
     )
 
 
 def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Service, Service]:
-    """Return controller-manager and scheduler; each is the only one, so none is elected, and none is throttled."""
+    """Return controller-manager and scheduler, without election, as each has one replica, and without throttling."""
     for part in ("controller-manager", "scheduler"):
         pki.kubeconfig(part, INSIDE, machine.folder / f"{part}.kubeconfig")
     manager = machine.folder / "controller-manager.kubeconfig"
@@ -144,13 +144,13 @@ def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Servi
 
 
 def relay() -> Service:
-    """Return the way from this machine to the API server."""
+    """Return the relay from this machine to the API server."""
     argv = (sys.executable, "-m", "controlplane.machines.relay", f"127.0.0.1:{API_PORT}")
     return Service("relay", argv, {"PYTHONPATH": str(PACKAGES)})
 
 
 def containerd(binaries: Path, machine: Machine, index: int) -> Service:
-    """Return the container runtime of the node numbered *index*, with its network and its default, NVIDIA's."""
+    """Return containerd of node *index*, with the Pod network. Its default runtime is NVIDIA's."""
     conflist = {
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -216,7 +216,7 @@ runtime_type = "io.containerd.runc.v2"
 
 
 def install_driver(machine: Machine, driver: Path, hardware: FakeNode) -> None:
-    """Give a node that has just booted its driver: a copy of the libraries in *driver*, and its *hardware*."""
+    """Install the driver on a booted node: a copy of the libraries in *driver*, and *hardware*."""
     configured = machine.path("/run/nvidia/container-runtime.json")
     if configured.exists():
         return
@@ -225,13 +225,13 @@ def install_driver(machine: Machine, driver: Path, hardware: FakeNode) -> None:
     for library in driver.glob("*.so.1"):
         shutil.copy2(library, libraries)
     hardware.write_hardware(machine.path(_HARDWARE))
-    # A process of any user keeps the driver's state there.
+    # Processes of all users write the driver's state there.
     machine.path(_HARDWARE).chmod(0o777)
     _write(configured, json.dumps({"libraries": _LIBRARIES, "hardware": _HARDWARE}))
 
 
 def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Service:
-    """Return the node's kubelet: quick to tell, slow to evict."""
+    """Return the node's kubelet. It reports often, and evicts late."""
     name, address = machine.name, network.node_address(index)
     pki.issue(name, f"system:node:{name}", ["system:nodes"], [name, address])
     kubeconfig = pki.kubeconfig(name, INSIDE, machine.folder / "kubelet.kubeconfig")
@@ -263,10 +263,10 @@ def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Ser
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
         "eventRecordQPS": 0,
-        # What a test kills again and again is to come back as if it were the first time.
+        # Short back-offs, because tests kill the same containers again and again.
         "featureGates": {"KubeletCrashLoopBackOffMax": True},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
-        # The disk and memory are this machine's, and how full they are is not the cluster's affair.
+        # Low limits, because disk and memory belong to this machine.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
@@ -282,7 +282,7 @@ def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Ser
 
 
 def proxy(binaries: Path, machine: Machine, pki: Authority) -> Service:
-    """Return the node's kube-proxy, quick to follow a Service."""
+    """Return the node's kube-proxy. It follows Services quickly."""
     kubeconfig = pki.kubeconfig("proxy", INSIDE, machine.folder / "proxy.kubeconfig")
     config = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -291,7 +291,7 @@ def proxy(binaries: Path, machine: Machine, pki: Authority) -> Service:
         "mode": "iptables",
         "clusterCIDR": network.POD_RANGE,
         "hostnameOverride": machine.name,
-        # The table of connections is the whole machine's, not to be resized by a node.
+        # The connection table belongs to this machine, so a node must not resize it.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         "iptables": {"minSyncPeriod": "100ms"},
     }
@@ -300,7 +300,7 @@ def proxy(binaries: Path, machine: Machine, pki: Authority) -> Service:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a configuration file in one step, and only if it says something new: kube-proxy ends when its changes."""
+    """Write a configuration file atomically, and only if it differs, because kube-proxy exits when its file changes."""
     if path.exists() and path.read_text() == text:
         return
     draft = path.with_name(path.name + ".new")

@@ -1,8 +1,8 @@
 """
-The cluster's own authority, and an identity for each of its parts.
+The cluster's certificate authority, and the certificates of its parts.
 
-Owns the folder of certificates and keys, and the kubeconfig files made from them. What is there already is kept, so a
-cluster that comes up again is the same one. Knows names and groups; what they may do is the API server's to say.
+Owns the folder of certificates and keys, and the kubeconfig files. Existing files are kept, so a restarted cluster is
+the same one. Must never decide about rights: the API server does, by names and groups.
 """
 
 import base64
@@ -32,16 +32,16 @@ class Authority:
             self._write(AUTHORITY, _draft(_name(AUTHORITY), key, is_authority=True), key, key)
 
     def certificate(self, name: str) -> Path:
-        """Return where the certificate of *name* is, PEM."""
+        """Return the path of the certificate of *name* (PEM)."""
         return self.folder / f"{name}.crt"
 
     def key(self, name: str) -> Path:
-        """Return where the private key of *name* is, PEM."""
+        """Return the path of the private key of *name* (PEM)."""
         return self.folder / f"{name}.key"
 
     def issue(self, file: str, subject: str, groups: Sequence[str] = (), hosts: Sequence[str] = ()) -> None:
         """
-        Make sure *file* holds an identity: *subject* in *groups* as a client, *hosts* (names, addresses) as a server.
+        Issue *file* if it is missing: *subject* in *groups* as a client, *hosts* (names, addresses) as a server.
         """
         if self.certificate(file).exists():
             return
@@ -52,7 +52,7 @@ class Authority:
         self._write(file, draft, key, self._authority_key())
 
     def issue_key(self, file: str) -> None:
-        """Make sure *file* holds a private key and, beside it as `.pub`, its public one."""
+        """Make a private key *file* and its public key, `.pub`, if they are missing."""
         if self.key(file).exists():
             return
         key = ec.generate_private_key(ec.SECP256R1())
@@ -63,7 +63,7 @@ class Authority:
         self._write_key(file, key)
 
     def kubeconfig(self, file: str, server: str, path: Path) -> Path:
-        """Write a kubeconfig at *path* for the identity in *file*, all of it inside; return *path*."""
+        """Write a kubeconfig at *path* with the certificate and key *file* in it, and return *path*."""
         content = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -108,7 +108,7 @@ class Authority:
     ) -> None:
         self._write_key(file, key)
         signed = draft.sign(signer, hashes.SHA256())
-        # The certificate comes last and at once: where it is, all is.
+        # The certificate is written last and atomically, so if it exists, everything does.
         fresh = self.folder / f"{file}.crt.new"
         fresh.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         fresh.rename(self.certificate(file))

@@ -1,7 +1,7 @@
 """
-What a machine must have so that a real cluster can be built and run on it.
+What a machine needs to build and run a real cluster.
 
-Owns the list, and one sentence for each thing that is missing. Changes nothing that it does not change back.
+Owns the checks, and one sentence for each missing thing. Must never leave a change behind.
 """
 
 import os
@@ -28,7 +28,7 @@ PROBE_GROUP = "hami-probe"
 
 
 def missing() -> str | None:
-    """Return why this machine cannot have a real cluster, None if it can."""
+    """Return why this machine cannot run a cluster, or None if it can."""
     for find in (_system, _root, _namespaces, _control_groups, _go, _packages):
         reason = find()
         if reason:
@@ -37,7 +37,7 @@ def missing() -> str | None:
 
 
 def _system() -> str | None:
-    return None if platform.system() == "Linux" else f"a node needs Linux, and this is {platform.system()}"
+    return None if platform.system() == "Linux" else f"nodes need Linux, and this is {platform.system()}"
 
 
 def _root() -> str | None:
@@ -67,7 +67,7 @@ def _go() -> str | None:
         return str(error)
     numbers = re.match(r"go(\d+)\.(\d+)", found)
     if numbers is None or tuple(map(int, numbers.groups())) < OLDEST_GO:
-        return f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer is needed, and this is {found}"
+        return f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer is needed, found {found}"
     return None
 
 

@@ -1,7 +1,7 @@
 """
-What a cluster's folder says about the cluster as a whole: `cluster.json`.
+The file `cluster.json` in the folder of a cluster.
 
-Owns its form. Written before anything it tells of is made, so that a later run finds all there may be.
+Owns its form. It is written before the things that it lists are made, so that a later run finds all of them.
 """
 
 import json
@@ -21,25 +21,25 @@ class Member:
     """A node of the cluster."""
 
     index: int
-    """1 and up; decides its addresses."""
+    """From 1. Decides its addresses."""
     hardware: FakeNode
 
 
 @dataclass(frozen=True)
 class Record:
-    """A cluster, as it was last meant to be."""
+    """The intended state of a cluster."""
 
     kubernetes: str
-    """The minor."""
+    """The minor version."""
     programs: str
-    """Folder of the programs it runs."""
+    """The folder of its programs."""
     port: int
-    """Of the loopback of this machine, where the API server is reached."""
+    """The port of the API server on this machine's loopback."""
     nodes: Mapping[str, Member] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return what *folder* says, None if it says nothing."""
+        """Return the record in *folder*, or None if there is none."""
         try:
             content = json.loads((folder / FILE).read_text())
         except FileNotFoundError:
@@ -51,18 +51,18 @@ class Record:
         return cls(content["kubernetes"], content["programs"], content["port"], nodes)
 
     def write(self, folder: Path) -> None:
-        """Say this in *folder*, in one step."""
+        """Write this record into *folder*, atomically."""
         draft = folder / f"{FILE}.new"
         draft.write_text(json.dumps(asdict(self)))
         draft.rename(folder / FILE)
 
     def joined_by(self, hardware: FakeNode) -> Self:
-        """Return this with one node more, or with other hardware for one that is known; its index is the first free."""
+        """Return this record with one more node, at the first free index, or with new hardware for a known node."""
         taken = {member.index for member in self.nodes.values()}
         free = next(index for index in range(1, NODES_MAX) if index not in taken)
         known = self.nodes.get(hardware.name)
         return replace(self, nodes={**self.nodes, hardware.name: Member(known.index if known else free, hardware)})
 
     def without(self, name: str) -> Self:
-        """Return this with the node *name* left out."""
+        """Return this record without the node *name*."""
         return replace(self, nodes={other: member for other, member in self.nodes.items() if other != name})

@@ -78,7 +78,7 @@ def test_folder_below_one_of_the_machines_own_is_still_visible(machine: Machine)
 
 def test_path_that_is_not_the_machines_own_is_refused(machine: Machine) -> None:
     """The error says what is."""
-    with pytest.raises(ValueError, match=r"one has no /etc/passwd of its own; its own are /run, /tmp, /usr/local/own"):
+    with pytest.raises(ValueError, match="/etc/passwd is not in a private folder of one; these are /run, /tmp, /usr/local/own"):
         machine.path("/etc/passwd")
 
 
@@ -111,7 +111,7 @@ def test_machine_that_ended_tells_what_it_said_last(machine: Machine) -> None:
     machine.serve([Service("absent", ("/no/such/program",))])
     assert _within(5, lambda: machine.pid is None)
 
-    with pytest.raises(MachineError, match=r"it said last:\n.*/no/such/program"):
+    with pytest.raises(MachineError, match=r"the end of its log:\n.*/no/such/program"):
         machine.living_pid()
 
 
@@ -182,7 +182,7 @@ def test_machine_ends_with_its_owner_unless_told_otherwise(tmp_path: Path, wish:
 
 def test_command_that_fails_says_what_it_said(machine: Machine) -> None:
     """Machine, command, status and words."""
-    with pytest.raises(MachineError, match=r"one: ls /missing ended with 2: .*No such file"):
+    with pytest.raises(MachineError, match=r"one: ls /missing exited with 2: .*No such file"):
         machine.run(["ls", "/missing"])
 
 

@@ -1,7 +1,7 @@
 """
-Images: packed from files of this machine, and read for their names.
+OCI archives: packed from files of this machine, and read for the names of images.
 
-Owns the form of an OCI archive as far as it is used here: one image, one uncompressed layer.
+Owns the form of the packed archives: one image, one uncompressed layer.
 Source: https://github.com/opencontainers/image-spec, image-layout.md and manifest.md.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
-"""Where an archive's index says what an image is called, the fullest first."""
+"""The annotations in an archive's index that name an image, the most complete first."""
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -30,14 +30,14 @@ class Named:
 
     name: str
     digest: str
-    """Of what the index names, `sha256:...`."""
+    """Of the manifest, `sha256:...`."""
 
 
 def packed(archive: Path, name: str, files: Mapping[str, Path], entrypoint: Sequence[str]) -> Path:
     """
-    Return *archive*, and make it if it is not there: the image *name*.
+    Make *archive* with the image *name* if it is missing, and return it.
 
-    It holds *files*, all executable, by their path in the image, and runs *entrypoint*.
+    *files* maps paths in the image to executable files of this machine. The image runs *entrypoint*.
     """
     if not archive.exists():
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".pack-") as draft:
@@ -49,14 +49,14 @@ def packed(archive: Path, name: str, files: Mapping[str, Path], entrypoint: Sequ
 
 
 def images(archive: Path) -> list[Named]:
-    """Return the images *archive* holds. Raises: ValueError when it is no OCI archive or an image has no name."""
+    """Return the images in *archive*. Raises: ValueError if it is not an OCI archive, or an image has no name."""
     try:
         with tarfile.open(archive) as tar:
             file = tar.extractfile("index.json")
             assert file is not None
             index = json.load(file)
     except (tarfile.TarError, KeyError, ValueError) as error:
-        raise ValueError(f"{archive} is no OCI archive: {error}") from error
+        raise ValueError(f"{archive} is not an OCI archive: {error}") from error
     found = []
     for manifest in index["manifests"]:
         names = [manifest.get("annotations", {}).get(key) for key in NAME_ANNOTATIONS]
@@ -101,7 +101,7 @@ def _write_layer(path: Path, files: Mapping[str, Path]) -> None:
 
 
 def _reproducible(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Forget whose a file is and how old, so that equal files make an equal image."""
+    """Remove owner and time of a file, so that equal files make an equal image."""
     entry.uid = entry.gid = entry.mtime = 0
     entry.uname = entry.gname = ""
     entry.mode = 0o755
@@ -109,7 +109,7 @@ def _reproducible(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _blob(tar: tarfile.TarFile, media_type: str, content: object) -> dict[str, Any]:
-    """Add *content* as JSON and return its descriptor."""
+    """Add *content* as JSON, and return its descriptor."""
     encoded = json.dumps(content).encode()
     digest = "sha256:" + hashlib.sha256(encoded).hexdigest()
     _add(tar, _blob_path(digest), encoded)

@@ -1,10 +1,9 @@
 """
-The images that every node is born with: imported once, into a containerd that runs for nothing else, and linked from
-there.
+The images of new nodes: imported once, by a containerd that only imports, and linked into each node.
 
-Owns what is in a store, and how a node gets it. An import unpacks and hashes a gigabyte; links cost nothing, and
-nobody writes to an image's files in place. So what was imported is kept for all clusters of this machine, by what is in
-it. Neighbours: `cluster` owns the machine that imports, `build` the cache.
+Owns the sets of imported images, and how a node gets one. An import unpacks and hashes a gigabyte. Links cost nothing,
+and no program changes the files of an image. So all clusters of this machine share the sets, which are named by their
+content. Neighbours: `cluster` owns the importing machine, `programs.build` the cache.
 """
 
 import fcntl
@@ -26,21 +25,21 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CONTAINERD_ROOT = "/var/lib/containerd"
 START_SECONDS = 60.0
 KEPT_SETS = 6
-"""Of images, at most about a gigabyte each: those that were used last stay. One run of all tests uses four."""
+"""The number of sets that are kept, by last use. Each has up to about a gigabyte. A run of all tests uses four."""
 
 _CTR = ("ctr", f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io")
 _DATABASES = "io.containerd.*/*.db"
-"""What containerd writes to in place, so that each node needs its own."""
+"""The files that containerd changes in place, so that each node needs a copy."""
 
 
 def serves_kubelet(machine: Machine) -> bool:
     """
-    Return True if the containerd of *machine* serves a kubelet: it does later than images, and a kubelet would give up.
+    Return True if the containerd of *machine* serves CRI. It serves images earlier, and a kubelet would give up.
 
-    Raises: MachineError, with what it says instead.
+    Raises: MachineError with its error.
 
-    The request is CRI's (runtime.v1) and empty, so it is written without its message. The socket is named by way of the
-    machine's first process, because a Unix socket's path may have 107 bytes.
+    The request of CRI (runtime.v1) is empty, so no message type is needed. The path of the socket goes through /proc,
+    because the path of a Unix socket may have 107 bytes.
     """
     with grpc.insecure_channel(f"unix:/proc/{machine.pid}/root{CONTAINERD_SOCKET}") as channel:
         try:
@@ -51,7 +50,7 @@ def serves_kubelet(machine: Machine) -> bool:
 
 
 def start(machine: Machine, containerd: Service) -> None:
-    """Start *machine* with nothing but *containerd*, and wait until that answers. Raises: MachineError."""
+    """Start *machine* with *containerd* only, and wait until it serves. Raises: MachineError."""
     machine.start()
     machine.serve([containerd])
     deadline = time.monotonic() + START_SECONDS
@@ -67,7 +66,7 @@ def start(machine: Machine, containerd: Service) -> None:
 
 
 def load(machine: Machine, archives: Sequence[Path]) -> None:
-    """Import the images of OCI archives that *machine* lacks, or has otherwise. Raises: MachineError."""
+    """Import the images of OCI archives that *machine* does not have. Raises: MachineError."""
     listed = machine.run([*_CTR, "images", "list"])
     present = {tuple(line.split()[:3:2]) for line in listed.splitlines()[1:]}
     for archive in archives:
@@ -77,21 +76,21 @@ def load(machine: Machine, archives: Sequence[Path]) -> None:
 
 
 class Store:
-    """What was imported, in a folder for each set of images; one process at a time adds or takes."""
+    """The imported images, in a folder for each set. One process at a time uses the store."""
 
     def __init__(self, folder: Path, machine: Machine, containerd: Service) -> None:
-        """Keep sets in *folder*, and import with *containerd* on *machine*, which is on only meanwhile."""
+        """Keep sets in *folder*. *machine* runs *containerd* during imports only."""
         self._folder = folder
         self._machine = machine
         self._containerd = containerd
 
     def add(self, archives: Sequence[Path]) -> None:
-        """See that there is the set of the images of *archives*. Raises: MachineError; ValueError for a bad archive."""
+        """Import the set of *archives* if it is missing. Raises: MachineError; ValueError for a bad archive."""
         with self._locked():
             self._made(archives)
 
     def fill(self, machine: Machine, archives: Sequence[Path]) -> None:
-        """Give *machine* the images of *archives*, if its containerd has never run. Raises: as `add`."""
+        """Link the images of *archives* into *machine*, if its containerd has never run. Raises: as `add`."""
         images = machine.path(CONTAINERD_ROOT)
         if images.exists():
             return
@@ -125,13 +124,13 @@ class Store:
         return place
 
     def _make_room(self) -> None:
-        """Remove the sets that were not used for longest."""
+        """Remove the least recently used sets."""
         kept = sorted(self._folder.glob("images-*/"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in kept[KEPT_SETS - 1 :]:
             shutil.rmtree(path)
 
     def _imported(self, archives: Sequence[Path]) -> Path:
-        """Return the folder of a containerd that has the images of *archives*, and has ended."""
+        """Import *archives*, and return containerd's folder."""
         images = self._machine.path(CONTAINERD_ROOT)
         shutil.rmtree(images, ignore_errors=True)
         try:
@@ -142,13 +141,13 @@ class Store:
         return images
 
     def _key(self, archives: Sequence[Path]) -> str:
-        """Return what is different for other images, and for another containerd, which may keep them otherwise."""
+        """Return a digest of the images and of containerd's version, which decides the form of its folder."""
         found = sorted(f"{image.name} {image.digest}" for archive in archives for image in oci.images(archive))
         program = Path(self._containerd.argv[0]).resolve().parent.name
         return hashlib.sha256("\n".join([program, *found]).encode()).hexdigest()[:12]
 
 
 def _copied(source: Path, target: Path) -> None:
-    """Copy a folder by links; between file systems, where there are none, by bytes."""
+    """Copy a folder with hard links, or with copies between file systems."""
     is_one = source.stat().st_dev == target.parent.stat().st_dev
     subprocess.run(["cp", "--archive", *(["--link"] if is_one else []), source, target], check=True)

@@ -1,14 +1,13 @@
 """
 The first process of a machine: `python -m controlplane.machines.boot MACHINE.json OWNER`.
 
-A machine is namespaces of its own: of processes, mounts, network, host name, IPC and control groups. All of it lives
-and dies with this process: when it ends, however that comes about, the kernel kills everything in the machine, and
-its mounts, interfaces and rules go with the last process. It ends when OWNER (a pid) ends, until told (SIGUSR1) to
-live on. It runs the services that `services.json` beside MACHINE.json lists, starts the missing ones when told
-(SIGHUP), and restarts none by itself. Must never know what the services are.
+A machine has its own namespaces of processes, mounts, network, host name, IPC and control groups. When this process
+ends, the kernel kills all processes of the machine, and removes its mounts, interfaces and rules. It ends with OWNER (a
+pid), unless it gets SIGUSR1. It runs the services in `services.json` beside MACHINE.json. On SIGHUP it starts the
+missing ones. It never restarts a service by itself. Must never know what the services are for.
 
-MACHINE.json is what `machine.Description` holds. Neighbours: `filetree` makes the machine's root, `machine` is the
-other side.
+MACHINE.json has the fields of `machine.Description`. Neighbours: `filetree` makes the machine's root, `machine` is the
+outside.
 """
 
 import json
@@ -27,12 +26,12 @@ _SIGNALS = {signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1}
 
 
 def main(description: Path, owner: int) -> int:
-    """Make the namespaces, leave a first process in them and say in `init.json` which it is; return when it is up."""
+    """Make the namespaces, start the first process in them, write its pid to `init.json`, and return once it is up."""
     machine = json.loads(description.read_text())
     folder = description.parent
     owner_handle = os.pidfd_open(owner)
     sockets = _listen(machine["listen"])
-    # What an earlier boot left of it, empty by now, hands controllers down, so no process could enter.
+    # An empty group of an earlier boot delegates controllers, so that no process can enter it.
     cgroups.remove(machine["cgroup"])
     cgroups.create(machine["cgroup"])
     cgroups.enter(machine["cgroup"])
@@ -55,7 +54,7 @@ def main(description: Path, owner: int) -> int:
 
 
 def _listen(addresses: dict[str, list[str | int]]) -> dict[str, socket.socket]:
-    """Return a listening socket of the network namespace we still are in for each name."""
+    """Return a listening socket for each name, in the present network namespace."""
     return {name: socket.create_server((str(host), int(port))) for name, (host, port) in addresses.items()}
 
 
@@ -70,7 +69,7 @@ class First:
         self._running: dict[int, str] = {}
 
     def run(self, ready: int) -> None:
-        """Boot, tell *ready*, and look after the machine until it ends; never returns."""
+        """Boot, write to *ready*, and serve until the machine ends. Never returns."""
         try:
             os.setsid()
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -115,7 +114,7 @@ class First:
                 self._running[self._spawn(**service)] = service["name"]
 
     def _spawn(self, name: str, argv: list[str], environment: dict[str, str]) -> int:
-        """Start a service; a socket that bears its name is its standard input."""
+        """Start a service. If a socket has its name, it is the standard input."""
         log = self._folder / "logs" / f"{name}.log"
         listening = self._sockets.get(name)
         return os.posix_spawnp(

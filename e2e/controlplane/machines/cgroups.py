@@ -1,7 +1,7 @@
 """
-Control groups of a cluster: a subtree for each machine, in every hierarchy there is, of version 1 and 2 alike.
+Control groups: a subtree for each machine, in every hierarchy, of version 1 and 2.
 
-Owns where they are and how they go. Must never touch a group outside the subtree it is given.
+Owns their creation and removal. Must never change a group outside the given subtree.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ class Hierarchy:
     kind: str
     """`cgroup` or `cgroup2`."""
     options: str
-    """What it is mounted with, `rw,memory` for example."""
+    """The mount options, such as `rw,memory`."""
     place: Path
 
 
 def hierarchies() -> list[Hierarchy]:
-    """Return the hierarchies this process sees, outermost first. Source: proc_pid_mountinfo(5)."""
+    """Return the mounted hierarchies, outermost first. Source: proc_pid_mountinfo(5)."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
@@ -36,7 +36,7 @@ def hierarchies() -> list[Hierarchy]:
 
 
 def create(name: str) -> None:
-    """Make the group *name* (`a/b`) in every hierarchy, with all that its parents may hand down."""
+    """Make the group *name* (`a/b`) in every hierarchy, with all controllers of its parents."""
     for hierarchy in hierarchies():
         group = hierarchy.place
         for part in name.split("/"):
@@ -56,7 +56,7 @@ def enter(name: str) -> None:
 
 def weigh(name: str, cpu_millicores: int, pid: int) -> None:
     """
-    Let process *pid* share busy processors by the weight the kubelet gives who requests that much, in the group *name*.
+    Move process *pid* to the group *name*, with the CPU weight that the kubelet gives for *cpu_millicores*.
 
     Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/helpers_linux.go (`MilliCPUToShares`)
     and https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/cgroup_manager_linux.go
@@ -74,9 +74,9 @@ def weigh(name: str, cpu_millicores: int, pid: int) -> None:
 
 def step_aside(name: str) -> None:
     """
-    Leave the group *name* for `init` in it, where it is of version 2.
+    Move this process from the group *name* to `init` in it, in version 2.
 
-    There a group hands controllers down only while no process is in it, and who enters the group wants to do that.
+    A group of version 2 can delegate controllers only while it has no process.
     """
     for hierarchy in hierarchies():
         group = hierarchy.place / name
@@ -88,9 +88,9 @@ def step_aside(name: str) -> None:
 
 def remove(name: str) -> None:
     """
-    Remove the group *name* and all below it, once the processes in it have ended.
+    Remove the group *name* and all groups below it, once their processes have ended.
 
-    Raises: OSError (EBUSY) naming the group when one still lives after REMOVE_SECONDS.
+    Raises: OSError (EBUSY) with the group if a process still runs after REMOVE_SECONDS.
     """
     for hierarchy in hierarchies():
         for group in _deepest_first(hierarchy.place / name):
@@ -98,14 +98,14 @@ def remove(name: str) -> None:
 
 
 def remove_if_empty(name: str) -> None:
-    """Remove the group *name* unless others have groups in it."""
+    """Remove the group *name* unless it has groups."""
     for hierarchy in hierarchies():
         with contextlib.suppress(OSError):
             (hierarchy.place / name).rmdir()
 
 
 def _hand_down(group: Path) -> None:
-    """Let the children of a version 2 *group* use every controller it has; version 1 has no such switch."""
+    """Delegate all controllers of a version 2 *group* to its children. Version 1 needs no delegation."""
     if (group / "cgroup.controllers").exists():
         for controller in (group / "cgroup.controllers").read_text().split():
             (group / "cgroup.subtree_control").write_text(f"+{controller}")

@@ -1,8 +1,8 @@
 """
-The files a machine sees: this machine's, but for some folders that are its own.
+The file tree of a machine: that of this machine, except for some private folders.
 
-Runs in a mount namespace of the machine, before anything else does. Owns the order of mounts; must never change a file
-of this machine, so a folder that it lacks is made on a memory file system that shows what is beside it.
+Runs first in the machine's mount namespace. Owns the order of mounts. Must never change a file of this machine. So a
+missing folder is made on a memory file system that also has the entries beside it.
 """
 
 import os
@@ -21,20 +21,20 @@ TUNED = (
     "vm/panic_on_oom",
 )
 """
-Settings of the kernel that a kubelet changes for its node; here it changes a copy.
+Kernel settings that a kubelet changes. Here it changes a copy.
 
 Source: setupKernelTunables in pkg/kubelet/cm/container_manager_linux.go.
 """
 
 _ASSEMBLY = Path("/sys")
-"""Where the new root is put together: the one folder of the old that is never shown in it, so nothing shows itself."""
+"""The folder where the new root is assembled. It is not part of the new root, so no mount contains itself."""
 
 Tree = dict[str, Any]
-"""Names of a folder's entries that are not all this machine's, each with the same below it; empty is own."""
+"""The entries of a folder that contain private folders, recursively. An empty entry is a private folder."""
 
 
 def enter(machine: dict[str, Any], folder: Path) -> None:
-    """Move this process to a root with the `own` folders of *machine*, kept in *folder*/own, and its `visible` ones."""
+    """Move this process to a root with the `own` folders of *machine*, from *folder*/own, and its `visible` ones."""
     hierarchies = cgroups.hierarchies()
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     # All sources are opened before the first mount, which may hide the next.
@@ -74,7 +74,7 @@ def _tree(paths: Iterable[str]) -> Tree:
 
 
 def _show(folder: Path, tree: Tree) -> None:
-    """Fill the new root's *folder* with this machine's entries but those in *tree*."""
+    """Fill *folder* of the new root with this machine's entries, except those in *tree*."""
     for path in folder.iterdir():
         if path.name not in tree and path not in {Path("/proc"), _ASSEMBLY}:
             _show_one(path)
@@ -97,7 +97,7 @@ def _show_one(path: Path) -> None:
 
 
 def _mount_cgroups(hierarchies: list[cgroups.Hierarchy]) -> None:
-    """Mount every hierarchy where it was; its root is this machine's group."""
+    """Mount every hierarchy at its place. Its root is the machine's group."""
     if hierarchies[0].kind == "cgroup":
         linux.mount("tmpfs", "/sys/fs/cgroup", "tmpfs", options="mode=755")
     for hierarchy in hierarchies:
@@ -106,7 +106,7 @@ def _mount_cgroups(hierarchies: list[cgroups.Hierarchy]) -> None:
 
 
 def _own_options(hierarchy: cgroups.Hierarchy) -> str:
-    """Return what picks the hierarchy out: its controllers or name, nothing for version 2."""
+    """Return the mount options that select the hierarchy: its controllers or name, or none for version 2."""
     if hierarchy.kind == "cgroup2":
         return ""
     return ",".join(option for option in hierarchy.options.split(",") if option not in {"rw", "ro"})

@@ -1,7 +1,7 @@
 """
-The system calls that Python has no name for, each raising OSError as those of `os` do.
+System calls that Python lacks. Each raises OSError like the functions of `os`.
 
-Owns the numbers of flags. Knows no machine and no cluster.
+Owns the numbers of flags. Must never know a machine or a cluster.
 """
 
 import ctypes
@@ -26,25 +26,25 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces named by *flags* for new ones; with CLONE_NEWPID only the next child does."""
+    """Move this process to new namespaces by *flags*. With CLONE_NEWPID only the next child moves."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def join_network(pid: int) -> None:
-    """Move this thread, and what it starts from now on, into the network of process *pid*."""
+    """Move this thread and its later children to the network of process *pid*."""
     with Path(f"/proc/{pid}/ns/net").open("rb") as network:
         _check(_libc.setns(network.fileno(), CLONE_NEWNET), "setns")
 
 
 def mount(source: str | Path, target: str | Path, kind: str = "", flags: int = 0, options: str = "") -> None:
-    """Mount *source* at *target*; empty *kind* and *options* mean none."""
+    """Mount *source* at *target*. Empty *kind* and *options* mean none."""
     arguments = [os.fsencode(text) or None for text in (source, target, kind)]
     _check(_libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), f"mount {kind or 'bind'}", target)
 
 
 def move_root(place: Path) -> None:
     """
-    Make the mount at *place* the root of this mount namespace, and let go of the old root.
+    Make the mount at *place* the root of this mount namespace, and unmount the old root.
 
     Source: pivot_root(2), "pivot_root(".", ".")".
     """

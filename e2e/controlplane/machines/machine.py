@@ -1,9 +1,9 @@
 """
-A machine of the cluster, from the outside: started, told what to run, asked, killed.
+The outside of a machine: start it, run services and commands in it, kill it.
 
-Owns a folder: `machine.json` says what the machine is, `services.json` what it runs, `init.json` which process it is,
-`own/` holds its own files, `logs/` what its services say. All of it is on disk before it is so, and a machine without
-its owner ends by itself, so nothing is left that this folder does not tell of. Neighbour: `boot` is the inside.
+Owns a folder: `machine.json` describes the machine, `services.json` lists its services, `init.json` has its first
+process, `own/` its private files, `logs/` the logs of its services. Each file is written before it takes effect, and a
+machine ends with its owner, so the folder lists everything that can be left. Neighbour: `boot` is the inside.
 """
 
 import contextlib
@@ -25,43 +25,43 @@ from minicluster.pids import start_ticks
 PACKAGES = Path(__file__).resolve().parents[2]
 """Where this package is found."""
 FRUGAL = {"GOGC": "400"}
-"""Environment of programs in Go that are to spend memory rather than time: a tenth less of the latter was measured."""
+"""Environment of Go programs. They use more memory, and a tenth less processor time, as measured."""
 
-VOLATILE = ("/run", "/tmp")  # the machine's own
-"""Folders every machine has of its own, empty at each boot."""
+VOLATILE = ("/run", "/tmp")  # of the machine, not of this one
+"""Private folders of every machine, empty after each boot."""
 
 END_SECONDS = 20.0
 
 
 class MachineError(Exception):
-    """A machine did not start, or a command in it failed; the message holds what it said."""
+    """A machine did not start, or a command in it failed. The message has the output."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a machine is."""
+    """The properties of a machine."""
 
     name: str
     cgroup: str
     """Its control group, `parent/name`."""
     programs: str
-    """Folder of the programs that are looked for first."""
+    """The first folder of its PATH."""
     kept: tuple[str, ...] = ()
-    """Folders it has of its own besides those of `VOLATILE`, and keeps when its power is cut."""
+    """Private folders that survive a power cut, beside those of `VOLATILE`, which do not."""
     visible: tuple[str, ...] = ()
-    """Folders of this machine it must see even where they lie below its own."""
+    """Folders of this machine that stay visible below private ones."""
     listen: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """Address of this machine's network, by name of the service that gets the listening socket as standard input."""
+    """Addresses in this machine's network, by the service that gets the listening socket as standard input."""
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Every folder it has of its own."""
+        """All private folders."""
         return (*VOLATILE, *self.kept)
 
 
 @dataclass(frozen=True)
 class Service:
-    """One program a machine runs."""
+    """One program of a machine."""
 
     name: str
     argv: tuple[str, ...]
@@ -69,7 +69,7 @@ class Service:
 
 
 class Machine:
-    """One machine below its folder, running or not."""
+    """A machine, running or off, below its folder."""
 
     def __init__(self, folder: Path, description: Description) -> None:
         self.folder = folder
@@ -78,7 +78,7 @@ class Machine:
 
     @property
     def pid(self) -> int | None:
-        """Its first process, None if it is off."""
+        """The pid of its first process, or None if it is off."""
         try:
             pid, ticks = json.loads((self.folder / "init.json").read_text())
         except FileNotFoundError:
@@ -87,26 +87,26 @@ class Machine:
         return pid if living is not None and living == ticks else None
 
     def living_pid(self) -> int:
-        """Return its first process. Raises: MachineError with what it said last, when it is off."""
+        """Return the pid of its first process. Raises: MachineError with the end of its log if it is off."""
         pid = self.pid
         if pid is None:
-            raise MachineError(f"{self.name} is off; it said last:\n{self.tail('boot')}")
+            raise MachineError(f"{self.name} is off; the end of its log:\n{self.tail('boot')}")
         return pid
 
     def path(self, path: str) -> Path:
         """
-        Return where this machine keeps the machine's own file *path*.
+        Return the path on this machine of the private file *path*.
 
-        Raises: ValueError when the machine has no file of its own there.
+        Raises: ValueError if *path* is not in a private folder.
         """
         wanted = path.replace("/var/run/", "/run/", 1) if path.startswith("/var/run/") else path
         own = self.description.own
         if not any(wanted == folder or wanted.startswith(folder + "/") for folder in own):
-            raise ValueError(f"{self.name} has no {path} of its own; its own are {', '.join(own)}")
+            raise ValueError(f"{path} is not in a private folder of {self.name}; these are {', '.join(own)}")
         return self.folder / "own" / wanted.lstrip("/")
 
     def start(self) -> None:
-        """Boot it if it is off; it ends with this process until `let_live`. Raises: MachineError."""
+        """Boot it if it is off. It ends with this process until `let_live`. Raises: MachineError."""
         if self.pid is not None:
             return
         for path in VOLATILE:
@@ -135,42 +135,42 @@ class Machine:
         self._signal(signal.SIGUSR1)
 
     def serve(self, services: Sequence[Service]) -> None:
-        """Say what it is to run, and have it start what is missing; what runs is left alone."""
+        """Set its services, and start the missing ones."""
         self._write("services.json", [asdict(service) for service in services])
         self._signal(signal.SIGHUP)
 
     def serve_again(self) -> None:
-        """Have it start what it is to run and does not, and wait until that is started."""
+        """Start the services that have ended, and wait until they run."""
         self._signal(signal.SIGHUP)
         _wait(lambda: None not in self.services().values(), f"every service of {self.name} is started")
 
     def kill_service(self, name: str) -> None:
-        """Kill a service as a crash would; it stays away until told to run again."""
+        """Kill a service. It is not restarted until `serve` or `serve_again`."""
         pid = self.services()[name]
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
-            # Not only ended but reaped, or the first process would take it for running when told to start it.
+            # Wait until it is reaped, because the first process considers it running until then.
             _wait(lambda: not Path(f"/proc/{pid}").exists(), f"{name} of {self.name} ends")
 
     def kill(self) -> None:
-        """Cut its power: every process in it is gone when this returns."""
+        """Kill all its processes, like a power cut, and wait until they are gone."""
         self._signal(signal.SIGKILL)
         _wait(lambda: self.pid is None, f"{self.name} ends")
         (self.folder / "init.json").unlink(missing_ok=True)
 
     def retire(self) -> None:
-        """Kill it, and leave its files but no machine."""
+        """Kill it, and remove the machine but not its files."""
         self.kill()
         (self.folder / "machine.json").unlink()
 
     def remove(self) -> None:
-        """Kill it and leave nothing of it."""
+        """Kill it, and remove it with its files."""
         self.kill()
         cgroups.remove(self.description.cgroup)
         shutil.rmtree(self.folder)
 
     def services(self) -> dict[str, int | None]:
-        """Return the pid of each service it is to run, as this machine counts, None for one that does not run."""
+        """Return the pid on this machine of each service, or None if it does not run."""
         first = self.pid
         children = _read(f"/proc/{first}/task/{first}/children").split() if first else []
         running = {_read(f"/proc/{int(pid)}/cmdline"): int(pid) for pid in children}
@@ -181,7 +181,7 @@ class Machine:
         }
 
     def run(self, argv: Sequence[str], content: IO[bytes] | None = None, timeout_seconds: float = 120.0) -> str:
-        """Run a command in it, with *content* as its standard input; return what it wrote. Raises: MachineError."""
+        """Run a command in it with *content* as standard input, and return its output. Raises: MachineError."""
         first = self.pid
         if first is None:
             raise MachineError(f"{self.name} is off")
@@ -195,11 +195,11 @@ class Machine:
         )
         if done.returncode != 0:
             said = (done.stderr or done.stdout).decode(errors="replace").strip()
-            raise MachineError(f"{self.name}: {' '.join(argv)} ended with {done.returncode}: {said}")
+            raise MachineError(f"{self.name}: {' '.join(argv)} exited with {done.returncode}: {said}")
         return done.stdout.decode(errors="replace")
 
     def tail(self, service: str, lines: int = 15) -> str:
-        """Return the last *lines* of a service's log; `boot` is that of the machine itself."""
+        """Return the last *lines* of a service's log. `boot` is the log of the machine."""
         log = self.folder / "logs" / f"{service}.log"
         if not log.exists():
             return "(no log)"
@@ -226,7 +226,7 @@ def _wait(holds: Callable[[], bool], what: str) -> None:
 
 
 def _read(path: str) -> bytes:
-    """Return what a file of /proc holds, nothing for a process that has ended."""
+    """Return the content of a file of /proc, or nothing if the process has ended."""
     try:
         return Path(path).read_bytes()
     except (FileNotFoundError, ProcessLookupError):

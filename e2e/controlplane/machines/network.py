@@ -1,8 +1,8 @@
 """
-The cluster's network: a bridge in the control machine, a cable to each node, a route to each node's Pods.
+The cluster's network: a bridge in the control machine, a veth pair to each node, a route to each node's Pods.
 
-Owns the addresses. All of it lies in the machines' own network namespaces, nothing in this machine's, so two clusters
-may have the same addresses side by side. Must never know what runs in a machine.
+Owns the addresses. Everything is in the network namespaces of the machines, so two clusters can have the same
+addresses at the same time. Must never know what runs in a machine.
 """
 
 import subprocess
@@ -13,28 +13,28 @@ POD_RANGE = "10.244.0.0/16"
 SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE = "10.96.0.1"
 DNS_SERVICE = "10.96.0.10"
-"""What Pods are told to ask for names. Nothing answers there: an attempt fails at once."""
+"""The name server of Pods. Nothing listens there, so a query fails at once."""
 
 _PREFIX = 24
 _FIRST_NODE = 10
 
 
 class NetworkError(Exception):
-    """A change of a machine's network failed; the message says which, and why."""
+    """A change of a machine's network failed. The message has the command and the reason."""
 
 
 def node_address(index: int) -> str:
-    """Return the address of the node numbered *index*, from 1 on."""
+    """Return the address of node *index*, from 1."""
     return f"10.99.0.{_FIRST_NODE + index}"
 
 
 def pod_range(index: int) -> str:
-    """Return the addresses of the Pods of the node numbered *index*."""
+    """Return the address range of the Pods of node *index*."""
     return f"10.244.{index}.0/24"
 
 
 def prepare_control(pid: int) -> None:
-    """Make the bridge in the network of process *pid*, the control machine's."""
+    """Make the bridge in the network of process *pid*, which is in the control machine."""
     _ip(
         pid,
         "link set lo up",
@@ -47,12 +47,12 @@ def prepare_control(pid: int) -> None:
 
 def connect(control: int, pid: int, index: int, others: Iterable[int]) -> None:
     """
-    Join the node numbered *index*, whose first process is *pid*, to the control machine and the *others*, each way.
+    Connect node *index*, whose first process is *pid*, to the control machine, with routes to the nodes *others*.
 
-    *others* are indices of nodes that are or will be there; they have their own way back from their own `connect`.
+    *others* are the indices of present and future nodes. Their routes to this node are made by their `connect`.
     """
     cable = f"node{index}"
-    # The kernel may still be clearing away the network of the node before its power was cut, and its cable with it.
+    # After a power cut, the kernel may still have the node's old network and interface.
     _run(control, ["ip", "link", "delete", cable])
     _ip(
         control,
@@ -72,12 +72,12 @@ def connect(control: int, pid: int, index: int, others: Iterable[int]) -> None:
 
 
 def add_route(pid: int, index: int) -> None:
-    """Tell the network of process *pid* the way to the Pods of the node numbered *index*."""
+    """Add a route to the Pods of node *index* in the network of process *pid*."""
     _ip(pid, f"route replace {pod_range(index)} via {node_address(index)}")
 
 
 def is_connected(pid: int) -> bool:
-    """Return whether the network of process *pid* has its cable."""
+    """Return whether the network of process *pid* has its interface."""
     shown = _enter(pid, ["ip", "-brief", "link", "show"], "")
     return any(line.startswith(("eth0@", "cluster ")) for line in shown.splitlines())
 
@@ -91,7 +91,7 @@ def _ip(pid: int, *commands: str) -> None:
 
 
 def _enter(pid: int, argv: list[str], content: str) -> str:
-    """Run a command of this machine in the network of *pid*, and return what it wrote. Raises: NetworkError."""
+    """Run a command of this machine in the network of *pid*, and return its output. Raises: NetworkError."""
     done = _run(pid, argv, content)
     if done.returncode != 0:
         raise NetworkError(f"{' '.join(argv)} in the network of process {pid}: {done.stderr.strip()}: {content}")

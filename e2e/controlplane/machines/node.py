@@ -1,7 +1,7 @@
 """
-A node of the cluster, as a test sees it: its files, its kubelet, its power, its containers.
+A node of the cluster, for tests: its files, its kubelet, its power, its containers.
 
-Owns what is done to one node. Neighbours: `machine` is the box, `parts` what runs in it, `cluster` owns all nodes.
+Owns the actions on one node. Neighbours: `machine` is its machine, `cluster` owns all nodes.
 """
 
 from collections.abc import Callable
@@ -22,20 +22,20 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Its name, as the cluster's."""
+        """Its name in the cluster."""
         return self.machine.name
 
     @property
     def folder(self) -> Path:
-        """Where all that belongs to it is kept."""
+        """The folder of its machine."""
         return self.machine.folder
 
     def path(self, path: str) -> Path:
-        """Return where this machine keeps the node's own file *path*. Raises: ValueError where it has none."""
+        """Return the path on this machine of the node's private file *path*. Raises: ValueError if there is none."""
         return self.machine.path(path)
 
     def kill_kubelet(self) -> None:
-        """Kill the kubelet as a crash would; containers run on, and it stays away until `start_kubelet`."""
+        """Kill the kubelet. Containers keep running, and it is not restarted until `start_kubelet`."""
         self.machine.kill_service("kubelet")
 
     def start_kubelet(self) -> None:
@@ -43,15 +43,15 @@ class Node:
         self.machine.serve_again()
 
     def restart(self) -> None:
-        """Cut the power: kubelet, containerd and all containers die at once, /run and /tmp are lost; then boot."""
+        """Cut the power and boot: all processes are killed, /run and /tmp are lost."""
         self.machine.kill()
         self._boot(self)
 
     def container_pid(self, container_id: str) -> int:
         """
-        Return the first process of a running container, as this machine counts.
+        Return the pid on this machine of a running container's first process.
 
-        *container_id* is the bare id or as a Pod's status has it (`containerd://...`). Raises: MachineError.
+        *container_id* is the plain id, or that of a Pod's status (`containerd://...`). Raises: MachineError.
         """
         bare = container_id.rpartition("/")[2]
         file = self.path(f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{bare}/init.pid")
@@ -73,7 +73,7 @@ class Node:
 
 
 def _pid_inside(status: Path) -> str | None:
-    """Return what a process is numbered in its node, None for one that is not in a node or has ended."""
+    """Return the pid of a process inside its node, or None if it is not in a node or has ended."""
     try:
         line = next(line for line in status.read_text().splitlines() if line.startswith("NSpid:"))
     except (FileNotFoundError, ProcessLookupError, StopIteration):

@@ -1,8 +1,8 @@
 """
-The way from this machine into the cluster: `python -m controlplane.machines.relay HOST:PORT`.
+Relay connections from this machine into the cluster: `python -m controlplane.machines.relay HOST:PORT`.
 
-Runs in the control machine's network with a listening socket of this machine's as its standard input, and joins each
-connection made there to a new one to HOST:PORT. Must never look at what passes.
+Runs in the control machine's network. Its standard input is a listening socket of this machine's network. It joins each
+accepted connection to a new one to HOST:PORT. Must never interpret the data.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ BUFFER_BYTES = 1 << 18
 
 
 async def serve(listening: socket.socket, host: str, port: int) -> None:
-    """Relay every connection that *listening* accepts, for ever."""
+    """Relay every connection to *listening*, for ever."""
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -32,7 +32,7 @@ async def serve(listening: socket.socket, host: str, port: int) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on all there is, then the end; a broken connection ends both directions."""
+    """Copy all data and the end. A broken connection ends both directions."""
     try:
         while content := await reader.read(BUFFER_BYTES):
             writer.write(content)

@@ -1,9 +1,9 @@
 """
-The programs of the cluster, built once from the Go module proxy and kept.
+Build the programs of the cluster once, from the Go module proxy.
 
-Owns the cache `${XDG_CACHE_HOME:-~/.cache}/hami-e2e`: a folder for each product, named by a hash of all that it is
-built from, complete or not there. What no run has used for KEPT_DAYS goes with the next build. Needs Go and, the first
-time, the network. Must never run what it builds.
+Owns the cache `${XDG_CACHE_HOME:-~/.cache}/hami-e2e`, with a folder for each product. Its name has a hash of all inputs
+of the build, and it exists only if it is complete. A build removes what no run has used for KEPT_DAYS. Needs Go, and
+the network the first time. Must never run what it builds.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent
 KUBERNETES = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4"}
-"""The version built of each minor; its modules are in `kubernetes/versions/<minor>.mod`."""
+"""The version of each minor. Its modules are in `kubernetes/versions/<minor>.mod`."""
 
 DEFAULT_KUBERNETES = "1.34"
 CONTAINERD = "v2.1.8"
@@ -30,40 +30,40 @@ KUBERNETES_PARTS = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"),
 )
 FROM_ASSETS = ("etcd", "kube-apiserver", "kubectl")
-"""What is taken from the folder KUBEBUILDER_ASSETS, where that is set."""
+"""The programs that come from the folder KUBEBUILDER_ASSETS, if that is set."""
 
 PROGRESS_SECONDS = 20.0
 KEPT_DAYS = 30
 
 
 class BuildError(Exception):
-    """Something could not be built; the message says what is missing or where the log is."""
+    """A program could not be built. The message says what is missing or where the log is."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """One run of Go that leaves programs in a folder."""
+    """One run of Go that builds programs into a folder."""
 
     name: str
     arguments: tuple[str, ...]
-    """Of `go`; programs go to the folder in `{out}`."""
+    """The arguments of `go`. `{out}` stands for the folder of the programs."""
     sources: tuple[Path, ...] = ()
-    """Files that decide what comes out, besides the arguments."""
+    """The source files."""
     folder: Path = SOURCES
     takes: str = "a minute or two"
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def cache() -> Path:
-    """Return the folder everything built is kept in."""
+    """Return the folder of the cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-e2e"
 
 
 def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] = lambda _: None) -> Path:
     """
-    Return a folder with every program of a cluster of the minor *kubernetes*, built if need be.
+    Return a folder with all programs of a cluster of the minor *kubernetes*, and build what is missing.
 
-    Raises: BuildError, also for a minor that is not in `KUBERNETES`.
+    Raises: BuildError, also for an unknown minor.
     """
     products = [_kubernetes(kubernetes), _CONTAINERD, PROGRAMS, HELM]
     programs: dict[str, Path] = {}
@@ -81,7 +81,7 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] =
 
 
 def made(product: Product, step: Callable[[str], None]) -> Path:
-    """Return the folder of what *product* makes; one run at a time builds, others wait for it. Raises: BuildError."""
+    """Return the folder of *product*, and build it if it is missing. One run builds at a time. Raises: BuildError."""
     place = cache() / f"{product.name}-{_key(product)}"
     if not place.exists():
         cache().mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def made(product: Product, step: Callable[[str], None]) -> Path:
 
 
 def go_version() -> str:
-    """Return the version of this machine's Go. Raises: BuildError when there is none."""
+    """Return the version of this machine's Go. Raises: BuildError if there is none."""
     try:
         asked = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True, cwd="/")
     except (OSError, subprocess.CalledProcessError) as error:
@@ -147,7 +147,7 @@ KWOK = Product(
     ("install", "-v", "-trimpath", "-ldflags=-s -w", f"sigs.k8s.io/kwok/cmd/kwok@{KWOK_VERSION}"),
     environment={"GOBIN": "{out}"},
 )
-"""Plays Nodes by the hundred; no cluster needs it."""
+"""Simulates hundreds of Nodes, for benchmarks."""
 
 
 def _key(product: Product) -> str:
@@ -161,7 +161,7 @@ def _key(product: Product) -> str:
 
 @contextmanager
 def _building(step: Callable[[str], None]) -> Iterator[None]:
-    """Be the only one that builds, for the length of a block, and clear away what was left or is of no use any more."""
+    """During a block, hold the lock of builds. Incomplete and unused folders are removed first."""
     with (cache() / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -240,7 +240,7 @@ def _linked(place: Path, programs: Mapping[str, Path]) -> Path:
     """Return *place* with a link for each of *programs*."""
     missing: Sequence[str] = [str(path) for path in programs.values() if not path.exists()]
     if missing:
-        raise BuildError(f"not there: {', '.join(missing)}")
+        raise BuildError(f"missing programs: {', '.join(missing)}")
     if not place.exists():
         cache().mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix="links-", dir=cache()))

@@ -3,8 +3,8 @@ Write the module file of a Kubernetes minor: `python -m controlplane.programs.mo
 
 Run it after a version in `build` changed.
 
-Kubernetes' own go.mod takes 31 of its modules from its source tree, which a build from the module proxy does not have;
-each is published under the same number as v0. Owns `kubernetes/versions/`; builds nothing.
+The go.mod of Kubernetes takes 31 modules from its source tree, which the module proxy does not have. Each is also
+published as v0 with the same number. Owns `kubernetes/versions/`. Must never build.
 Source: https://github.com/kubernetes/kubernetes/blob/master/staging/README.md.
 """
 
@@ -20,7 +20,7 @@ FOLDER = build.SOURCES / "kubernetes"
 
 
 def module_file(minor: str, upstream: str) -> str:
-    """Return the module file of *minor* whose Kubernetes has the go.mod *upstream*, before Go has tidied it."""
+    """Return the module file of *minor*, made of Kubernetes' go.mod *upstream*, before `go mod tidy`."""
     version = build.KUBERNETES[minor]
     staged = version.replace("v1.", "v0.", 1)
     staging = re.findall(r"^\s*(k8s\.io/\S+) => \./staging/", upstream, re.MULTILINE)
@@ -51,7 +51,7 @@ def _required(name: str, upstream: str) -> str:
 
 
 def _found(pattern: str, upstream: str) -> str:
-    """Return what *pattern* captures. Raises: ValueError when a go.mod is not as it was when this was written."""
+    """Return the match of *pattern*. Raises: ValueError if the form of the go.mod has changed."""
     match = re.search(pattern, upstream, re.MULTILINE)
     if match is None:
         raise ValueError(f"the go.mod of k8s.io/kubernetes has no {pattern!r}")
