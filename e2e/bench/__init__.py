@@ -1,5 +1,5 @@
 """
-Benchmarks of the services: each module here is a command, each room serves them.
+Benchmarks of the services. Each module here is a command, and the sub-packages serve them.
 
-Arrows: commands → `report` → `load` → `record`. Must never assert how fast something is: a benchmark prints figures.
+Arrows: commands → `report` → `load` → `record`. Must never assert a speed: a benchmark prints figures.
 """

@@ -1,9 +1,9 @@
 """
-Measure what it costs to admit a Pod, as the API server sees it: a webhook of its own process, asked at a steady rate.
+Measure the latency and the processor time of admission: a webhook process gets requests at a steady rate.
 
-`python e2e/bench/admit.py` prints a table, with `--json` its figures; `--write FILE` replaces the table of that page.
-Requests leave at their time, whether or not earlier ones were answered, and a wait counts from that time. `livez` is
-HTTPS without a review, what the others stand to.
+`python e2e/bench/admit.py` prints a table, with `--json` the figures. `--write FILE` replaces the table of a page.
+Requests are sent at their time, whether or not earlier ones were answered, and the latency counts from that time.
+`livez` is HTTPS without a review, for comparison.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ WARM_UP_SECONDS = 0.5
 
 _PADDING = {"env": [{"name": f"VARIABLE_{index}", "value": "x" * 100} for index in range(180)]}
 PODS = {
-    "asks for nothing": a_pod("p", [{**a_container(), "resources": {}}]),
-    "asks, is completed": a_pod("p", gpumem=3000),
-    "asks, is refused": a_pod("p", gpumem="16Gi"),
-    "asks four vendors, eight containers": a_pod(
+    "no request": a_pod("p", [{**a_container(), "resources": {}}]),
+    "request, completed": a_pod("p", gpumem=3000),
+    "request, rejected": a_pod("p", gpumem="16Gi"),
+    "four vendors, eight containers": a_pod(
         "p",
         [
             {**a_container(f"c{index}"), "resources": {"limits": {name: "1"}}}
@@ -52,24 +52,24 @@ PODS = {
             for index in range(2)
         ],
     ),
-    "asks, 256 KiB": a_pod("p", [{**a_container(f"c{index}", gpu=1), **_PADDING} for index in range(10)]),
+    "request, 256 KiB": a_pod("p", [{**a_container(f"c{index}", gpu=1), **_PADDING} for index in range(10)]),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a number of equal requests cost."""
+    """The cost of equal requests."""
 
     case: str
     requests: int
     ms: dict[str, float]
-    """From the time a request was due to its answer, by percentile."""
+    """From the due time of a request to its answer, by percentile."""
     cpu_ms: float
-    """Of the webhook, each request."""
+    """Processor time of the webhook for each request."""
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print."""
     arguments = parser(__doc__)
     arguments.add_argument("--rate", type=int, default=200, help="requests a second")
     arguments.add_argument("--seconds", type=float, default=2.0, help="of each case")
@@ -80,14 +80,14 @@ def main() -> None:
 
 
 def page(found: list[Found], rate: int, memory_mib: int) -> str:
-    """Return the table, and under which circumstances it came about."""
+    """Return the table, with the circumstances."""
     rows = [
         [each.case, str(each.requests), *(f"{value:.1f}" for value in each.ms.values()), f"{each.cpu_ms:.2f}"]
         for each in found
     ]
     circumstances = (
-        f"{rate} requests a second on {CONNECTIONS} connections, {machine()}, one processor the"
-        f" webhook's, load average {os.getloadavg()[1]:.1f}; {memory_mib} MiB in memory."
+        f"{rate} requests a second on {CONNECTIONS} connections, {machine()}, one processor for"
+        f" the webhook, load average {os.getloadavg()[1]:.1f}; {memory_mib} MiB of memory."
     )
     return f"{circumstances}\n\n" + table(["", "requests", "p50 ms", "p95", "p99", "max", "CPU ms each"], rows)
 
@@ -106,14 +106,14 @@ async def measure(rate: int, seconds: float) -> tuple[list[Found], int]:
             memory_mib = Usage.now({"webhook": process.pid}).memory_mib["webhook"]
         with a_webhook(Path(folder), "http") as (process, port):
             async with calling(f"http://127.0.0.1:{port}") as session:
-                case = "asks, is completed"
+                case = "request, completed"
                 found.append(await steadily(f"{case}, HTTP", process, session, rate, seconds, review(PODS[case])))
     return found, memory_mib
 
 
 @contextmanager
 def a_webhook(folder: Path, name: str, *flags: str) -> Iterator[tuple[Process, int]]:
-    """Run a webhook on a processor of its own; yield it and its port."""
+    """Run a webhook on one processor, and yield it and its port."""
     port = free_port()
     bind = (f"--http_bind=127.0.0.1:{port}", "--metrics-bind-address=", f"--device-config-file={DEVICE_CONFIG}")
     vendors = ("--enable-ascend", "--enable-iluvatar", "--scheduler-name=hami-scheduler")
@@ -123,7 +123,7 @@ def a_webhook(folder: Path, name: str, *flags: str) -> Iterator[tuple[Process, i
 
 @asynccontextmanager
 async def calling(url: str, context: ssl.SSLContext | bool = True) -> AsyncIterator[aiohttp.ClientSession]:
-    """Yield a session with a webhook that is up."""
+    """Yield a session with a webhook that is ready."""
     connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=context)
     async with aiohttp.ClientSession(url, connector=connector) as session:
         await ready(session)
@@ -133,7 +133,7 @@ async def calling(url: str, context: ssl.SSLContext | bool = True) -> AsyncItera
 async def steadily(
     case: str, process: Process, session: aiohttp.ClientSession, rate: int, seconds: float, body: bytes | None = None
 ) -> Found:
-    """Send *body*, or ask for life, at *rate*; what the first moments take is not counted."""
+    """Send *body*, or GET livez, at *rate*. Requests during the warm-up are not counted."""
     await sent_at_rate(session, rate, WARM_UP_SECONDS, body)
     before = Usage.now({"webhook": process.pid})
     waits = await sent_at_rate(session, rate, seconds, body)
@@ -142,7 +142,7 @@ async def steadily(
 
 
 async def sent_at_rate(session: aiohttp.ClientSession, rate: int, seconds: float, body: bytes | None) -> list[float]:
-    """Return how long each of so many requests took."""
+    """Return the latency of each request."""
     began = time.perf_counter()
 
     async def at(due: float) -> float:
@@ -158,7 +158,7 @@ async def sent_at_rate(session: aiohttp.ClientSession, rate: int, seconds: float
 
 
 def review(pod: dict[str, Any]) -> bytes:
-    """Return the API server's question about the creation of *pod*."""
+    """Return the API server's AdmissionReview for the creation of *pod*."""
     request = {"uid": "u", "operation": "CREATE", "namespace": "default", "name": "p", "object": pod}
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 

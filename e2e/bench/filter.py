@@ -1,10 +1,10 @@
 """
-Measure what kube-scheduler's questions cost: a scheduler of its own process, and clusters of several sizes.
+Measure the cost of kube-scheduler's calls: a scheduler process, with clusters of several sizes.
 
-`python e2e/bench/filter.py` prints a table, with `--json` its figures; `--write FILE` replaces the table of that page.
-Calls follow each other as kube-scheduler's do, one at a time on one connection, and each that fits is another Pod's.
-`nothing` is a call of the same size for a Pod that asks for no device: the price of HTTP and JSON alone, what the
-others stand to. The caller is bare, because an HTTP client in Python would add time of its own.
+`python e2e/bench/filter.py` prints a table, with `--json` the figures. `--write FILE` replaces the table of a page.
+Calls follow each other like kube-scheduler's, one at a time on one connection. Each call that fits is for another Pod.
+`nothing` is a call of the same size for a Pod that requests no device: the cost of HTTP and JSON, for comparison.
+The caller is minimal, because an HTTP client in Python would add time.
 """
 
 import argparse
@@ -39,15 +39,15 @@ SCHEDULER = Path(sys.executable).with_name("hami-scheduler")
 SIZES = ((1000, 0), (1000, 20_000), (5000, 0), (5000, 20_000))
 """Nodes and bound Pods."""
 FIRST_ASKED = 20
-"""Calls of different Pods that fit nowhere, none of which is remembered; they are slow, so fewer will do."""
+"""Calls for different Pods that fit on no Node, so that none is cached. They are slow, so there are fewer."""
 SCRAPES = 5
 QUIET_SECONDS = 0.3
-"""A scheduler that used no processor for so long has taken in all it was told."""
+"""A scheduler that uses no processor for this time has processed all events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one cluster costs."""
+    """The figures of one cluster."""
 
     nodes: int
     devices: int
@@ -56,26 +56,26 @@ class Found:
     """From the start of the process to `/readyz`."""
     ready_cpu_seconds: float
     filter_ms: dict[str, dict[str, float]]
-    """By kind of Pod and percentile, as the caller sees it."""
+    """The latency for the caller, by kind of Pod and percentile."""
     filter_cpu_ms: dict[str, float]
-    """By kind of Pod: of the scheduler's processor, each call."""
+    """Processor time of the scheduler for each call, by kind of Pod."""
     event_us: float
-    """Of the scheduler's processor, each event of a watch."""
+    """Processor time of the scheduler for each watch event."""
     scrape_ms: float
-    """The slowest of some."""
+    """The slowest of several scrapes."""
     memory_mib: int
-    """After everything."""
+    """At the end."""
     writes: int
-    """Requests that would have changed an object; Events left out."""
+    """Requests that would have changed an object, except Events."""
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print."""
     arguments = parser(__doc__)
-    arguments.add_argument("--nodes", type=int, help="one cluster of this size only")
+    arguments.add_argument("--nodes", type=int, help="only one cluster of this size")
     arguments.add_argument("--pods", type=int, default=20_000)
     arguments.add_argument("--devices", type=int, default=8)
-    arguments.add_argument("--calls", type=int, default=1000, help="of each kind")
+    arguments.add_argument("--calls", type=int, default=1000, help="calls of each kind")
     arguments.add_argument("--events", type=int, default=6000)
     arguments.add_argument("--seed", type=int, default=1)
     given = arguments.parse_args()
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def page(found: Sequence[Found], calls: int, load: float) -> str:
-    """Return the tables, and under which circumstances they came about."""
+    """Return the tables, with the circumstances."""
     names = [f"{each.nodes} × {each.devices}, {each.pods} Pods" for each in found]
     slow = [
         [f"{name}: {case}", *(f"{value:.2f}" for value in ms.values()), f"{each.filter_cpu_ms[case]:.2f}"]
@@ -106,8 +106,8 @@ def page(found: Sequence[Found], calls: int, load: float) -> str:
         for name, each in zip(names, found, strict=True)
     ]
     circumstances = (
-        f"{calls} calls of each kind, {FIRST_ASKED} where the Pod is new; {machine()}, one processor the "
-        f"scheduler's; load average before the run {load:.1f}."
+        f"{calls} calls of each kind, {FIRST_ASKED} where the Pod is new; {machine()}, one processor for the "
+        f"scheduler; load average before the run {load:.1f}."
     )
     heads = ["", "ready s", "CPU s", "event µs", "/metrics ms", "MiB", "writes"]
     return "\n\n".join(
@@ -156,7 +156,7 @@ async def measure(node_count: int, pod_count: int, given: argparse.Namespace) ->
 
 @asynccontextmanager
 async def a_scheduler(api: FrozenApi) -> AsyncIterator[tuple[Process, aiohttp.ClientSession, Caller, float]]:
-    """Run a scheduler on a processor of its own; yield it, ways to it, and how long it took to be ready."""
+    """Run a scheduler on one processor. Yields the process, its connections, and the seconds until it was ready."""
     with tempfile.TemporaryDirectory() as folder:
         api.write_kubeconfig(Path(folder) / "kubeconfig")
         port = free_port()
@@ -173,13 +173,13 @@ async def a_scheduler(api: FrozenApi) -> AsyncIterator[tuple[Process, aiohttp.Cl
 
 
 async def asked(caller: Caller, pods: Sequence[Object], names: list[str]) -> list[float]:
-    """Return the seconds each call took."""
+    """Return the duration of each call in seconds."""
     bodies = (json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode() for pod in pods)
     return [await caller.post("/filter", body) for body in bodies]
 
 
 async def told(api: FrozenApi, process: Process, node_count: int, device_count: int, count: int) -> float:
-    """Return the microseconds of processor an event costs: Pods that are seen bound, change, and go, in equal parts."""
+    """Return the processor time of an event in microseconds. A third each of Pods are bound, changed and deleted."""
     await quiet(process)
     before = Usage.now({"scheduler": process.pid})
     for number in range(count // 3):
@@ -192,7 +192,7 @@ async def told(api: FrozenApi, process: Process, node_count: int, device_count: 
 
 
 async def quiet(process: Process) -> None:
-    """Wait until the scheduler does nothing; what it does every quarter of a second is below a tick of the clock."""
+    """Wait until the scheduler is idle. Its periodic work is shorter than a tick of the clock."""
     while True:
         before = Usage.now({"scheduler": process.pid})
         await asyncio.sleep(QUIET_SECONDS)
@@ -201,7 +201,7 @@ async def quiet(process: Process) -> None:
 
 
 async def scraped(session: aiohttp.ClientSession) -> float:
-    """Return the seconds a scrape took."""
+    """Return the duration of a scrape in seconds."""
     began = time.perf_counter()
     async with session.get("/metrics") as answer:
         await answer.read()

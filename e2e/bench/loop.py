@@ -1,9 +1,9 @@
 """
-Measure how many Pods a second go the whole way on the embedded cluster: admitted, filtered, bound, ended.
+Measure Pods a second on the embedded cluster: created, admitted, filtered, bound, ended.
 
-`python e2e/bench/loop.py` prints a table, with `--json` its figures; `--write FILE` replaces the table of that page.
-Every Pod is created as fast as the API server takes it, and ends as soon as it is seen bound: the Nodes are only
-objects, and nothing runs on them. After each round the invariants must hold.
+`python e2e/bench/loop.py` prints a table, with `--json` the figures. `--write FILE` replaces the table of a page.
+Pods are created as fast as the API server accepts them, and end as soon as they are seen bound. The Nodes are only
+objects, and no container runs. The invariants are checked after each round.
 """
 
 import argparse
@@ -36,25 +36,25 @@ PARTS = ("apiserver", "webhook", "scheduler", "kube-scheduler", "load")
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What it took to let so many Pods come and go."""
+    """The figures of one round."""
 
     nodes: int
     pods: int
     pods_per_second: float
-    """From the first one's creation to the last one's end."""
+    """From the first creation to the last end."""
     wait_seconds: Mapping[str, float]
-    """From a Pod's creation until it is seen bound, by percentile."""
+    """From the creation of a Pod until it is seen bound, by percentile."""
     cpu_ms_per_pod: Mapping[str, float]
-    """By process; `others` is everything on the machine that is no part of the cluster."""
+    """By process. `others` are all processes outside the cluster."""
     scheduler_mib: int
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print."""
     arguments = parser(__doc__)
-    arguments.add_argument("--nodes", type=int, help="one cluster of this size only")
+    arguments.add_argument("--nodes", type=int, help="only one cluster of this size")
     arguments.add_argument("--devices", type=int, default=8)
-    arguments.add_argument("--pods", type=int, default=2000, help="of each round")
+    arguments.add_argument("--pods", type=int, default=2000, help="Pods of each round")
     arguments.add_argument("--rounds", type=int, default=5)
     given = arguments.parse_args()
     found = asyncio.run(measure((given.nodes,) if given.nodes else NODE_COUNTS, given))
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def page(found: Sequence[Round]) -> str:
-    """Return the table, and under which circumstances it came about."""
+    """Return the table, with the circumstances."""
     heads = ["Nodes", "Pods/s", "wait s, p50 / p99", *(f"{part} ms" for part in PARTS), "scheduler MiB"]
     rows = []
     by_nodes = {
@@ -86,7 +86,7 @@ def page(found: Sequence[Round]) -> str:
 
 
 async def measure(node_counts: Sequence[int], given: argparse.Namespace) -> list[Round]:
-    """Return all rounds, on a cluster of its own for each number of Nodes."""
+    """Return all rounds. Each number of Nodes has a new cluster."""
     found = []
     for node_count in node_counts:
         with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +95,7 @@ async def measure(node_counts: Sequence[int], given: argparse.Namespace) -> list
                 await cluster.start()
                 await cluster.use_namespace(NAMESPACE)
                 await all_of(cluster.create(a_node(f"node-{index:05}", given.devices)) for index in range(node_count))
-                await a_round(cluster, node_count, ["first-a", "first-b"])  # from here on all parts know all Nodes
+                await a_round(cluster, node_count, ["first-a", "first-b"])  # afterwards all parts know all Nodes
                 for number in range(given.rounds):
                     names = [f"pod-{number}-{index:05}" for index in range(given.pods)]
                     found.append(await a_round(cluster, node_count, names))
@@ -106,7 +106,7 @@ async def measure(node_counts: Sequence[int], given: argparse.Namespace) -> list
 
 
 async def a_round(cluster: EmbeddedCluster, node_count: int, names: Sequence[str]) -> Round:
-    """Let a Pod of each name come and go. Raises: NotInTimeError; AssertionError with every broken invariant."""
+    """Create and end a Pod of each name. Raises: NotInTimeError; AssertionError with every violated invariant."""
     created: dict[str, float] = {}
     bound: dict[str, float] = {}
     ended: dict[str, float] = {}

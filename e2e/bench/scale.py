@@ -1,9 +1,9 @@
 """
-Measure how many Pods a second are placed on a real control plane with 500 simulated Nodes.
+Measure Pods a second on a real control plane with 500 simulated Nodes.
 
-`python e2e/bench/scale.py` lets kube-scheduler place the same Pods with our scheduler, with an extender that does the
-least an extender can do, and with none: by turns, in several rounds, under two kinds of load. It prints tables, or with
-`--json` every run; `--write FILE` replaces the tables of that page. Needs root, as the control plane does.
+`python e2e/bench/scale.py` lets kube-scheduler place the same Pods with our scheduler, with a trivial extender, and
+with none: alternately, in several rounds, with two kinds of load. It prints tables, or with `--json` every run.
+`--write FILE` replaces the tables of a page. Needs root, like the control plane.
 """
 
 import argparse
@@ -36,9 +36,11 @@ LOCKED = Case("hami-scheduler, node locks", "hami", SHARE)
 
 
 def main() -> None:
-    """Bring the control plane up, measure, print, and leave nothing."""
+    """Start the control plane, measure, print, and remove it."""
     arguments = _arguments()
-    kwok = build.made(build.KWOK, progress) / "kwok"  # here: whoever has entered the network reaches no module proxy
+    kwok = (
+        build.made(build.KWOK, progress) / "kwok"
+    )  # before entering the network, from which no module proxy can be reached
     control = ControlPlane(FOLDER)
     control.down()
     try:
@@ -60,13 +62,13 @@ def _arguments() -> argparse.Namespace:
     arguments.add_argument("--devices", type=int, default=8)
     arguments.add_argument("--pods", type=int, default=2000)
     arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--locked-pods", type=int, default=200, help="placed on Nodes that need the node lock")
+    arguments.add_argument("--locked-pods", type=int, default=200, help="Pods on Nodes that need the node lock")
     arguments.add_argument("--handover-rounds", type=int, default=50, help="Pods that wait for the device of another")
     return arguments.parse_args()
 
 
 async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list[Run], Handover]:
-    """Let each case in turn place Pods, under each load, in each round; then what is asked of our scheduler alone."""
+    """Let each case place Pods, with each load, in each round, and then measure our scheduler alone."""
     chart = Chart(control.programs / "helm", build.KUBERNETES[build.DEFAULT_KUBERNETES])
     async with Rig.started(control, chart, FOLDER / "scale") as rig:
         progress(f"{arguments.nodes} Nodes")
@@ -75,7 +77,7 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
         for number in range(arguments.rounds):
             one, other = (HAMI, TRIVIAL) if number % 2 == 0 else (TRIVIAL, HAMI)
             for load in Load:
-                # There and back: what changes steadily during a round, as a machine's speed may, hits both alike.
+                # In both directions, so that a steady change during a round, such as of speed, affects all cases alike.
                 for case in (one, other, ALONE, other, one):
                     run = await rig.run(case, load, arguments.pods)
                     runs.append(run)
@@ -91,7 +93,7 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
 
 
 async def _locked(rig: Rig, pods: int) -> Run:
-    """Return what it costs where every Node needs HAMi's lock; Nodes stay like that."""
+    """Return a run in which every Node needs HAMi's lock. The Nodes stay like that."""
     await rig.take_identity()
     async with asyncio.TaskGroup() as group:
         plugins = group.create_task(give_locks_back(rig.client))
@@ -101,7 +103,7 @@ async def _locked(rig: Rig, pods: int) -> Run:
 
 
 def _entered(control: ControlPlane, kwok: Path) -> Control:
-    """Enter the network of the control plane: what is measured must not pass its relay."""
+    """Enter the network of the control plane, because measured requests must not pass its relay."""
     [machine] = [pid for name, part, pid, _ in control.status() if (name, part) == (CONTROL, "machine")]
     linux.join_network(machine or 0)
     inside = Authority(control.folder / "pki").kubeconfig("admin", parts.INSIDE, control.folder / "inside.kubeconfig")

@@ -118,7 +118,7 @@ def test_two_runs_build_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
 def test_build_that_was_killed_is_cleared_away(bench: Bench, tmp_path: Path) -> None:
     """What it left is no product, and does not stay."""
     program = (
-        "import sys; from pathlib import Path; from controlplane import build; folder = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from controlplane.programs import build; folder = Path(sys.argv[1]);"
         "build.made(build.Product('thing', ('build', '{out}'), (folder / 'source',), folder), print)"
     )
     environment = {**os.environ, "PYTHONPATH": str(PACKAGES), "SECONDS_TO_BUILD": "1"}

@@ -1,5 +1,5 @@
 """
-What is measured, and what it is measured against: services, control planes, simulated Nodes, callers.
+The measured services and their surroundings: control planes, simulated Nodes, callers.
 
 May import `record`. Must never print.
 """

@@ -1,8 +1,7 @@
 """
-What the chart tells the scheduler's two containers, to start them as plain processes.
+The command lines of the scheduler's two containers, from the rendered chart.
 
-Owns the way from a rendered chart to command lines; every setting is the chart's, but for addresses, files and
-credentials, which are this machine's. Neighbours: `scale` starts what is described here.
+Every setting is the chart's, except addresses, files and credentials. Neighbours: `rig` starts the processes.
 """
 
 import subprocess
@@ -39,7 +38,7 @@ class Chart:
 
     @property
     def device_config(self) -> str:
-        """The device config, YAML."""
+        """The device config (YAML)."""
         return str(self._data["device-config.yaml"])
 
     def scheduler_arguments(self, **changed: str) -> list[str]:
@@ -50,11 +49,11 @@ class Chart:
         return [f"{flag}={value}" for flag, value in flags.items()]
 
     def cpu_millicores(self, container: str) -> int:
-        """Return what a *container* of the scheduler's Pod requests."""
+        """Return the CPU request of a *container* of the scheduler's Pod."""
         return int(parse(self._containers[container]["resources"]["requests"]["cpu"]) * 1000)
 
     def kube_scheduler_config(self, kubeconfig: Path, extender: str | None) -> Object:
-        """Return kube-scheduler's configuration with the *extender* at this URL, or with none."""
+        """Return kube-scheduler's configuration with the extender at URL *extender*, or without one."""
         config: Object = yaml.safe_load(self._data["config.yaml"])
         config["clientConnection"]["kubeconfig"] = str(kubeconfig)
         if extender is None:

@@ -1,8 +1,8 @@
 """
-An API server that only has what a scheduler reads: lists in pages, and watches that tell what they are given.
+An API server with only what a scheduler reads: lists in pages, and watches of given events.
 
-Owns objects drawn from a seed and their bytes, encoded once, so that what is measured is who reads them. It takes
-Events, refuses every other write, and counts both.
+Owns objects made from a seed. Their bytes are encoded once, so that mostly the reader is measured. It accepts Events,
+rejects every other write, and counts both.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SHARE_MIB = 3000
 SHARE_CORE_PERCENT = 10
 MODEL = "NVIDIA H100 80GB HBM3"
 _PADDING: Object = {f"f:field-{number}": {"f:value": {}} for number in range(60)}
-"""What API servers keep about who wrote which field; some 1.5 KiB of nearly every Pod."""
+"""The managedFields that API servers keep, about 1.5 KiB of nearly every Pod."""
 
 
 def node_name(index: int) -> str:
@@ -41,7 +41,7 @@ def made_nodes(count: int, device_count: int) -> list[Object]:
 
 
 def made_pods(count: int, node_count: int, device_count: int, seed: int) -> list[Object]:
-    """Return *count* Pods, each bound to a Node and a device with room drawn from *seed*."""
+    """Return *count* Pods, each bound to a random device with a free replica, by *seed*."""
     draw = random.Random(seed)
     room = [REPLICAS] * (node_count * device_count)
     pods = []
@@ -71,7 +71,7 @@ def a_bound_pod(number: int, node: int, device: int) -> Object:
 
 
 def asking_pod(name: str, memory_mib: int) -> Object:
-    """Return a Pod that asks for *memory_mib* of a device, for no device with 0."""
+    """Return a Pod that requests *memory_mib* of a device, or no device if that is 0."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib), "nvidia.com/gpucores": "10"}
     container = {"name": "main", "image": "localhost/none", "resources": {"limits": limits if memory_mib else {}}}
     managed = [{"manager": "kubelet", "operation": "Update", "fieldsV1": _PADDING}]
@@ -95,16 +95,16 @@ class FrozenApi:
     """The server."""
 
     collections: dict[str, list[bytes]]
-    """By name: every object, encoded."""
+    """Every encoded object, by collection."""
     port: int = 0
     writes: int = 0
-    """Events left out."""
+    """Rejected writes, without Events."""
     _watches: dict[str, asyncio.Queue[bytes]] = field(default_factory=dict)
     _runner: web.AppRunner | None = None
 
     @classmethod
     async def serving(cls, **collections: list[Object]) -> "FrozenApi":
-        """Return a server that listens, with the objects of each collection."""
+        """Return a listening server with the objects of each collection."""
         api = cls({name: [orjson.dumps(item) for item in items] for name, items in collections.items()})
         app = web.Application()
         app.router.add_get("/api/v1/{collection}", api._read)
@@ -117,19 +117,19 @@ class FrozenApi:
         return api
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop the server."""
         if self._runner:
             await self._runner.cleanup()
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write a kubeconfig that leads here."""
+        """Write a kubeconfig for this server."""
         parts = {"cluster": {"server": f"http://127.0.0.1:{self.port}"}, "user": {}}
         context = {"name": "t", "context": {"cluster": "t", "user": "t"}}
         config = {f"{kind}s": [{"name": "t", kind: found}] for kind, found in parts.items()}
         path.write_text(json.dumps({**config, "contexts": [context], "current-context": "t"}))
 
     def tell(self, collection: str, kind: str, item: Object) -> None:
-        """Let the watch of *collection* tell of *item*."""
+        """Send *item* to the watches of *collection*."""
         self._watches[collection].put_nowait(orjson.dumps({"type": kind, "object": item}) + b"\n")
 
     async def _read(self, request: web.Request) -> web.StreamResponse:

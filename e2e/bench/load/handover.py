@@ -1,9 +1,9 @@
 """
-How soon a waiting Pod gets the room that another leaves, and whether kube-scheduler alone would have seen it.
+Measure how soon a pending Pod gets the device of another, and whether the scheduler has to wake it.
 
-kube-scheduler asks the extender again within milliseconds of a Pod's end. It may ask before the extender's own watch
-has brought that end: then it refuses once more, and nobody asks again until the scheduler wakes the Pod. Owns the
-rounds that count this. Neighbours: `rig` runs the parts, `measurement` has the percentiles.
+kube-scheduler calls the extender again within milliseconds after the end of a Pod. This may be before the extender's
+watch reports the end. Then the extender rejects the Pod again, and kube-scheduler does not retry until the scheduler
+wakes the Pod. Owns the rounds that count this. Neighbours: `rig` runs the parts, `measurement` has the percentiles.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ from minicluster.client import Object
 
 NODE = "full"
 QUIET_SECONDS = 0.3
-"""Its refusal, written into its status, makes kube-scheduler ask about a Pod once more."""
+"""The write of a rejection into the status makes kube-scheduler retry the Pod once."""
 _REFUSED = re.compile(r'hami_scheduler_filter_seconds_count\{outcome="refused"\} ([0-9.e+]+)')
 _WHOLE = {"gpu": 1, "gpumem": DEVICE_MIB}
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What became of the waiting Pods."""
+    """The figures of all rounds."""
 
     rounds: int
     overlooked: int
-    """Rounds in which kube-scheduler asked in vain after the other Pod's end."""
+    """Rounds in which kube-scheduler called too early after the other Pod's end."""
     woken: int
     """Rounds in which the scheduler woke the Pod."""
     ms: Mapping[str, float]
-    """From the request that ended the other Pod to the Binding of the waiting one, by percentile."""
+    """From the request that ended the other Pod to the Binding of the pending one, by percentile."""
 
 
 async def measure_handover(rig: Rig, case: Case, rounds: int) -> Handover:
-    """Let one Pod after another have the only device of a Node, each from when the one before it is deleted."""
+    """Let Pods use the only device of a Node one after the other, each once the one before it is deleted."""
     await rig.add_nodes([NODE], 1)
     overlooked, woken = 0, 0
     seconds = []
@@ -64,18 +64,18 @@ async def measure_handover(rig: Rig, case: Case, rounds: int) -> Handover:
 
 
 async def _waiting(rig: Rig, name: str) -> float:
-    """Wait until the Pod *name* was refused and kube-scheduler is quiet; return how often any Pod was refused."""
+    """Wait until the Pod *name* is rejected and kube-scheduler is idle, and return the number of rejections."""
 
     async def is_refused() -> bool:
         return "conditions" in (await rig.client.get(f"{PODS}/{name}"))["status"]
 
-    await eventually(is_refused, f"Pod {name} is refused", READY_SECONDS)
+    await eventually(is_refused, f"Pod {name} is rejected", READY_SECONDS)
     await asyncio.sleep(QUIET_SECONDS)
     return await _refusals()
 
 
 async def _written(rig: Rig, *wanted: tuple[str, str]) -> list[Request]:
-    """Return the requests with these verbs and names, once the audit log has them all: it comes after the answer."""
+    """Return the requests with these verbs and names, once the audit log, which has a delay, has all of them."""
 
     async def are_written() -> list[Request]:
         found = {(request.verb, request.name): request for request in rig.audit.read()}
@@ -85,7 +85,7 @@ async def _written(rig: Rig, *wanted: tuple[str, str]) -> list[Request]:
 
 
 async def _refusals() -> float:
-    """Return how many filters the scheduler has answered without a Node."""
+    """Return the number of filter calls that the scheduler answered without a Node."""
     url = f"http://127.0.0.1:{METRICS_PORT}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         found = _REFUSED.search(await answer.text())

@@ -1,8 +1,8 @@
 """
-A real control plane with simulated Nodes, on which schedulers take turns at the same load.
+A real control plane with simulated Nodes, for schedulers that place the same load alternately.
 
-Owns what is started beside the control plane, and ends it; every Pod is gone when a run ends. Neighbours: `chart` says
-how the parts are started, `simulation` makes Nodes and Pods, `audit`, `usage` and `extender_clock` keep the records.
+Owns the processes beside the control plane. Every Pod is deleted when a run ends. Neighbours: `chart` has the command
+lines, `simulation` makes Nodes and Pods, `audit`, `usage` and `extender_clock` record.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ EXTENDER_PORT = 18080
 METRICS_PORT = 19395
 KUBE_SCHEDULER_PORT = 18259
 KWOK = ("--manage-all-nodes", "--node-lease-duration-seconds=40", "--v=ERROR")
-"""Every Node renews a lease each LEASE_SECONDS, as a kubelet does."""
+"""Every Node renews a Lease each LEASE_SECONDS, like a kubelet."""
 LEASE_SECONDS = 10.0
 NODE_STAGE = """
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -45,11 +45,11 @@ spec:
   next: {statusTemplate: '{phase: Running, conditions: [{type: Ready, status: "True", reason: KubeletReady}]}'}
 """
 """
-All that happens to a Node beside its lease. By kwok's own stages each would write its status every 20 s, where kubelets
-do so in five minutes.
+The only stage of a Node. With kwok's default stages, each Node would write its status every 20 s, and a kubelet does so
+every five minutes.
 """
 ONE_OF_MANY_MILLICORES = 100
-"""What the rest of the cluster, played here by one process each, is taken to request: it runs elsewhere."""
+"""The CPU request for each process that stands for the rest of the cluster."""
 CPU_MILLICORES = {
     "etcd": 100,
     "kube-apiserver": 250,
@@ -57,7 +57,7 @@ CPU_MILLICORES = {
     "default kube-scheduler": 100,
 }
 """
-What kubeadm lets the control plane request.
+The CPU requests of kubeadm's control plane.
 
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/controlplane/manifests.go and
 https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/etcd/local.go
@@ -69,7 +69,7 @@ RUNNING_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control plane that is up, as it is reached from the network this process is in."""
+    """A running control plane, as this process's network reaches it."""
 
     kubeconfig: Path
     audit_log: Path
@@ -79,11 +79,11 @@ class Control:
     pids: Mapping[str, int]
     """Its processes, by name."""
     cgroup: str
-    """Which goes with the control plane; a group in it for each part says how busy processors are shared."""
+    """The control group. A group in it for each part has its CPU weight. It is removed with the control plane."""
 
 
 class Rig:
-    """A control plane, and what takes turns on it; see `started`."""
+    """A control plane, and the schedulers on it. See `started`."""
 
     def __init__(self, control: Control, client: Client, chart: Chart, folder: Path) -> None:
         self.client = client
@@ -91,14 +91,14 @@ class Rig:
         self._chart = chart
         self._folder = folder
         self._number = 0
-        """Of the run, in its Pods' names: what deletes the last one's may still be under way."""
+        """The number of the run, in the names of its Pods, because those of the last run may not be gone yet."""
         self._supervisor = Supervisor(folder)
         self.audit = AuditLog(control.audit_log)
 
     @classmethod
     @asynccontextmanager
     async def started(cls, control: Control, chart: Chart, folder: Path) -> "AsyncIterator[Rig]":
-        """Use *control* for the length of a block, with files in *folder*."""
+        """During a block, use *control*, with files in *folder*."""
         async with Client.from_kubeconfig(control.kubeconfig, "load") as client:
             rig = cls(control, client, chart, folder)
             try:
@@ -117,7 +117,7 @@ class Rig:
                 rig._supervisor.stop()
 
     async def add_nodes(self, names: Sequence[str], devices: int) -> None:
-        """Add Nodes with that many devices each, so that their leases spread in time, and wait until they are ready."""
+        """Add Nodes with *devices* devices each, spread over a Lease interval, and wait until they are ready."""
         for name in names:
             await self.client.create("/api/v1/nodes", a_node(name, devices))
             await asyncio.sleep(LEASE_SECONDS / len(names))
@@ -131,14 +131,14 @@ class Rig:
         await eventually(are_ready, f"{len(names)} Nodes are ready", READY_SECONDS)
 
     async def take_identity(self) -> None:
-        """Let every Node be one whose device plugin needs the node lock."""
+        """Change every Node to one whose device plugin needs the node lock."""
         nodes, _ = await self.client.list("/api/v1/nodes")
         await all_of(
             self.client.patch(f"/api/v1/nodes/{node['metadata']['name']}", lock_needed(node)) for node in nodes
         )
 
     async def run(self, case: Case, load: Load, count: int) -> Run:
-        """Let *case* place *count* Pods, and return what it took."""
+        """Let *case* place *count* Pods, and return the figures."""
         self._number += 1
         names = [f"pod-{self._number}-{index:05}" for index in range(count)]
         pods = [a_pod(name, SCHEDULER_NAME, case.limits) for name in names]
@@ -159,7 +159,7 @@ class Rig:
 
     @asynccontextmanager
     async def extender(self, case: Case) -> AsyncIterator[None]:
-        """Run the extender of *case*, if it has one, for the length of a block that begins when it listens."""
+        """During a block, run the extender of *case*, if it has one. The block starts once it listens."""
         if case.extender == "trivial":
             self._start("extender", sys.executable, TRIVIAL, self._kubeconfig, f"--port={EXTENDER_PORT}")
         elif case.extender == "hami":
@@ -181,7 +181,7 @@ class Rig:
 
     @contextmanager
     def kube_scheduler(self, case: Case) -> Iterator[None]:
-        """Run kube-scheduler for *case*, with its extender if it has one, for the length of a block."""
+        """During a block, run kube-scheduler for *case*, with its extender if it has one."""
         url = f"http://127.0.0.1:{EXTENDER_PORT}" if case.extender else None
         config = self._folder / "kube-scheduler.yaml"
         config.write_text(yaml.safe_dump(self._chart.kube_scheduler_config(self._control.kubeconfig, url)))
@@ -193,7 +193,7 @@ class Rig:
             self._end("kube-scheduler")
 
     async def warm_up(self, case: Case) -> None:
-        """Wait until a first Pod runs: all parts are up, and one leads."""
+        """Wait until a first Pod runs, which shows that all parts are ready."""
         name = f"pod-{self._number}-first"
         await self.create([a_pod(name, SCHEDULER_NAME, case.limits)])
         await self._until(name, "runs", lambda pod: pod["status"]["phase"] == "Running")
@@ -219,7 +219,7 @@ class Rig:
         await self._eventually(are_gone, "all Pods are gone", READY_SECONDS)
 
     async def _delete(self, pod: Object) -> None:
-        with suppress(ApiError):  # gone by now
+        with suppress(ApiError):  # already gone
             await self.client.delete(f"{PODS}/{pod['metadata']['name']}", grace_seconds=0)
 
     async def create(self, pods: Sequence[Object]) -> None:
@@ -227,7 +227,7 @@ class Rig:
         await all_of(self.client.create(PODS, pod) for pod in pods)
 
     async def _record(self, load: Load, pods: Sequence[Object]) -> Records:
-        """Bring *load* about, and return what was seen until all *pods* ran."""
+        """Create *load*, and return the records until all *pods* run."""
         load_average = os.getloadavg()[0]
         if load is Load.BACKLOG:
             await self._until_count(is_binding, 1)
@@ -267,7 +267,7 @@ class Rig:
         self._weigh(name, self._supervisor.processes[name].pid)
 
     def _weigh(self, part: str, pid: int) -> None:
-        """Let the process of *part* have of busy processors what the kubelet would give it."""
+        """Give the process of *part* the CPU weight that the kubelet would give it."""
         containers = {"extender": "scheduler", "kube-scheduler": "kube-scheduler"}
         if part in containers:
             millicores = self._chart.cpu_millicores(containers[part])

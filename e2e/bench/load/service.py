@@ -1,7 +1,7 @@
 """
-A service that is measured: a process of its own on a processor of its own.
+A measured service: a process on one processor, which no other process of the benchmark uses.
 
-Owns the process and where it runs; what it is asked is its benchmark's affair.
+Owns the process and its processor. Must never know what the benchmark requests.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ READY_SECONDS = 120.0
 
 @contextmanager
 def apart(folder: Path, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[Process]:
-    """Run *argv* on one processor, us on the others, with its log in *folder*."""
+    """Run *argv* on one processor, and this process on the others. The log is in *folder*."""
     supervisor, processors = Supervisor(folder), sorted(os.sched_getaffinity(0))
     process = supervisor.start(name, argv, environment)
     try:
@@ -32,7 +32,7 @@ def apart(folder: Path, name: str, argv: Sequence[str], environment: Mapping[str
 
 
 async def ready(session: aiohttp.ClientSession) -> None:
-    """Wait until the service behind *session* says that it is ready."""
+    """Wait until the service of *session* is ready."""
     async with asyncio.timeout(READY_SECONDS):
         while True:
             try:

@@ -1,8 +1,8 @@
 """
-A cluster's load without its machines: Nodes that are only objects, Pods that ask for a share, and who creates them.
+Simulated Nodes and Pods, which are only objects, and the clients that write them.
 
-Owns what these objects look like; an inventory is written by the contract's own codec, as a device plugin writes it.
-Knows nothing of who schedules.
+Owns the form of these objects. The codec of the contract encodes the inventory, as in a device plugin. Must never know
+which scheduler runs.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 DEVICE_MIB = 81559
 REGISTER = "hami.io/node-nvidia-register"
 REPLICAS = 10
-"""Containers that may share one device: `deviceSplitCount` of the chart."""
+"""The replicas of a device: `deviceSplitCount` of the chart."""
 IN_FLIGHT = 32
-"""Requests at once while Pods are created."""
+"""The number of simultaneous requests while Pods are created."""
 
 
 def a_node(name: str, device_count: int) -> Object:
-    """Return a Node as its kubelet and its device plugin leave it; it needs no node lock."""
+    """Return a Node with the fields of its kubelet and its device plugin. It needs no node lock."""
     gpus = FakeNode.of(name, "NVIDIA H100 80GB HBM3", DEVICE_MIB, device_count).gpus
     devices = [
         Device(gpu.uuid, REPLICAS, gpu.memory_mib, 100, gpu.name, index, index // 4, "hami-core", finds_owners=True)
@@ -44,7 +44,7 @@ def a_node(name: str, device_count: int) -> Object:
 
 
 def lock_needed(node: Object) -> Object:
-    """Return the patch with which *node* is one whose device plugin needs the node lock."""
+    """Return a patch that makes *node* need the node lock."""
     devices = decode_node_devices(node["metadata"]["annotations"][REGISTER])
     text = encode_node_devices([replace(device, finds_owners=False) for device in devices])
     return {"metadata": {"annotations": {REGISTER: text}}}
@@ -64,7 +64,7 @@ def a_pod(name: str, scheduler: str, limits: Mapping[str, int], node: str = "") 
 
 
 async def all_of(requests: Iterable[Awaitable[Any]]) -> None:
-    """Await *requests* in their order, IN_FLIGHT of them at a time."""
+    """Send *requests* in order, IN_FLIGHT at a time."""
     rest = iter(requests)
 
     async def worker() -> None:
@@ -78,9 +78,9 @@ async def all_of(requests: Iterable[Awaitable[Any]]) -> None:
 
 async def give_locks_back(client: Client) -> None:
     """
-    Do for ever what device plugins do on Nodes without identity, as far as others see it.
+    Write what device plugins write on Nodes without identity, for ever.
 
-    Each Pod that is bound gets its phase, and its Node the lock removed: at once, no kubelet takes its time in between.
+    Each bound Pod gets its phase, and its Node's lock is removed, without the delay of a kubelet.
     """
 
     async def allocate(pod: str, node: str) -> None:
@@ -92,7 +92,7 @@ async def give_locks_back(client: Client) -> None:
 
 
 async def for_each_bound(client: Client, then: Callable[[str, str], Coroutine[None, None, None]]) -> None:
-    """Do *then*, given its name and its Node's, for each Pod that is bound, for ever."""
+    """Call *then* with the names of Pod and Node for each bound Pod, for ever."""
     async with asyncio.TaskGroup() as group:
 
         def changed(old: Object | None, pod: Object | None) -> None:

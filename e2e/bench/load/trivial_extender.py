@@ -1,8 +1,8 @@
 """
-The least an extender can do: take the first Node of the list, and write one Binding.
+The simplest extender: it takes the first Node of the list, and writes one Binding.
 
-A process of its own, the measure for the scheduler's: same language, same HTTP server, same Binding with the Pod's uid
-and two annotations. Keeps no account of anything.
+A separate process for comparison with the scheduler: same language, same HTTP server, same Binding with the Pod's uid
+and two annotations. Keeps no state.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 """
-What is recorded during a run, and the figures made of it.
+The records of a run, and the figures made of them.
 
 May import nothing of the other rooms. Must never start a process or send a request.
 """

@@ -1,7 +1,7 @@
 """
-What the API server was asked, from its audit log.
+The requests to the API server, from its audit log.
 
-Owns the reading of the log while it grows, as one file. Every time in it is the API server's own.
+Owns reading the log while it grows, as one file. All times are the API server's.
 Source: https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
 """
 
@@ -18,12 +18,12 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request that was answered."""
+    """One answered request."""
 
     agent: str
-    """The program: what comes first in its User-Agent."""
+    """The program: the first part of its User-Agent."""
     verb: str
-    """With the resource, as `create pods/binding`."""
+    """Verb and resource, such as `create pods/binding`."""
     name: str
     status: int
     received: float
@@ -32,29 +32,29 @@ class Request:
 
 
 class AuditLog:
-    """The log at *path*; read from its end as it is now, or from where `mark` was called last."""
+    """The log at *path*, from its present end or the last `mark`."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         self._file.seek(0, os.SEEK_END)
         self._rest = b""
         self.requests: list[Request] = []
-        """Since the last mark, in the order they were answered."""
+        """The requests since the last mark, in the order of their answers."""
 
     def mark(self) -> None:
-        """Forget what was read, and all that is in the log by now."""
+        """Forget all requests in the log so far."""
         self.read()
         self.requests = []
 
     def read(self) -> list[Request]:
-        """Take what was written since the last look, and return everything since the mark."""
+        """Read the new entries, and return all requests since the mark."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         self.requests += [_request(found) for found in map(orjson.loads, lines) if found["stage"] == "ResponseComplete"]
         return self.requests
 
 
 def per_pod(requests: Sequence[Request], pods: int) -> dict[str, float]:
-    """Return the requests a Pod by `agent verb`, without watches; fewer than one in twenty Pods are left out."""
+    """Return the requests for each Pod by `agent verb`, without watches and without values below 0.05."""
     counts = Counter(f"{found.agent} {found.verb}" for found in requests if not found.verb.startswith("watch "))
     return {key: round(count / pods, 2) for key, count in sorted(counts.items()) if count / pods >= 0.05}
 

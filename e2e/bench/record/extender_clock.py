@@ -1,9 +1,9 @@
 """
-Time an extender's calls as its client sees them, from the packets on the loopback.
+Measure an extender's calls for its client, from packets on the loopback.
 
-Owns a packet socket and the thread that reads it. Nobody is in the way of a call: what is measured is the time from the
-first bytes of a request to the first bytes of its answer, by the kernel's time stamps, whoever sends and whoever
-answers. Needs CAP_NET_RAW; understands IPv4 and HTTP/1.1 without pipelining, which is what kube-scheduler speaks.
+Owns a packet socket and the thread that reads it. It does not delay calls. It measures the time from the first bytes of
+a request to the first bytes of its answer, by the kernel's time stamps. Needs CAP_NET_RAW. Understands IPv4, and
+HTTP/1.1 without pipelining, which kube-scheduler uses.
 Source: https://docs.kernel.org/networking/filter.html (the filter), packet(7), socket(7)
 """
 
@@ -21,18 +21,18 @@ _SO_TIMESTAMPNS = 35
 _SO_RCVBUFFORCE = 33
 _BUFFER_BYTES = 16 * 1024 * 1024
 _SNAP_BYTES = 128
-"""IPv4 and TCP header and the request line."""
+"""Enough for the IPv4 header, the TCP header and the request line."""
 _REQUEST_LINE = re.compile(rb"[A-Z]+ /(\w+)")
 _TIMESPEC = struct.Struct("@qq")
 _POLL_SECONDS = 0.1
 
 
 class ExtenderClock:
-    """The calls to one port of 127.0.0.1, for the length of a block."""
+    """The calls to one port of 127.0.0.1 during a block."""
 
     def __init__(self, port: int) -> None:
         self.seconds: dict[str, list[float]] = defaultdict(list)
-        """By verb, the first word of the path; complete once the block has ended."""
+        """By verb, the first part of the path. Complete after the block."""
         self._port = port
         self._open: dict[int, tuple[str, float]] = {}
         self._ended = threading.Event()
@@ -66,7 +66,7 @@ class ExtenderClock:
             self._hear(packet, seconds + nanoseconds / 1e9)
 
     def _hear(self, packet: bytes, at: float) -> None:
-        """Take one packet: the first data of a request opens a call, the first data of the answer ends it."""
+        """Process one packet: the first data of a request starts a call, the first data of the answer ends it."""
         tcp = (packet[0] & 0x0F) * 4
         source, destination = struct.unpack_from("!HH", packet, tcp)
         data = tcp + (packet[tcp + 12] >> 4) * 4
@@ -82,7 +82,7 @@ class ExtenderClock:
 
 
 def _packets_of(port: int) -> tuple[bytes, ctypes.Array[ctypes.c_char]]:
-    """Return the filter for TCP of *port* in either direction, each packet once, and the memory it points to."""
+    """Return a filter for TCP of *port* in both directions, each packet once, and the memory it points to."""
     load_byte, load_half, load_word, if_equal, answer = 0x30, 0x28, 0x20, 0x15, 0x06
     packet_type, outgoing = 0xFFFFF004, 4
     rows = [

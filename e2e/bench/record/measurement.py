@@ -1,7 +1,7 @@
 """
-One measured run: who scheduled, under which load, and what it cost.
+The figures of one run.
 
-Owns the arithmetic from records to figures. Neighbours: `rig` makes the records, `scale` prints the figures.
+Owns the arithmetic from records to figures. Neighbours: `load.rig` makes the records, `scale` prints the figures.
 """
 
 import statistics
@@ -17,7 +17,7 @@ BINDING = "create pods/binding"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who schedules, and what each Pod asks for."""
+    """The scheduler, and the limits of each Pod."""
 
     name: str
     extender: str
@@ -26,47 +26,47 @@ class Case:
 
 
 class Load(Enum):
-    """How Pods come."""
+    """The kind of load."""
 
     CREATION = "creation"
-    """They are created while they are scheduled; the clock runs from the first creation."""
+    """Pods are created while they are scheduled. Time counts from the first creation."""
     BACKLOG = "backlog"
-    """All are there before kube-scheduler starts; the clock runs from the first binding."""
+    """All Pods exist before kube-scheduler starts. Time counts from the first binding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What was seen while a load was placed."""
+    """The records of a run."""
 
     requests: Sequence[Request]
     extender_seconds: Mapping[str, Sequence[float]]
     before: Usage
     after: Usage
     load_average: float
-    """Of the machine, in the minute before."""
+    """Of this machine, in the minute before."""
     yardstick_ms: float
-    """What a piece of work took meanwhile: the processors' slowness."""
+    """The duration of a fixed piece of work, which shows the speed of the processors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one load cost in one case."""
+    """The figures of one load in one case."""
 
     case: str
     load: str
     pods: int
     pods_per_second: float
-    """Until the last one was said to run."""
+    """Until the last Pod runs."""
     bound_per_second: float
-    """Until the last one was bound."""
+    """Until the last Pod is bound."""
     wait_seconds: Mapping[str, float]
-    """From a Pod's creation to its binding, by percentile."""
+    """From the creation of a Pod to its binding, by percentile."""
     extender_ms: Mapping[str, Mapping[str, float]]
-    """By verb and percentile, as kube-scheduler sees it."""
+    """The latency for kube-scheduler, by verb and percentile."""
     requests_per_pod: Mapping[str, float]
-    """To the API server, by program and verb."""
+    """Requests to the API server, by program and verb."""
     cpu_ms_per_pod: Mapping[str, float]
-    """By process; `others` is everything on the machine that is no part of the run."""
+    """By process. `others` are all processes outside the run."""
     memory_mib: Mapping[str, int]
     load_average: float
     yardstick_ms: float
@@ -98,17 +98,17 @@ def run_of(case: Case, load: Load, pods: int, records: Records) -> Run:
 
 
 def is_binding(request: Request) -> bool:
-    """Return whether *request* gave a Pod its Node."""
+    """Return whether *request* bound a Pod."""
     return request.verb == BINDING and request.status == 201
 
 
 def is_running(request: Request) -> bool:
-    """Return whether by *request* a Node said that a Pod runs; kwok says nothing else of a Pod, and that once."""
+    """Return whether *request* set a Pod Running, which is the only status that kwok writes."""
     return request.agent == "kwok" and request.verb == "patch pods/status" and request.status == 200
 
 
 def percentiles(seconds: Sequence[float], scale: int) -> dict[str, float]:
-    """Return p50, p95, p99 and the largest of *seconds*, times *scale*; empty for fewer than two."""
+    """Return p50, p95, p99 and maximum of *seconds*, times *scale*, or nothing for fewer than two values."""
     if len(seconds) < 2:
         return {}
     cuts = statistics.quantiles(seconds, n=100, method="inclusive")

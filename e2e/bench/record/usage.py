@@ -1,5 +1,5 @@
 """
-What processes and the machine have used, from /proc.
+Processor time and memory of processes and of this machine, from /proc.
 
 Source: proc(5)
 """
@@ -16,24 +16,24 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One look; the difference of two is what happened in between."""
+    """The usage at one moment. The difference of two is the usage in between."""
 
     cpu_seconds: Mapping[str, float]
     """By name of the process."""
     memory_mib: Mapping[str, int]
-    """Resident, shared pages included."""
+    """Resident memory with shared pages."""
     busy_seconds: float
-    """Of all processors, by whoever runs on the machine."""
+    """The busy time of all processors."""
 
     @classmethod
     def now(cls, pids: Mapping[str, int]) -> "Usage":
-        """Look at the processes *pids*, by name, and at the machine."""
+        """Read the usage of the processes *pids*, by name, and of this machine."""
         cpu = {name: _cpu_seconds(pid) for name, pid in pids.items()}
         memory = {name: _memory_mib(pid) for name, pid in pids.items()}
         return cls(cpu, memory, _busy_seconds())
 
     def since(self, before: "Usage") -> dict[str, float]:
-        """Return the seconds of processor time since *before*, by name; `others` is all the machine's beyond those."""
+        """Return the seconds of processor time since *before*, by name. `others` is that of all other processes."""
         used = {name: cpu - before.cpu_seconds[name] for name, cpu in self.cpu_seconds.items()}
         return {**used, "others": max(0.0, self.busy_seconds - before.busy_seconds - sum(used.values()))}
 

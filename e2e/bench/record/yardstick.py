@@ -1,8 +1,8 @@
 """
-How fast the processors are meanwhile: one piece of work, timed again and again.
+The speed of the processors during a run: the duration of a fixed piece of work, measured again and again.
 
-A virtual machine's processors may lose a third of their speed for seconds when its neighbours are busy, so rates are
-compared as if all had been measured at the same speed. Neighbours: `rig` lays it beside a run, `tables` compares.
+The processors of a virtual machine may lose a third of their speed for seconds when its neighbours are busy. So rates
+are compared at equal speed. Neighbours: `load.rig` runs it beside a load, `report.tables` compares.
 """
 
 import statistics
@@ -11,15 +11,15 @@ import time
 from typing import Self
 
 _STEPS = 20_000
-"""A millisecond or two: short beside a time slice, long beside what a clock costs."""
+"""Takes one or two milliseconds: much less than a time slice, and much more than reading a clock."""
 _PAUSE_SECONDS = 0.1
 
 
 class Yardstick:
-    """Times the work for the length of a block, in a thread of its own."""
+    """Measures the work during a block, in a thread."""
 
     def __init__(self) -> None:
-        """Begin with the block."""
+        """Start with the block."""
         self._samples_ms: list[float] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -34,7 +34,7 @@ class Yardstick:
 
     @property
     def work_ms(self) -> float:
-        """How long the work took on average, in processor time."""
+        """The average duration of the work, in processor time."""
         return statistics.fmean(self._samples_ms)
 
     def _sample(self) -> None:

@@ -1,5 +1,5 @@
 """
-Where figures go: the command line, tables, pages of the documentation.
+The output of figures: command line, tables, pages of the documentation.
 
-May import `load` for the types of what was measured, and `record`. Must never measure.
+May import `record`, and `load` for its types. Must never measure.
 """

@@ -1,7 +1,7 @@
 """
-What the commands of all benchmarks have in common: how figures are asked for, where they go, and what is told before.
+The common command line of the benchmarks: flags, output, progress.
 
-Neighbours: `tables` makes pages of figures.
+Neighbours: `tables` makes the tables.
 """
 
 import argparse
@@ -16,20 +16,20 @@ from bench.report.tables import replaced
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser of `--json` and `--write`, to which a benchmark adds its own."""
+    """Return a parser with `--json` and `--write`, to which a benchmark adds its flags."""
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--json", action="store_true", help="print figures, not tables")
-    found.add_argument("--write", type=Path, metavar="FILE", help="page to put the tables into")
+    found.add_argument("--json", action="store_true", help="print figures instead of tables")
+    found.add_argument("--write", type=Path, metavar="FILE", help="page whose tables are replaced")
     return found
 
 
 def tell(given: argparse.Namespace, script: str, figures: Any, tables: str) -> None:
-    """Print *figures* or *tables*, as *given* says, and put *tables* between the marks of *script*."""
+    """Print *figures* or *tables*, and write *tables* between the marks of *script*, as the flags *given* say."""
     print(json.dumps(figures, indent=2) if given.json else tables)
     if given.write:
         given.write.write_text(replaced(given.write.read_text(), tables, script))
 
 
 def progress(text: str) -> None:
-    """Tell on stderr how far a long measurement is, and how busy the machine."""
+    """Print the progress of a long measurement to stderr, with the load average."""
     print(f"{time.strftime('%H:%M:%S')}  load {os.getloadavg()[0]:4.1f}  {text}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """
-The figures of many runs as Markdown tables that line up as text, too.
+The figures of many runs as Markdown tables, aligned as text.
 
-Owns which figure stands where; of a case's rounds each shows the median. Neighbours: `measurement` says what each
-figure is.
+Owns the layout of the tables. Each cell is the median of the rounds of a case. Neighbours: `record.measurement` defines
+the figures.
 """
 
 import os
@@ -16,7 +16,7 @@ from bench.record.measurement import Load, Run
 BEGIN = "<!-- measured: e2e/bench/{script}.py writes what follows -->"
 END = "<!-- end of what was measured -->"
 _RUNS_A_ROUND = 2
-"""Of each case that is compared, under each load."""
+"""The runs of each compared case in a round, with each load."""
 _PARTS = ("p50", "p95", "p99")
 _TITLES = {
     Load.CREATION: "Pods are created, 32 requests at a time, while they are scheduled",
@@ -28,7 +28,7 @@ Figures = Callable[[Run], Mapping[str, float]]
 
 
 def page(runs: Runs, handover: Handover, ours: str, beside: str) -> str:
-    """Return all tables with their headings; case *ours* is compared with case *beside* round by round."""
+    """Return all tables with headings. Case *ours* is compared with case *beside* in each round."""
     sections = []
     for load in Load:
         cases = _by_case([run for run in runs if run.load == load.value])
@@ -43,7 +43,7 @@ def page(runs: Runs, handover: Handover, ours: str, beside: str) -> str:
 
 
 def replaced(text: str, tables: str, script: str) -> str:
-    """Return *text* with *tables* between the marks of *script*. Raises: ValueError where a mark is missing."""
+    """Return *text* with *tables* between the marks of *script*. Raises: ValueError if a mark is missing."""
     mark = BEGIN.format(script=script)
     before, begin, rest = text.partition(mark)
     _, end, after = rest.partition(END)
@@ -53,20 +53,20 @@ def replaced(text: str, tables: str, script: str) -> str:
 
 
 def machine() -> str:
-    """Return what figures depend on before anything else: the processors and the interpreter."""
+    """Return the processors and the interpreter."""
     return f"{os.cpu_count()} processors, Python {platform.python_version()}"
 
 
 def circumstances(pods: int, rounds: int, others: Sequence[float]) -> str:
-    """Return what all rates of a page have in common; *others* are processors that strangers took, in each run."""
+    """Return the common circumstances of a page. *others* are the processors that other processes used in each run."""
     return (
-        f"{pods} Pods a run, {rounds} rounds, {machine()}; {statistics.median(others):.1f} processors went to "
-        "processes that were no part of it. Medians; the smallest and the largest in brackets."
+        f"{pods} Pods a run, {rounds} rounds, {machine()}; other processes used {statistics.median(others):.1f} "
+        "processors. Medians, with the smallest and the largest value in brackets."
     )
 
 
 def spread(figures: Sequence[float], digits: int = 0) -> str:
-    """Return the median of *figures*, with the smallest and the largest in brackets."""
+    """Return the median of *figures*, with the smallest and the largest value in brackets."""
     middle, least, most = (f"{found:.{digits}f}" for found in (statistics.median(figures), min(figures), max(figures)))
     return f"{middle} ({least}-{most})"
 
@@ -78,7 +78,7 @@ def _circumstances(runs: Runs) -> str:
 
 
 def _handover(handover: Handover) -> str:
-    head = ["rounds", "asked too early", "woken", "ms until bound, p50 / p99 / max"]
+    head = ["rounds", "called too early", "woken", "ms until bound, p50 / p99 / max"]
     times = " / ".join(f"{handover.ms.get(part, 0):.0f}" for part in ("p50", "p99", "max"))
     return table(head, [[str(handover.rounds), str(handover.overlooked), str(handover.woken), times]])
 
@@ -117,7 +117,7 @@ def _speeds(cases: Mapping[str, Runs]) -> str:
 
 
 def _beside(runs: Runs, ours: str, other: str) -> str:
-    """Return a table of how many times as much the case *ours* reached as the case *other*, by three measures."""
+    """Return a table of the ratios of the case *ours* to the case *other*, by three measures."""
     measures = (lambda run: run.pods_per_second, _at_equal_speed, _kube_scheduler_busy)
     rows = []
     for load in Load:
@@ -128,18 +128,18 @@ def _beside(runs: Runs, ours: str, other: str) -> str:
 
 
 def _of_rounds(runs: Runs, measure: Callable[[Run], float]) -> list[float]:
-    """Return *measure*, a rate, of each round: of all its runs together."""
+    """Return the harmonic mean of *measure*, a rate, over the runs of each round."""
     found = list(map(measure, runs))
     return [statistics.harmonic_mean(found[at : at + _RUNS_A_ROUND]) for at in range(0, len(found), _RUNS_A_ROUND)]
 
 
 def _at_equal_speed(run: Run) -> float:
-    """Return how many Pods were placed in the time that the yardstick's work takes, a thousand times."""
+    """Return the Pods a second multiplied by the yardstick's milliseconds."""
     return run.pods_per_second * run.yardstick_ms
 
 
 def _kube_scheduler_busy(run: Run) -> float:
-    """Return how much of a processor kube-scheduler took."""
+    """Return the processors that kube-scheduler used."""
     return run.cpu_ms_per_pod["kube-scheduler"] * run.pods_per_second / 1000
 
 
@@ -148,7 +148,7 @@ def _percentiles(runs: Runs, figures: Figures, parts: Sequence[str] = _PARTS) ->
 
 
 def _matrix(cases: Mapping[str, Runs], figures: Figures, digits: int) -> str:
-    """Return one row for each key of *figures*, one column for each case."""
+    """Return a table with a row for each key of *figures*, and a column for each case."""
     keys = sorted({key for runs in cases.values() for run in runs for key in figures(run)})
     rows = [
         [key, *(_median([figures(run).get(key) for run in runs], digits) for runs in cases.values())] for key in keys
@@ -162,7 +162,7 @@ def _median(values: Sequence[float | None], digits: int) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; the first column is to the left, all others are to the right."""
+    """Return a table. The first column is left-aligned, all others are right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
