@@ -42,12 +42,12 @@ class EightDevices(Nvml):
 
 
 def device_uuid(index: int) -> str:
-    """Return a UUID of a driver's length."""
+    """Return a UUID as long as a driver's."""
     return f"GPU-{UUID(int=index * 2**96 + 12345)}"
 
 
 def a_pod(index: int) -> dict[str, Any]:
-    """Return a Pod as a Deployment names it."""
+    """Return a Pod with names as long as a Deployment's."""
     name = f"inference-server-{index % 10}-7d4b9c6f5-{index:05x}"
     annotations = {"hami.io/vgpu-node": NODE}
     metadata = {"uid": str(UUID(int=index)), "namespace": "team-machine-learning", "name": name}

@@ -1,5 +1,5 @@
 """
-What the monitor's tests build on: a HOOK_PATH, a Pod API, a fake driver, and the monitor as a process.
+Fixtures of the monitor's tests: a HOOK_PATH, a Pod API, a fake driver, and the monitor as a process.
 """
 
 from collections.abc import AsyncIterator
@@ -42,5 +42,5 @@ def library(fake_driver: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def started(hook_path: HookPath, pod_server: PodServer, tmp_path: Path) -> Start:
-    """Return what runs the monitor over the test's HOOK_PATH and Pod API."""
+    """Return the function that runs the monitor over the test's HOOK_PATH and Pod API."""
     return Service.starter(hook_path.path, pod_server.kubeconfig(tmp_path))

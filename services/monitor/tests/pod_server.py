@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 class PodServer:
-    """An API server that knows Pods only: it lists them, and its watch tells each change."""
+    """An API server that lists and watches Pods."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Object] = {}
@@ -51,7 +51,7 @@ class PodServer:
         return path
 
     def put(self, pod: Object) -> None:
-        """Make or change *pod*."""
+        """Add or replace *pod*."""
         uid = pod["metadata"]["uid"]
         kind = "MODIFIED" if uid in self.pods else "ADDED"
         self.pods[uid] = pod

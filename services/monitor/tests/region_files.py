@@ -14,7 +14,7 @@ SEMAPHORE = struct.pack("<IIi", 1, 0, 128)
 
 @dataclass
 class Process:
-    """One process slot: amounts per device as (context, module, data, offset, total), and device time in percent."""
+    """One process slot: amounts by device as (context, module, data, offset, total), and device time in percent."""
 
     memory: dict[int, tuple[int, int, int, int, int]] = field(default_factory=dict)
     utilization: dict[int, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ def a_region(
     recent_kernel: int = 2,
     last_kernel_time: int = 0,
 ) -> bytearray:
-    """Return a region file as a library of *layout* leaves it."""
+    """Return a region file as a library with *layout* leaves it."""
     data = bytearray(layout.region_size + 1)
 
     def put(offset: int | None, kind: str, *values: int) -> None:
@@ -70,17 +70,17 @@ def a_region(
 
 @dataclass
 class HookPath:
-    """A HOOK_PATH folder with container directories as the device plugin makes them."""
+    """A HOOK_PATH directory with container directories as the device plugin creates them."""
 
     path: Path
 
     @property
     def containers(self) -> Path:
-        """The folder of container directories."""
+        """The directory of container directories."""
         return self.path / "containers"
 
     def add(self, name: str, content: bytes | bytearray | None = None, file_name: str = "r.cache") -> Path:
-        """Make the directory *name* with the library's mount point, and a region of *content*; return the region."""
+        """Create the directory *name* with the library's mount point and a region of *content*; return the region."""
         directory = self.containers / name
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "libvgpu.so").touch()

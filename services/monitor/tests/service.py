@@ -37,7 +37,7 @@ class Service:
 
     @classmethod
     def starter(cls, hook_path: Path, kubeconfig: Path) -> "Start":
-        """Return what runs the monitor on NODE with *hook_path* and *kubeconfig*, and flags and variables besides."""
+        """Return the function that runs the monitor on NODE; it takes flags, and variables by name."""
 
         @asynccontextmanager
         async def start(*arguments: str, **environment: str) -> AsyncIterator[Service]:

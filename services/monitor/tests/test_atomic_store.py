@@ -1,5 +1,5 @@
 """
-Storing into memory that may vanish.
+Atomic stores into memory that may vanish.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ def mapped(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 
 @pytest.mark.parametrize("value", [0, 1, 2, -1, VALUE_MIN, VALUE_MAX])
 def test_value_arrives_in_the_file_and_nowhere_else(mapped: tuple[Path, int], value: int) -> None:
-    """Four bytes change, little-endian as the library reads them."""
+    """Four bytes change, in little-endian order."""
     path, address = mapped
 
     store_int32(address + 8, value)
@@ -38,7 +38,7 @@ def test_value_arrives_in_the_file_and_nowhere_else(mapped: tuple[Path, int], va
 
 
 def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped: tuple[Path, int]) -> None:
-    """A plain store would end the process here; the file is not made longer either."""
+    """A plain store would end the process; the file is not extended either."""
     path, address = mapped
     os.truncate(path, 100)
 
@@ -50,6 +50,6 @@ def test_store_past_the_end_of_a_shrunk_file_is_an_error(mapped: tuple[Path, int
 
 @pytest.mark.parametrize("value", [VALUE_MIN - 1, VALUE_MAX + 1])
 def test_value_the_operation_cannot_carry_is_refused(mapped: tuple[Path, int], value: int) -> None:
-    """Nothing is cut off silently."""
+    """No bits are cut off."""
     with pytest.raises(ValueError, match=str(value)):
         store_int32(mapped[1], value)

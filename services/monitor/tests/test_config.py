@@ -21,7 +21,7 @@ def test_defaults_are_hamis() -> None:
 
 
 def test_flags_of_hamis_chart_are_understood() -> None:
-    """What the chart passes, in Go's spelling, with klog's flags among them."""
+    """The chart's flags in Go's spelling, klog's included."""
     arguments = ["--metrics-bind-address=:9999", "--legacy-metrics", "-v=4", "--logtostderr=true", "--kubeconfig", "/k"]
 
     settings = read_config(arguments, ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": "2m"})
@@ -32,7 +32,7 @@ def test_flags_of_hamis_chart_are_understood() -> None:
 
 @pytest.mark.parametrize("text", ["soon", "5", "-1m", "0s"])
 def test_bad_resync_interval_falls_back_with_a_warning(text: str) -> None:
-    """As HAMi does; the warning says what was wrong and what is used."""
+    """As in HAMi; the warning has the invalid value and the default."""
     settings = read_config([], ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": text})
 
     assert 300.0 == settings.resync_seconds
@@ -40,7 +40,7 @@ def test_bad_resync_interval_falls_back_with_a_warning(text: str) -> None:
 
 
 def test_everything_missing_is_named_at_once() -> None:
-    """Two problems are two sentences, each with the variable."""
+    """Two sentences, each with its variable."""
     with pytest.raises(ConfigError) as caught:
         read_config([], {})
 
@@ -48,13 +48,13 @@ def test_everything_missing_is_named_at_once() -> None:
 
 
 def test_hook_path_may_be_empty() -> None:
-    """HAMi demands that the variable exists, not that it says anything."""
+    """HAMi requires the variable, not a value."""
     assert "" == read_config([], {"NODE_NAME": "n1", "HOOK_PATH": ""}).hook_path
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"]])
 def test_version_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Both as a flag and, as HAMi has it, as a word of its own."""
+    """Both as a flag and, as in HAMi, as a word."""
     with pytest.raises(SystemExit) as left:
         read_config(arguments, {})
 
@@ -72,7 +72,7 @@ def test_interval_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("name", KLOG_FLAGS)
 def test_every_flag_of_klog_is_taken_in_each_of_its_forms(name: str) -> None:
-    """`--x=v` and `--x v`; a boolean also alone."""
+    """`--x=v` and `--x v`; a boolean alone too."""
     for form in [[name], [f"{name}=false"]] if KLOG_FLAGS[name] else [[f"{name}=1"], [name, "1"]]:
         [told] = (settings := read_config(form, ENVIRONMENT)).without_effect
         assert (Config("n1", "/usr/local/vgpu"), name) == (replace(settings, without_effect=()), told.partition(":")[0])

@@ -1,5 +1,5 @@
 """
-Which directories are whose, which file is the region, and which directories may go.
+Owners of container directories, choice of the region file, and deletion.
 """
 
 import math
@@ -46,14 +46,14 @@ def a_cache(*uids: str, is_synced: bool = True, age_seconds: float = 1.0) -> Pod
     ],
 )
 def test_directory_name_gives_pod_and_container(name: str, expected: ContainerKey | None) -> None:
-    """Both halves must be there; the first underscore separates them."""
+    """Both parts are required; the first underscore separates them."""
     assert expected == parse_directory_name(name)
 
 
 @given(st.uuids(), st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True))
 @pytest.mark.property
 def test_every_container_finds_its_own_directory(uid: UUID, container: str) -> None:
-    """The name the device plugin gives is read back as the same key."""
+    """The device plugin's name is read back as the same key."""
     key = ContainerKey(str(uid), container)
 
     assert key == parse_directory_name(str(key))
@@ -77,7 +77,7 @@ def test_every_container_finds_its_own_directory(uid: UUID, container: str) -> N
     ],
 )
 def test_region_file_is_chosen_by_hamis_rule(names: list[str], expected: str | Refusal | None) -> None:
-    """The first `*.cache` in name order that is not the library, and no choice among more than two candidates."""
+    """The first `*.cache` by name that is not the library; none if there are more than two candidates."""
     assert expected == choose_region_file(names)
 
 
@@ -106,7 +106,7 @@ def test_region_file_is_chosen_by_hamis_rule(names: list[str], expected: str | R
 def test_directory_goes_only_when_its_pod_is_surely_gone(
     directory: ContainerDirectory, pods: PodCache, is_abandoned: bool
 ) -> None:
-    """Unknown to a cache that was confirmed after the directory changed, and untouched for the grace time."""
+    """The API server confirmed after the last change that the Pod is unknown, and the grace time has passed."""
     expected = (directory,) if is_abandoned else ()
 
     assert expected == abandoned([directory], pods, NOW, GRACE_SECONDS)
@@ -122,7 +122,7 @@ def test_directory_goes_only_when_its_pod_is_surely_gone(
 def test_living_pod_keeps_its_directory(
     directories: list[tuple[str, float]], living: set[str], is_synced: bool, age_seconds: float
 ) -> None:
-    """No listing, age or silence of the API server makes a known Pod's directory go."""
+    """No listing, age or silence of the API server deletes a known Pod's directory."""
     listed = [a_directory(uid, age_seconds=age) for uid, age in directories]
 
     gone = abandoned(listed, a_cache(*living, is_synced=is_synced, age_seconds=age_seconds), NOW, GRACE_SECONDS)

@@ -1,5 +1,5 @@
 """
-Listing and deleting what is below HOOK_PATH.
+Listing and deleting container directories.
 """
 
 import os
@@ -11,12 +11,12 @@ from .region_files import HookPath, a_region
 
 
 def test_folder_that_does_not_exist_yet_is_empty(hook_path: HookPath) -> None:
-    """Before the first container starts there is nothing to see."""
+    """As before the first container starts."""
     assert ((), ()) == Directories(str(hook_path.path)).scan()
 
 
 def test_container_directories_are_told_from_everything_else(hook_path: HookPath) -> None:
-    """Files and links are no containers; a directory of another name is reported and left alone."""
+    """Files and links are ignored; a directory of another name is reported and kept."""
     hook_path.add("p2_b", a_region())
     hook_path.add("p1_a")
     hook_path.add("lost+found")
@@ -33,7 +33,7 @@ def test_container_directories_are_told_from_everything_else(hook_path: HookPath
 
 
 def test_age_is_that_of_the_last_change_in_the_directory(hook_path: HookPath) -> None:
-    """A file made or removed in it counts."""
+    """Creating or removing a file counts as a change."""
     hook_path.add("p1_a")
     os.utime(hook_path.containers / "p1_a", (5, 1_000_000))
 
@@ -43,7 +43,7 @@ def test_age_is_that_of_the_last_change_in_the_directory(hook_path: HookPath) ->
 
 
 def test_directory_is_deleted_with_all_that_is_in_it(hook_path: HookPath) -> None:
-    """Deleting what is already gone is done; a link inside is deleted, not followed."""
+    """A second deletion is no error; a link inside is deleted, not followed."""
     outside = hook_path.path / "outside"
     hook_path.add("p1_a", a_region())
     outside.mkdir()
@@ -60,7 +60,7 @@ def test_directory_is_deleted_with_all_that_is_in_it(hook_path: HookPath) -> Non
 
 
 def test_flood_of_files_does_not_cost_the_others_a_round(hook_path: HookPath) -> None:
-    """A container may fill its directory; so many names are looked at, and its region is refused for it."""
+    """Only so many names are read, and the region is refused."""
     directory = hook_path.add("p1_a").parent
     for number in range(FILE_NAMES_MAX + 100):
         (directory / f"{number}.txt").touch()

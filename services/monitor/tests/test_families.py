@@ -1,5 +1,5 @@
 """
-Names, labels and values of what is exported.
+Names, labels and values of the exported families.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ def an_observation(**more: Any) -> Observation:
 def samples(
     observation: Observation, *, has_legacy_names: bool = False
 ) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Return {name: [(labels, value), ...]} of everything that is exported."""
+    """Return {name: [(labels, value), ...]} of all families."""
     found = {}
     for family in families(observation, has_legacy_names=has_legacy_names):
         found[family.name] = [(sample.labels, sample.value) for sample in family.samples]
@@ -97,7 +97,7 @@ def test_share_families_are_hamis() -> None:
 
 
 def test_host_families_are_hamis() -> None:
-    """The vendor is put before the driver's name, and the memory controller's family has no node."""
+    """The vendor precedes the driver's name, and the memory controller's family has no node."""
     labels = {"zone": "vGPU", "device_index": "0", "device_uuid": "GPU-a", "device_type": "NVIDIA-NVIDIA T4"}
 
     found = samples(an_observation(host_devices=(a_host_device(),)))
@@ -118,14 +118,14 @@ def test_host_families_are_hamis() -> None:
     ],
 )
 def test_value_the_driver_cannot_tell_is_left_out(unknown: str, left_out: str) -> None:
-    """The other families of that device stay."""
+    """The device's other families stay."""
     found = samples(an_observation(host_devices=(a_host_device(**{unknown: None}),)))
 
     assert [left_out] == [name for name in found if "host" in name and not found[name]]
 
 
 def test_legacy_families_are_hamis() -> None:
-    """The old names, whose memory family carries amounts as labels."""
+    """HAMi's old names, with a memory family whose labels are amounts."""
     host = {"zone": "vGPU", "nodeid": "n1", "deviceidx": "0", "deviceuuid": "GPU-a", "devicetype": "NVIDIA-NVIDIA T4"}
     amounts = {"context": "60", "module": "10", "data": "25", "offset": "5"}
     observation = an_observation(host_devices=(a_host_device(),))
@@ -154,7 +154,7 @@ def test_legacy_families_are_hamis() -> None:
     ],
 )
 def test_idle_time_counts_from_the_last_launch(last_kernel_seconds: int | None, expected: list[float]) -> None:
-    """Without a launch there is none, and a clock that went back does not make it negative."""
+    """There is none before the first launch, and a clock that goes back does not make it negative."""
     usages = {KEY: a_usage(last_kernel_seconds=last_kernel_seconds)}
 
     found = samples(an_observation(usages=usages))
@@ -168,7 +168,7 @@ def test_idle_time_counts_from_the_last_launch(last_kernel_seconds: int | None, 
 def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(
     usages: dict[ContainerKey, ContainerUsage],
 ) -> None:
-    """Series begin with the grant: nothing used of what was promised, in the driver's order of devices."""
+    """Series start with the grant: use 0, devices in the driver's order."""
     shares = {"main": (Share("GPU-b", "NVIDIA", 2000, 0), Share("GPU-a", "NVIDIA", 1000, 0))}
     order = {"GPU-a": 0, "GPU-b": 1}
 
@@ -183,7 +183,7 @@ def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(
 
 
 def test_region_counts_more_than_the_grant() -> None:
-    """As soon as there is a region, what it says is shown."""
+    """Once a region exists, its values are shown."""
     pod = a_pod(shares={"main": (Share("GPU-z", "NVIDIA", 1, 0),)})
 
     found = samples(an_observation(pods=(pod,)))
@@ -206,12 +206,12 @@ def test_region_counts_more_than_the_grant() -> None:
     ],
 )
 def test_container_without_a_known_use_is_not_shown(observation: Observation) -> None:
-    """No Pod, no series; and of a region that cannot be read nothing is claimed."""
+    """An unknown Pod has no series, and neither has a region that cannot be read."""
     assert [] == samples(observation)["hami_vgpu_memory_used_bytes"]
 
 
 def test_mig_instance_is_shown_once_it_exists() -> None:
-    """An allocation without run time identity is not an instance yet; its container shows no grant either."""
+    """An allocation without an instance is not shown, and neither is its container's grant."""
     promised = MigAllocation(0, 0, "GPU-a", "1g.5gb", MigPlacement(0, 1))
     existing = MigAllocation(0, 1, "GPU-b", "2g.10gb", MigPlacement(2, 2), "MIG-x", 4, 0)
     pod = a_pod(

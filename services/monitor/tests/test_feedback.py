@@ -1,5 +1,5 @@
 """
-The feedback loop's rules, as a table and against a plain transcription of them.
+The rules of the feedback loop, as a table and against a plain transcription.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ Key = TypeVar("Key")
 
 
 def a_state(*uuids: bytes, priority: int = 1, recent_kernel: int = 0, utilization_switch: int = 1) -> FeedbackState:
-    """Return the state of a container that uses GPU_A where no device is named."""
+    """Return the state of a container, on GPU_A if no device is named."""
     return FeedbackState(uuids or (GPU_A,), priority, recent_kernel, utilization_switch)
 
 
 def after(states: Mapping[Key, FeedbackState]) -> dict[Key, tuple[int, int]]:
-    """Return what (recent kernel, switch) of each container is after one round."""
+    """Return (recent kernel, switch) of each container after one round."""
     writes = plan_writes(states)
     result = {}
     for key, state in states.items():
@@ -110,19 +110,19 @@ TABLE: list[tuple[str, dict[Any, FeedbackState], dict[Any, tuple[int, int]]]] = 
 
 @pytest.mark.parametrize(("states", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_round_follows_the_rules(states: dict[object, FeedbackState], expected: dict[object, tuple[int, int]]) -> None:
-    """A launch counts in exactly one round; smaller priorities block greater ones; equals limit each other."""
+    """A launch counts in one round; smaller priorities block greater ones; equal ones limit each other."""
     assert expected == after(states)
 
 
 def test_settled_node_is_not_written_to() -> None:
-    """Where every field already says what it should, nothing is stored."""
+    """If every field has its value already, nothing is written."""
     states = {"a": a_state(GPU_A, utilization_switch=0), "b": a_state(GPU_B, utilization_switch=0)}
 
     assert {} == plan_writes(states)
 
 
 def test_one_launch_blocks_a_lower_priority_for_one_round() -> None:
-    """The library stores 2 at a launch: one round later it counts, two rounds later it is over."""
+    """The library stores 2 at a launch: it counts in the next round, and no longer in the one after."""
     states = {"high": a_state(priority=0, recent_kernel=2), "low": a_state(priority=1)}
     seen = []
     for _ in range(3):
@@ -148,7 +148,7 @@ states_strategy = st.dictionaries(
 
 
 def transcription(states: Mapping[Key, FeedbackState]) -> dict[Key, tuple[int, int]]:
-    """The rules of both passes, as the upstream loop executes them: lists grown with zeros, fields changed in place."""
+    """Return the result of HAMi's two passes: lists grown with zeros, fields changed in place."""
     recent = {key: state.recent_kernel for key, state in states.items()}
     switch = {key: state.utilization_switch for key, state in states.items()}
     active: dict[bytes, list[int]] = {}
@@ -176,14 +176,14 @@ def transcription(states: Mapping[Key, FeedbackState]) -> dict[Key, tuple[int, i
 @given(states_strategy)
 @pytest.mark.property
 def test_any_round_agrees_with_the_transcribed_rules(states: dict[int, FeedbackState]) -> None:
-    """Counting sparsely decides as the two passes over grown lists do."""
+    """Sparse counting gives the result of the two passes."""
     assert transcription(states) == after(states)
 
 
 @given(states_strategy, st.randoms())
 @pytest.mark.property
 def test_order_of_containers_does_not_matter(states: dict[int, FeedbackState], random: Random) -> None:
-    """A container's outcome depends on who its neighbours are, not on which of them was looked at first."""
+    """A container's result depends on its neighbours, not on the order."""
     items = list(states.items())
     random.shuffle(items)
 
@@ -193,7 +193,7 @@ def test_order_of_containers_does_not_matter(states: dict[int, FeedbackState], r
 @given(states_strategy)
 @pytest.mark.property
 def test_every_write_changes_something_and_can_be_stored(states: dict[int, FeedbackState]) -> None:
-    """A write names only fields that differ, with values the store takes."""
+    """A write has only values that differ, and that the store accepts."""
     for key, write in plan_writes(states).items():
         assert write.recent_kernel != states[key].recent_kernel
         assert write.utilization_switch != states[key].utilization_switch

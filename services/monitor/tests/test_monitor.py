@@ -1,5 +1,5 @@
 """
-What the probes say of the monitor's life.
+Probes and scrapes of the monitor.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .region_files import HookPath, a_region
 
 
 class Clock:
-    """A time that passes when told to."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, clock: Clock) -> AsyncIterator[Monitor]:
-    """Yield a monitor that knows the Pods of its Node, which are none."""
+    """Yield a monitor of a Node without Pods."""
     async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
         pods = Pods(kube, "n1")
         following = asyncio.create_task(pods.run())
@@ -49,7 +49,7 @@ async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, cl
 
 
 async def test_monitor_is_ready_after_its_first_round(monitor: Monitor) -> None:
-    """Before it, a scrape would leave containers out."""
+    """An earlier scrape would leave containers out."""
     assert "the first round has not ended yet" == monitor.rounds.ready()
 
     await monitor.rounds.round()
@@ -58,7 +58,7 @@ async def test_monitor_is_ready_after_its_first_round(monitor: Monitor) -> None:
 
 
 async def test_monitor_without_rounds_is_not_alive(monitor: Monitor, clock: Clock) -> None:
-    """A disk that hangs is noticed by the kubelet, which starts the monitor anew."""
+    """The kubelet restarts a monitor whose disk hangs."""
     clock.seconds += STALLED_SECONDS
     assert monitor.rounds.live() is None
 
@@ -68,7 +68,7 @@ async def test_monitor_without_rounds_is_not_alive(monitor: Monitor, clock: Cloc
 
 
 async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor: Monitor, hook_path: HookPath) -> None:
-    """The round is skipped, readiness says why, and the next one finds the folder mended."""
+    """The round is skipped, readiness says why, and a later round succeeds."""
     hook_path.path.mkdir()
     hook_path.containers.symlink_to(hook_path.containers)
 
@@ -81,7 +81,7 @@ async def test_folder_that_cannot_be_listed_is_survived_and_named(monitor: Monit
 
 
 async def test_scrape_shows_a_region_that_is_newer_than_the_last_round(monitor: Monitor, hook_path: HookPath) -> None:
-    """What a container uses is shown from its first launch on, not from the next round on."""
+    """A container's use is shown from its first launch, not from the next round."""
     await monitor.rounds.round()
     hook_path.add("u1_main", a_region(limits=(3000,)))
 

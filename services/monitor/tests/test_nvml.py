@@ -1,5 +1,5 @@
 """
-Asking the driver, and doing without one.
+Reading the driver, and working without one.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ asyncio.run(ask())
 
 
 def ask(environment: dict[str, str]) -> list[str]:
-    """Return the lines that asking twice prints in a process of its own, which is how a library is found."""
+    """Return the lines that a process prints which reads the driver twice."""
     answer = subprocess.run(
         [sys.executable, "-c", ASK],
         env=os.environ | environment,
@@ -45,7 +45,7 @@ def ask(environment: dict[str, str]) -> list[str]:
 
 
 def test_devices_are_read_from_the_driver(fake_driver: dict[str, str]) -> None:
-    """Index, UUID, name, memory and utilization of each, as often as asked."""
+    """Index, UUID, name, memory and utilization of each device, in each reading."""
     lines = ask(fake_driver)
 
     assert [
@@ -56,16 +56,16 @@ def test_devices_are_read_from_the_driver(fake_driver: dict[str, str]) -> None:
 
 
 def test_missing_driver_is_an_error_each_time_it_is_asked(tmp_path: Path) -> None:
-    """It is looked for again by every call, so it may appear later."""
+    """Each call tries again, so the driver may appear later."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
 
     lines = ask({"LD_LIBRARY_PATH": str(tmp_path)})
 
-    assert ["the NVIDIA driver cannot be asked"] * 2 == [line.split(":")[0] for line in lines]
+    assert ["the NVIDIA driver cannot be used"] * 2 == [line.split(":")[0] for line in lines]
 
 
 class Hanging(Nvml):
-    """A driver that answers only once it is let go."""
+    """A driver that answers only once it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Hanging(Nvml):
 
 
 async def test_hanging_driver_costs_one_thread_and_no_waiting() -> None:
-    """Every call gives up in time, none begins another, and the answer is taken when it comes."""
+    """Each call times out, none starts another reading, and the late answer is used."""
     nvml = Hanging()
 
     for _ in range(3):
@@ -91,7 +91,7 @@ async def test_hanging_driver_costs_one_thread_and_no_waiting() -> None:
 
 
 async def test_cancelled_caller_does_not_cancel_the_answer() -> None:
-    """A service that ends while the driver hangs leaves no error behind."""
+    """A service that ends while the driver hangs causes no error."""
     nvml = Hanging()
     caller = asyncio.create_task(nvml.devices(5))
     await asyncio.sleep(0.01)

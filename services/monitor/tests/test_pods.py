@@ -1,5 +1,5 @@
 """
-What the monitor takes from the API's Pods.
+What the monitor reads from Pod objects.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ GPU_A = Share("GPU-a", "NVIDIA", 3000, 25)
 
 
 def a_container(name: str, *, gpus: int = 1, **more: str) -> Object:
-    """Return a container that asks for *gpus* devices."""
+    """Return a container that requests *gpus* devices."""
     return {"name": name, "resources": {"limits": {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}}, **more}
 
 
@@ -34,7 +34,7 @@ def a_pod(
     phase: str = "Running",
     init_statuses: Sequence[Object] = (),
 ) -> Object:
-    """Return a Pod of NODE; a name stands for a container that asks for one device."""
+    """Return a Pod of NODE; a name stands for a container that requests one device."""
     return {
         "metadata": {
             "uid": "u1",
@@ -76,7 +76,7 @@ def with_allocation(text: str) -> dict[str, str]:
 def test_pod_is_shown_when_its_devices_were_granted_here(
     labels: dict[str, str] | None, annotations: dict[str, str], is_shown: bool
 ) -> None:
-    """The label that HAMi sets since 2.5, or the annotation all versions set."""
+    """By the label that HAMi sets since 2.5, or the annotation of all versions."""
     assert is_shown == (monitored_pod(a_pod(labels=labels, annotations=annotations), NODE) is not None)
 
 
@@ -104,7 +104,7 @@ def test_bare_object_is_no_pod_of_ours() -> None:
     ],
 )
 def test_init_container_is_shown_while_it_may_run(init: str | Object, state: Object, expected: set[str]) -> None:
-    """A finished one would count its share a second time; a sidecar is as regular as the others."""
+    """A finished one would count its share twice; a sidecar counts like the others."""
     name = init if isinstance(init, str) else init["name"]
 
     pod = granted(a_pod(init=[init], init_statuses=[{"name": name, "state": state}]))
@@ -113,7 +113,7 @@ def test_init_container_is_shown_while_it_may_run(init: str | Object, state: Obj
 
 
 def test_share_belongs_to_its_container_in_pod_order() -> None:
-    """Init containers come first, and a container that asked for nothing has an empty place."""
+    """Init containers come first, and a container without a request has an empty place."""
     pod = granted(
         a_pod(
             init=["setup"],
@@ -126,7 +126,7 @@ def test_share_belongs_to_its_container_in_pod_order() -> None:
 
 
 def test_share_of_a_value_that_lost_its_empty_places_finds_its_container() -> None:
-    """A HAMi scheduler may leave empty places out; the container that asked for a device gets the share."""
+    """HAMi schedulers may leave out empty places; the container with a request gets the share."""
     pod = granted(
         a_pod(containers=[a_container("web", gpus=0), "main"], annotations=with_allocation("GPU-a,NVIDIA,3000,25:;"))
     )
@@ -136,7 +136,7 @@ def test_share_of_a_value_that_lost_its_empty_places_finds_its_container() -> No
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_ended_pod_has_no_shares(phase: str) -> None:
-    """What it was granted is free again."""
+    """Its grant is free again."""
     pod = granted(a_pod(phase=phase, annotations=with_allocation("GPU-a,NVIDIA,3000,25:;")))
 
     assert {} == pod.shares

@@ -1,5 +1,5 @@
 """
-The README says what the program says of itself.
+The README agrees with the program.
 """
 
 import re
@@ -18,7 +18,7 @@ def section(title: str) -> str:
 
 
 def test_metrics_are_those_that_are_scraped() -> None:
-    """Name by name, as Prometheus sees them."""
+    """The table has the names that Prometheus sees."""
     families = list(MonitorCollector(lambda: Observation("n1", 0.0), MonitorStatus).collect())
 
     assert {f.name + ("_total" if f.type == "counter" else "") for f in families} == set(

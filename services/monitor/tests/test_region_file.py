@@ -1,5 +1,5 @@
 """
-Reading region files of every layout, and storing no more than two fields.
+Reading region files of every layout, and writing two fields.
 """
 
 import os
@@ -53,12 +53,12 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 
 
 def open_descriptors() -> int:
-    """Return how many files this process has open."""
+    """Return the number of open files of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def refusal_of(path: Path) -> Refusal:
-    """Return the kind of refusal that opening *path* meets."""
+    """Return the kind of refusal for *path*."""
     with pytest.raises(RegionRefusedError) as caught:
         RegionFile.open(path)
     return caught.value.refusal
@@ -66,7 +66,7 @@ def refusal_of(path: Path) -> Refusal:
 
 @of_every_release
 def test_usage_is_read_from_every_released_layout(layout: Layout, opened: Open) -> None:
-    """Two processes on two devices add up per device; one that is gone does not count."""
+    """Two processes on two devices add up by device; an ended one does not count."""
     _, file = opened(
         layout,
         uuids=(b"GPU-a", b"GPU-b"),
@@ -92,7 +92,7 @@ def test_usage_is_read_from_every_released_layout(layout: Layout, opened: Open) 
 
 @of_every_release
 def test_feedback_state_is_read_from_every_released_layout(layout: Layout, opened: Open) -> None:
-    """The four fields, and every name up to its first NUL, also past the device count."""
+    """Four fields, and every name up to its first NUL, beyond the device count too."""
     _, file = opened(
         layout,
         uuids=(b"GPU-a", b"", b"GPU-c\0stale", b"\xff" * 96),
@@ -108,7 +108,7 @@ def test_feedback_state_is_read_from_every_released_layout(layout: Layout, opene
 @of_every_release
 @pytest.mark.parametrize("slots", [0, 1, SLOTS])
 def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout: Layout, slots: int, opened: Open) -> None:
-    """Slots past the last used one are not read and do not matter, though there are remains in them."""
+    """Slots after the last used one are not read."""
     path, file = opened(layout, processes=(Process({0: (1, 2, 3, 4, 10)}, {0: 1}),) * slots)
     with path.open("r+b") as remains:
         remains.seek(layout.procs + min(slots + 1, SLOTS - 2) * layout.slot_size)
@@ -118,7 +118,7 @@ def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout: Layout, 
 
 
 def test_remains_of_another_file_are_not_read(tmp_path: Path) -> None:
-    """Files are read one after the other, and none sees what the one before had in its slots."""
+    """A reading contains nothing of the file that was read before."""
     full, empty = tmp_path / "full.cache", tmp_path / "empty.cache"
     full.write_bytes(a_region(processes=(Process({0: (1, 2, 3, 4, 10)}),) * SLOTS))
     empty.write_bytes(a_region())
@@ -139,7 +139,7 @@ def test_remains_of_another_file_are_not_read(tmp_path: Path) -> None:
     ],
 )
 def test_store_changes_its_fields_and_no_other_byte(layout: Layout, write: FeedbackWrite, opened: Open) -> None:
-    """Everything else in the file stays as the library left it."""
+    """All other bytes stay."""
     path, file = opened(layout, processes=(Process({0: (1, 2, 3, 4, 10)}),))
     expected = bytearray(path.read_bytes())
     for offset, value in (
@@ -155,7 +155,7 @@ def test_store_changes_its_fields_and_no_other_byte(layout: Layout, write: Feedb
 
 
 def test_store_reaches_a_process_that_has_the_file_mapped(opened: Open) -> None:
-    """The library sees the value in its own mapping, and the monitor the library's."""
+    """The library sees the value in its mapping, and the monitor sees the library's."""
     path, file = opened(recent_kernel=2)
     program = (
         "import mmap, struct, sys\n"
@@ -180,7 +180,7 @@ def test_store_reaches_a_process_that_has_the_file_mapped(opened: Open) -> None:
 @of_every_release
 @pytest.mark.parametrize("size", [0, 100, 4096, 100_000, -2])
 def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout: Layout, size: int, opened: Open) -> None:
-    """Reading and storing end with a refusal, and neither makes the file longer again."""
+    """Reading and storing are refused, and the file is not extended."""
     path, file = opened(layout)
     shrunk = size if size >= 0 else layout.region_size - 1
     subprocess.run([sys.executable, "-c", f"import os; os.truncate({str(path)!r}, {shrunk})"], check=True)
@@ -196,7 +196,7 @@ def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout: Layo
 
 
 def test_file_grown_back_after_it_was_shrunk_is_no_region(opened: Open) -> None:
-    """Its size is right and its content is gone."""
+    """Its size is right, but its contents are gone."""
     path, file = opened()
     os.truncate(path, 0)
     os.truncate(path, LAYOUT_V1_2.region_size + 1)
@@ -208,7 +208,7 @@ def test_file_grown_back_after_it_was_shrunk_is_no_region(opened: Open) -> None:
 
 
 def test_file_made_anew_is_noticed(tmp_path: Path) -> None:
-    """The same name with another file behind it is another region."""
+    """Another file under the same name is another region."""
     path = tmp_path / "r.cache"
     path.write_bytes(a_region())
     file = RegionFile.open(path)
@@ -224,7 +224,7 @@ def test_file_made_anew_is_noticed(tmp_path: Path) -> None:
 
 
 def test_file_that_changes_its_layout_is_refused(tmp_path: Path, opened: Open) -> None:
-    """A region that was overwritten in place by another version must be opened again."""
+    """A region that another version overwrote must be opened again."""
     path, file = opened(LAYOUT_V1_2)
     path.write_bytes(a_region(LAYOUT_V1_1))
 
@@ -243,7 +243,7 @@ def test_file_that_changes_its_layout_is_refused(tmp_path: Path, opened: Open) -
     ],
 )
 def test_file_that_is_no_region_is_refused(tmp_path: Path, content: bytes, expected: Refusal) -> None:
-    """With the reason that the metric shows."""
+    """With the metric's reason."""
     path = tmp_path / "r.cache"
     path.write_bytes(content)
 
@@ -251,7 +251,7 @@ def test_file_that_is_no_region_is_refused(tmp_path: Path, content: bytes, expec
 
 
 def test_trap_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    """A container controls its directory: a link would lead out of it, a pipe would make the monitor wait."""
+    """A container controls its directory: a link leads out of it, a pipe blocks the reader."""
     target = tmp_path / "of-the-host"
     target.write_bytes(a_region())
     (tmp_path / "link.cache").symlink_to(target)
@@ -264,7 +264,7 @@ def test_trap_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_refused_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    """A bad file is tried again every round for as long as it is there."""
+    """A bad file is tried again every round."""
     path = tmp_path / "r.cache"
     path.write_bytes(b"\0" * 100)
     before = open_descriptors()
@@ -286,7 +286,7 @@ def test_refused_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
 def test_garbled_file_is_read_or_refused(
     tmp_path: Path, data: st.DataObject, layout: Layout, patches: list[tuple[int, bytes]], size: int | None
 ) -> None:
-    """Whatever a container does to its file, the amounts are whole numbers from 0 on, or it is refused."""
+    """Any file is refused, or its amounts are integers of at least 0."""
     content = a_region(layout)
     fields = [layout.proc_num, layout.device_count, layout.uuids, layout.procs, layout.procs + layout.slot_status]
     for offset, patch in patches:

@@ -1,5 +1,5 @@
 """
-Region files that HAMi's own libraries wrote, and what becomes of them when they are damaged.
+Region files that HAMi's libraries wrote, intact and damaged.
 """
 
 import gzip
@@ -27,7 +27,7 @@ def content_of(name: str) -> bytearray:
 
 
 def names(keep: Callable[[dict[str, Any]], bool]) -> list[str]:
-    """Return the names of the cases that *keep* holds for."""
+    """Return the names of the cases for which *keep* returns True."""
     return [name for name, case in CASES.items() if keep(case)]
 
 
@@ -36,7 +36,7 @@ Read = Callable[[bytes | bytearray], RegionReading]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Return a function that reads a region of the given content once."""
+    """Return a function that reads a region of the given contents."""
 
     def reading(content: bytes | bytearray) -> RegionReading:
         path = tmp_path / "r.cache"
@@ -52,7 +52,7 @@ def read(tmp_path: Path) -> Read:
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
 def test_state_is_what_the_library_wrote(name: str, read: Read) -> None:
-    """Priority, both writable fields and the devices' names, in every layout."""
+    """Priority, both writable fields and the device names, in every layout."""
     expected = CASES[name]["expected"]
 
     state = feedback_state(read(content_of(name)))
@@ -67,7 +67,7 @@ def test_state_is_what_the_library_wrote(name: str, read: Read) -> None:
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
 def test_limits_and_sums_are_those_of_the_living_slots(name: str, read: Read) -> None:
-    """Sums of each amount over the slots whose status is not 0."""
+    """Each amount is summed over the slots whose status is not 0."""
     expected = CASES[name]["expected"]
     living = [slot for slot in expected["slots"] if slot["status"] != 0]
 
@@ -88,7 +88,7 @@ def test_limits_and_sums_are_those_of_the_living_slots(name: str, read: Read) ->
 
 @pytest.mark.parametrize("name", names(lambda case: bool(case.get("hami_2_10_reader_correct"))))
 def test_values_are_those_of_hamis_monitor(name: str, read: Read) -> None:
-    """Wherever HAMi 2.10 reads a file rightly, the same numbers are exported."""
+    """If HAMi 2.10 reads a file correctly, the exported numbers are the same."""
     expected = CASES[name]["hami_2_10_reads"]
 
     devices = container_usage(read(content_of(name))).devices
@@ -107,7 +107,7 @@ def test_values_are_those_of_hamis_monitor(name: str, read: Read) -> None:
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] == "mixed"))
 def test_file_of_two_layouts_is_refused(name: str, read: Read) -> None:
-    """There is no right answer, so none is given."""
+    """There is no correct reading."""
     with pytest.raises(RegionRefusedError) as caught:
         read(content_of(name))
 
@@ -116,7 +116,7 @@ def test_file_of_two_layouts_is_refused(name: str, read: Read) -> None:
 
 @pytest.mark.parametrize("case", MALFORMED, ids=lambda case: case["case"])
 def test_damaged_file_is_read_or_refused(case: dict[str, Any], tmp_path: Path) -> None:
-    """Nothing crashes, no amount is below 0 or wrapped, and a store changes two fields and not the size."""
+    """Nothing crashes, no amount is negative or wrapped, and a store changes two fields and not the size."""
     content = content_of(case["base"])
     if case["truncate"] is not None:
         content = content[: case["truncate"]].ljust(case["truncate"], b"\0")
@@ -145,6 +145,6 @@ def test_damaged_file_is_read_or_refused(case: dict[str, Any], tmp_path: Path) -
 
 
 def test_shrunk_region_of_the_newest_layout_is_not_taken_for_an_old_one(read: Read) -> None:
-    """HAMi's monitor reads it as v0 and so gets every amount wrong."""
+    """HAMi's monitor reads it as v0, with every amount wrong."""
     with pytest.raises(RegionRefusedError):
         read(content_of("v1.2-idle")[:1600000])

@@ -1,5 +1,5 @@
 """
-Which regions are open, which are refused, and that one bad file leaves the others alone.
+Open and refused regions: one bad file does not affect the others.
 """
 
 import os
@@ -31,7 +31,7 @@ def regions(hook_path: HookPath) -> Iterator[Regions]:
 
 @pytest.fixture
 def look(hook_path: HookPath, regions: Regions) -> Look:
-    """Return a function that follows the folder as it is, and returns whose regions can be read."""
+    """Return a function that follows the directory, and returns the containers whose regions can be read."""
 
     def follow() -> set[ContainerKey]:
         listed, _ = Directories(str(hook_path.path)).scan()
@@ -42,7 +42,7 @@ def look(hook_path: HookPath, regions: Regions) -> Look:
 
 
 def test_bad_file_is_refused_and_the_rest_is_read(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """One container's garbage is that container's problem."""
+    """Garbage affects its own container only."""
     hook_path.add("p1_good", a_region())
     hook_path.add("p2_bad", b"garbage")
 
@@ -51,7 +51,7 @@ def test_bad_file_is_refused_and_the_rest_is_read(hook_path: HookPath, regions: 
 
 
 def test_refusal_is_logged_once_and_again_after_a_change(hook_path: HookPath, look: Look) -> None:
-    """A file that stays bad is tried every round and reported once; another fault is reported again."""
+    """A bad file is tried every round and logged once; another problem is logged again."""
     region = hook_path.add("p2_bad", b"garbage of twelve bytes or more")
 
     with capture_logs() as logs:
@@ -65,7 +65,7 @@ def test_refusal_is_logged_once_and_again_after_a_change(hook_path: HookPath, lo
 
 
 def test_region_appears_when_the_library_has_made_it(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """A container that has not touched its device has no region, which is no fault; one half made is refused."""
+    """A container that has not used its device has no region; a half-written one is refused."""
     hook_path.add("p1_good")
     assert (set(), {}) == (look(), regions.refusals)
 
@@ -77,7 +77,7 @@ def test_region_appears_when_the_library_has_made_it(hook_path: HookPath, region
 
 
 def test_region_made_anew_under_the_same_name_is_read(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """A container that starts again writes a new file, and the old one's values are forgotten."""
+    """A restarted container writes a new file, and the old values are gone."""
     region = hook_path.add("p1_good", a_region(priority=1))
     look()
     region.unlink()
@@ -88,7 +88,7 @@ def test_region_made_anew_under_the_same_name_is_read(hook_path: HookPath, regio
 
 
 def test_region_that_is_gone_is_let_go(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """The file, the directory, or everything: what is no longer there is closed."""
+    """It is closed when the file, the directory or everything is removed."""
     region = hook_path.add("p1_good", a_region())
     look()
     region.unlink()
@@ -97,7 +97,7 @@ def test_region_that_is_gone_is_let_go(hook_path: HookPath, regions: Regions, lo
 
 
 def test_too_many_files_are_refused(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """Two regions and the library: nothing tells which region is in use."""
+    """With two regions and the library, the region in use is unknown."""
     hook_path.add("p1_good", a_region(), "a.cache")
     hook_path.add("p1_good", a_region(), "b.cache")
 
@@ -105,7 +105,7 @@ def test_too_many_files_are_refused(hook_path: HookPath, regions: Regions, look:
 
 
 def test_file_shrunk_between_round_and_scrape_is_refused(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """The scrape leaves it out, storing into it is no error, and the next round opens it again when it is whole."""
+    """The scrape leaves it out, a store is no error, and a later round opens the repaired file."""
     region = hook_path.add("p1_good", a_region())
     look()
     os.truncate(region, 1000)
@@ -119,7 +119,7 @@ def test_file_shrunk_between_round_and_scrape_is_refused(hook_path: HookPath, re
 
 
 def test_stores_are_counted_by_field(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """For the metric; what is not there is not counted."""
+    """A store into a missing region is not counted."""
     hook_path.add("p1_good", a_region())
     look()
 

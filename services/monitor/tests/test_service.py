@@ -1,5 +1,5 @@
 """
-The monitor as a process: real files, a real API over a socket, real scrapes.
+The monitor as a process: real files, an API over a socket, real scrapes.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def host_labels(index: int, device: str, name: str, *, node: bool = True) -> Lab
 async def test_scrape_shows_every_family(
     hook_path: HookPath, pod_server: PodServer, started: Start, fake_driver: dict[str, str]
 ) -> None:
-    """Two layouts, two devices, a container that has not started, one that is refused, and the host's devices."""
+    """Two layouts, two devices, an idle container, a refused region, and the host's devices."""
     hook_path.add(
         "u1_main",
         a_region(
@@ -141,7 +141,7 @@ sys.stdin.readline()
 async def test_memory_a_program_allocates_is_shown(
     hook_path: HookPath, pod_server: PodServer, started: Start, library: dict[str, str]
 ) -> None:
-    """A real process under the real library: its limit, what it took, and nothing once it has ended."""
+    """A process with the real library: its limit, its use, and 0 after its end."""
     pod_server.put(a_pod())
     region = hook_path.add("u1_main")
     limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "1000m", "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region)}
@@ -166,7 +166,7 @@ async def test_memory_a_program_allocates_is_shown(
 
 
 async def test_legacy_names_come_with_their_flag(hook_path: HookPath, pod_server: PodServer, started: Start) -> None:
-    """Beside the new ones, for dashboards from before HAMi 2.9."""
+    """In addition to the new names, for dashboards older than HAMi 2.9."""
     hook_path.add("u1_main", a_region(limits=(3000,)))
     pod_server.put(a_pod())
     old_labels = (("ctrname", "main"), ("deviceuuid", "GPU-a"), ("podname", "pod-u1"), ("podnamespace", "ns"))
@@ -181,7 +181,7 @@ async def test_legacy_names_come_with_their_flag(hook_path: HookPath, pod_server
 
 
 async def test_feedback_writes_two_fields_and_nothing_else(hook_path: HookPath, started: Start) -> None:
-    """High priority runs: low is blocked and limited; without Pods, without a driver."""
+    """While high priority runs, low is blocked and limited, even without Pods and driver."""
     process = Process({0: (1, 2, 3, 4, 10)})
     high = hook_path.add("u1_high", a_region(priority=0, recent_kernel=2000, processes=(process,)))
     low = hook_path.add("u2_low", a_region(priority=1, recent_kernel=2, processes=(process,)))
@@ -195,7 +195,7 @@ async def test_feedback_writes_two_fields_and_nothing_else(hook_path: HookPath, 
 
 
 async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_path: HookPath, started: Start) -> None:
-    """Nothing but the files and the API is needed to continue."""
+    """The files and the API suffice to continue."""
     region = hook_path.add("u1_main", a_region(recent_kernel=1000))
     before = decode_region(region.read_bytes())
 
@@ -216,7 +216,7 @@ async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_
 async def test_directory_goes_with_its_pod_and_no_sooner(
     hook_path: HookPath, pod_server: PodServer, started: Start
 ) -> None:
-    """A living Pod keeps its directory however old; a deleted one's goes after the grace time."""
+    """A known Pod keeps its directory at any age; a deleted one's goes after the grace time."""
     for name in ("living_main", "dead_main"):
         hook_path.add(name, a_region())
         os.utime(hook_path.containers / name, (0, 0))
@@ -239,7 +239,7 @@ async def test_directory_goes_with_its_pod_and_no_sooner(
 async def test_nothing_is_deleted_while_the_api_has_not_answered(
     hook_path: HookPath, pod_server: PodServer, started: Start
 ) -> None:
-    """Without a list no Pod is known to be gone; the process lives and is not ready."""
+    """Without a list no Pod is known to be gone; the process is alive and not ready."""
     hook_path.add("u1_main", a_region())
     os.utime(hook_path.containers / "u1_main", (0, 0))
     pod_server.is_down = True
@@ -256,7 +256,7 @@ async def test_nothing_is_deleted_while_the_api_has_not_answered(
 
 
 async def test_only_the_pods_of_this_node_are_asked_for(pod_server: PodServer, started: Start) -> None:
-    """One list and one watch with a field selector, however large the cluster is."""
+    """One list and one watch with a field selector, for any size of cluster."""
     async with started():
         await eventually(lambda: len(pod_server.queries) >= 2, True)
 
@@ -266,7 +266,7 @@ async def test_only_the_pods_of_this_node_are_asked_for(pod_server: PodServer, s
 async def test_missing_driver_leaves_the_container_metrics(
     hook_path: HookPath, pod_server: PodServer, started: Start, tmp_path: Path
 ) -> None:
-    """The host's families are empty, the container's are there, and one metric says why."""
+    """The host's families are empty, the containers' are there, and one metric says why."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
     hook_path.add("u1_main", a_region(limits=(3000,)))
     pod_server.put(a_pod())
@@ -282,13 +282,13 @@ async def test_missing_driver_leaves_the_container_metrics(
 
 
 async def test_term_drains_and_exits_with_zero(started: Start) -> None:
-    """As the kubelet asks at the end of a Pod."""
+    """As the kubelet requests at the end of a Pod."""
     async with started() as service:
         assert 0 == await service.stop()
 
 
 async def test_address_in_use_is_one_clear_line(pod_server: PodServer, tmp_path: Path) -> None:
-    """A monitor that nobody can scrape does not run."""
+    """A monitor that cannot be scraped does not run."""
     address = pod_server.url.removeprefix("http://")
     process = await asyncio.create_subprocess_exec(
         str(PROGRAM),
@@ -303,7 +303,7 @@ async def test_address_in_use_is_one_clear_line(pod_server: PodServer, tmp_path:
 
 
 async def test_missing_environment_is_named_completely() -> None:
-    """Both variables, one line each, before anything is started."""
+    """Both variables, one line each, before anything starts."""
     environment = {key: value for key, value in os.environ.items() if key not in {"NODE_NAME", "HOOK_PATH"}}
     process = await asyncio.create_subprocess_exec(str(PROGRAM), env=environment, stderr=asyncio.subprocess.PIPE)
     _, errors = await process.communicate()

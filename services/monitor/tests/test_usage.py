@@ -1,5 +1,5 @@
 """
-How the amounts of a region's processes add up.
+Sums over a region's processes.
 """
 
 import pytest
@@ -31,14 +31,14 @@ def a_reading(content: bytes | bytearray, uuids: tuple[bytes, ...]) -> RegionRea
     ],
 )
 def test_sum_takes_an_underflow_for_what_it_stands_for(amounts: list[int], expected: int) -> None:
-    """An amount just below 2**64 is a negative one, and what is used is never less than nothing."""
+    """An amount just below 2**64 is negative, and no sum is below 0."""
     assert expected == total(amounts)
 
 
 @given(st.lists(st.integers(0, UNSIGNED_MAX), max_size=1024))
 @pytest.mark.property
 def test_sum_never_wraps(amounts: list[int]) -> None:
-    """The sum is the exact one of the signed amounts, cut off at 0 only."""
+    """The sum equals that of the signed amounts, but is at least 0."""
     signed = sum(int.from_bytes(amount.to_bytes(8, "little"), "little", signed=True) for amount in amounts)
 
     assert max(0, signed) == total(amounts)
@@ -62,7 +62,7 @@ def test_more_use_is_never_shown_as_less(amounts: list[int], more: int) -> None:
     ],
 )
 def test_device_is_shown_under_a_name_that_is_text(uuid: bytes, expected: list[str]) -> None:
-    """HAMi shows forty bytes of it, and leaves out what is empty or not UTF-8."""
+    """HAMi shows forty bytes of the name, and leaves out empty names and invalid UTF-8."""
     usage = container_usage(a_reading(a_region(), (uuid,)))
 
     assert expected == [device.uuid for device in usage.devices]
@@ -79,7 +79,7 @@ def test_device_keeps_its_index_when_another_is_left_out() -> None:
     ("stored", "expected"), [(0, None), (1, 1), (1_700_000_000, 1_700_000_000), (UNSIGNED_MAX, None), (2**63, None)]
 )
 def test_time_of_the_last_launch_is_a_positive_time(stored: int, expected: int | None) -> None:
-    """0 is never, and what a signed reader would take for negative is none either."""
+    """0 means never, and so does a time that is negative as a signed number."""
     reading = a_reading(a_region(LAYOUT_V1_2, last_kernel_time=stored), (b"GPU-a",))
 
     assert expected == container_usage(reading).last_kernel_seconds

@@ -1,5 +1,5 @@
 """
-What the webhook's tests build on: device configs as HAMi's chart renders them, and Pods with defaults.
+Fixtures of the webhook's tests: device configs as HAMi's chart renders them, and a builder of Pods.
 """
 
 from collections.abc import Callable
@@ -16,25 +16,25 @@ CONFIGS = Path(__file__).parents[3] / "libs" / "hamicommon" / "vectors" / "devic
 
 @pytest.fixture(scope="session")
 def devices() -> dict[str, DeviceConfig]:
-    """The chart's default device config, and one with everything turned on."""
+    """Return the chart's default device config, and one with every setting changed."""
     return {name: load_device_config((CONFIGS / f"{name}.yaml").read_text()) for name in ("default", "tuned")}
 
 
 @pytest.fixture(scope="session")
 def policy(devices: dict[str, DeviceConfig]) -> Policy:
-    """What the chart's defaults decide."""
+    """Return the policy of the chart's defaults."""
     return Policy.of(devices["default"], "hami-scheduler")
 
 
 @pytest.fixture(scope="session")
 def device_config_file() -> str:
-    """The path of the chart's default device config."""
+    """Return the path of the chart's default device config."""
     return str(CONFIGS / "default.yaml")
 
 
 @pytest.fixture(scope="session")
 def a_pod() -> Callable[..., dict[str, Any]]:
-    """Return a builder of Pods: one container with these limits, and what else is given."""
+    """Return a builder of Pods with one container: its limits, and other fields of the spec."""
 
     def build(limits: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
         container: dict[str, Any] = {"name": "c0", "image": "busybox"}

@@ -1,5 +1,5 @@
 """
-JSON Patch, applied strictly after RFC 6902: nothing is replaced or removed that is not there.
+Apply a JSON Patch strictly by RFC 6902: replacing or removing a missing value is an error.
 """
 
 import copy

@@ -1,5 +1,5 @@
 """
-Replicas of the webhook as processes, beside an API server, that keep their own certificate.
+Replicas of the webhook as processes that make their certificate, beside an API server.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ NAMES = ("hami-webhook.hami.svc", "127.0.0.1")
 
 
 class Cluster:
-    """An API server as a process, and replicas of the webhook; they end with us."""
+    """An API server and replicas of the webhook, as processes; the test ends them."""
 
     def __init__(self, folder: Path, device_config_file: str) -> None:
         self.api: Client
@@ -41,7 +41,7 @@ class Cluster:
         ]
 
     async def start_apiserver(self) -> None:
-        """Start it, with the objects it had."""
+        """Start the API server with the objects it had."""
         self._kubeconfig.unlink(missing_ok=True)
         self._supervisor.start("apiserver", self._apiserver)
 
@@ -53,11 +53,11 @@ class Cluster:
             self.api = Client.from_kubeconfig(self._kubeconfig, "test")
 
     def kill_apiserver(self) -> None:
-        """End it at once."""
+        """Kill the API server."""
         self._supervisor.processes["apiserver"].kill()
 
     async def start(self, port: int | None = None, names: tuple[str, ...] = NAMES) -> "Replica":
-        """Start a replica that serves at *port*, without TLS where it has no *names*."""
+        """Start a replica that serves at *port*; without *names* it serves without TLS."""
         ports = port or a_port(), a_port()
         arguments = [
             *(str(BIN / "hami-webhook"), f"--device-config-file={self.device_config_file}"),
@@ -71,44 +71,46 @@ class Cluster:
         return replica
 
     async def stop(self) -> None:
-        """End all."""
+        """End all processes."""
         await self.api.close()
         self._supervisor.stop()
 
     async def create_secret(self) -> None:
-        """Make the Secret as the chart does, empty."""
+        """Create the Secret as the chart does, empty."""
         collection, name = SECRET.rsplit("/", 1)
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque"}
         await self.api.create(collection, secret)
 
     async def secret(self) -> Material:
-        """Return what can be read of the Secret."""
+        """Return the usable contents of the Secret."""
         return renewal.read_material((await self.api.get(SECRET)).get("data") or {})[0]
 
     async def write(self, data: dict[str, Any] | None) -> None:
-        """Have the Secret hold *data* and nothing else."""
+        """Replace the data of the Secret by *data*."""
         await self.api.patch(SECRET, [{"op": "add", "path": "/data", "value": data}], kind="json")
 
     async def bundles(self) -> list[bytes]:
-        """Return what each webhook is told to trust."""
+        """Return the bundle of each webhook."""
         found = (await self.api.get(CONFIGURATION))["webhooks"]
         return [base64.b64decode(webhook["clientConfig"].get("caBundle", "")) for webhook in found]
 
     async def configure(self, *ports: int) -> None:
-        """Register a webhook for each of *ports*, trusting nobody yet; without them no Pod can be created."""
+        """
+        Register a webhook for each of *ports*, with an empty bundle. No Pod can be created without a working webhook.
+        """
         collection, name = CONFIGURATION.rsplit("/", 1)
         await self.api.create(collection, a_configuration(name, *ports))
 
     async def fault(self, **fault: Any) -> None:
-        """Have the API server misbehave."""
+        """Make the API server misbehave."""
         await self.api.create("/minicluster/faults", fault)
 
     async def is_faulted(self) -> bool:
-        """Return whether every fault has been met."""
+        """Return whether every fault has happened."""
         return not await self.api.get("/minicluster/faults")
 
     async def admitted(self, name: str) -> bool:
-        """Create a Pod that asks for a device and return whether every webhook was asked."""
+        """Create a Pod that requests a device; return whether every webhook was called."""
         container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
         pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}
         made = await self.api.create(PODS, pod)
@@ -116,7 +118,7 @@ class Cluster:
 
 
 class Replica:
-    """A running `hami-webhook` and what it logs."""
+    """A running `hami-webhook` and its log."""
 
     def __init__(self, process: Process, port: int, metrics_port: int) -> None:
         self.process = process
@@ -133,22 +135,22 @@ class Replica:
         await until(is_logged)
 
     def count(self, text: str) -> int:
-        """Return how often *text* was logged so far."""
+        """Return how often *text* was logged."""
         lines = self.process.log.read_text().splitlines(keepends=True)
         return sum(json.loads(line)["event"] == text for line in lines if line.endswith("\n"))
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Ask its metrics address."""
+        """Return the answer of the metrics address."""
         url = f"http://127.0.0.1:{self.metrics_port}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status, await response.text()
 
     async def is_ready(self) -> bool:
-        """Return whether it says so."""
+        """Return whether `/readyz` says so."""
         return (await self.get("/readyz"))[0] == 200
 
     async def shown(self, bundle: bytes) -> bytes | None:
-        """Return the certificate, PEM, a client is shown that trusts *bundle*; None if it refuses it."""
+        """Return the certificate, as PEM, that a client with *bundle* sees; None if it rejects it."""
         context = ssl.create_default_context(cadata=bundle.decode()) if bundle else ssl.create_default_context()
         try:
             _, writer = await asyncio.open_connection(
@@ -162,7 +164,7 @@ class Replica:
 
 
 def a_port() -> int:
-    """Return a port nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -192,7 +194,7 @@ def a_configuration(name: str, *ports: int) -> Object:
 
 
 async def until(probe: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until *probe* holds; an API server that is away counts as not yet."""
+    """Wait until *probe* holds; an API server that does not answer counts as not yet."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -205,7 +207,7 @@ async def until(probe: Callable[[], Awaitable[bool]]) -> None:
 
 @asynccontextmanager
 async def calling(cluster: Cluster) -> AsyncIterator[list[str]]:
-    """Create Pods without a pause and yield the list of what failed."""
+    """Create Pods without a pause, and yield the list of failures."""
     failures: list[str] = []
 
     async def call() -> None:

@@ -1,5 +1,5 @@
 """
-The decision on a Pod: HAMi's answers, the rules HAMi lacks, and laws that hold for every Pod.
+Decisions on Pods: HAMi's answers, rules that HAMi lacks, and laws for every Pod.
 """
 
 import copy
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
-from hami_webhook.decide.quota import Amount, Holdings, NamespaceQuota
+from hami_webhook.decide.quota import Amount, NamespaceQuota, Quotas
 from hamicommon.config import DeviceConfig
 from hamicommon.quantity import INT32_MAX, parse_quantity
 from hamicommon.vendor import Vendor
@@ -35,15 +35,15 @@ def decided(case: dict[str, Any], devices: dict[str, DeviceConfig], pod: dict[st
     """Return the decision on *pod* under the flags, quotas and running Pods of *case*."""
     flags = case["flags"]
     policy = Policy.of(devices[flags["config"]], flags["scheduler_name"], flags["force_overwrite_default_scheduler"])
-    holdings = Holdings(policy.vendors)
-    holdings.replace_quotas(case.get("quotas", []))
+    quotas = Quotas(policy.vendors)
+    quotas.replace_quotas(case.get("quotas", []))
     for other in case.get("pods", []):
-        holdings.put_pod(other)
-    return admit(pod, policy, case["namespace"], holdings.of(case["namespace"]))
+        quotas.put_pod(other)
+    return admit(pod, policy, case["namespace"], quotas.of(case["namespace"]))
 
 
 def seen(container: dict[str, Any]) -> dict[str, Any]:
-    """Return what matters of a container, amounts as numbers and variables in HAMi's sorted order."""
+    """Return what the comparison needs of a container: amounts as numbers, variables in HAMi's order."""
     resources = container.get("resources") or container
     env = [{"value": "", **variable} for variable in container.get("env") or []]
     return {
@@ -58,11 +58,12 @@ def seen(container: dict[str, Any]) -> dict[str, Any]:
 
 def as_decided_here(before: dict[str, Any], hamis: dict[str, Any], ascend: set[str]) -> dict[str, Any]:
     """
-    Return what HAMi makes of the container *before*, less two of its defects; *ascend* are resources that count chips.
+    Return what HAMi makes of the container *before*, without two of its defects; *ascend* are resources that count
+    chips.
 
-    HAMi sets a limit beside a request that then differs, which the API server refuses; a number of devices that only
-    the request says is the limit here. It appends one ASCEND_VISIBLE_DEVICES for every chip that the container does not
-    ask for, also where it asks for another.
+    HAMi sets a limit that differs from its request, which the API server rejects. Here a count in the request alone
+    becomes the limit. HAMi also appends one ASCEND_VISIBLE_DEVICES for every chip that the container does not request,
+    even if it requests another chip.
     """
     limits, requests = dict(hamis["limits"]), dict(hamis["requests"])
     for name in requests.keys() & limits.keys():
@@ -102,9 +103,10 @@ def amounts_asked(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> lis
 
 def is_meaningless(vendor: Vendor, name: str, text: str) -> bool:
     """
-    Return whether no device of *vendor* can mean *text*: it is no integer of 32 bits, or devices that are never linked.
+    Return whether no device of *vendor* can have *text*: it is not an integer of 32 bits, or no such number of devices
+    is linked.
 
-    HAMi drops such a request, rounds it, or never finds a place for it. MetaX memory has units, and is not looked at.
+    HAMi drops such a request, rounds it, or never places the Pod. MetaX memory has units and is not checked.
     """
     if vendor.read_memory_limit is not None and name == vendor.memory_resource_name:
         return False
@@ -117,10 +119,10 @@ def is_meaningless(vendor: Vendor, name: str, text: str) -> bool:
 
 def limits_of_unknown_amounts(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> set[str]:
     """
-    Return the limits on memory of which a container asks for a percentage.
+    Return the memory limits of vendors of which a container requests a percentage.
 
-    A percentage is no number of MiB before it has a device. HAMi counts it as nothing, admits the Pod and never places
-    it where the quota leaves none. Here it is at least 1 MiB of each device.
+    A percentage has no MiB until the device is known. HAMi counts it as nothing, admits the Pod, and never places it if
+    the quota has nothing left. Here it counts as 1 MiB of each device.
     """
     config = devices[case["flags"]["config"]]
     asked = {
@@ -135,7 +137,7 @@ def limits_of_unknown_amounts(case: dict[str, Any], devices: dict[str, DeviceCon
 
 
 def is_ours_to_explain(case: dict[str, Any], devices: dict[str, DeviceConfig], admission: Admission) -> bool:
-    """Return whether a decision of ours, recorded in docs/decisions, makes *admission* differ from HAMi's answer."""
+    """Return whether a decision recorded in docs/decisions makes *admission* differ from HAMi's answer."""
     asked = amounts_asked(case, devices)
     if admission.outcome is Outcome.NOT_ASKING:
         return not asked
@@ -154,7 +156,7 @@ CONDITIONAL = {"AMD", "AWSNeuron", "Enflame", "Mthreads"}
 
 
 def decided_here(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> Outcome | None:
-    """Return what we must decide, other than HAMi, on a Pod that HAMi admits; None if nothing is certain."""
+    """Return the required decision on a Pod that HAMi admits and we reject; None if either is allowed."""
     if any(
         is_meaningless(vendor, name, text)
         for _, vendor, name, text in amounts_asked(case, devices)
@@ -165,7 +167,7 @@ def decided_here(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> Outc
 
 
 def changes_only_variables(case: dict[str, Any]) -> bool:
-    """Return whether HAMi's Pod is the one that came in, but for environment variables."""
+    """Return whether HAMi changed only environment variables of the Pod."""
     pod, result = case["pod"], case["out"]["result"]
     before = [{**seen(each), "env": []} for each in containers_of(case)]
     after = [{**seen(each), "env": []} for each in [*(result["initContainers"] or []), *result["containers"]]]
@@ -174,7 +176,7 @@ def changes_only_variables(case: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_pods_are_admitted_as_hami_admits_them(name: str, devices: dict[str, DeviceConfig]) -> None:
-    """Code, what the message begins with, and the Pod that comes out are those of HAMi v2.10.0, or we decided it."""
+    """Code, start of the message, and the resulting Pod are HAMi 2.10.0's, or follow a recorded decision."""
     case = CASES[name]
     admission, expected = decided(case, devices, case["pod"]), case["out"]
 
@@ -221,7 +223,7 @@ def test_pods_are_admitted_as_hami_admits_them(name: str, devices: dict[str, Dev
 def test_a_decision_of_ours_is_explained_by_what_the_pod_asks(
     quota: dict[str, str], limits: dict[str, str], outcome: Outcome, devices: dict[str, DeviceConfig]
 ) -> None:
-    """The rules by which the vectors are judged hold where we decide otherwise, and nowhere else."""
+    """The rules that judge the vectors hold for recorded decisions only."""
     case: dict[str, Any] = {
         "flags": {"config": "default", "scheduler_name": "s", "force_overwrite_default_scheduler": True},
         "namespace": "ns",
@@ -242,7 +244,7 @@ def test_a_decision_of_ours_is_explained_by_what_the_pod_asks(
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_deciding_again_changes_nothing_more(name: str, devices: dict[str, DeviceConfig]) -> None:
-    """The API server may call twice; the second patch is empty, for every vendor's Pods."""
+    """The API server may call twice; the second patch is empty for every vendor."""
     case = CASES[name]
     first = decided(case, devices, case["pod"])
     if first.allowed:
@@ -251,21 +253,21 @@ def test_deciding_again_changes_nothing_more(name: str, devices: dict[str, Devic
 
 
 def test_the_patch_names_only_what_changed(policy: Policy, a_pod: PodBuilder) -> None:
-    """A Pod with everything it needs but the scheduler gets one operation."""
+    """A Pod that lacks only the scheduler gets one operation."""
     pod = a_pod({"gpu": "1", "gpumem": "3000", "gpucores": "25"}, schedulerName="default-scheduler")
 
     assert ({"op": "replace", "path": "/spec/schedulerName", "value": "hami-scheduler"},) == admit(pod, policy).patch
 
 
 def test_a_complete_pod_gets_no_patch(policy: Policy, a_pod: PodBuilder) -> None:
-    """It is ours already."""
+    """Scheduler and amounts are set already."""
     pod = a_pod({"gpu": "1", "gpumem": "3000"}, schedulerName="hami-scheduler")
 
     assert Admission(Outcome.UNCHANGED) == admit(pod, policy)
 
 
 def test_the_pod_that_came_in_is_not_touched(policy: Policy, a_pod: PodBuilder) -> None:
-    """Deciding is reading."""
+    """A decision does not change its argument."""
     pod = a_pod({"gpu": "1", "priority": "1"})
     before = copy.deepcopy(pod)
     admit(pod, policy)
@@ -286,7 +288,7 @@ def test_the_pod_that_came_in_is_not_touched(policy: Policy, a_pod: PodBuilder) 
 def test_the_variable_that_wins_is_ours_and_is_there_once(
     policy: Policy, a_pod: PodBuilder, env: list[dict[str, Any]], added: bool
 ) -> None:
-    """A Pod cannot keep a priority of its own by bringing the variable along."""
+    """A Pod cannot set its own priority through the variable."""
     pod = a_pod({"gpu": "1", "gpumem": "1", "priority": "1"})
     if env:
         pod["spec"]["containers"][0]["env"] = env
@@ -322,7 +324,7 @@ def test_the_variable_that_wins_is_ours_and_is_there_once(
     ],
 )
 def test_a_field_of_the_wrong_kind_is_named(policy: Policy, change: Any, message: str) -> None:
-    """The author of the Pod learns where to look."""
+    """The message names the field."""
     admission = admit(change, policy)
 
     assert (False, 400, message) == (admission.allowed, admission.code, admission.message)
@@ -334,7 +336,7 @@ def test_a_pod_without_containers_is_denied(policy: Policy) -> None:
 
 
 def test_a_quota_refusal_says_the_numbers(policy: Policy, a_pod: PodBuilder) -> None:
-    """The message begins as HAMi's."""
+    """The message starts with HAMi's text."""
     quota = NamespaceQuota({"nvidia.com/gpumem": 4000}, {"NVIDIA": Amount(3000, 0)})
     pod = a_pod({"gpu": "2", "gpumem": "1000"})
 
@@ -352,7 +354,7 @@ GRANT = "hami.io/vgpu-devices-allocated"
 
 
 def test_grant_that_a_pod_brings_along_is_removed(policy: Policy, a_pod: PodBuilder) -> None:
-    """What is made anew of a running Pod's YAML starts clean, and its author hears of it; the rest stays."""
+    """A Pod created from a running Pod's YAML loses the grant, with a warning; other annotations stay."""
     pod = a_pod({"gpu": "1", "gpumem": "3000"}, schedulerName="hami-scheduler")
     pod["metadata"]["annotations"] = {GRANT: "GPU-a,NVIDIA,1,1:;", "hami.io/kunlun-allocated": "", "note": "x"}
     admission = admit(pod, policy)
@@ -367,7 +369,7 @@ def test_grant_that_a_pod_brings_along_is_removed(policy: Policy, a_pod: PodBuil
 
 @pytest.mark.parametrize("config", ["default", "tuned"])
 def test_grant_of_every_vendor_is_removed(config: str, devices: dict[str, DeviceConfig], a_pod: PodBuilder) -> None:
-    """Also of one that the Pod does not ask."""
+    """Also the grant of a vendor whose devices the Pod does not request."""
     policy = Policy.of(devices[config], "hami-scheduler")
     pod = a_pod({"gpu": "1", "gpumem": "3000"})
     pod["metadata"]["annotations"] = {vendor.allocated_key: "x" for vendor in devices[config].vendors()}
@@ -376,7 +378,7 @@ def test_grant_of_every_vendor_is_removed(config: str, devices: dict[str, Device
 
 
 def test_grant_of_a_pod_that_asks_for_nothing_is_not_ours_to_remove(policy: Policy, a_pod: PodBuilder) -> None:
-    """Such a Pod is never changed; who may create it is the API server's to say."""
+    """A Pod without managed resources is never changed."""
     pod = a_pod({})
     pod["metadata"]["annotations"] = {GRANT: "GPU-a,NVIDIA,1,1:;"}
 
@@ -441,7 +443,7 @@ COMMON = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], d
 def test_admitting_twice_is_admitting_once(
     devices: dict[str, DeviceConfig], pod: dict[str, Any], config: str, scheduler: str
 ) -> None:
-    """The patch applies, and the patched Pod needs no other."""
+    """The patch applies, and the patched Pod needs no second one."""
     policy = Policy.of(devices[config], scheduler)
     first = admit(pod, policy)
     if first.allowed:
@@ -455,7 +457,7 @@ def test_admitting_twice_is_admitting_once(
 def test_a_pod_that_names_no_resource_of_ours_is_never_changed(
     devices: dict[str, DeviceConfig], pod: dict[str, Any]
 ) -> None:
-    """Whatever else it has."""
+    """Other fields do not matter."""
     for container in [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]:
         container["resources"] = {"limits": {"cpu": "1"}, "requests": {"example.com/gpu": "1"}}
     for config in ("default", "tuned"):
@@ -468,14 +470,14 @@ def test_a_pod_that_names_no_resource_of_ours_is_never_changed(
 @COMMON
 @given(value=JSON)
 def test_any_json_is_decided_on(policy: Policy, value: Any) -> None:
-    """A hostile object is refused in words."""
+    """A hostile object is rejected with a message."""
     for pod in (value, {"spec": value}, {"spec": {"containers": [{"resources": value, "env": value}, value]}}):
         admission = admit(pod, policy)
         assert admission.allowed or admission.message
 
 
 def test_cores_that_were_filled_in_before_do_not_count_devices_anew(policy: Policy, a_pod: PodBuilder) -> None:
-    """A count that stands in the requests alone stays what it is on the second call."""
+    """A count in the requests alone stays the same in the second call."""
     pod = a_pod()
     pod["spec"]["containers"][0]["resources"] = {
         "requests": {"nvidia.com/gpu": "2"},

@@ -1,5 +1,5 @@
 """
-The webhook's own certificate, as processes on an API server: made once, published, served, and repaired.
+The certificate that the webhook makes: creation, publication, serving and repair, with processes on an API server.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ async def cluster(tmp_path: Path, device_config_file: str) -> AsyncIterator[Clus
 
 
 async def two_replicas(cluster: Cluster) -> tuple[Replica, Replica]:
-    """Start two at once and wait until both are ready."""
+    """Start two replicas at once and wait until both are ready."""
     ports = a_port(), a_port()
     await cluster.configure(*ports)
     first, second = await asyncio.gather(*(cluster.start(port) for port in ports))
@@ -41,7 +41,7 @@ async def two_replicas(cluster: Cluster) -> tuple[Replica, Replica]:
 
 
 async def test_two_replicas_that_start_at_once_serve_of_one_authority(cluster: Cluster) -> None:
-    """Whoever writes first wins, the other takes what it finds, and the API server trusts both."""
+    """The first writer wins, the other reads its result, and the API server trusts both."""
     first, second = await two_replicas(cluster)
 
     found = await cluster.secret()
@@ -55,9 +55,9 @@ async def test_two_replicas_that_start_at_once_serve_of_one_authority(cluster: C
 
 
 async def test_a_replica_without_its_objects_lives_and_says_what_is_missing(cluster: Cluster) -> None:
-    """Not ready, with the reason; no handshake; and no need to be restarted when they come."""
+    """It is not ready and gives the reason; no restart is needed once the objects exist."""
     replica = await cluster.start()
-    await replica.event("Certificate not kept, trying again")
+    await replica.event("Certificate not updated, retrying")
 
     assert (200, "ok\n") == await replica.get("/livez")
     status, text = await replica.get("/readyz")
@@ -71,11 +71,11 @@ async def test_a_replica_without_its_objects_lives_and_says_what_is_missing(clus
 
 
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster: Cluster) -> None:
-    """Alive, not ready, then ready."""
+    """The replica is alive, then ready."""
     await cluster.configure(port := a_port())
     cluster.kill_apiserver()
     replica = await cluster.start(port)
-    await replica.event("Certificate not kept, trying again")
+    await replica.event("Certificate not updated, retrying")
     assert (503, 200) == ((await replica.get("/readyz"))[0], (await replica.get("/livez"))[0])
 
     await cluster.start_apiserver()
@@ -83,7 +83,7 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster: Cl
 
 
 async def test_an_emptied_bundle_is_filled_again(cluster: Cluster) -> None:
-    """Whoever applies the configuration without a bundle takes it away for a moment only."""
+    """Applying the configuration without a bundle removes it for a moment only."""
     await two_replicas(cluster)
     before = await cluster.bundles()
     for _ in range(3):
@@ -106,7 +106,7 @@ async def test_an_emptied_bundle_is_filled_again(cluster: Cluster) -> None:
     ],
 )
 async def test_a_lost_secret_costs_no_call_while_a_replica_runs(cluster: Cluster, data: dict[str, str]) -> None:
-    """What is served stays, a new authority takes over the signing beside the old one."""
+    """The served certificate stays, and a new authority is published beside the old one."""
     first, _ = await two_replicas(cluster)
     before = await cluster.secret()
     async with calling(cluster) as failures:
@@ -127,7 +127,7 @@ async def test_a_lost_secret_costs_no_call_while_a_replica_runs(cluster: Cluster
 
 
 async def test_a_lost_secret_is_made_anew_by_replicas_that_start(cluster: Cluster) -> None:
-    """Nobody is left who has what was served; who trusted the old authority goes on doing so for now."""
+    """No replica has the old certificate; the old authority stays published for a while."""
     first, second = await two_replicas(cluster)
     before = await cluster.secret()
     for replica in (first, second):
@@ -146,11 +146,11 @@ async def test_a_lost_secret_is_made_anew_by_replicas_that_start(cluster: Cluste
 
 
 async def test_a_deleted_secret_is_missed_but_not_needed_for_serving(cluster: Cluster) -> None:
-    """It cannot be made by the service; made again, empty, it is filled with what is served."""
+    """The webhook cannot create it; once it exists again, the served certificate is written to it."""
     first, _ = await two_replicas(cluster)
     before = await cluster.secret()
     await cluster.api.delete(SECRET)
-    await first.event("Certificate not kept, trying again")
+    await first.event("Certificate not updated, retrying")
     assert await first.is_ready()
     assert await cluster.admitted("p")
 
@@ -186,7 +186,9 @@ async def test_a_certificate_that_nears_its_end_is_renewed_without_a_failing_cal
 
 
 async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failing_call(cluster: Cluster) -> None:
-    """First the new one is published, later it signs, last the old one goes; here the hours pass between the writes."""
+    """
+    The new authority is published, later it signs, last the old one is removed; the test moves the clock by writes.
+    """
     first, second = await two_replicas(cluster)
     now = datetime.now(UTC)
     old = pki.new_authority(now - timedelta(days=2500))
@@ -229,7 +231,7 @@ async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failin
 
 
 async def test_replicas_with_different_names_agree_on_one_certificate(cluster: Cluster) -> None:
-    """As while a Deployment rolls; the certificate names both, and nobody writes any more."""
+    """As during a rollout: the certificate has both names, and the writes end."""
     await cluster.configure(port := a_port())
     first = await cluster.start(port, ("127.0.0.1", "old.hami.svc"))
     await until(first.is_ready)
@@ -254,7 +256,7 @@ async def test_replicas_with_different_names_agree_on_one_certificate(cluster: C
 async def test_a_replica_killed_at_any_request_leaves_what_the_next_one_completes(
     cluster: Cluster, method: str
 ) -> None:
-    """Killed before the Secret is read, while it is written, and between it and the bundle."""
+    """Killed before the Secret is read, while it is written, and before the bundle is written."""
     await cluster.configure(port := a_port())
     await cluster.fault(method=method, path=f"{SECRET}$|{CONFIGURATION}$", delay_seconds=0.5)
     replica = await cluster.start(port)
@@ -277,7 +279,7 @@ async def test_a_replica_killed_at_any_request_leaves_what_the_next_one_complete
     ],
 )
 async def test_requests_that_fail_are_made_good(cluster: Cluster, failure: dict[str, Any]) -> None:
-    """Reads and writes, whether they happened or not; one authority comes of it."""
+    """Failed reads and writes, applied or not, lead to one authority."""
     await cluster.configure(port := a_port())
     for method in ("GET", "PUT", "PATCH"):
         await cluster.fault(method=method, path=f"{SECRET}$|{CONFIGURATION}$", **failure)
@@ -290,19 +292,19 @@ async def test_requests_that_fail_are_made_good(cluster: Cluster, failure: dict[
 
 
 async def test_a_replica_that_may_not_publish_serves_nothing_and_says_so(cluster: Cluster) -> None:
-    """What nobody vouches for is not shown; the log and the probe have the server's reason."""
+    """It serves no certificate; the log and `/readyz` have the server's reason."""
     await cluster.configure(port := a_port())
     message = "cannot patch resource mutatingwebhookconfigurations"
     await cluster.fault(method="PATCH", times=0, status=403, reason="Forbidden", message=message)
     replica = await cluster.start(port)
-    await replica.event("Certificate not kept, trying again")
+    await replica.event("Certificate not updated, retrying")
 
     assert message in (await replica.get("/readyz"))[1]
     assert None is await replica.shown(pki.bundle_pem((await cluster.secret()).bundle))
 
 
 async def test_a_watch_that_is_lost_is_asked_for_again(cluster: Cluster) -> None:
-    """In whichever way; what happens afterwards is seen as before."""
+    """After each kind of loss, later changes are seen."""
     await cluster.configure(port := a_port())
     await until((await cluster.start(port)).is_ready)
     for authorities, how in enumerate(("close", "abort", "gone"), start=2):
@@ -317,7 +319,7 @@ async def test_a_watch_that_is_lost_is_asked_for_again(cluster: Cluster) -> None
 
 
 async def test_what_changed_while_the_api_server_was_away_is_found(cluster: Cluster) -> None:
-    """A watch that was lost is asked for again, and rounds are made besides."""
+    """A lost watch is restarted, and rounds continue without it."""
     replica, _ = await two_replicas(cluster)
     cluster.kill_apiserver()
     await asyncio.sleep(1)
@@ -335,7 +337,7 @@ async def test_what_changed_while_the_api_server_was_away_is_found(cluster: Clus
 async def test_resources_that_the_registration_leaves_out_are_told_of(
     cluster: Cluster, names: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Once for each set of them, whether registration or device config changes; the gauge falls when all is well."""
+    """One log line for each set, after a change of the registration or the device config; the gauge returns to 0."""
     cluster.device_config_file = str(tmp_path / "device-config.yaml")
     nvidia = "nvidia: {resourceCountName: nvidia.com/gpu}\n"
     Path(cluster.device_config_file).write_text(nvidia)
@@ -344,7 +346,7 @@ async def test_resources_that_the_registration_leaves_out_are_told_of(
     webhook = (await cluster.api.get(CONFIGURATION))["webhooks"][0]
     await cluster.api.patch(CONFIGURATION, {"webhooks": [{**webhook, "matchConditions": [condition]}]})
     replica = await cluster.start(port, names)
-    said = "Pods pass by, the registration leaves out resources"
+    said = "The registration leaves out resources"
 
     async def counts(missing: int) -> None:
         async def is_told() -> bool:
@@ -368,12 +370,12 @@ async def test_resources_that_the_registration_leaves_out_are_told_of(
 
 
 async def test_expiry_and_writes_can_be_scraped(cluster: Cluster) -> None:
-    """An alert needs the time of the end, and to know when the Secret is fought over."""
+    """Alerts need the expiry, and a counter that shows replicas that undo each other's writes."""
     await cluster.configure(port := a_port())
     replica = await cluster.start(port)
     await until(replica.is_ready)
     await cluster.write({"tls.crt": "Z2FyYmFnZQ=="})
-    await replica.event("Secret holds what cannot be used")
+    await replica.event("Secret has unusable entries")
     await replica.event("Certificate renewed", times=2)
 
     found = await cluster.secret()

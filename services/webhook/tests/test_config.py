@@ -1,5 +1,5 @@
 """
-The webhook's flags: HAMi's scheduler's command line starts it unchanged.
+The webhook's flags: the command line of HAMi's scheduler starts it.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FL
 
 
 def test_the_charts_scheduler_arguments_are_taken() -> None:
-    """What HAMi's chart passes to its scheduler, with the flags that matter here in effect."""
+    """The arguments of HAMi's chart are accepted, and the relevant ones take effect."""
     config = read_config(
         [
             *("--http_bind=0.0.0.0:443", "--cert_file=/tls/tls.crt", "--key_file=/tls/tls.key"),
@@ -49,12 +49,12 @@ def test_the_charts_scheduler_arguments_are_taken() -> None:
 
 
 def test_defaults_are_hamis() -> None:
-    """A flag that is not given means what it means there."""
+    """A missing flag has HAMi's default."""
     assert Config(device_config_file="/d") == read_config(["--device-config-file=/d"])
 
 
 def test_every_contradiction_is_reported_at_once() -> None:
-    """One start shows all that is wrong."""
+    """One start reports all problems."""
     with pytest.raises(ConfigError) as raised:
         read_config(["--cert_file=/tls.crt"])
 
@@ -68,7 +68,7 @@ OWN = ("--tls-secret=hami/tls", "--tls-names=hami-webhook.hami.svc,10.0.0.1,,::1
 
 
 def test_a_certificate_of_its_own_needs_three_flags() -> None:
-    """Where it is kept, what it is for, and where it is published."""
+    """Its Secret, its names, and the configuration to publish it in."""
     config = read_config(["--device-config-file=/d", *OWN])
 
     assert ("hami/tls", ("hami-webhook.hami.svc", "10.0.0.1", "::1"), "hami") == (
@@ -80,7 +80,7 @@ def test_a_certificate_of_its_own_needs_three_flags() -> None:
 
 @pytest.mark.parametrize("certificate", [(), ("--cert_file=/c", "--key_file=/k")])
 def test_its_registration_may_be_named_with_any_certificate(certificate: tuple[str, ...]) -> None:
-    """So that it tells what is left out there."""
+    """The check of the registration does not depend on the certificate."""
     config = read_config(["--device-config-file=/d", OWN[2], *certificate])
 
     assert "hami" == config.webhook_configuration
@@ -105,7 +105,7 @@ def test_its_registration_may_be_named_with_any_certificate(certificate: tuple[s
     ],
 )
 def test_a_contradiction_about_the_certificate_names_its_flags(flags: tuple[str, ...], problem: str) -> None:
-    """And what would be right."""
+    """The message says what would be right."""
     with pytest.raises(ConfigError) as raised:
         read_config(["--device-config-file=/d", *flags])
 
@@ -120,7 +120,7 @@ EFFECTIVE = {
 
 @pytest.mark.parametrize("name", [*SCHEDULER_FLAGS, *VENDOR_FLAGS, *KLOG_FLAGS])
 def test_every_flag_of_hamis_scheduler_is_taken_in_each_of_its_forms(name: str) -> None:
-    """`--x=v` and `--x v`; a boolean also alone, and never with a word of its own."""
+    """`--x=v` and `--x v`; a boolean alone too, but never with a separate word."""
     is_bool = {**SCHEDULER_FLAGS, **VENDOR_FLAGS, **KLOG_FLAGS}[name]
     forms = [[name], [f"{name}=false"], [f"{name}=T"]] if is_bool else [[f"{name}=1m"], [name, "1m"]]
     needed = ["--device-config-file=/d", "--cert_file=/c", "--key_file=/k"]

@@ -1,5 +1,5 @@
 """
-Whatever is sent, the answer is a decision or one line, memory stays what it was, and the next request is served.
+Hostile requests: the answer is a decision or an error line, memory stays flat, and the next request is served.
 """
 
 import copy
@@ -76,7 +76,7 @@ REVIEW: dict[str, Any] = {
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the path of every value in *value*, its own first."""
+    """Yield the path of every value in *value*, starting with the empty path."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -84,7 +84,7 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
 
 
 def at(value: Any, path: tuple[str | int, ...]) -> Any:
-    """Return what is at *path* of *value*."""
+    """Return the value at *path* of *value*."""
     for key in path:
         value = value[key]
     return value
@@ -117,7 +117,7 @@ JSON = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(path=st.sampled_from(PLACES), by=JSON)
 def test_any_value_in_any_place_is_a_4xx_or_a_decision(policy: Policy, path: tuple[str | int, ...], by: Any) -> None:
-    """The decision is an AdmissionReview with the uid that was sent, and a refusal says why."""
+    """A decision has the uid that was sent, and a rejection has a reason."""
     try:
         review = read_review(orjson.dumps(replaced(REVIEW, path, by)))
     except ReviewError:
@@ -137,12 +137,12 @@ def test_a_key_given_twice_in_any_object_is_refused(path: tuple[str | int, ...])
 
 
 def about(value: bytes) -> bytes:
-    """Return a body that asks about *value*."""
+    """Return a body with *value* as its object."""
     return orjson.dumps(replaced(REVIEW, ("request", "object"), "*")).replace(b'"*"', value)
 
 
 def many(item: bytes, mib: int = 3) -> bytes:
-    """Return a list of *item*, of so many MiB."""
+    """Return a list of *item*, about *mib* MiB long."""
     return b"[" + b",".join([item] * (mib * 2**20 // (len(item) + 1))) + b"]"
 
 
@@ -171,7 +171,7 @@ BODIES = {
 
 
 def memory_mib(service: Service) -> tuple[int, int]:
-    """Return what the process has in memory, now and at most so far."""
+    """Return the process's memory, present and peak."""
     status = Path(f"/proc/{service.process.pid}/status").read_text()
     now, most = (int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) // 1024 for name in ("VmRSS", "VmHWM"))
     return now, most
@@ -207,7 +207,7 @@ async def test_bodies_made_to_hurt_change_nothing(device_config_file: str) -> No
 
 
 def test_the_limit_on_values_is_far_beyond_a_pod() -> None:
-    """A Pod of 500 containers with 50 variables each is read."""
+    """A Pod of 500 containers with 50 variables each is accepted."""
     variables = [{"name": f"V{number}", "value": "https://example.com:8080/x"} for number in range(50)]
     containers = [{"name": f"c{number}", "env": variables} for number in range(500)]
     body = orjson.dumps(replaced(REVIEW, ("request", "object", "spec", "containers"), containers))

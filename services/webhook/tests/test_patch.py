@@ -15,7 +15,7 @@ from .json_patch import applied
 
 
 def canonical(document: Any) -> str:
-    """Return the one text of *document*; Python's `==` takes true for 1."""
+    """Return one text for *document*; Python's `==` equates true and 1."""
     return json.dumps(document, sort_keys=True)
 
 
@@ -32,7 +32,7 @@ def canonical(document: Any) -> str:
     ],
 )
 def test_a_patch_has_one_operation_a_change(before: Any, after: Any, patch: list[Any]) -> None:
-    """Nothing that stayed is named."""
+    """Unchanged values have no operation."""
     assert patch == diff(before, after)
 
 
@@ -46,7 +46,7 @@ JSON = st.recursive(
 @pytest.mark.property
 @given(JSON, JSON)
 def test_the_patch_leads_from_one_document_to_the_other(before: Any, after: Any) -> None:
-    """Whatever the two are."""
+    """For any two documents."""
     patch = diff(before, after)
 
     assert canonical(after) == canonical(applied(before, patch))
@@ -54,5 +54,5 @@ def test_the_patch_leads_from_one_document_to_the_other(before: Any, after: Any)
 
 
 def test_equal_values_that_are_two_objects_are_no_change() -> None:
-    """What was written anew with the same content is left alone."""
+    """Equal contents are no change."""
     assert [] == diff({"a": "x" * 2, "b": [1000]}, {"a": "".join(["x", "x"]), "b": [int("1000")]})

@@ -1,5 +1,5 @@
 """
-Quotas at admission: limits, what is held, and what a Pod adds at its peak.
+Quotas at admission: limits, use, and what a Pod adds at its peak.
 """
 
 import json
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hami_webhook.decide.admission import Policy
-from hami_webhook.decide.quota import Amount, Holdings, NamespaceQuota, peak
+from hami_webhook.decide.quota import Amount, NamespaceQuota, Quotas, peak
 from hamicommon.config import DeviceConfig
 from hamicommon.wire.errors import DecodeError
 
@@ -26,7 +26,7 @@ def a_quota(name: str = "q", namespace: str = "ns", **hard: str) -> dict[str, An
 
 
 def a_bound_pod(granted: str, name: str = "p", **spec: Any) -> dict[str, Any]:
-    """Return a running Pod of one container that was granted something."""
+    """Return a running Pod of one container with this grant."""
     return {
         "metadata": {"name": name, "namespace": "ns", "annotations": {"hami.io/vgpu-devices-allocated": granted}},
         "spec": {"nodeName": "n1", "containers": [{"name": "c"}], **spec},
@@ -35,36 +35,36 @@ def a_bound_pod(granted: str, name: str = "p", **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def holdings(policy: Policy) -> Holdings:
-    """Nothing limited, nothing held."""
-    return Holdings(policy.vendors)
+def quotas(policy: Policy) -> Quotas:
+    """Return quotas without limits and Pods."""
+    return Quotas(policy.vendors)
 
 
-def test_a_namespace_without_limits_has_room(policy: Policy, holdings: Holdings) -> None:
-    """Another namespace's quota is another's."""
-    holdings.put_quota(a_quota(namespace="other", gpumem="1"))
-    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,0:;"))
+def test_a_namespace_without_limits_has_room(policy: Policy, quotas: Quotas) -> None:
+    """Quotas of other namespaces do not count."""
+    quotas.put_quota(a_quota(namespace="other", gpumem="1"))
+    quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,0:;"))
 
-    assert NamespaceQuota() == holdings.of("ns")
-    assert holdings.of("ns").excess(policy.vendors[0], Amount(10**9, 0)) is None
-
-
-def test_the_smallest_of_several_limits_counts(holdings: Holdings) -> None:
-    """As for every resource Kubernetes limits itself; dropping one leaves the other."""
-    holdings.put_quota(a_quota("a", gpumem="1000"))
-    holdings.put_quota(a_quota("b", gpumem="500", gpucores="100"))
-    assert {"nvidia.com/gpumem": 500, "nvidia.com/gpucores": 100} == holdings.of("ns").limits
-    holdings.drop_quota(a_quota("b"))
-    assert {"nvidia.com/gpumem": 1000} == holdings.of("ns").limits
+    assert NamespaceQuota() == quotas.of("ns")
+    assert quotas.of("ns").excess(policy.vendors[0], Amount(10**9, 0)) is None
 
 
-def test_limits_that_are_not_ours_are_passed_by(holdings: Holdings) -> None:
-    """Only `limits.` of a managed resource is one, and 0 is one, too."""
+def test_the_smallest_of_several_limits_counts(quotas: Quotas) -> None:
+    """As for every resource of Kubernetes; after one is deleted the other counts."""
+    quotas.put_quota(a_quota("a", gpumem="1000"))
+    quotas.put_quota(a_quota("b", gpumem="500", gpucores="100"))
+    assert {"nvidia.com/gpumem": 500, "nvidia.com/gpucores": 100} == quotas.of("ns").limits
+    quotas.drop_quota(a_quota("b"))
+    assert {"nvidia.com/gpumem": 1000} == quotas.of("ns").limits
+
+
+def test_limits_that_are_not_ours_are_passed_by(quotas: Quotas) -> None:
+    """Only `limits.` of a managed resource counts, and 0 is a limit."""
     hard = {"limits.cpu": "1", "nvidia.com/gpumem": "1", "limits.example.com/gpumem": "1"}
-    holdings.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": hard}})
-    assert not holdings.has_limits
-    holdings.put_quota(a_quota(gpumem="0"))
-    assert holdings.has_limits
+    quotas.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": hard}})
+    assert not quotas.has_limits
+    quotas.put_quota(a_quota(gpumem="0"))
+    assert quotas.has_limits
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_limits_that_are_not_ours_are_passed_by(holdings: Holdings) -> None:
     [(Amount(1000, 0), True), (Amount(1001, 0), False), (Amount(0, 50), True), (Amount(0, 51), False)],
 )
 def test_the_limit_itself_still_fits(policy: Policy, asked: Amount, fits: bool) -> None:
-    """Held plus asked may reach the limit, not pass it."""
+    """Use plus request may equal the limit."""
     quota = NamespaceQuota(
         {"nvidia.com/gpumem": 4000, "nvidia.com/gpucores": 100}, {"NVIDIA": Amount(3000, 50), "MLU": Amount(9999, 99)}
     )
@@ -82,41 +82,41 @@ def test_the_limit_itself_still_fits(policy: Policy, asked: Amount, fits: bool) 
 
 @pytest.mark.parametrize("case", LIMITS, ids=lambda case: case["case"])
 def test_limits_are_read_as_every_service_reads_them(devices: dict[str, DeviceConfig], case: dict[str, Any]) -> None:
-    """Limits the scheduler reads otherwise would be kept by one of the two only."""
-    holdings = Holdings(Policy.of(devices[case["config"]], "").vendors)
-    holdings.put_quota({"metadata": {"namespace": "ns", "name": "q"}, "spec": case["spec"]})
+    """The scheduler must read the same limit."""
+    quotas = Quotas(Policy.of(devices[case["config"]], "").vendors)
+    quotas.put_quota({"metadata": {"namespace": "ns", "name": "q"}, "spec": case["spec"]})
 
-    assert case["limits"] == holdings.of("ns").limits
+    assert case["limits"] == quotas.of("ns").limits
 
 
-def test_a_quota_with_scopes_limits_nothing_and_is_known_for_it(holdings: Holdings) -> None:
-    """Until it has none, or is gone; one that names no managed resource is nobody's concern."""
+def test_a_quota_with_scopes_limits_nothing_and_is_known_for_it(quotas: Quotas) -> None:
+    """Until its scopes are removed or it is deleted. A quota without managed resources is not reported."""
     quota = a_quota(gpumem="0")
     scoped = {**quota, "spec": {**quota["spec"], "scopes": ["BestEffort"]}}
-    holdings.put_quota(scoped)
-    holdings.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}})
-    assert (False, {"ns/q": ("nvidia.com/gpumem",)}) == (holdings.has_limits, holdings.unapplied)
+    quotas.put_quota(scoped)
+    quotas.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}})
+    assert (False, {"ns/q": ("nvidia.com/gpumem",)}) == (quotas.has_limits, quotas.unapplied)
 
-    holdings.put_quota(quota)
-    assert (True, {}) == (holdings.has_limits, holdings.unapplied)
-    holdings.replace_quotas([scoped])
-    holdings.drop_quota(scoped)
-    assert (False, {}) == (holdings.has_limits, holdings.unapplied)
+    quotas.put_quota(quota)
+    assert (True, {}) == (quotas.has_limits, quotas.unapplied)
+    quotas.replace_quotas([scoped])
+    quotas.drop_quota(scoped)
+    assert (False, {}) == (quotas.has_limits, quotas.unapplied)
 
 
 def test_a_limit_counts_in_units_of_the_memory_factor(devices: dict[str, DeviceConfig]) -> None:
-    """A quota is written in the unit users request in."""
+    """A quota has the unit of requests."""
     policy = Policy.of(devices["tuned"], "")
-    nvidia, holdings = policy.vendors[0], Holdings(policy.vendors)
-    holdings.put_quota(a_quota(gpumem="4"))
-    quota = holdings.of("ns")
+    nvidia, quotas = policy.vendors[0], Quotas(policy.vendors)
+    quotas.put_quota(a_quota(gpumem="4"))
+    quota = quotas.of("ns")
 
     assert quota.excess(nvidia, Amount(4096, 0)) is None
     assert "limits.nvidia.com/gpumem is 4096 MiB, 0 in use, 4097 asked" == quota.excess(nvidia, Amount(4097, 0))
 
 
 def test_asking_for_nothing_fits_even_over_the_limit(policy: Policy) -> None:
-    """A percentage has no MiB before it has a device."""
+    """An empty request always fits."""
     quota = NamespaceQuota({"nvidia.com/gpumem": 1}, {"NVIDIA": Amount(5000, 0)})
 
     assert quota.excess(policy.vendors[0], Amount()) is None
@@ -138,53 +138,53 @@ def test_a_pod_counts_at_its_peak(inits: list[tuple[bool, Amount]], containers: 
     assert most == peak(inits, containers)
 
 
-def test_only_pods_that_run_hold_anything(holdings: Holdings) -> None:
-    """An annotation counts with a node, until the Pod ends."""
-    holdings.put_quota(a_quota(gpumem="10000"))
-    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,10:GPU-b,NVIDIA,1000,5:;"))
-    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,500,0:;", "unbound", nodeName=""))
-    holdings.put_pod({**a_bound_pod("GPU-a,NVIDIA,500,0:;", "ended"), "status": {"phase": "Succeeded"}})
-    assert {"NVIDIA": Amount(4000, 15)} == holdings.of("ns").used
+def test_only_pods_that_run_hold_anything(quotas: Quotas) -> None:
+    """A grant counts from the binding to the end of the Pod."""
+    quotas.put_quota(a_quota(gpumem="10000"))
+    quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,10:GPU-b,NVIDIA,1000,5:;"))
+    quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,500,0:;", "unbound", nodeName=""))
+    quotas.put_pod({**a_bound_pod("GPU-a,NVIDIA,500,0:;", "ended"), "status": {"phase": "Succeeded"}})
+    assert {"NVIDIA": Amount(4000, 15)} == quotas.of("ns").used
 
-    holdings.put_pod({**a_bound_pod("GPU-a,NVIDIA,3000,10:;"), "status": {"phase": "Failed"}})
-    assert {"NVIDIA": Amount()} == holdings.of("ns").used
+    quotas.put_pod({**a_bound_pod("GPU-a,NVIDIA,3000,10:;"), "status": {"phase": "Failed"}})
+    assert {"NVIDIA": Amount()} == quotas.of("ns").used
 
 
-def test_init_containers_that_have_ended_hold_nothing(holdings: Holdings) -> None:
-    """A sidecar goes on; one that failed is run again."""
-    holdings.put_quota(a_quota(gpumem="10000"))
+def test_init_containers_that_have_ended_hold_nothing(quotas: Quotas) -> None:
+    """A sidecar keeps its grant, and so does a failed one, which runs again."""
+    quotas.put_quota(a_quota(gpumem="10000"))
     inits = [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]
     pod = a_bound_pod("G,NVIDIA,5000,0:;G,NVIDIA,300,0:;G,NVIDIA,20,0:;", initContainers=inits)
     ended = [{"name": name, "state": {"terminated": {"exitCode": 0}}} for name in "is"]
     failed = [{"name": "i", "state": {"terminated": {"exitCode": 1}}}]
 
     for statuses, held in (([], 5000), (failed, 5000), (ended, 320)):
-        holdings.put_pod({**pod, "status": {"phase": "Running", "initContainerStatuses": statuses}})
-        assert {"NVIDIA": Amount(held, 0)} == holdings.of("ns").used
+        quotas.put_pod({**pod, "status": {"phase": "Running", "initContainerStatuses": statuses}})
+        assert {"NVIDIA": Amount(held, 0)} == quotas.of("ns").used
 
 
 def test_cores_that_are_granted_in_another_unit_than_asked_do_not_count(policy: Policy) -> None:
-    """AMD grants compute units, AWS names each core by a bit; what is asked is still looked at."""
-    holdings = Holdings(policy.vendors)
-    holdings.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": {"limits.amd.com/gpucores": "100"}}})
+    """AMD grants compute units, AWS one bit for each core; requests still count."""
+    quotas = Quotas(policy.vendors)
+    quotas.put_quota({"metadata": {"namespace": "ns"}, "spec": {"hard": {"limits.amd.com/gpucores": "100"}}})
     pod = a_bound_pod("")
     pod["metadata"]["annotations"] = {
         "hami.io/amd-devices-allocated": "A,AMD MI300X,1000,304:;",
         "hami.io/aws-neuron-devices-allocated": "N,AWSNeuron,0,3:;",
     }
-    holdings.put_pod(pod)
+    quotas.put_pod(pod)
 
-    assert {"AMD": Amount(1000, 0), "AWSNeuron": Amount(0, 0)} == holdings.of("ns").used
+    assert {"AMD": Amount(1000, 0), "AWSNeuron": Amount(0, 0)} == quotas.of("ns").used
 
 
-def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(holdings: Holdings) -> None:
-    """One bad annotation must not hide the others."""
-    holdings.put_quota(a_quota(gpumem="10000"))
-    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,10:;"))
+def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(quotas: Quotas) -> None:
+    """One bad annotation does not hide other Pods."""
+    quotas.put_quota(a_quota(gpumem="10000"))
+    quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,10:;"))
     with pytest.raises(DecodeError):
-        holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,lots,10:;"))
+        quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,lots,10:;"))
 
-    assert {"NVIDIA": Amount()} == holdings.of("ns").used
+    assert {"NVIDIA": Amount()} == quotas.of("ns").used
 
 
 EVENTS = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "G,NVIDIA,7,1:;", "G,NVIDIA,20,5:;"]))
@@ -194,34 +194,34 @@ EVENTS = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "G,NVIDIA,7,1:;"
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
 def test_sums_are_those_of_the_pods_that_are_there(policy: Policy, events: list[tuple[str, str]]) -> None:
-    """Whatever came and went before, in whatever order, twice or for nothing."""
-    holdings, held = Holdings(policy.vendors), dict.fromkeys("abc", "")
-    holdings.put_quota(a_quota(gpumem="10000"))
+    """After any sequence of additions and removals, repeated ones included."""
+    quotas, held = Quotas(policy.vendors), dict.fromkeys("abc", "")
+    quotas.put_quota(a_quota(gpumem="10000"))
     for name, grant in events:
         held[name] = grant
         if grant:
-            holdings.put_pod(a_bound_pod(grant, name))
+            quotas.put_pod(a_bound_pod(grant, name))
         else:
-            holdings.drop_pod(a_bound_pod("", name))
+            quotas.drop_pod(a_bound_pod("", name))
 
     amounts = {"G,NVIDIA,7,1:;": Amount(7, 1), "G,NVIDIA,20,5:;": Amount(20, 5), "": Amount()}
-    assert sum((amounts[grant] for grant in held.values()), start=Amount()) == holdings.of("ns").used.get(
+    assert sum((amounts[grant] for grant in held.values()), start=Amount()) == quotas.of("ns").used.get(
         "NVIDIA", Amount()
     )
 
 
-def test_quota_that_is_deleted_limits_nothing(holdings: Holdings) -> None:
-    """The namespace is as if it had never been."""
-    holdings.put_quota(a_quota(gpumem="1"))
-    holdings.drop_quota(a_quota())
+def test_quota_that_is_deleted_limits_nothing(quotas: Quotas) -> None:
+    """The namespace has no limit again."""
+    quotas.put_quota(a_quota(gpumem="1"))
+    quotas.drop_quota(a_quota())
 
-    assert (NamespaceQuota(), False) == (holdings.of("ns"), holdings.has_limits)
+    assert (NamespaceQuota(), False) == (quotas.of("ns"), quotas.has_limits)
 
 
-def test_pods_that_are_forgotten_hold_nothing(holdings: Holdings) -> None:
-    """Before a new list is taken over, the old one goes."""
-    holdings.put_quota(a_quota(gpumem="10000"))
-    holdings.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,0:;"))
-    holdings.forget_pods()
+def test_pods_that_are_forgotten_hold_nothing(quotas: Quotas) -> None:
+    """A new list replaces the old one."""
+    quotas.put_quota(a_quota(gpumem="10000"))
+    quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,0:;"))
+    quotas.forget_pods()
 
-    assert {} == holdings.of("ns").used
+    assert {} == quotas.of("ns").used

@@ -1,5 +1,5 @@
 """
-The README says what the program says of itself.
+The README agrees with the program.
 """
 
 import re
@@ -21,12 +21,12 @@ def section(title: str) -> str:
 
 
 def test_metrics_are_those_that_are_scraped(device_config_file: str) -> None:
-    """Name by name, as Prometheus sees them."""
+    """The table has the names that Prometheus sees."""
     registry = CollectorRegistry()
     registry.register(DeviceConfigFile(device_config_file))
-    http.Metrics(registry)
+    http.AdmissionMetrics(registry)
     CertificateMetrics(registry, Certificate())
-    kube.unasked_gauge(registry)
+    kube.left_out_gauge(registry)
     kube.unapplied_gauge(registry)
     families = list(registry.collect())
     series = sum(len(family.samples) for family in families)

@@ -1,12 +1,12 @@
 """
-What the conditions of a registration leave out.
+Resources that the registration's conditions leave out.
 """
 
 from typing import Any
 
 import pytest
 
-from hami_webhook.decide.registration import unasked
+from hami_webhook.decide.registration import left_out
 
 NAMES = frozenset({"nvidia.com/gpu", "nvidia.com/gpumem", "hygon.com/dcunum"})
 
@@ -35,10 +35,10 @@ def a_configuration(*webhooks: list[str] | None) -> dict[str, Any]:
     ],
 )
 def test_resources_no_condition_names_are_left_out(webhooks: list[list[str] | None], missing: tuple[str, ...]) -> None:
-    """A condition on something else says nothing of resources, and no condition leaves out nothing."""
-    assert missing == unasked(a_configuration(*webhooks), NAMES)
+    """A condition about something else leaves out nothing, and neither does no condition."""
+    assert missing == left_out(a_configuration(*webhooks), NAMES)
 
 
 def test_registration_that_is_not_there_leaves_out_all() -> None:
-    """Nobody is asked about anything."""
-    assert tuple(sorted(NAMES)) == unasked({}, NAMES)
+    """Without a registration the webhook is never called."""
+    assert tuple(sorted(NAMES)) == left_out({}, NAMES)

@@ -1,5 +1,5 @@
 """
-What the Secret should hold next: as decided, and as a law over years of mishaps.
+What the Secret should hold next: single decisions, and a law over years of failures.
 """
 
 import base64
@@ -32,14 +32,14 @@ NOTHING = Material()
 
 
 def a_material(made: datetime = NOW, names: Names = NAMES) -> Material:
-    """Return what a first renewal at *made* writes."""
+    """Return the material of a first renewal at *made*."""
     renewed = renew(NOTHING, NOTHING, (), names, made)
     assert renewed is not None
     return renewed.material
 
 
 def renewed(found: Material, now: datetime, held: Material = NOTHING, published: Bundle | None = None) -> Renewal:
-    """Return the renewal, which there must be."""
+    """Return the renewal, which must exist."""
     bundle = found.bundle if published is None else published
     result = renew(found, held, bundle, NAMES, now)
     assert result is not None
@@ -47,12 +47,12 @@ def renewed(found: Material, now: datetime, held: Material = NOTHING, published:
 
 
 def stays(found: Material, now: datetime, published: Bundle | None = None) -> bool:
-    """Return whether the Secret is left as it is."""
+    """Return whether the Secret is not changed."""
     return renew(found, NOTHING, found.bundle if published is None else published, NAMES, now) is None
 
 
 def served(material: Material) -> pki.Certificate:
-    """Return the certificate of *material*."""
+    """Return the served certificate of *material*."""
     assert material.serving is not None
     return material.serving.certificate
 
@@ -64,7 +64,7 @@ def signer(material: Material) -> Pair:
 
 
 def test_an_empty_secret_gets_an_authority_and_a_certificate_of_it() -> None:
-    """One write, and nothing is left to do."""
+    """One write suffices."""
     result = renewed(NOTHING, NOW)
 
     assert "there is no authority with its key" == result.reason
@@ -74,11 +74,11 @@ def test_an_empty_secret_gets_an_authority_and_a_certificate_of_it() -> None:
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    """Through the text of the Secret and back."""
+    """A round trip through the Secret's data."""
     material = a_material()
-    read, faults = read_material(secret_data(material))
+    read, problems = read_material(secret_data(material))
 
-    assert () == faults
+    assert () == problems
     assert secret_data(material) == secret_data(read)
 
 
@@ -94,7 +94,7 @@ def test_what_is_written_is_what_is_read() -> None:
 def test_a_certificate_is_renewed_by_its_authority_after_two_thirds_of_its_life(
     age: timedelta, is_renewed: bool
 ) -> None:
-    """Clients trust it already."""
+    """Clients trust the authority already."""
     before = a_material()
     result = renew(before, NOTHING, before.bundle, NAMES, NOW + age)
 
@@ -105,7 +105,7 @@ def test_a_certificate_is_renewed_by_its_authority_after_two_thirds_of_its_life(
 
 
 def test_an_authority_is_replaced_while_a_third_of_its_life_is_left() -> None:
-    """The new one stands first in the bundle; what is served stays the old one's."""
+    """The new one is first in the bundle; the served certificate stays the old one's."""
     now = NOW + 2434 * DAY
     old = new_authority(NOW)
     before = Material((old.certificate,), old, new_certificate(old, NAMES, now - DAY))
@@ -128,7 +128,7 @@ def test_an_authority_is_replaced_while_a_third_of_its_life_is_left() -> None:
 def test_a_new_authority_signs_once_clients_had_an_hour_to_trust_it(
     age: timedelta, is_published: bool, is_signing: bool
 ) -> None:
-    """Until then the old certificate is good enough."""
+    """Until then the old certificate stays."""
     old, new = new_authority(NOW - DAY), new_authority(NOW)
     before = Material((new.certificate, old.certificate), new, new_certificate(old, NAMES, NOW - DAY))
     published = before.bundle if is_published else (old.certificate,)
@@ -142,18 +142,18 @@ def test_a_new_authority_signs_once_clients_had_an_hour_to_trust_it(
 
 
 def test_an_old_authority_goes_an_hour_after_nothing_it_signed_is_served_any_more() -> None:
-    """The same certificate is served on."""
+    """The served certificate does not change."""
     old, new = new_authority(NOW - DAY), new_authority(NOW - DAY)
     before = Material((new.certificate, old.certificate), new, new_certificate(new, NAMES, NOW))
 
     assert stays(before, NOW + OVERLAP - timedelta(seconds=1))
     result = renewed(before, NOW + OVERLAP)
-    assert "nothing served needs the other authorities" == result.reason
+    assert "no served certificate needs the other authorities" == result.reason
     assert ((new.certificate,), before.serving) == (result.material.bundle, result.material.serving)
 
 
 def test_what_is_published_stays_published_through_a_loss_that_nobody_remembers() -> None:
-    """Another replica may still serve of it; what is over goes."""
+    """Another replica may still serve a certificate of it; expired authorities go."""
     old, over = new_authority(NOW - DAY), new_authority(NOW - 4000 * DAY)
     result = renewed(NOTHING, NOW, published=(over.certificate, old.certificate))
 
@@ -161,24 +161,24 @@ def test_what_is_published_stays_published_through_a_loss_that_nobody_remembers(
 
 
 def test_a_bundle_does_not_grow_without_bound() -> None:
-    """Replicas with wrong clocks make authorities for each other to refuse."""
+    """Replicas with wrong clocks make authorities that others reject."""
     many = tuple(new_authority(NOW - DAY).certificate for _ in range(20))
 
     assert AUTHORITIES_MAX == len(renewed(NOTHING, NOW, published=many).material.bundle)
 
 
 def test_a_new_authority_signs_at_once_when_there_is_nothing_good_to_serve() -> None:
-    """Waiting would help nobody."""
+    """Waiting would not help."""
     new = new_authority(NOW)
     result = renewed(Material((new.certificate,), new, None), NOW, published=())
 
-    assert "there is no certificate that the authorities vouch for" == result.reason
+    assert "there is no certificate that the authorities signed" == result.reason
     assert is_servable(result.material, (new.certificate,), NOW)
 
 
 @pytest.mark.parametrize("lost", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
 def test_any_lost_entry_is_made_anew_from_what_is_held(lost: str) -> None:
-    """What clients trust now stays trusted and served until the next renewal."""
+    """The trusted authorities stay trusted until the next renewal."""
     before = a_material()
     found, _ = read_material({**secret_data(before), lost: ""})
     result = renewed(found, NOW, held=before, published=before.bundle)
@@ -193,44 +193,44 @@ def test_any_lost_entry_is_made_anew_from_what_is_held(lost: str) -> None:
 @pytest.mark.parametrize("text", ["garbage", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
 def test_what_cannot_be_read_is_named_and_counts_as_absent(name: str, text: str) -> None:
-    """One sentence an entry, without what it holds."""
+    """One sentence for each entry, without its contents."""
     data = {**secret_data(a_material()), name: base64.b64encode(text.encode()).decode()}
-    _, faults = read_material(data)
+    _, problems = read_material(data)
 
-    (fault,) = faults
-    assert fault.startswith(f"{name}: ")
-    assert "garbage" not in fault
+    (problem,) = problems
+    assert problem.startswith(f"{name}: ")
+    assert "garbage" not in problem
 
 
 def test_an_entry_that_is_not_base64_is_named() -> None:
-    """An API server would not take it, but a file may hold anything."""
-    _, faults = read_material({"ca.crt": "*", "tls.crt": 7})
+    """An API server would reject it."""
+    _, problems = read_material({"ca.crt": "*", "tls.crt": 7})
 
-    assert ["ca.crt: is not base64", "tls.crt: is not base64"] == [fault[:22].rstrip(":") for fault in faults]
+    assert ["ca.crt: is not base64", "tls.crt: is not base64"] == [problem[:22].rstrip(":") for problem in problems]
 
 
 def test_a_key_of_another_certificate_is_named() -> None:
-    """A pair that is none cannot be served."""
+    """Such a pair cannot be served."""
     data = secret_data(a_material())
     swapped = {**data, "tls.key": data["ca.key"], "ca.key": data["tls.key"]}
-    found, faults = read_material(swapped)
+    found, problems = read_material(swapped)
 
     assert (None, None) == (found.authority, found.serving)
     assert (
         "ca.key: is the key of no certificate beside it",
         "tls.key: is the key of no certificate beside it",
-    ) == faults
+    ) == problems
 
 
 def test_a_key_of_another_kind_is_named() -> None:
-    """Ed25519 is no key of a server that Go's API server would talk to under every policy."""
+    """Not every Go client accepts Ed25519."""
     key = subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519"], capture_output=True, check=True).stdout
     with pytest.raises(CertificateError, match="must be an EC or RSA key, not Ed25519PrivateKey"):
         pki.read_key(key)
 
 
 def test_missing_names_are_added_to_those_the_certificate_has() -> None:
-    """Replicas with different names would replace each other's certificate for ever otherwise."""
+    """Otherwise replicas with different names would replace each other's certificate for ever."""
     before = a_material(names=("old.hami.svc",))
     result = renewed(before, NOW)
 
@@ -241,27 +241,27 @@ def test_missing_names_are_added_to_those_the_certificate_has() -> None:
 
 
 def test_a_server_is_not_an_authority() -> None:
-    """Whoever puts a server's certificate in the place of the authority gets a real one."""
+    """A server's certificate in place of the authority is replaced."""
     good = new_authority(NOW)
     server = new_certificate(good, NAMES, NOW)
     result = renewed(Material((server.certificate,), server, None), NOW, published=())
 
-    assert "what the authority signs is not valid" == result.reason
+    assert "certificates of the authority are not valid" == result.reason
     assert server.certificate not in result.material.bundle
     assert stays(result.material, NOW)
 
 
 def test_an_authority_of_the_future_is_replaced() -> None:
-    """A replica with a wrong clock made it; clients with a right one refuse it."""
+    """A replica with a wrong clock made it; clients reject it."""
     before = a_material(NOW + 10 * DAY)
     result = renewed(before, NOW)
 
-    assert "the authority begins 2026-01-10T23:00:00Z only" == result.reason
+    assert "the authority is not valid before 2026-01-10T23:00:00Z" == result.reason
     assert stays(result.material, NOW)
 
 
 def test_nothing_is_servable_that_is_not_published_or_over() -> None:
-    """Each condition alone."""
+    """Each condition alone suffices."""
     material = a_material()
 
     assert is_servable(material, material.bundle, NOW)
@@ -272,17 +272,17 @@ def test_nothing_is_servable_that_is_not_published_or_over() -> None:
 
 
 def test_a_certificate_without_a_name_or_an_authority_is_refused() -> None:
-    """An authority's own certificate names no server, and an empty bundle vouches for nobody."""
+    """An authority's own certificate has no name, and an empty bundle trusts no authority."""
     authority = new_authority(NOW)
 
     assert () == pki.names_of(authority.certificate)
-    assert "it names no server" == pki.objection((authority.certificate,), authority.certificate, (), NOW)
-    assert "no authority vouches for it" == pki.objection((), served(a_material()), NAMES, NOW)
+    assert "without a name" == pki.problem((authority.certificate,), authority.certificate, (), NOW)
+    assert "signed by no trusted authority" == pki.problem((), served(a_material()), NAMES, NOW)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, the other implementation")
 def test_openssl_accepts_what_is_signed(tmp_path: Path) -> None:
-    """Strictly, for each kind of name, through a bundle that holds another authority first."""
+    """With strict checks, for each kind of name, and with another authority first in the bundle."""
     now = datetime.now(UTC)
     authority = new_authority(now)
     files = {"bundle": (new_authority(now).certificate, authority.certificate)}
@@ -335,7 +335,7 @@ def test_through_losses_restarts_and_years_no_replica_serves_what_is_not_trusted
 
 
 class _World:
-    """A Secret, a bundle, and what two replicas hold; a round does to them what `certificate_loop` does."""
+    """A Secret, a bundle, and the material of two replicas; a round changes them as `certificate_loop` does."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -344,7 +344,7 @@ class _World:
         self.held = [NOTHING, NOTHING]
 
     def wait(self, time: object) -> None:
-        """Replicas look every minute, so both have looked before an hour is over."""
+        """Replicas run a round each minute, so both run one within an hour."""
         assert isinstance(time, timedelta)
         self.settle()
         self.now += time

@@ -1,5 +1,5 @@
 """
-AdmissionReviews: both versions, and bodies that are none.
+AdmissionReviews of both versions, and bodies that are not reviews.
 """
 
 import base64
@@ -30,7 +30,7 @@ def a_body(**request: Any) -> bytes:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_the_answer_is_of_the_questions_version(version: str) -> None:
-    """And carries its uid."""
+    """And has its uid."""
     review = read_review(a_body().replace(b"admission.k8s.io/v1", f"admission.k8s.io/{version}".encode()))
     reply = orjson.loads(answer(review, Admission(Outcome.NOT_ASKING)))
 
@@ -42,7 +42,7 @@ def test_the_answer_is_of_the_questions_version(version: str) -> None:
 
 
 def test_a_question_is_read_whole() -> None:
-    """What the decision and the log need."""
+    """With every field that the decision and the log need."""
     assert Review("admission.k8s.io/v1", "u-1", "ns", "p", True, {"kind": "Pod"}) == read_review(a_body())
 
 
@@ -70,7 +70,7 @@ def test_a_patch_travels_in_base64_and_a_refusal_as_a_status() -> None:
     ],
 )
 def test_only_the_creation_of_a_pod_is_for_us(request_: dict[str, Any]) -> None:
-    """A webhook registered too widely changes nothing it should not."""
+    """A webhook that is registered for more changes nothing else."""
     assert not read_review(a_body(**request_)).is_pod_creation
 
 
@@ -97,7 +97,7 @@ def test_only_the_creation_of_a_pod_is_for_us(request_: dict[str, Any]) -> None:
     ],
 )
 def test_a_body_that_is_no_review_is_refused_by_field(body: bytes, message: str) -> None:
-    """Whoever sent it can find the place."""
+    """The message names the field."""
     with pytest.raises(ReviewError) as raised:
         read_review(body)
 
@@ -107,6 +107,6 @@ def test_a_body_that_is_no_review_is_refused_by_field(body: bytes, message: str)
 @pytest.mark.property
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace"))))
 def test_any_body_is_a_review_or_a_review_error(body: bytes) -> None:
-    """No bytes make the reader fail in another way."""
+    """No bytes raise another error."""
     with pytest.raises(ReviewError):
         read_review(body)

@@ -1,5 +1,5 @@
 """
-The whole service as a process: TLS, quotas from a real watch, hostile bodies, metrics, and its end.
+The service as a process: TLS, quotas from a watch, hostile bodies, metrics, and its end.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ async def a_service(
 
 
 async def test_a_pod_is_decided_on_and_counted(device_config_file: str, a_pod: PodBuilder) -> None:
-    """From body to patch to metric, and out with 0 on SIGTERM."""
+    """From body to patch to metric; SIGTERM ends it with exit code 0."""
     async with a_service(device_config_file) as service:
         response = await service.review(a_pod({"gpumem": "3000"}))
         patch = orjson.loads(base64.b64decode(response["patch"]))
@@ -99,7 +99,7 @@ async def test_a_pod_is_decided_on_and_counted(device_config_file: str, a_pod: P
 
 
 async def test_bodies_that_are_no_review_get_4xx(device_config_file: str) -> None:
-    """Each with a sentence, and the next request is served as before."""
+    """Each with a sentence, and the next request is served."""
     async with a_service(device_config_file) as service:
         for body, kind, status in [
             (b"{", "application/json", 400),
@@ -117,7 +117,7 @@ async def test_bodies_that_are_no_review_get_4xx(device_config_file: str) -> Non
 
 
 async def test_the_service_speaks_tls(device_config_file: str, tmp_path: Path, a_pod: PodBuilder) -> None:
-    """With the certificate it was given."""
+    """With the given certificate."""
     certificate, key = write_certificate(tmp_path)
     async with a_service(
         device_config_file, f"--cert_file={certificate}", f"--key_file={key}", ca=certificate
@@ -133,7 +133,7 @@ async def test_the_service_speaks_tls(device_config_file: str, tmp_path: Path, a
 async def test_a_quota_that_the_watch_has_seen_refuses(
     device_config_file: str, tmp_path: Path, a_pod: PodBuilder
 ) -> None:
-    """Limits and grants arrive by watching; no request waits for the API server."""
+    """Watches deliver limits and grants; no request waits for the API server."""
     quota = {
         "metadata": {"name": "q", "namespace": "ns", "resourceVersion": "1"},
         "spec": {"hard": {"limits.nvidia.com/gpumem": "4000"}},
@@ -166,7 +166,7 @@ async def test_a_quota_that_the_watch_has_seen_refuses(
 
 
 async def test_a_quota_with_scopes_is_told_of(device_config_file: str, tmp_path: Path, a_pod: PodBuilder) -> None:
-    """By name in the log, as a number in the metrics; it refuses nobody."""
+    """The log has its name, a metric the number; no Pod is rejected for it."""
     hard = {"limits.nvidia.com/gpumem": "0", "pods": "3"}
     quota = {
         "metadata": {"name": "q", "namespace": "ns", "resourceVersion": "1"},
@@ -194,7 +194,7 @@ async def test_a_quota_with_scopes_is_told_of(device_config_file: str, tmp_path:
 
 
 async def test_a_device_config_that_changes_is_followed(tmp_path: Path, a_pod: PodBuilder) -> None:
-    """A new vendor's Pods are ours within seconds; a config that is wrong changes nothing."""
+    """A new vendor's Pods are managed within seconds; an invalid config changes nothing."""
     file = tmp_path / "device-config.yaml"
     file.write_text("nvidia: {resourceCountName: nvidia.com/gpu}\n")
     pod = a_pod()
@@ -222,7 +222,7 @@ async def test_a_device_config_that_changes_is_followed(tmp_path: Path, a_pod: P
 
 
 async def test_a_wrong_device_config_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
-    """Every problem, no traceback."""
+    """With every problem and no traceback."""
     config = tmp_path / "device-config.yaml"
     config.write_text("nvidia: {memoryFactor: x, overwriteEnv: 7}\n")
     process = await asyncio.create_subprocess_exec(
@@ -248,7 +248,7 @@ def a_running_pod(name: str, granted: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def an_api_server(handle: Any, folder: Path) -> AsyncIterator[Path]:
-    """Answer API requests with *handle* and yield a kubeconfig for it."""
+    """Answer API requests with *handle*, and yield a kubeconfig for it."""
     app = web.Application()
     app.router.add_get("/{tail:.*}", handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

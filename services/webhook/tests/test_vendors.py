@@ -1,5 +1,5 @@
 """
-Each vendor's own way: what its containers are given, what is refused, and what counts against a quota.
+The rules of each vendor: what containers get, what is rejected, and what counts against a quota.
 """
 
 import json
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hami_webhook.decide import vendors as own_vendors
 from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
-from hami_webhook.decide.quota import Holdings
+from hami_webhook.decide.quota import Quotas
 from hamicommon.config import DeviceConfig, load_device_config
 from hamicommon.quantity import parse_quantity
 from hamicommon.vendors import descriptions
@@ -75,7 +75,7 @@ def test_ascend_memory_is_a_template_and_modules_are_whole(
     annotations: dict[str, str],
     expected: tuple[int, ...],
 ) -> None:
-    """Limits and requests say the same, and the second call finds nothing to do."""
+    """Limits equal requests, and a second call changes nothing."""
     policy, pod = Policy.of(devices[config], "s"), a_pod(limits, annotations=annotations)
     result = applied(pod, admit(pod, policy).patch)
     (container,) = result["spec"]["containers"]
@@ -111,7 +111,7 @@ def test_ascend_memory_is_a_template_and_modules_are_whole(
     ],
 )  # fmt: skip
 def test_amounts_that_follow_are_filled_in(policy: Policy, limits: dict[str, str], added: dict[str, int]) -> None:
-    """What a vendor derives from other amounts is in the limits; a request that stands beside follows."""
+    """Amounts that a vendor derives are in the limits, and in a request that exists."""
     pod = a_pod(limits)
     (container,) = applied(pod, admit(pod, policy).patch)["spec"]["containers"]
 
@@ -122,7 +122,7 @@ def test_amounts_that_follow_are_filled_in(policy: Policy, limits: dict[str, str
 
 @pytest.mark.parametrize("case", vectors("refusals"), ids=lambda case: case["message"])
 def test_an_amount_that_can_never_be_granted_is_refused_in_words(policy: Policy, case: dict[str, Any]) -> None:
-    """Container, resource, value, and what to write; HAMi's own words first where it has some."""
+    """The message has container, resource, value and what to write, after HAMi's words if it has any."""
     expected = Admission(Outcome.BAD_AMOUNT, allowed=False, code=500, message=case["message"])
 
     assert expected == admit(a_pod(case["limits"], annotations=case["annotations"]), policy)
@@ -141,14 +141,14 @@ def test_an_amount_that_can_never_be_granted_is_refused_in_words(policy: Policy,
 def test_metax_shares_have_a_quality_of_service_unless_they_are_online(
     policy: Policy, annotations: dict[str, str], expected: dict[str, str]
 ) -> None:
-    """An online Pod goes first whatever the policy says."""
+    """An online Pod has priority under any policy."""
     pod = a_pod({"metax-tech.com/sgpu": "1"}, annotations=annotations)
 
     assert expected == applied(pod, admit(pod, policy).patch)["metadata"]["annotations"]
 
 
 def test_moore_threads_tells_its_plugin_how_many_devices(policy: Policy) -> None:
-    """Of several containers that ask for several, the last one's number."""
+    """The last container that requests several devices decides."""
     pod = a_pod({"mthreads.com/vgpu": "2"}, {"mthreads.com/vgpu": "4"}, {"mthreads.com/vgpu": "1"})
 
     assert {"mthreads.com/request-gpu-num": "4"} == applied(pod, admit(pod, policy).patch)["metadata"]["annotations"]
@@ -156,7 +156,7 @@ def test_moore_threads_tells_its_plugin_how_many_devices(policy: Policy) -> None
 
 @pytest.mark.parametrize(("name", "expected"), [("c0", "c0"), ("", None)])
 def test_iluvatar_containers_know_their_name(policy: Policy, name: str, expected: str | None) -> None:
-    """Unless they bring the variable, or have none."""
+    """Unless they have the variable, or no name."""
     pod = a_pod({"iluvatar.ai/BI-V150-vgpu": "1"}, {"iluvatar.ai/MR-V50-vgpu": "1"})
     pod["spec"]["containers"][0]["name"] = name
     pod["spec"]["containers"][1]["env"] = [{"name": "SOL_CONTINER_NAME", "value": "mine"}]
@@ -167,7 +167,7 @@ def test_iluvatar_containers_know_their_name(policy: Policy, name: str, expected
 
 
 def test_devices_are_hidden_once_from_whoever_asks_for_none_of_them(devices: dict[str, DeviceConfig]) -> None:
-    """Whoever asks for one chip of a vendor sees the vendor's devices."""
+    """A container that requests one chip of a vendor sees the vendor's devices."""
     pod = a_pod(ascend("910B3", "1"), {"nvidia.com/gpu": "1"}, {"cpu": "1"})
     result = applied(pod, admit(pod, Policy.of(devices["tuned"], "s")).patch)
     seen = [
@@ -206,8 +206,8 @@ def test_a_share_without_a_count_is_warned_of_where_none_is_filled_in(
 
 @pytest.mark.parametrize("case", vectors("quotas"), ids=lambda case: case["message"])
 def test_every_vendors_shares_count_against_its_quota(policy: Policy, case: dict[str, Any]) -> None:
-    """At the boundary: the next limit would do; what is counted is what stands there after admission."""
-    pod, quotas = a_pod(case["limits"]), Holdings(policy.vendors)
+    """At the limit; what counts are the amounts after admission."""
+    pod, quotas = a_pod(case["limits"]), Quotas(policy.vendors)
 
     def under(limit: str) -> Admission:
         hard = {f"limits.{case['resource']}": limit}
@@ -225,7 +225,7 @@ def test_every_vendors_shares_count_against_its_quota(policy: Policy, case: dict
 
 @pytest.mark.parametrize("section", ["nvidia", "hygon", "mthreads", "amd", "cambricon"])
 def test_a_vendor_whose_count_has_no_name_gives_no_device(section: str) -> None:
-    """An empty name in the device config is no resource, and nothing is set for it."""
+    """An empty resource name in the device config is not a resource."""
     devices = load_device_config(f"{section}: {{resourceMemoryName: example.com/memory}}")
     admission = admit(a_pod({"example.com/memory": "1"}), Policy.of(devices, "s"))
 
@@ -262,7 +262,7 @@ AMOUNTS = st.sampled_from(["0", "1", "2", "3", "8", "10", "50", "100", "3k", "20
 def test_what_comes_out_is_what_the_api_server_takes(
     devices: dict[str, DeviceConfig], limits: list[dict[str, str]], annotations: dict[str, str], config: str
 ) -> None:
-    """Of every device a limit that the request equals; and admitting once more changes nothing."""
+    """Each device limit equals its request, and a second admission changes nothing."""
     policy = Policy.of(devices[config], "s")
     pod = a_pod(*limits, annotations=annotations)
     first = admit(pod, policy)

@@ -1,5 +1,5 @@
 """
-Exports what shares use and runs the feedback loop.
+The monitor of a Node: exports the use of shares, and runs the feedback loop.
 """
 
 from importlib.metadata import version

@@ -1,7 +1,7 @@
 """
-What the monitor is told: HAMi's flags and environment, and the few of its own.
+The monitor's settings: HAMi's flags and environment, and a few more.
 
-Owns names, defaults and units. Reads only what it is given; the first thing that is wrong is never the only one named.
+Owns names, defaults and units. Reports all problems at once. Must never read the environment itself.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/main.go
 """
 
@@ -16,7 +16,7 @@ from hamicommon.runtime.hami_flags import accept_klog_flags
 
 NAME = "hami-monitor"
 DESCRIPTION = (
-    "Exports what each container uses of the devices of its Node, and keeps neighbours out of each other's way."
+    "Exports what each container uses of its Node's devices, and keeps containers from slowing down each other."
 )
 RESYNC_SECONDS = 300.0
 
@@ -28,9 +28,9 @@ class Config:
     node_name: str
     """The Node this runs on, from NODE_NAME."""
     hook_path: str
-    """Folder that holds `containers/`, from HOOK_PATH; the device plugin's HOOK_PATH with `/vgpu` appended."""
+    """Directory with `containers/`, from HOOK_PATH; the device plugin's HOOK_PATH plus `/vgpu`."""
     resync_seconds: float = RESYNC_SECONDS
-    """How long the directory of an unknown Pod stays untouched before it goes, from HAMI_RESYNC_INTERVAL."""
+    """Grace time before the directory of an unknown Pod is deleted, from HAMI_RESYNC_INTERVAL."""
     round_seconds: float = 5.0
     """Time between two rounds of scan and feedback."""
     metrics_bind_address: str = ":9394"
@@ -39,9 +39,9 @@ class Config:
     kubeconfig: str = ""
     verbosity: int = 0
     warnings: tuple[str, ...] = ()
-    """Settings that are wrong but have a safe meaning, to be logged once."""
+    """One sentence for each invalid setting that was replaced by its default."""
     without_effect: tuple[str, ...] = ()
-    """Flags that were given and do nothing, each with the reason."""
+    """Flags that were given and have no effect, each with the reason."""
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
@@ -49,8 +49,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
     Return the settings in *arguments* and *environment*.
 
     Raises:
-        ConfigError: NODE_NAME or HOOK_PATH is missing. HOOK_PATH may be empty, as HAMi allows.
-        SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
+        ConfigError: NODE_NAME or HOOK_PATH is missing. HOOK_PATH may be empty, as in HAMi.
+        SystemExit: after `--help`, `--version` or an invalid flag; the text has been printed.
     """
     flags = _flags()
     given = flags.parse_args(arguments)
@@ -58,7 +58,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
     if not environment.get("NODE_NAME"):
         problems.append("environment variable NODE_NAME is missing: set it to the Node's name (spec.nodeName)")
     if "HOOK_PATH" not in environment:
-        problems.append("environment variable HOOK_PATH is missing: set it to the folder that holds containers/")
+        problems.append("environment variable HOOK_PATH is missing: set it to the directory that holds containers/")
     if problems:
         raise ConfigError(tuple(problems))
     resync_seconds, warnings = _resync(environment.get("HAMI_RESYNC_INTERVAL", ""))
@@ -86,7 +86,7 @@ def _flags() -> FlagParser:
 
 
 def _resync(text: str) -> tuple[float, tuple[str, ...]]:
-    """Return the seconds of HAMI_RESYNC_INTERVAL, which falls back to its default when it is not a duration."""
+    """Return the seconds in *text* and no warning; the default and a warning if it is not a duration."""
     if not text:
         return RESYNC_SECONDS, ()
     try:

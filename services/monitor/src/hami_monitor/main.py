@@ -1,5 +1,5 @@
 """
-Start the monitor: one loop that scans and gives feedback, one that asks the driver, one that follows Pods, one server.
+Start the monitor: its settings, its API client, its loops and its HTTP server.
 """
 
 import os
@@ -26,7 +26,7 @@ async def run(config: Config) -> None:
     Serve until cancelled, or until an unknown error.
 
     Raises:
-        KubeConfigError: there is no way to an API server.
+        KubeConfigError: no API server can be reached.
         ServeError: the address is not usable.
     """
     for flag in config.without_effect:

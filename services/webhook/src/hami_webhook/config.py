@@ -1,8 +1,8 @@
 """
-The webhook's settings: HAMi's scheduler flags that concern admission, checked all at once.
+The webhook's settings: the flags of HAMi's scheduler that concern admission.
 
-The other flags of HAMi's scheduler are accepted and do nothing, because its chart passes one list to one process that
-is two here.
+HAMi's scheduler contains its webhook, and its chart passes one list of flags. So the scheduler's other flags are
+accepted here, without effect. All problems are reported at once.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 """
 
@@ -20,43 +20,44 @@ NAME = "hami-webhook"
 _DNS_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _LEADER_FLAGS = ("--leader-elect", "--leader-elect-resource-name", "--leader-elect-resource-namespace")
 _WITHOUT_EFFECT = {
-    **dict.fromkeys(SCHEDULER_FLAGS, "the scheduler is a service of its own"),
+    **dict.fromkeys(SCHEDULER_FLAGS, "the scheduler is another service"),
     **dict.fromkeys(("--kube-qps", "--kube-burst", "--kube-timeout"), "no Pod waits for a request to the API server"),
     **dict.fromkeys(_LEADER_FLAGS, "every replica answers"),
     "--legacy-metrics": "HAMi has no metrics of admission",
-    "--profiling": "there is no pprof; py-spy looks into a process from outside",
+    "--profiling": "there is no pprof; profile the process with py-spy",
 }
-"""Why this service does not heed a flag."""
+"""Flags without effect, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the command line said."""
+    """The settings of one process."""
 
     http_bind: str = "127.0.0.1:8080"
-    """Where /webhook and the health paths are served."""
+    """Address of /webhook and the health paths."""
     metrics_bind_address: str = ":9395"
-    """Where /metrics and the health paths are served without TLS; empty: nowhere but at http_bind."""
+    """Address of /metrics and the health paths without TLS; empty: only at http_bind."""
     cert_file: str = ""
-    """PEM files of the server's certificate, given by somebody else."""
+    """PEM file of a given certificate."""
     key_file: str = ""
     tls_secret: str = ""
-    """`namespace/name` of the Secret for a certificate of our own; neither this nor files: plain HTTP."""
+    """`namespace/name` of the Secret for the webhook's own certificate; without it and without files: plain HTTP."""
     tls_names: tuple[str, ...] = ()
-    """What clients call the server of our own certificate: DNS names, IP addresses."""
+    """DNS names and IP addresses of the own certificate."""
     webhook_configuration: str = ""
-    """The MutatingWebhookConfiguration that registers us: looked at, and told to trust our own certificate."""
+    """The MutatingWebhookConfiguration to check, and to publish the own certificate's authority in."""
     scheduler_name: str = ""
-    """What Pods that ask are given as scheduler; empty leaves them theirs."""
+    """The scheduler of Pods that request devices; empty: they keep theirs."""
     overwrite_default_scheduler: bool = True
-    """Whether Pods that name `default-scheduler` are given ours."""
+    """Whether it replaces `default-scheduler`."""
     device_config_file: str = ""
     """HAMi's device config."""
     enable_ascend: bool = False
-    """Whether these vendors' Pods are ours."""
+    """Whether Pods that request Ascend devices are managed."""
     enable_iluvatar: bool = False
+    """Whether Pods that request Iluvatar devices are managed."""
     kubeconfig: str = ""
-    """How to reach the API server; without any way quotas are left to the scheduler."""
+    """Path of a kubeconfig; empty: the usual places."""
     verbosity: int = 0
     without_effect: tuple[str, ...] = ()
     """Flags that were given and do nothing, each with the reason."""
@@ -96,14 +97,14 @@ def read_config(arguments: Sequence[str]) -> Config:
 
 
 def _problems(config: Config) -> Iterator[str]:
-    """Yield what contradicts itself or is missing."""
+    """Yield a sentence for each setting that is missing or contradicts another."""
     if not config.device_config_file:
         yield "--device-config-file: is required; it names the resources to manage"
     if bool(config.cert_file) != bool(config.key_file):
         yield "--cert_file and --key_file: give both for TLS, or neither for plain HTTP"
     own = (config.tls_secret, config.tls_names)
     if any(own) and (config.cert_file or config.key_file):
-        yield "--tls-secret: is for a certificate of our own; give it, or --cert_file and --key_file, not both"
+        yield "--tls-secret: is for a certificate that the webhook makes; give it, or --cert_file and --key_file"
     if any(own) and not (all(own) and config.webhook_configuration):
         yield "--tls-secret and --tls-names: give both, and --webhook-configuration, or neither"
     namespace, slash, name = config.tls_secret.partition("/")
@@ -115,7 +116,7 @@ def _problems(config: Config) -> Iterator[str]:
 
 
 def _is_dns_name(text: str) -> bool:
-    """Return whether *text* is a lower-case DNS subdomain as Kubernetes has them."""
+    """Return whether *text* is a DNS subdomain by Kubernetes' rules."""
     return len(text) <= 253 and re.fullmatch(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", text) is not None
 
 
@@ -134,20 +135,20 @@ def _flags() -> FlagParser:
     add("--metrics-bind-address", default=default.metrics_bind_address, help="address of /metrics; empty: none")
     add("--cert_file", default="", help="PEM certificate chain; read again when it changes")
     add("--key_file", default="", help="PEM private key of --cert_file")
-    add("--tls-secret", default="", metavar="NAMESPACE/NAME", help="Secret to keep a certificate of our own in")
-    add("--tls-names", default="", metavar="NAME,...", help="names of our own certificate: DNS names, IP addresses")
+    add("--tls-secret", default="", metavar="NAMESPACE/NAME", help="Secret for a certificate that the webhook makes")
+    add("--tls-names", default="", metavar="NAME,...", help="DNS names and IP addresses of that certificate")
     add(
         "--webhook-configuration",
         default="",
         metavar="NAME",
-        help="MutatingWebhookConfiguration to look whether it leaves out resources, and publish our own certificate in",
+        help="MutatingWebhookConfiguration to check for missing resources, and to publish the authority in",
     )
     add("--scheduler-name", default="", help="scheduler of Pods that ask for a share; empty: they keep theirs")
     bool_flag(
         flags,
         "--force-overwrite-default-scheduler",
         default.overwrite_default_scheduler,
-        "take over Pods that name default-scheduler",
+        "replace default-scheduler in Pods that ask for a share",
     )
     add("--device-config-file", default="", help="HAMi's device config, YAML; must be given")
     bool_flag(flags, "--enable-ascend", False, "manage Pods that ask for Ascend devices")

@@ -1,8 +1,8 @@
 """
-Put the webhook together: settings, the decision, the servers, its certificate, and the watches behind quotas.
+Start the webhook: its settings, its servers, its certificate and its watches.
 
-The API server is optional with a certificate that is given: without it, or before the first list, quotas are left to
-the scheduler, and Pods are admitted all the same.
+With a given certificate the API server is optional. Without it, and before the first list, Pods are admitted without a
+check of quotas; the scheduler checks them again.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from hami_webhook import __version__
 from hami_webhook.adapters.http import webhook_application
-from hami_webhook.adapters.kube import RegistrationWatch, unapplied_gauge, unasked_gauge
+from hami_webhook.adapters.kube import RegistrationWatch, left_out_gauge, unapplied_gauge
 from hami_webhook.certificates.certificate_loop import CertificateLoop, CertificateMetrics
 from hami_webhook.config import NAME, Config, read_config
 from hami_webhook.decide.admission import Policy
@@ -44,7 +44,7 @@ async def run(config: Config) -> None:
 
     Raises:
         ConfigError: the device config is wrong.
-        KubeConfigError: a certificate of our own is asked for, and there is no way to reach an API server.
+        KubeConfigError: the webhook shall make its certificate, and no API server can be reached.
         ServeError: an address is not usable.
         TlsError: the certificate's files are not usable.
     """
@@ -57,7 +57,7 @@ async def run(config: Config) -> None:
     async with AsyncExitStack() as stack:
         kube = await _connect(config, stack)
         certificate, certificate_loop = _tls(config, kube, registry)
-        ready = certificate_loop.unready if certificate_loop else None
+        ready = certificate_loop.not_ready if certificate_loop else None
         app = webhook_application(admissions.decide, registry, ready)
         server = await http.serve(app, config.http_bind, certificate, flag="--http_bind")
         stack.push_async_callback(server.close)
@@ -78,20 +78,20 @@ async def run(config: Config) -> None:
 def _registration(
     config: Config, policy: Policy, kube: Kube | None, registry: CollectorRegistry
 ) -> RegistrationWatch | None:
-    """Return what looks at the registration; None where it is not named, or nobody can be asked."""
+    """Return the watch on the registration; None if it is not named, or without an API server."""
     if kube is None or not config.webhook_configuration:
         return None
-    return RegistrationWatch(kube, config.webhook_configuration, policy.resource_names, unasked_gauge(registry))
+    return RegistrationWatch(kube, config.webhook_configuration, policy.resource_names, left_out_gauge(registry))
 
 
 async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
-    """Return a client of the API server; None where there is no way to reach one and nothing depends on it."""
+    """Return a client of the API server; None if there is none and nothing depends on it."""
     try:
         kube = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
     except KubeConfigError as error:
         if config.tls_secret:
             raise
-        logger.warning("Neither quotas nor the registration are looked at", reason=str(error))
+        logger.warning("Quotas and the registration are not checked", reason=str(error))
         return None
     return await stack.enter_async_context(kube)
 
@@ -99,7 +99,7 @@ async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
 def _tls(
     config: Config, kube: Kube | None, registry: CollectorRegistry
 ) -> tuple[Certificate | None, CertificateLoop | None]:
-    """Return what is shown in handshakes, None for plain HTTP, and what keeps it where it is our own."""
+    """Return the certificate to serve, None for plain HTTP, and its loop if the webhook makes it."""
     if config.cert_file:
         given = FileCertificate(config.cert_file, config.key_file)
         CertificateMetrics(registry, given)

@@ -1,7 +1,7 @@
 """
 List and delete the container directories below `<HOOK_PATH>/containers`.
 
-Owns the folder's adapter. Never follows a link and never raises for one bad entry.
+Must never follow a link, or fail because of one bad entry.
 Neighbours: `containers` decides what the listing means.
 """
 
@@ -14,14 +14,14 @@ from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerDirectory, p
 
 
 class Directories:
-    """The folder of container directories, which need not exist before the first container."""
+    """The directory of container directories; it need not exist before the first container."""
 
     def __init__(self, hook_path: str) -> None:
-        """Look below *hook_path*."""
+        """Use `containers` below *hook_path*."""
         self.path = Path(hook_path or "/") / "containers"
 
     def scan(self) -> tuple[tuple[ContainerDirectory, ...], tuple[str, ...]]:
-        """Return the container directories in name order, and the names of entries that are not a container's."""
+        """Return the container directories in name order, and the names of all other directories."""
         found, odd = [], []
         for entry in self._entries():
             if not entry.is_dir(follow_symlinks=False):
@@ -34,16 +34,16 @@ class Directories:
                 modified = entry.stat(follow_symlinks=False).st_mtime
                 names = _file_names(entry.path)
             except OSError:
-                continue  # Removed since it was listed, or a broken disk: the next round looks again.
+                continue  # It was removed, or the disk is broken: the next round reads it again.
             found.append(ContainerDirectory(key, modified, names))
         return tuple(found), tuple(odd)
 
     def remove(self, directory: ContainerDirectory) -> None:
         """
-        Delete *directory* with all that is in it; a second call finishes what a killed one began.
+        Delete *directory* and its contents; a second call finishes an interrupted one.
 
         Raises:
-            OSError: something in it cannot be deleted.
+            OSError: an entry cannot be deleted.
         """
         try:
             shutil.rmtree(self.path / str(directory.key))

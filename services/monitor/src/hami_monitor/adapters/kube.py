@@ -1,8 +1,8 @@
 """
-Follow the Pods of this Node.
+Watch the Pods of this Node.
 
-Owns the copy of them that everything else reads. Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` says
-what a Pod means here.
+Owns the copy of them that all other modules read.
+Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
 """
 
 import asyncio
@@ -20,12 +20,13 @@ logger = structlog.get_logger()
 
 
 class Pods:
-    """The Pods bound to one Node: which exist, and what is shown of those that were granted devices."""
+    """The Pods bound to one Node."""
 
     def __init__(self, kube: Kube, node_name: str) -> None:
-        """Follow the Pods of *node_name* through *kube*, once `run` is awaited."""
+        """Watch the Pods of *node_name* through *kube*, once `run` is awaited."""
         self._node_name = node_name
         self._pods: dict[str, MonitoredPod | None] = {}
+        """By UID; None for a Pod without devices."""
         self._reflector = Reflector(
             kube,
             PODS_PATH,
@@ -36,7 +37,7 @@ class Pods:
         )
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Watch until cancelled."""
         await self._reflector.run()
 
     @property
@@ -46,29 +47,29 @@ class Pods:
 
     @property
     def lists(self) -> int:
-        """Complete lists so far."""
+        """The number of complete lists so far."""
         return self._reflector.restarts + self.synced.is_set()
 
     def cache(self) -> PodCache:
-        """Return which Pods exist, and how fresh that is."""
+        """Return the known Pods, and the age of that knowledge."""
         return PodCache(frozenset(self._pods), self.synced.is_set(), self._reflector.age_seconds())
 
     def shown(self) -> tuple[MonitoredPod, ...]:
-        """Return the Pods with devices."""
+        """Return the Pods that were granted devices."""
         return tuple(pod for pod in self._pods.values() if pod is not None)
 
     def replace(self, objects: list[dict[str, Any]]) -> None:
-        """Forget every Pod that is not among *objects*."""
+        """Replace all Pods by *objects*."""
         before, self._pods = self._pods, {}
         for item in objects:
             self._keep(item, before.get(pod_uid(item)))
 
     def upsert(self, item: dict[str, Any]) -> None:
-        """Take over a new or changed Pod."""
+        """Add or replace a Pod."""
         self._keep(item, self._pods.get(pod_uid(item)))
 
     def delete(self, item: dict[str, Any]) -> None:
-        """Forget a Pod."""
+        """Remove a Pod."""
         self._pods.pop(pod_uid(item), None)
 
     def _keep(self, item: dict[str, Any], before: MonitoredPod | None) -> None:

@@ -1,9 +1,9 @@
 """
-Ask the NVIDIA driver what the Node's devices do. The only module that knows pynvml.
+Read the Node's devices from the NVIDIA driver. The only module with pynvml.
 
-Owns the connection to the driver: it is opened when first asked, dropped on any error and opened again by the next
-call. Must never block the event loop: a driver that hangs costs one thread and that reading, nothing else.
-Neighbours: `families` shows the readings.
+The first call opens the connection. Any error closes it, and the next call opens it again. Must never block the event
+loop: a driver that hangs costs one thread and one reading.
+Neighbours: `observation` shows the readings.
 Source: https://docs.nvidia.com/deploy/nvml-api/
 """
 
@@ -20,18 +20,18 @@ from hamicommon.errors import HamiError
 READ_SECONDS = 10.0
 """Longest wait for a reading of all devices."""
 _UNKNOWN = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION})
-"""Errors that say a device has no such value, as memory and utilization of one that is cut into MIG instances."""
+"""Errors for a value that a device does not have, as a device in MIG mode has no utilization."""
 
 
 class DriverError(HamiError):
-    """The driver cannot be asked: it is missing, broken, or did not answer in time."""
+    """The driver is missing, is broken, or did not answer in time."""
 
 
 class Nvml:
     """A connection to the driver's management library."""
 
     def __init__(self) -> None:
-        """Connect to nothing yet."""
+        """Prepare; `devices` opens the connection."""
         self._is_open = False
         self._reading: asyncio.Future[tuple[HostDevice, ...]] | None = None
 
@@ -40,8 +40,8 @@ class Nvml:
         Return every device of the Node, in the driver's order.
 
         Raises:
-            DriverError: there is no driver, it refuses, or it has not answered within *timeout_seconds*. While a call
-                hangs, further ones wait for the same answer rather than begin another.
+            DriverError: the driver is missing, fails, or has not answered within *timeout_seconds*. While a call hangs,
+                further calls wait for the same answer.
         """
         if self._reading is None or self._reading.done():
             self._reading = _in_daemon_thread(self._read)
@@ -59,7 +59,7 @@ class Nvml:
             return tuple(_device(index) for index in range(pynvml.nvmlDeviceGetCount()))
         except pynvml.NVMLError as error:
             self._close()
-            raise DriverError(f"the NVIDIA driver cannot be asked: {error}") from error
+            raise DriverError(f"the NVIDIA driver cannot be used: {error}") from error
 
     def _close(self) -> None:
         if self._is_open:
@@ -82,7 +82,7 @@ def _device(index: int) -> HostDevice:
 
 
 def _known(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what *function* answers, or None where the driver says that there is no such value."""
+    """Return what *function* returns; None if the device has no such value."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
@@ -92,15 +92,15 @@ def _known(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    """Return *value* as text: which of both it is depends on the binding's version."""
+    """Return *value* as text; its type depends on the version of the binding."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _in_daemon_thread(function: Callable[[], tuple[HostDevice, ...]]) -> asyncio.Future[tuple[HostDevice, ...]]:
     """
-    Run *function* in a thread that does not keep the process alive.
+    Run *function* in a daemon thread.
 
-    `asyncio.to_thread` would: a process that wants to end would wait for its pool, and so for a driver that hangs.
+    `asyncio.to_thread` uses a pool, and a process that ends waits for its pool, so also for a driver that hangs.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[HostDevice, ...]] = loop.create_future()

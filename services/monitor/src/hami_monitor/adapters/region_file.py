@@ -1,11 +1,10 @@
 """
-Read one region file, and store the two fields the monitor may write.
+Read one region file, and store the two fields that the monitor may write.
 
-Owns the open file of one container. The container owns the bytes: it may shrink, replace or garble the file at any
-moment, and may have put a link or a pipe in its place. So reading goes through `preadv`, which ends at the end of the
-file where a mapping would end the process, and only the page that holds the two fields is mapped.
-Must never write anything else. Neighbours: `hamicommon.wire.region` knows the layouts, `regions` keeps one of these for
-each container.
+The container may shrink, replace or garble the file at any moment, or put a link or a pipe in its place. So the file is
+read by `preadv`, which stops at its end, while reading a mapping would end the process. Only the page with the two
+fields is mapped. Must never write anything else.
+Neighbours: `hamicommon.wire.region` knows the layouts, `regions` has one of these for each container.
 """
 
 import ctypes
@@ -34,11 +33,11 @@ from hamicommon.wire.region import (
 )
 
 OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Follow no link out of the container's directory, wait for nobody at a pipe."""
+"""Do not follow a link out of the container's directory, and do not wait at a pipe."""
 
 
 class RegionRefusedError(HamiError):
-    """A region file that is not read: `refusal` is the kind, `detail` what was found."""
+    """A region file cannot be read: `refusal` is the kind of problem, `detail` the text."""
 
     def __init__(self, path: Path, refusal: Refusal, detail: str) -> None:
         super().__init__(f"{path}: {detail}")
@@ -52,10 +51,10 @@ class RegionFile:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         """
-        Look at the file behind *descriptor*, which is open for reading and writing; `open` makes one.
+        Use *descriptor*, which is open for reading and writing. Callers use `open`.
 
         Raises:
-            RegionRefusedError: it is no regular file, or no region of a known layout.
+            RegionRefusedError: it is not a regular file, or not a region of a known layout.
         """
         self._path = path
         self._descriptor = descriptor
@@ -71,7 +70,7 @@ class RegionFile:
         Open the file at *path* and read it once.
 
         Raises:
-            RegionRefusedError: it cannot be opened, is no regular file, or is no region of a known layout.
+            RegionRefusedError: it cannot be opened, is not a regular file, or not a region of a known layout.
         """
         try:
             descriptor = os.open(path, OPEN_FLAGS)
@@ -127,7 +126,7 @@ class RegionFile:
         Store the fields of *write* that are not None and return their names.
 
         Raises:
-            RegionRefusedError: the file was shrunk and no longer holds them.
+            RegionRefusedError: the file was shrunk and no longer has them.
         """
         stored = []
         for name, offset, value in (
@@ -186,7 +185,7 @@ class RegionFile:
 
 @cache
 def _scratch(size: int) -> memoryview:
-    """Return the one buffer for regions of *size* bytes: a reading is decoded before the next one begins."""
+    """Return the only buffer for regions of *size* bytes; each reading is decoded before the next starts."""
     return memoryview(bytearray(size))
 
 

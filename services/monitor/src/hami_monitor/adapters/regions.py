@@ -1,7 +1,7 @@
 """
-Hold the region file of each container open, and know which ones cannot be read and why.
+Keep the region file of each container open, and record why others cannot be read.
 
-Owns the open files of a Node. One bad file is refused, reported once, and leaves the others alone.
+One bad file is refused and logged once, and does not affect the others.
 Neighbours: `containers` chooses the file, `region_file` opens it, `feedback` plans what is stored.
 """
 
@@ -23,20 +23,20 @@ class Regions:
     """The regions of the containers below one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Open nothing yet; container directories are in *folder*."""
+        """Prepare; the container directories are in *folder*."""
         self.writes: Counter[str] = Counter()
-        """Stores so far, by field."""
+        """Writes since the start, by field."""
         self._folder = folder
         self._files: dict[ContainerKey, RegionFile] = {}
         self._refusals: dict[ContainerKey, RegionRefusedError] = {}
 
     @property
     def refusals(self) -> Mapping[ContainerKey, Refusal]:
-        """The containers whose region is not read at the moment, and why."""
+        """The containers whose region cannot be read now, and why."""
         return {key: refused.refusal for key, refused in self._refusals.items()}
 
     def follow(self, directories: Iterable[ContainerDirectory]) -> None:
-        """Open what is new in *directories*, open again what was made anew, and let go of what is no longer there."""
+        """Open new regions in *directories*, reopen replaced ones, and close those that are gone."""
         chosen = {directory.key: choose_region_file(directory.file_names) for directory in directories}
         for key in [*self._files, *self._refusals]:
             if key not in chosen:
@@ -45,7 +45,7 @@ class Regions:
             self._follow_one(key, choice)
 
     def read(self) -> dict[ContainerKey, RegionReading]:
-        """Return what every region says now; one that is refused is left out and tried again in the next round."""
+        """Return the present contents of every region; a refused one is left out, and tried again next round."""
         found = {}
         for key, file in list(self._files.items()):
             try:
@@ -55,7 +55,7 @@ class Regions:
         return found
 
     def store(self, writes: Mapping[ContainerKey, FeedbackWrite]) -> None:
-        """Store *writes*, each into its own region."""
+        """Store each of *writes* into its region."""
         for key, write in writes.items():
             file = self._files.get(key)
             if file is None:
@@ -66,19 +66,19 @@ class Regions:
                 self._refuse(key, refused)
 
     def forget(self, key: ContainerKey) -> None:
-        """Let go of the region of *key*, if there is one."""
+        """Close the region of *key*, if there is one."""
         self._refusals.pop(key, None)
         file = self._files.pop(key, None)
         if file is not None:
             file.close()
 
     def close(self) -> None:
-        """Let go of every region."""
+        """Close every region."""
         for key in list(self._files):
             self.forget(key)
 
     def __len__(self) -> int:
-        """Return how many regions are open."""
+        """Return the number of open regions."""
         return len(self._files)
 
     def _follow_one(self, key: ContainerKey, choice: str | Refusal | None) -> None:

@@ -1,8 +1,8 @@
 """
-Decide what the folder of container directories means: which are whose, which may go, which file is the region.
+Decide what the container directories mean: their owners, their region files, and which to delete.
 
-Owns the names `<pod UID>_<container>`, the rule that picks the region file of a directory, and the rule for deleting
-one. Touches no file and no clock. Neighbours: `directories` lists and deletes, `regions` opens what is chosen here.
+Owns the directory names `<pod UID>_<container>`, the choice of the region file, and the rule for deletion.
+Neighbours: `directories` lists and deletes, `regions` opens the chosen file.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/monitor/nvidia/cudevshr.go (Update, loadCache)
 """
 
@@ -13,15 +13,15 @@ from enum import Enum
 LIBRARY_NAME = "libvgpu.so"
 REGION_SUFFIX = ".cache"
 REGION_FILES_MAX = 2
-"""Entries that look like a region or the library: one of each. With more of them nothing tells which one is in use."""
+"""Entries that look like a region or the library: one of each. With more, the region in use cannot be determined."""
 
 FILE_NAMES_MAX = 1000
-"""A container may put what it likes into its directory; no more than so many names are looked at."""
+"""Most names that are read from a directory; a container may fill its directory."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ContainerKey:
-    """One container of one Pod, as a directory name spells it."""
+    """One container of one Pod, as in a directory name."""
 
     pod_uid: str
     container: str
@@ -32,17 +32,17 @@ class ContainerKey:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDirectory:
-    """One entry below `<HOOK_PATH>/containers` that is a directory with a container's name."""
+    """One directory below `<HOOK_PATH>/containers` with a container's name."""
 
     key: ContainerKey
     modified_seconds: float
-    """Unix time of the last entry made or removed in it."""
+    """Unix time at which an entry was last created or removed in it."""
     file_names: tuple[str, ...] = ()
-    """At most FILE_NAMES_MAX of them."""
+    """At most FILE_NAMES_MAX names."""
 
 
 class Refusal(Enum):
-    """Why a container's region is not read. The values are those of the metric's `reason`."""
+    """Why a container's region is not read; the value of the metric's label `reason`."""
 
     TOO_MANY_FILES = "too-many-files"
     UNREADABLE = "unreadable"
@@ -52,27 +52,27 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodCache:
-    """What is known of this Node's Pods, and how old that knowledge is."""
+    """The known Pods of this Node, and the age of that knowledge."""
 
     uids: frozenset[str]
     is_synced: bool
     """False until the first complete list."""
     age_seconds: float
-    """Time since the API server's last word."""
+    """Time since the API server last sent anything."""
 
 
 def parse_directory_name(name: str) -> ContainerKey | None:
     """
-    Return whose directory *name* is, or None for a name the device plugin does not give.
+    Return the container whose directory is called *name*; None if the device plugin gives no such name.
 
-    The first underscore separates: neither a UID nor a container name may hold one.
+    The first underscore separates: neither a UID nor a container name contains one.
     """
     pod_uid, _, container = name.partition("_")
     return ContainerKey(pod_uid, container) if pod_uid and container else None
 
 
 def choose_region_file(file_names: Collection[str]) -> str | Refusal | None:
-    """Return the name of the region file, None where there is none yet, or why no file can be chosen."""
+    """Return the name of the region file, None if there is none yet, or why no file can be chosen."""
     names = sorted(name for name in file_names if LIBRARY_NAME in name or name.endswith(REGION_SUFFIX))
     if len(names) > REGION_FILES_MAX or len(file_names) >= FILE_NAMES_MAX:
         return Refusal.TOO_MANY_FILES
@@ -85,9 +85,9 @@ def abandoned(
     """
     Return the directories whose Pod is gone.
 
-    A directory is made after its Pod exists in the API. So a Pod that is unknown is gone only if the API server has
-    spoken since the directory changed: until the first list, and as long as the watch is silent, nothing is abandoned.
-    HAMi's own margin, *grace_seconds* since the last change, comes on top.
+    A directory is created after its Pod. So an unknown Pod is gone only if the API server has sent something since the
+    directory changed. Until the first list, and while the watch is silent, no directory counts as abandoned. HAMi's
+    rule applies as well: *grace_seconds* must have passed since the last change.
     """
     if not pods.is_synced:
         return ()

@@ -1,8 +1,8 @@
 """
-Decide who may use how much of a device's time, once a round.
+Decide, once a round, which containers may launch kernels, and which keep their core limit.
 
-Owns the rules by which `recent_kernel` and `utilization_switch` follow from what the containers of a Node did lately.
-Knows no file, no clock and no layout. Neighbours: `usage` gives the states, `regions` stores the writes.
+Owns the rules by which `recent_kernel` and `utilization_switch` follow from the recent launches on a Node.
+Neighbours: `usage` gives the states, `regions` stores the writes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/feedback.go
 """
 
@@ -12,43 +12,43 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 BLOCKED = -1
-"""`recent_kernel` below 0 makes every launch of the container wait."""
+"""With `recent_kernel` below 0, every launch of the container waits."""
 RELEASED = 0
 LIMITED = 1
-"""`utilization_switch` 1 keeps the container's core limit on, 0 lifts it."""
+"""With `utilization_switch` 1 the container's core limit applies, with 0 it does not."""
 UNLIMITED = 0
 RECENT_MAX = 2047
-"""A greater count is no library's (they store 2) and is taken as this."""
+"""Larger counts are reduced to this; libraries store 2."""
 
 Key = TypeVar("Key")
 
 Activity = Mapping[bytes, Counter[int]]
-"""For each device, how many device entries of active containers each priority has."""
+"""By device and priority, the number of device entries of active containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackState:
-    """The fields of one region the loop looks at, as read at the start of the round."""
+    """The fields of one region that the rules read, at the start of the round."""
 
     uuids: tuple[bytes, ...]
-    """What the region calls its devices, without the NUL padding; empty entries left out."""
+    """The region's device names, without NUL padding and without empty entries."""
     priority: int
-    """0 is served first; any integer may be stored."""
+    """0 is the highest; any integer may be stored."""
     recent_kernel: int
-    """2 after each launch, counted down by the rounds; negative while blocked."""
+    """2 after each launch; each round counts it down; negative while blocked."""
     utilization_switch: int
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackWrite:
-    """What one region gets; None where the field keeps its value."""
+    """The new values of one region; None keeps the value."""
 
     recent_kernel: int | None = None
     utilization_switch: int | None = None
 
 
 def plan_writes(states: Mapping[Key, FeedbackState]) -> dict[Key, FeedbackWrite]:
-    """Return what to write into which region, only where something changes. The order of *states* does not matter."""
+    """Return the write for each region whose values change. The order of *states* does not matter."""
     counted = {key: _counted_down(state.recent_kernel) for key, state in states.items()}
     activity = _activity((state, counted[key]) for key, state in states.items())
     writes = {key: _plan(state, counted[key], activity) for key, state in states.items()}
@@ -56,12 +56,12 @@ def plan_writes(states: Mapping[Key, FeedbackState]) -> dict[Key, FeedbackWrite]
 
 
 def _counted_down(recent_kernel: int) -> int:
-    """Return *recent_kernel* one round later. A count that stays above 0 is a launch since the round before."""
+    """Return *recent_kernel* one round later. If it is still positive, there was a launch since the last round."""
     return min(recent_kernel, RECENT_MAX) - 1 if recent_kernel > 0 else recent_kernel
 
 
 def _activity(counted: Iterable[tuple[FeedbackState, int]]) -> Activity:
-    """Count the active containers of each device by priority. A container that names a device twice counts twice."""
+    """Count active containers by device and priority. A container that names a device twice counts twice."""
     activity: dict[bytes, Counter[int]] = defaultdict(Counter)
     for state, recent_kernel in counted:
         if recent_kernel > 0 and state.priority >= 0:

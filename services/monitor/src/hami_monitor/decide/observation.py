@@ -1,7 +1,7 @@
 """
-Decide what one scrape shows: the host's devices, and of each container its devices with what they are used for.
+Decide what one scrape shows: the host's devices, and the devices of each container with their use.
 
-Owns which containers are shown, and what a container that has not touched its devices yet is shown with.
+Owns which containers are shown, and the values of a container that has not used its devices yet.
 Neighbours: `usage` and `pods` give the values, `hami_monitor.metrics.families` names them.
 """
 
@@ -19,7 +19,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class HostDevice:
-    """One physical device, as the driver reports it. None stands for what the driver cannot tell."""
+    """One physical device as the driver reports it; None if the driver does not know a value."""
 
     index: int
     uuid: str
@@ -39,7 +39,7 @@ class Observation:
     pods: tuple[MonitoredPod, ...] = ()
     usages: Mapping[ContainerKey, ContainerUsage] = field(default_factory=dict)
     refused: frozenset[ContainerKey] = frozenset()
-    """Containers whose region cannot be read: nothing is said of what they use."""
+    """Containers whose region cannot be read; they are not shown."""
     host_devices: tuple[HostDevice, ...] = ()
     device_order: Mapping[str, int] = field(default_factory=dict)
     """Index of each UUID on the host, as the driver last said."""
@@ -47,17 +47,17 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ShownDevice:
-    """One device of one container that is in the metrics."""
+    """One device of one container in the metrics."""
 
     labels: Labels
-    """Values of SHARE, which are those of LEGACY_SHARE too."""
+    """Namespace, Pod, container, index and UUID of the device."""
     device: DeviceUsage
     idle_seconds: float | None
     """Since the container's last launch; None before the first."""
 
 
 def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
-    """Yield the devices of each container of each Pod: as used where a region names them, else as granted."""
+    """Yield the devices of each container: with their use if a region names them, otherwise as granted."""
     for pod in observation.pods:
         for container in pod.containers:
             key = ContainerKey(pod.uid, container)
@@ -74,7 +74,7 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
 
 
 def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
-    """Yield the share labels of each MIG instance that exists, and its own: UUID, profile, both instance ids."""
+    """Yield the share's labels of each existing MIG instance, and its own: UUID, profile, both instance ids."""
     for pod in observation.pods:
         for container, mig in pod.mig_allocations:
             if container in pod.shown and mig.mig_uuid is not None:
@@ -84,10 +84,10 @@ def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
 
 def _granted(pod: MonitoredPod, container: str, order: Mapping[str, int]) -> ContainerUsage:
     """
-    Return the usage of a container that has not touched its devices yet: nothing, of what it was granted.
+    Return the usage of a container that has not used its devices yet: 0 of what it was granted.
 
-    The container will number its devices as the driver does, so *order* (host index by UUID) sorts them. The UUID of
-    a MIG instance is not in the grant: its series begin with its region.
+    The container numbers its devices in the driver's order, so *order* (host index by UUID) sorts them. The grant does
+    not have the UUID of a MIG instance, so its series start with its region.
     """
     if any(name == container for name, _ in pod.mig_allocations):
         return ContainerUsage(devices=())

@@ -1,7 +1,8 @@
 """
-Turn the API's Pods into what the monitor needs to know of them.
+Read what the monitor needs from a Pod object.
 
-Owns which Pods and containers are shown. Talks to nobody. Neighbours: `kube` feeds it, `families` reads the result.
+Owns which Pods and containers are shown.
+Neighbours: `kube` delivers the objects, `observation` reads the result.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,13 +29,13 @@ class MonitoredPod:
     containers: tuple[str, ...]
     """Names of all containers, init containers first, as allocations count them."""
     shown: frozenset[str]
-    """Those that are in the metrics: init containers only while they may still run."""
+    """Containers in the metrics: init containers only while they may still run."""
     shares: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
-    """What each container was granted; empty for a Pod that has ended."""
+    """The shares of each container; empty once the Pod has ended."""
     mig_allocations: tuple[tuple[str, MigAllocation], ...] = ()
     """Each MIG instance with the name of its container."""
     problems: tuple[str, ...] = ()
-    """One sentence for each annotation that cannot be read."""
+    """One sentence for each unreadable annotation."""
 
 
 def pod_uid(pod: Mapping[str, Any]) -> str:
@@ -44,9 +45,9 @@ def pod_uid(pod: Mapping[str, Any]) -> str:
 
 def monitored_pod(pod: Mapping[str, Any], node_name: str) -> MonitoredPod | None:
     """
-    Return *pod* as the monitor sees it, or None if no device was granted to it on *node_name*.
+    Return what is monitored of *pod*; None if no device was granted to it on *node_name*.
 
-    The mark is the label that HAMi sets since 2.5, or the annotation of the same name that every version sets.
+    HAMi marks such Pods with a label since 2.5, and with an annotation of the same name in every version.
     """
     metadata = _metadata(pod)
     annotations = metadata.get("annotations") or {}
@@ -74,7 +75,7 @@ def _metadata(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _finished(init_containers: Iterable[Mapping[str, Any]], statuses: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the init containers that succeeded and so never run again. A sidecar (restartPolicy Always) always may."""
+    """Return the init containers that succeeded and never run again; sidecars (restartPolicy Always) may."""
     succeeded = {status.get("name") for status in statuses if _exit_code(status) == 0}
     return frozenset(
         str(container.get("name"))
@@ -106,10 +107,10 @@ def _shares(
 
 def _asks_for_devices(container: Mapping[str, Any]) -> bool:
     """
-    Return whether *container* is limited in anything that a device plugin may offer.
+    Return whether *container* has a limit on any resource that a device plugin may offer.
 
-    Which resource is the vendor's is the device config's to say; for telling containers apart, any name with a domain
-    will do.
+    The device config knows the vendors' resource names, and the monitor does not read it. To tell containers with
+    devices from those without, any name with a domain suffices.
     """
     return any("/" in name for name in (container.get("resources") or {}).get("limits") or {})
 

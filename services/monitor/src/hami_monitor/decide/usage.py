@@ -1,7 +1,7 @@
 """
-Turn a region into what its container uses and what the feedback loop looks at.
+Compute a container's use, and the state for the feedback loop, from its region.
 
-Owns the arithmetic over process slots: which count, how they add up, what an impossible amount means. Reads no file.
+Owns the arithmetic over process slots: which count, how they add up, and what an impossible amount means.
 Neighbours: `region_file` reads, `families` shows the usage, `feedback` takes the state.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/metrics.go
 """
@@ -13,7 +13,7 @@ from hami_monitor.decide.feedback import FeedbackState
 from hamicommon.wire.region import DeviceMemory, DeviceUtilization, Region, Slot
 
 UUID_LENGTH_MAX = 40
-"""A label holds this much of a device's name: `GPU-` or `MIG-`, and 36 characters."""
+"""Longest device name in a label: `GPU-` or `MIG-` and 36 characters."""
 _SIGN_BIT = 1 << 63
 _NO_MEMORY = DeviceMemory()
 _NO_UTILIZATION = DeviceUtilization()
@@ -21,28 +21,28 @@ _NO_UTILIZATION = DeviceUtilization()
 
 @dataclass(frozen=True, slots=True)
 class RegionReading:
-    """A region as it was at one moment."""
+    """A region at one moment."""
 
     region: Region
     uuids: tuple[bytes, ...]
-    """All 16 device names as stored, up to their first NUL; empty where not filled in yet."""
+    """All 16 device names up to their first NUL; empty until the library writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
-    """One device of one container: its limit, and what its processes use together."""
+    """One device of one container: its limit, and the sums over its processes."""
 
     index: int
-    """Position in the region, which is the device's index inside the container."""
+    """Position in the region, and the device's index in the container."""
     uuid: str
     memory_limit_bytes: int
-    """0 where nothing limits it."""
+    """0 means no limit."""
     memory_used_bytes: int
     context_bytes: int = 0
     module_bytes: int = 0
     buffer_bytes: int = 0
     utilization_percent: int = 0
-    """Time on the device, added up over processes."""
+    """Device time, summed over processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class ContainerUsage:
 
     devices: tuple[DeviceUsage, ...]
     last_kernel_seconds: int | None = None
-    """Unix time of the last launch; None before the first, and where the layout has no such field."""
+    """Unix time of the last launch; None before the first, and if the layout has no such field."""
 
 
 def container_usage(reading: RegionReading) -> ContainerUsage:
-    """Return what the living processes of a region use. A device without a name that is text is left out."""
+    """Return the use of the living processes of a region. A device whose name is not text is left out."""
     region = reading.region
     living = [slot for slot in region.slots if slot.status != 0]
     names = ((index, _label(uuid)) for index, uuid in enumerate(reading.uuids[: region.device_count]))
@@ -67,7 +67,7 @@ def container_usage(reading: RegionReading) -> ContainerUsage:
 
 
 def feedback_state(reading: RegionReading) -> FeedbackState:
-    """Return the fields of a region that the feedback loop decides on."""
+    """Return the fields of a region that the feedback rules read."""
     return FeedbackState(
         uuids=tuple(uuid for uuid in reading.uuids if uuid),
         priority=reading.region.priority,
@@ -80,8 +80,8 @@ def total(amounts: Iterable[int]) -> int:
     """
     Return the sum of unsigned 64-bit *amounts*, never below 0.
 
-    A library that frees on one device what it allocated on another leaves an amount just below 2**64, which stands for
-    a negative one and cancels out in the sum.
+    A library that frees on one device what it allocated on another stores a negative amount as one just below 2**64.
+    Such amounts cancel out in the sum.
 
     >>> total([5, 2**64 - 3]), total([3, 2**64 - 5])
     (2, 0)
@@ -105,7 +105,7 @@ def _device_usage(region: Region, living: list[Slot], index: int, uuid: str) -> 
 
 
 def _label(uuid: bytes) -> str | None:
-    """Return *uuid* as a label, or None if it is not text."""
+    """Return *uuid* as a label; None if it is not text."""
     try:
         return uuid[:UUID_LENGTH_MAX].decode()
     except UnicodeDecodeError:

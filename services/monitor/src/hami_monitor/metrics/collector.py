@@ -1,8 +1,7 @@
 """
-Hand each scrape what the monitor knows at that moment.
+Answer each scrape with the present state of the monitor.
 
-Owns the assembly of one exposition. Decides nothing: `families` and `status` say what the values mean, and `main`
-provides the functions that look.
+Neighbours: `families` and `status` make the metrics, `main` provides the functions that read the state.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +17,12 @@ from hamicommon.runtime.build import build_family
 
 
 class MonitorCollector(Collector):
-    """What the registry asks on each scrape."""
+    """The collector that the registry calls for each scrape."""
 
     def __init__(
         self, observe: Callable[[], Observation], status: Callable[[], MonitorStatus], *, has_legacy_names: bool = False
     ) -> None:
-        """Ask *observe*, then *status*, which counts what that refused; *has_legacy_names* adds HAMi's up to 2.8."""
+        """Call *observe*, then *status*, which counts its refusals; *has_legacy_names* adds HAMi's names up to 2.8."""
         self._observe = observe
         self._status = status
         self._has_legacy_names = has_legacy_names
@@ -35,5 +34,5 @@ class MonitorCollector(Collector):
         yield from status_families(self._status())
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing: without this, registering would already look at the files."""
+        """Yield nothing, so that registering does not read the files."""
         return iter(())

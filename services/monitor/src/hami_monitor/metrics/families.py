@@ -1,8 +1,8 @@
 """
-Turn usages into the metric families of HAMi 2.10.
+Make the metric families of HAMi 2.10 from an observation.
 
-Owns the names, labels and values of what is exported. Knows no file, no clock and no driver.
-Neighbours: `observation` says what is shown, `collector` hands the families to the HTTP server.
+Owns their names, labels and values.
+Neighbours: `observation` says what is shown, `collector` answers the scrape.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/metrics.go
 """
 
@@ -21,7 +21,7 @@ from hami_monitor.decide.observation import (
 )
 
 ZONE = "vGPU"
-"""The label `zone` of every family but the build's, always with this value."""
+"""Value of the label `zone`, which every family but the build's has."""
 
 HOST: Labels = ("node", "device_index", "device_uuid", "device_type")
 SHARE: Labels = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
@@ -32,7 +32,7 @@ LEGACY_SHARE: Labels = ("podnamespace", "podname", "ctrname", "vdeviceid", "devi
 
 @dataclass(frozen=True, slots=True)
 class HostFamily:
-    """A family with one sample for each physical device that has a value."""
+    """A family with a sample for each physical device that has a value."""
 
     name: str
     documentation: str
@@ -42,7 +42,7 @@ class HostFamily:
 
 @dataclass(frozen=True, slots=True)
 class ShareFamily:
-    """A family with one sample for each shown device of each container that has a value."""
+    """A family with a sample for each shown device of each container that has a value."""
 
     name: str
     documentation: str
@@ -53,7 +53,7 @@ class ShareFamily:
 HOST_FAMILIES = (
     HostFamily(
         "hami_host_gpu_memory_used_bytes",
-        "Memory in use on the device, by everybody, in bytes",
+        "Memory in use on the device by all processes, in bytes",
         lambda device: device.memory_used_bytes,
     ),
     HostFamily(
@@ -87,7 +87,7 @@ SHARE_FAMILIES = (
     ),
     ShareFamily(
         "hami_container_device_utilization_ratio",
-        "Device time the container's processes use, added up, in percent",
+        "Device time of the container's processes, summed, in percent",
         lambda shown: shown.device.utilization_percent,
     ),
     ShareFamily(
@@ -156,7 +156,7 @@ LEGACY_SHARE_FAMILIES = (
 
 
 def families(observation: Observation, *, has_legacy_names: bool = False) -> list[Metric]:
-    """Return every family of *observation*, with *has_legacy_names* also those under the names HAMi used up to 2.8."""
+    """Return every family of *observation*; *has_legacy_names* adds those under HAMi's names up to 2.8."""
     shown = list(shown_devices(observation))
     host_families = HOST_FAMILIES + (LEGACY_HOST_FAMILIES if has_legacy_names else ())
     share_families = SHARE_FAMILIES + (LEGACY_SHARE_FAMILIES if has_legacy_names else ())
@@ -173,7 +173,7 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
 def _filled(
     name: str, documentation: str, labels: Labels, rows: Iterable[tuple[Labels, float | None]]
 ) -> GaugeMetricFamily:
-    """Return the family *name* with one sample for each of *rows* that has a value."""
+    """Return the family *name* with a sample for each of *rows* that has a value."""
     family = GaugeMetricFamily(name, documentation, labels=("zone", *labels))
     for values, value in rows:
         if value is not None:
@@ -182,7 +182,7 @@ def _filled(
 
 
 def _host_family(family: HostFamily, observation: Observation) -> GaugeMetricFamily:
-    """Return *family* for the host's devices. `device_type` says NVIDIA even where the name does, as HAMi's."""
+    """Return *family* for the host's devices. `device_type` repeats NVIDIA if the name contains it, as in HAMi."""
     rows = (
         (
             (observation.node_name, str(device.index), device.uuid, f"NVIDIA-{device.name}")[-len(family.labels) :],
@@ -195,7 +195,7 @@ def _host_family(family: HostFamily, observation: Observation) -> GaugeMetricFam
 
 def _mig_family(observation: Observation) -> GaugeMetricFamily:
     rows = (((*share, *instance), 1.0) for share, instance in mig_instances(observation))
-    return _filled("hami_mig_device_info", "A MIG instance and the container it belongs to", MIG, rows)
+    return _filled("hami_mig_device_info", "A MIG instance and its container, always 1", MIG, rows)
 
 
 def _legacy_mig_family(observation: Observation) -> GaugeMetricFamily:
@@ -204,7 +204,7 @@ def _legacy_mig_family(observation: Observation) -> GaugeMetricFamily:
 
 
 def _legacy_memory_family(shown: Iterable[ShownDevice]) -> GaugeMetricFamily:
-    """Return the family whose labels are amounts. Its `offset` is what the other three leave of the sum, as HAMi's."""
+    """Return the family whose labels are amounts. As in HAMi, `offset` is the sum minus the other three."""
     labels = (*LEGACY_SHARE, "context", "module", "data", "offset")
     documentation = "Name up to HAMi 2.8 of hami_container_device_memory_bytes"
     return _filled("Device_memory_desc_of_container", documentation, labels, map(_legacy_memory_row, shown))

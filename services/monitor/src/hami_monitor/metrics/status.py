@@ -1,7 +1,7 @@
 """
-Turn what the monitor knows of itself into metric families.
+Make the metric families about the monitor itself.
 
-Owns the names that begin with `hami_monitor_`; HAMi has no counterpart. Knows no file and no clock.
+Owns the names that start with `hami_monitor_`; HAMi has no such metrics.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from hami_monitor.decide.containers import Refusal
 
 @dataclass(frozen=True, slots=True)
 class MonitorStatus:
-    """How the monitor itself is doing."""
+    """The monitor's own state."""
 
     regions: int = 0
-    """Region files that are read."""
+    """Region files that are open."""
     refused: Mapping[Refusal, int] = field(default_factory=dict)
     """Containers whose region is not read, by reason."""
     writes: Mapping[str, int] = field(default_factory=dict)
-    """Stores into regions since the start, by field."""
+    """Writes into regions since the start, by field."""
     directories_removed: int = 0
     rounds: int = 0
     is_driver_available: bool = False
@@ -30,7 +30,7 @@ class MonitorStatus:
 
 
 def status_families(status: MonitorStatus) -> list[Metric]:
-    """Return the families of *status*. Every reason and every field has a sample from the start."""
+    """Return the families of *status*; every reason and field has a sample from the start."""
     refused = GaugeMetricFamily(
         "hami_monitor_regions_refused", "Containers whose region file cannot be read", labels=("reason",)
     )

@@ -52,7 +52,7 @@ class Monitor:
         )
 
     def status(self) -> MonitorStatus:
-        """Return how the monitor itself is doing."""
+        """Return the monitor's own state."""
         regions = self.rounds.regions
         return MonitorStatus(
             regions=len(regions),

@@ -1,7 +1,7 @@
 """
-POST /webhook: an AdmissionReview in, an AdmissionReview out, and what was decided counted and logged.
+Serve POST /webhook: read an AdmissionReview, answer it, count and log the decision. The only module with aiohttp.
 
-The only module here that knows aiohttp. Must never answer a Pod's faults with an HTTP error: those are decisions.
+Must never answer a problem of a Pod with an HTTP error: such a problem is a decision.
 """
 
 import time
@@ -18,7 +18,7 @@ from hami_webhook.decide.review import Review, ReviewError, answer, read_review
 from hamicommon.runtime import http
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""More than the largest object an API server takes (3 MiB)."""
+"""More than the largest object that an API server accepts (3 MiB)."""
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 Decide = Callable[[Review], Admission]
@@ -26,8 +26,8 @@ Decide = Callable[[Review], Admission]
 logger = structlog.get_logger()
 
 
-class Metrics:
-    """What is counted."""
+class AdmissionMetrics:
+    """The metrics of decisions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the metrics, each outcome at 0."""
@@ -35,7 +35,7 @@ class Metrics:
             "hami_webhook_admissions", "Pods decided on, by outcome.", ["outcome"], registry=registry
         )
         self.rejected_bodies = Counter(
-            "hami_webhook_rejected_bodies", "Requests that were no AdmissionReview.", registry=registry
+            "hami_webhook_rejected_bodies", "Requests that were not an AdmissionReview.", registry=registry
         )
         self.seconds = Histogram(
             "hami_webhook_admission_duration_seconds",
@@ -52,8 +52,8 @@ class Metrics:
 def webhook_application(
     decide: Decide, registry: CollectorRegistry, ready: http.Probe | None = None
 ) -> web.Application:
-    """Return the application that asks *decide* about each Pod."""
-    metrics = Metrics(registry)
+    """Return the application that answers each review with *decide*."""
+    metrics = AdmissionMetrics(registry)
 
     async def handle(request: web.Request) -> web.StreamResponse:
         """Answer one review."""
@@ -83,8 +83,8 @@ def webhook_application(
 def _log(review: Review, admission: Admission) -> None:
     facts = {"namespace": review.namespace, "pod": review.name, "uid": review.uid, "outcome": admission.outcome.value}
     if not admission.allowed:
-        logger.info("Pod refused", **facts, reason=admission.message, detail=list(admission.warnings))
+        logger.info("Pod rejected", **facts, reason=admission.message, detail=list(admission.warnings))
     elif admission.patch:
         logger.info("Pod changed", **facts, paths=[operation["path"] for operation in admission.patch])
     else:
-        logger.debug("Pod left as it is", **facts)
+        logger.debug("Pod not changed", **facts)

@@ -1,11 +1,11 @@
 """
-Keep three things in step: the Secret that holds the certificate, the bundle in the webhook configuration, and what is
-served.
+Keep the certificate's Secret, the bundle in the webhook configuration and the served certificate in step.
 
-Every replica does so. Watches only say that something changed: each round reads both objects, decides, and writes under
-the resourceVersion it read, so that of two replicas one wins and the other finds the winner's. The order is Secret,
-bundle, server; killed anywhere in between, the next round goes on from there.
-Must never serve what the published bundle does not vouch for.
+Every replica runs this loop. A watch only wakes it: each round reads both objects, decides, and writes with the
+resourceVersion it read. So one of two replicas wins, and the other reads the winner's result. A round writes the
+Secret, then the bundle, then changes the served certificate. If the process is killed in between, the next round
+continues.
+Must never serve a certificate that no published authority signed.
 Neighbours: `renewal` decides, `hamicommon.runtime.tls` serves.
 """
 
@@ -27,36 +27,36 @@ from hamicommon.runtime.reflector import Backoff
 from hamicommon.runtime.tls import Certificate
 
 CHECK_SECONDS = 15.0
-"""How often a round is made when nothing seems to change: for the clock, and for a watch that lost something."""
+"""Longest pause between two rounds: time passes, and a watch may miss a change."""
 BACKOFF_SECONDS = (0.25, 5.0)
-"""First and longest pause after a round that wrote or failed, so that two who undo each other's work do it slowly."""
+"""First and longest pause after a round that wrote or failed; it slows down replicas that undo each other's writes."""
 
 logger = structlog.get_logger()
 
 
 class CertificateMetrics:
-    """What is told of the certificate, whoever made it."""
+    """The metrics of the served certificate, given or self-made."""
 
     def __init__(self, registry: CollectorRegistry, certificate: Certificate) -> None:
         """Register the metrics."""
         expiry = Gauge(
             "hami_webhook_certificate_expiry_timestamp_seconds",
-            "When the certificate that is served ends, 0 while none is.",
+            "When the served certificate ends; 0 if none is served.",
             registry=registry,
         )
         expiry.set_function(lambda: _expiry_seconds(certificate.chain))
         self.authority_expiry = Gauge(
             "hami_webhook_authority_expiry_timestamp_seconds",
-            "When the authority that signs the certificate ends, 0 while there is none of ours.",
+            "When the webhook's own authority ends; 0 if it has none.",
             registry=registry,
         )
         self.writes = Counter(
             "hami_webhook_certificate_writes",
-            "Writes that kept the certificate: of the Secret, of the bundle in the webhook configuration.",
+            "Writes of the certificate, by object (secret, configuration).",
             ["object"],
             registry=registry,
         )
-        self.faults = Counter(
+        self.problems = Counter(
             "hami_webhook_certificate_faults", "Entries of the Secret that could not be used.", registry=registry
         )
         for name in ("secret", "configuration"):
@@ -64,7 +64,7 @@ class CertificateMetrics:
 
 
 class CertificateLoop:
-    """Keeps *certificate* from a Secret and published in a MutatingWebhookConfiguration."""
+    """Keeps a certificate in a Secret, publishes its bundle, and serves it."""
 
     def __init__(
         self,
@@ -76,7 +76,12 @@ class CertificateLoop:
         configuration: str,
         names: Names,
     ) -> None:
-        """Serve *names* from *secret* (`namespace/name`), published in *configuration*, once `run` is awaited."""
+        """
+        Prepare the loop.
+
+        It keeps a certificate for *names* in *secret* (`namespace/name`), publishes the bundle in the
+        MutatingWebhookConfiguration *configuration*, and serves through *certificate*.
+        """
         namespace, name = secret.split("/")
         self._secret = _Place(f"/api/v1/namespaces/{namespace}/secrets", name)
         self._configuration = _Place(
@@ -89,47 +94,48 @@ class CertificateLoop:
         self._changed = asyncio.Event()
         self._held = Material()
         self._is_published = False
-        self._problem = "not looked at yet"
-        self._faults_seen = ""
+        self._problem = "no round has ended"
+        self._reported_version = ""
+        """resourceVersion of the Secret whose problems were logged."""
 
-    def unready(self) -> str | None:
-        """Return why clients cannot be sure to be served; None when they can."""
+    def not_ready(self) -> str | None:
+        """Return why clients may reject the served certificate; None if they accept it."""
         if not self._certificate.chain:
             return f"no certificate is served yet: {self._problem}"
         end = pki.read_bundle(self._certificate.chain)[0].not_valid_after_utc
         if datetime.now(UTC) >= end:
             return f"the certificate served ended {end:%Y-%m-%dT%H:%M:%SZ}: {self._problem}"
         if not self._is_published:
-            return f"{self._configuration.name} does not vouch for the certificate served: {self._problem}"
+            return f"{self._configuration.name} does not publish the served certificate's authority: {self._problem}"
         return None
 
     async def run(self) -> None:
-        """Keep until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for place in (self._secret, self._configuration):
-                group.create_task(self._doorbell(place).run())
-            group.create_task(self._keep())
+                group.create_task(self._watch(place).run())
+            group.create_task(self._run_rounds())
 
-    def _doorbell(self, place: "_Place") -> Reflector:
-        """Return what asks for a round whenever the object at *place* changes."""
+    def _watch(self, place: "_Place") -> Reflector:
+        """Return the watch that starts a round when the object at *place* changes."""
 
-        def ring(_: object) -> None:
+        def wake(_: object) -> None:
             self._changed.set()
 
         selector = f"metadata.name={place.name}"
         return Reflector(
-            _Unlisted(self._kube), place.collection, field_selector=selector, replace=ring, upsert=ring, delete=ring
+            _Unlisted(self._kube), place.collection, field_selector=selector, replace=wake, upsert=wake, delete=wake
         )
 
-    async def _keep(self) -> None:
-        """Make rounds; after one that wrote or failed wait, longer and longer until nothing happens for a while."""
+    async def _run_rounds(self) -> None:
+        """Run a round after each change; pause after rounds that wrote or failed, longer each time."""
         backoff = Backoff(*BACKOFF_SECONDS)
         while True:
             self._changed.clear()
             try:
                 wrote = await self._round()
             except KubeError as error:
-                self._say(error)
+                self._report(error)
                 await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
                 continue
             if wrote:
@@ -141,15 +147,15 @@ class CertificateLoop:
             except TimeoutError:
                 backoff.reset()
 
-    def _say(self, error: KubeError) -> None:
+    def _report(self, error: KubeError) -> None:
         self._problem = str(error)
         if isinstance(error, Conflict):
-            logger.info("Another replica was faster, reading again", error=str(error))
+            logger.info("Another replica wrote first, reading again", error=str(error))
         else:
-            logger.warning("Certificate not kept, trying again", error=str(error))
+            logger.warning("Certificate not updated, retrying", error=str(error))
 
     async def _round(self) -> bool:
-        """Bring Secret, bundle and server to where they should be, in this order; return whether that took a write."""
+        """Update the Secret, the bundle and the served certificate, in this order; return whether it wrote."""
         secret = await self._kube.get(self._secret.path)
         configuration = await self._kube.get(self._configuration.path)
         now = datetime.now(UTC)
@@ -167,12 +173,12 @@ class CertificateLoop:
         return renewed is not None or is_stale
 
     def _read(self, secret: Object) -> Material:
-        found, faults = renewal.read_material(secret.get("data") or {})
+        found, problems = renewal.read_material(secret.get("data") or {})
         version = secret["metadata"]["resourceVersion"]
-        if faults and version != self._faults_seen:
-            self._faults_seen = version
-            self._metrics.faults.inc(len(faults))
-            logger.warning("Secret holds what cannot be used", secret=self._secret.path, faults=list(faults))
+        if problems and version != self._reported_version:
+            self._reported_version = version
+            self._metrics.problems.inc(len(problems))
+            logger.warning("Secret has unusable entries", secret=self._secret.path, problems=list(problems))
         return found
 
     async def _store(self, secret: Object, renewed: renewal.Renewal) -> None:
@@ -182,7 +188,7 @@ class CertificateLoop:
         logger.info("Certificate renewed", secret=self._secret.path, reason=renewed.reason)
 
     async def _publish(self, configuration: Object, bundle: Bundle) -> Object:
-        """Set the bundle of every webhook and return the configuration as it is then."""
+        """Set the bundle of every webhook, and return the configuration that was written."""
         text = base64.b64encode(pki.bundle_pem(bundle)).decode()
         webhooks = [
             {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": text}}
@@ -196,12 +202,12 @@ class CertificateLoop:
         return answer
 
     def _serve(self, found: Material, published: Bundle, now: datetime) -> None:
-        """Serve from *found* if clients accept it; go on with what is served otherwise."""
+        """Serve the certificate in *found* if clients accept it; otherwise keep the served one."""
         assert found.authority is not None
         assert found.serving is not None
         self._metrics.authority_expiry.set(found.authority.certificate.not_valid_after_utc.timestamp())
         if not renewal.is_servable(found, published, now):
-            self._problem = f"{self._configuration.name} has no webhook that vouches for it"
+            self._problem = f"{self._configuration.name} has no webhook that trusts its authority"
             return
         self._held, self._is_published = found, True
         if self._certificate.chain != found.serving.certificate_pem:
@@ -212,7 +218,7 @@ class CertificateLoop:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one object is."""
+    """The place of one object in the API."""
 
     collection: str
     name: str
@@ -223,18 +229,18 @@ class _Place:
 
 
 class _Unlisted:
-    """A collection that is watched from now on and never listed: whoever may see one object only may not list."""
+    """A collection that is watched without a list: rights on one object do not include the right to list."""
 
     def __init__(self, kube: Kube) -> None:
         self.watch = kube.watch
 
     async def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[Object], str]]:
-        """Yield nothing and no resourceVersion, which has the watch begin with what there is."""
+        """Yield no object and no resourceVersion; the watch then starts with the objects that exist."""
         yield [], ""
 
 
 def _published(configuration: Object) -> Bundle:
-    """Return the authorities that every webhook of *configuration* trusts."""
+    """Return the authorities in the bundle of every webhook of *configuration*."""
     bundles = [_bundle(webhook) for webhook in configuration.get("webhooks") or ()]
     return (
         tuple(authority for authority in bundles[0] if all(authority in other for other in bundles)) if bundles else ()
@@ -242,12 +248,12 @@ def _published(configuration: Object) -> Bundle:
 
 
 def _webhooks_without(configuration: Object, bundle: Bundle) -> bool:
-    """Return whether a webhook of *configuration* trusts anything but *bundle*."""
+    """Return whether the bundle of a webhook of *configuration* differs from *bundle*."""
     return any(_bundle(webhook) != bundle for webhook in configuration.get("webhooks") or ())
 
 
 def _bundle(webhook: dict[str, Any]) -> Bundle:
-    """Return the authorities *webhook* trusts; what cannot be read is none."""
+    """Return the bundle of *webhook*; none if it cannot be read."""
     try:
         return pki.read_bundle(base64.b64decode(webhook["clientConfig"].get("caBundle") or ""))
     except (CertificateError, ValueError):

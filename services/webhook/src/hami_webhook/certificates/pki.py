@@ -1,7 +1,7 @@
 """
-Certificates as values: reading and making them, and what vouches for what.
+Read, make and verify certificates. The only module with `cryptography`.
 
-The only module here that knows `cryptography`. Knows no clock: the time is an argument. A key is never in a message.
+The time arrives as an argument. No message contains a key.
 Source: https://www.rfc-editor.org/rfc/rfc5280
 """
 
@@ -28,7 +28,7 @@ from hamicommon.errors import HamiError
 AUTHORITY_LIFETIME = timedelta(days=3650)
 CERTIFICATE_LIFETIME = timedelta(days=90)
 BACKDATING = timedelta(hours=1)
-"""How far the clocks of those who check may be behind ours."""
+"""How far a client's clock may be behind."""
 
 Certificate = x509.Certificate
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -39,24 +39,24 @@ Names = tuple[str, ...]
 
 
 class CertificateError(HamiError):
-    """What should be a certificate or a key is none."""
+    """The text is not a certificate or not a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and the key of it."""
+    """A certificate and its key."""
 
     certificate: x509.Certificate
     key: Key
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate as text."""
+        """The certificate as PEM."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """The key as text, PKCS #8."""
+        """The key as PEM, PKCS #8."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -65,7 +65,7 @@ def read_bundle(pem: bytes) -> Bundle:
     Return the certificates in *pem*, in its order.
 
     Raises:
-        CertificateError: it holds none, or one that cannot be read.
+        CertificateError: *pem* holds no certificate, or one that cannot be read.
     """
     try:
         return tuple(x509.load_pem_x509_certificates(pem))
@@ -78,7 +78,7 @@ def read_key(pem: bytes) -> Key:
     Return the key in *pem*.
 
     Raises:
-        CertificateError: it is no unencrypted EC or RSA key.
+        CertificateError: *pem* is not an unencrypted EC or RSA key.
     """
     try:
         key = load_pem_private_key(pem, password=None)
@@ -90,16 +90,16 @@ def read_key(pem: bytes) -> Key:
 
 
 def pair_of(certificates: Iterable[x509.Certificate], key: Key) -> Pair | None:
-    """Return the first of *certificates* that is *key*'s, with it."""
+    """Return the first of *certificates* that belongs to *key*, with the key; None if none does."""
     public = _public(key.public_key())
     matching = (found for found in certificates if _public(found.public_key()) == public)
     return next((Pair(certificate, key) for certificate in matching), None)
 
 
 def new_authority(now: datetime) -> Pair:
-    """Return an authority of its own, which may sign server certificates and nothing else."""
+    """Return a new authority, which may sign server certificates only."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # Two authorities of one bundle must be told apart by name, too.
+    # Two authorities in one bundle need different names.
     name = _name(f"hami-webhook authority {now:%Y-%m-%dT%H:%M:%S.%fZ}")
     builder = _builder(name, name, key.public_key(), now, now + AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -110,7 +110,7 @@ def new_authority(now: datetime) -> Pair:
 
 
 def new_certificate(authority: Pair, names: Iterable[str], now: datetime) -> Pair:
-    """Return a server certificate of *authority* for *names*, which ends no later than the authority."""
+    """Return a server certificate for *names* that *authority* signed; it ends no later than the authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(now + CERTIFICATE_LIFETIME, authority.certificate.not_valid_after_utc)
     issuer, issuer_key = authority.certificate.subject, authority.key.public_key()
@@ -126,7 +126,7 @@ def new_certificate(authority: Pair, names: Iterable[str], now: datetime) -> Pai
 
 
 def names_of(certificate: x509.Certificate) -> Names:
-    """Return the names a client may call the server of *certificate* by."""
+    """Return the names that *certificate* is valid for."""
     try:
         alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -135,16 +135,16 @@ def names_of(certificate: x509.Certificate) -> Names:
     return (*alternative.get_values_for_type(x509.DNSName), *addresses)
 
 
-def objection(bundle: Bundle, certificate: x509.Certificate, names: Names, now: datetime) -> str | None:
+def problem(bundle: Bundle, certificate: x509.Certificate, names: Names, now: datetime) -> str | None:
     """
-    Return why a client that trusts *bundle* would refuse the server of *certificate* by one of *names*; None if not.
+    Return why a client that trusts *bundle* rejects *certificate* for one of *names*; None if it accepts it.
 
-    No name at all is an objection.
+    A certificate without a name is rejected.
     """
     if not bundle:
-        return "no authority vouches for it"
+        return "signed by no trusted authority"
     if not names:
-        return "it names no server"
+        return "without a name"
     builder = verification.PolicyBuilder().store(verification.Store(list(bundle))).time(now)
     for name in names:
         try:
@@ -154,20 +154,20 @@ def objection(bundle: Bundle, certificate: x509.Certificate, names: Names, now: 
     return None
 
 
-def vouchers(bundle: Bundle, certificate: x509.Certificate, now: datetime) -> Bundle:
-    """Return those of *bundle* that alone make a client accept *certificate* by the names in it."""
+def signers(bundle: Bundle, certificate: x509.Certificate, now: datetime) -> Bundle:
+    """Return each authority of *bundle* that suffices for a client to accept *certificate* for all its names."""
     names = names_of(certificate)
-    return tuple(authority for authority in bundle if objection((authority,), certificate, names, now) is None)
+    return tuple(authority for authority in bundle if problem((authority,), certificate, names, now) is None)
 
 
 def is_two_thirds_over(certificate: x509.Certificate, now: datetime) -> bool:
-    """Return whether no more than a third of the life of *certificate* is left."""
+    """Return whether at most a third of the validity of *certificate* is left."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return now >= end - (end - begin) / 3
 
 
 def bundle_pem(bundle: Bundle) -> bytes:
-    """Return *bundle* as text, in its order."""
+    """Return *bundle* as PEM, in its order."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in bundle)
 
 

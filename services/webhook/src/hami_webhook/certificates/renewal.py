@@ -1,16 +1,16 @@
 """
-Decide what the Secret of the webhook's certificate should hold, and what of it may be served.
+Decide what the Secret of the webhook's certificate should hold, and which of it may be served.
 
-`ca.crt` is the bundle that clients are told to trust, `ca.key` the key of the authority that signs, `tls.crt` and
-`tls.key` what is served. Whatever is missing or cannot be used is made anew. A change of the authority passes through a
-bundle of both, so that at no time anything is served that nobody vouches for.
-Knows no clock, no API and no log. Neighbours: `pki` makes and checks, `certificate_loop` reads and writes.
+`ca.crt` is the bundle that clients trust, `ca.key` the key of the authority that signs, `tls.crt` and `tls.key` the
+certificate that is served. Missing and unusable entries are replaced. A new authority is first published beside the old
+one, so at no time is a certificate served that no published authority signed.
+Neighbours: `pki` makes and verifies, `certificate_loop` reads and writes.
 """
 
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,14 +18,14 @@ from hami_webhook.certificates import pki
 from hami_webhook.certificates.pki import Bundle, CertificateError, Names, Pair
 
 OVERLAP = timedelta(hours=1)
-"""How long a new authority is published before it signs, and an old one after nothing it signed is served any more."""
+"""How long a new authority is published before it signs, and an old one after its last certificate is replaced."""
 AUTHORITIES_MAX = 8
-"""Replicas that undo each other's work, say by wrong clocks, must not fill the Secret."""
+"""Replicas that undo each other's writes, for example because of wrong clocks, must not fill the Secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a Secret holds, as far as it can be read."""
+    """The usable contents of a Secret."""
 
     bundle: Bundle = ()
     authority: Pair | None = None
@@ -35,7 +35,7 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What the Secret should hold instead."""
+    """What the Secret should hold instead, and why."""
 
     material: Material
     reason: str
@@ -43,38 +43,14 @@ class Renewal:
 
 def read_material(data: Mapping[str, Any]) -> tuple[Material, tuple[str, ...]]:
     """
-    Return what the `data` of a Secret holds, and a sentence for each entry that is there and cannot be used.
+    Return what the `data` of a Secret holds, and a sentence for each entry that cannot be used.
 
-    An entry that is absent or empty is no fault.
+    An entry that is absent or empty is no problem.
     """
-    faults: list[str] = []
-
-    def read(name: str) -> bytes:
-        try:
-            return base64.b64decode(data.get(name) or "", validate=True)
-        except (binascii.Error, TypeError, ValueError) as error:
-            faults.append(f"{name}: is not base64: {error}")
-            return b""
-
-    def bundle(name: str) -> Bundle:
-        try:
-            return pki.read_bundle(text) if (text := read(name)) else ()
-        except CertificateError as error:
-            faults.append(f"{name}: {error}")
-            return ()
-
-    def pair(name: str, candidates: Bundle) -> Pair | None:
-        try:
-            found = pki.pair_of(candidates, pki.read_key(text)) if (text := read(name)) else None
-        except CertificateError as error:
-            faults.append(f"{name}: {error}")
-            return None
-        if text and candidates and found is None:
-            faults.append(f"{name}: is the key of no certificate beside it")
-        return found
-
-    authorities, chain = bundle("ca.crt"), bundle("tls.crt")[:1]
-    return Material(authorities, pair("ca.key", authorities), pair("tls.key", chain)), tuple(faults)
+    reader = _Reader(data)
+    authorities, chain = reader.bundle("ca.crt"), reader.bundle("tls.crt")[:1]
+    material = Material(authorities, reader.pair("ca.key", authorities), reader.pair("tls.key", chain))
+    return material, tuple(reader.problems)
 
 
 def secret_data(material: Material) -> dict[str, str]:
@@ -92,98 +68,134 @@ def secret_data(material: Material) -> dict[str, str]:
 
 def renew(found: Material, held: Material, published: Bundle, names: Names, now: datetime) -> Renewal | None:
     """
-    Return what the Secret should hold in the place of *found*, None when it should stay.
+    Return what the Secret should hold instead of *found*; None if it should stay.
 
-    *held* is what this replica serves from, *published* what every client trusts, *names* what the server is called.
-    A certificate that is good stays until what replaces it is trusted; from *held* if the Secret lost it.
+    *held* is what this replica serves from, *published* what every client trusts, *names* the names of the server. A
+    valid certificate stays until clients trust its successor. If the Secret lost it, it is taken from *held*.
     """
-    reason = _authority_is_wanting(found.authority, now)
+    reason = _authority_problem(found.authority, now)
     if reason is None:
         assert found.authority is not None
         authority = found.authority
-        reason = _certificate_is_wanting(found, authority, published, names, now)
+        reason = _certificate_problem(found, authority, published, names, now)
         if reason is None:
             return _without_idle(found, authority, now)
         certificate = pki.new_certificate(authority, _names(found, names, now), now)
         bundle = _bundle(authority, (found, held), published, now)
-        if pki.objection((authority.certificate,), certificate.certificate, names, now) is None:
+        if pki.problem((authority.certificate,), certificate.certificate, names, now) is None:
             return Renewal(Material(bundle, authority, certificate), reason)
-        reason = "what the authority signs is not valid"
+        reason = "certificates of the authority are not valid"
     authority = pki.new_authority(now)
-    good = next((material for material in (found, held) if _vouchers(material, now)), None)
-    serving = good.serving if good else pki.new_certificate(authority, names, now)
+    valid = next((material for material in (found, held) if _signers(material, now)), None)
+    serving = valid.serving if valid else pki.new_certificate(authority, names, now)
     return Renewal(Material(_bundle(authority, (found, held), published, now), authority, serving), reason)
 
 
 def is_servable(material: Material, published: Bundle, now: datetime) -> bool:
-    """Return whether clients who trust *published* accept what *material* serves."""
-    return bool(_vouchers(Material(published, None, material.serving), now))
+    """Return whether clients that trust *published* accept the certificate that *material* serves."""
+    return bool(_signers(Material(published, None, material.serving), now))
 
 
-def _authority_is_wanting(authority: Pair | None, now: datetime) -> str | None:
-    """Return why there should be another authority."""
+@dataclass(slots=True)
+class _Reader:
+    """Reads the entries of a Secret's `data`, and collects the problems."""
+
+    data: Mapping[str, Any]
+    problems: list[str] = field(default_factory=list)
+
+    def bundle(self, name: str) -> Bundle:
+        """Return the certificates in the entry *name*."""
+        text = self._text(name)
+        try:
+            return pki.read_bundle(text) if text else ()
+        except CertificateError as error:
+            self.problems.append(f"{name}: {error}")
+            return ()
+
+    def pair(self, name: str, candidates: Bundle) -> Pair | None:
+        """Return the key in the entry *name*, with its certificate among *candidates*."""
+        text = self._text(name)
+        try:
+            found = pki.pair_of(candidates, pki.read_key(text)) if text else None
+        except CertificateError as error:
+            self.problems.append(f"{name}: {error}")
+            return None
+        if text and candidates and found is None:
+            self.problems.append(f"{name}: is the key of no certificate beside it")
+        return found
+
+    def _text(self, name: str) -> bytes:
+        try:
+            return base64.b64decode(self.data.get(name) or "", validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            self.problems.append(f"{name}: is not base64: {error}")
+            return b""
+
+
+def _authority_problem(authority: Pair | None, now: datetime) -> str | None:
+    """Return why a new authority is needed; None if none is."""
     if authority is None:
         return "there is no authority with its key"
     if now < authority.certificate.not_valid_before_utc:
-        return f"the authority begins {authority.certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ} only"
+        return f"the authority is not valid before {authority.certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
     if pki.is_two_thirds_over(authority.certificate, now):
         return f"the authority ends {authority.certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
     return None
 
 
-def _certificate_is_wanting(
+def _certificate_problem(
     found: Material, authority: Pair, published: Bundle, names: Names, now: datetime
 ) -> str | None:
-    """Return why *authority* should sign another certificate."""
-    signers = _vouchers(found, now)
+    """Return why *authority* should sign a new certificate; None if it should not."""
+    signers = _signers(found, now)
     if not signers:
-        return "there is no certificate that the authorities vouch for"
-    refused = pki.objection(found.bundle, _shown(found), names, now)
-    if refused is not None:
-        return f"the certificate is {refused}"
+        return "there is no certificate that the authorities signed"
+    problem = pki.problem(found.bundle, _served(found), names, now)
+    if problem is not None:
+        return f"the certificate is {problem}"
     if authority.certificate not in signers:
         settled = authority.certificate.not_valid_before_utc + pki.BACKDATING + OVERLAP
         return "the authority is new" if now >= settled and authority.certificate in published else None
-    if pki.is_two_thirds_over(_shown(found), now):
-        return f"the certificate ends {_shown(found).not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
+    if pki.is_two_thirds_over(_served(found), now):
+        return f"the certificate ends {_served(found).not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
     return None
 
 
 def _without_idle(found: Material, authority: Pair, now: datetime) -> Renewal | None:
-    """Return *found* without the authorities that nothing served needs, once every replica had time to notice."""
+    """Return *found* without the authorities that no served certificate needs, once every replica could notice."""
     needed = _bundle(authority, (found,), (), now)
-    settled = _shown(found).not_valid_before_utc + pki.BACKDATING + OVERLAP
+    settled = _served(found).not_valid_before_utc + pki.BACKDATING + OVERLAP
     if now < settled or set(needed) == set(found.bundle):
         return None
-    return Renewal(Material(needed, authority, found.serving), "nothing served needs the other authorities")
+    return Renewal(Material(needed, authority, found.serving), "no served certificate needs the other authorities")
 
 
 def _names(found: Material, names: Names, now: datetime) -> Names:
     """
-    Return *names* and the good ones that the certificate has, unless its time is over.
+    Return *names*, and the valid names of the present certificate unless it is due for renewal.
 
-    Replicas that were given different names would replace each other's certificate for ever otherwise.
+    Otherwise replicas with different names would replace each other's certificate for ever.
     """
-    signers = _vouchers(found, now)
-    if not signers or pki.is_two_thirds_over(_shown(found), now):
+    signers = _signers(found, now)
+    if not signers or pki.is_two_thirds_over(_served(found), now):
         return names
-    present = pki.names_of(_shown(found))
-    good = (name for name in present if pki.objection(signers, _shown(found), (name,), now) is None)
-    return tuple(dict.fromkeys((*names, *good)))
+    present = pki.names_of(_served(found))
+    valid = (name for name in present if pki.problem(signers, _served(found), (name,), now) is None)
+    return tuple(dict.fromkeys((*names, *valid)))
 
 
 def _bundle(authority: Pair, materials: Iterable[Material], published: Bundle, now: datetime) -> Bundle:
-    """Return *authority*, those that vouch for what *materials* serve, and those *published* that are in time."""
-    vouchers = [voucher for material in materials for voucher in _vouchers(material, now)]
-    in_time = (other for other in published if other.not_valid_before_utc <= now < other.not_valid_after_utc)
-    return tuple(dict.fromkeys((authority.certificate, *vouchers, *in_time)))[:AUTHORITIES_MAX]
+    """Return *authority*, the signers of what *materials* serve, and the authorities of *published* that are valid."""
+    signers = [signer for material in materials for signer in _signers(material, now)]
+    valid = (other for other in published if other.not_valid_before_utc <= now < other.not_valid_after_utc)
+    return tuple(dict.fromkeys((authority.certificate, *signers, *valid)))[:AUTHORITIES_MAX]
 
 
-def _vouchers(material: Material, now: datetime) -> Bundle:
-    """Return those authorities of *material* that vouch for what it serves; none where it serves nothing."""
-    return () if material.serving is None else pki.vouchers(material.bundle, _shown(material), now)
+def _signers(material: Material, now: datetime) -> Bundle:
+    """Return the authorities of *material* that signed the certificate it serves; none if it serves none."""
+    return () if material.serving is None else pki.signers(material.bundle, _served(material), now)
 
 
-def _shown(material: Material) -> pki.Certificate:
+def _served(material: Material) -> pki.Certificate:
     assert material.serving is not None
     return material.serving.certificate

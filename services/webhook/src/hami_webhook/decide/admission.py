@@ -1,9 +1,9 @@
 """
-Decide on a Pod that is being created: what it needs changed to be scheduled here, or why it may not be.
+Decide on a Pod that is being created: how to change it, or why to reject it.
 
-One pure function, in HAMi's order and with HAMi's codes and messages. Knows nothing of HTTP, clocks or logs.
-Two rules HAMi lacks: a Pod that names no managed resource is never changed, whatever the device config says; and one
-that asks keeps no grant that it brings along, as what is made anew of a running Pod's YAML does.
+One pure function, in HAMi's order and with HAMi's codes and messages. Two rules go beyond HAMi's. A Pod that names no
+managed resource is never changed. A Pod that requests a device loses the grant in its annotations, which it has when it
+was created from a running Pod's YAML.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/webhook.go
 """
 
@@ -23,11 +23,11 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class Outcome(Enum):
-    """What became of a Pod; the text is the metric's label."""
+    """The decision on a Pod; the text is the metric's label."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
-    """It asks, and has all it needs already."""
+    """It requests a device and is complete already."""
     NOT_ASKING = "not_asking"
     OTHER_SCHEDULER = "other_scheduler"
     MALFORMED = "malformed"
@@ -40,16 +40,16 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator decided."""
+    """The operator's settings."""
 
     rules: tuple[Rules, ...]
-    """Of every vendor."""
+    """The rules of every vendor."""
     resource_names: frozenset[str]
-    """Every resource any vendor manages."""
+    """The managed resources of every vendor."""
     allocated_keys: frozenset[str]
-    """Annotations that say what a Pod was granted, of every vendor."""
+    """The annotations with a Pod's grants, of every vendor."""
     scheduler_name: str
-    """What Pods that ask are given as scheduler; empty leaves them theirs."""
+    """The scheduler of Pods that request devices; empty: they keep theirs."""
     overwrite_default_scheduler: bool
 
     @classmethod
@@ -68,7 +68,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The decision; an empty message with code 0 stands for a plain yes."""
+    """The decision; code 0 and no message mean plain approval."""
 
     outcome: Outcome
     allowed: bool = True
@@ -77,16 +77,16 @@ class Admission:
     message: str = ""
     patch: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Shown to whoever creates the Pod."""
+    """Shown to the creator of the Pod."""
 
 
 def admit(
     value: object, policy: Policy, namespace: str = "", namespace_quota: quota.NamespaceQuota | None = None
 ) -> Admission:
     """
-    Return the decision on the Pod in *value*, which is left as it is; *namespace* is where it will live.
+    Return the decision on the Pod in *value* for *namespace*; *value* is not changed.
 
-    Deciding again on the patched Pod changes nothing more.
+    A second decision on the patched Pod changes nothing.
     """
     try:
         pod = read_pod(value, namespace)
@@ -111,7 +111,7 @@ def admit(
 
 
 def _has_other_scheduler(pod: Pod, policy: Policy) -> bool:
-    """Return whether the Pod was given a scheduler that is not for us to replace."""
+    """Return whether the Pod names a scheduler that must not be replaced."""
     name = pod.scheduler_name
     if not name or (policy.scheduler_name and name == policy.scheduler_name):
         return False
@@ -119,7 +119,7 @@ def _has_other_scheduler(pod: Pod, policy: Policy) -> bool:
 
 
 def _mutate(pod: Pod, policy: Policy) -> Admission | None:
-    """Change what vendors and scheduling need changed; return why the Pod may not be created."""
+    """Apply the changes of vendors and scheduling; return the rejection, or None."""
     pod.has_our_scheduler = policy.scheduler_name in {"", pod.scheduler_name}
     try:
         asking = [_mutate_container(container, pod, policy) for container in pod.all_containers()]
@@ -139,7 +139,7 @@ def _mutate(pod: Pod, policy: Policy) -> Admission | None:
 
 
 def _mutate_container(container: Container, pod: Pod, policy: Policy) -> bool:
-    """Return whether *container* asks any vendor for a device, after that vendor changed what it needs."""
+    """Apply each vendor's changes to *container*; return whether it requests a device."""
     named = [rule for rule in policy.rules if container.names_any(rule.vendor.resource_names)]
     asked = [rule for rule in named if rule.admit(container, pod)]
     shown = {rule.hidden for rule in asked}

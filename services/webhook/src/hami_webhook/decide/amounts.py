@@ -1,8 +1,9 @@
 """
-Amounts of a container's resources, and which of them a device can mean.
+Check the amounts of a container's resources against what a device can have.
 
-An amount that could never be granted is refused here, where its author sees it, and not where a Pod waits for ever.
-Neighbours: each vendor says its bounds; what depends on a second amount is the vendor's own.
+An amount that can never be granted is rejected here, where the Pod's author sees it. Otherwise the Pod would wait for
+ever.
+Neighbours: `rules` has each vendor's bounds; a vendor's own module checks amounts that depend on each other.
 """
 
 from dataclasses import dataclass
@@ -16,12 +17,12 @@ from hamicommon.vendor import Vendor, amount
 
 
 class AmountError(HamiError):
-    """A container asks for what no device can give; the message begins with HAMi's where HAMi refuses it, too."""
+    """A container asks for more than any device has; the message starts with HAMi's if HAMi rejects it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How HAMi's refusal of an amount begins; empty where HAMi admits the amount."""
+    """The start of HAMi's message for an amount; empty if HAMi admits the amount."""
 
     fraction: str = ""
     """For an amount that is not an integer."""
@@ -33,14 +34,14 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The integers that one resource can be."""
+    """The integers that one resource may have."""
 
     name: str
     most: int = INT32_MAX
-    """HAMi counts in 32 bits and wraps what is more."""
+    """HAMi counts in 32 bits, and wraps larger numbers."""
     least: int = 0
     unit_mib: int = 0
-    """What 1 stands for, of a resource that is memory."""
+    """The meaning of 1, for a resource that is memory; 0 for others."""
     words: Words = Words()
 
     @classmethod
@@ -50,10 +51,10 @@ class Bound:
 
     def check(self, container: Container) -> None:
         """
-        Look at what *container* asks.
+        Check the amount in *container*.
 
         Raises:
-            AmountError: it is none of these numbers.
+            AmountError: it is not one of these integers.
         """
         value = _amount(container, self.name)
         if value is None or (isinstance(value, int) and self.least <= value <= self.most):
@@ -74,7 +75,7 @@ class Bound:
 
 
 def bounds_of(vendor: Vendor) -> tuple[Bound, ...]:
-    """Return what bounds the count, the memory and the cores of most vendors."""
+    """Return the bounds of count, memory and cores that most vendors have."""
     return (
         *(Bound(name) for name in vendor.resource_names[:1]),
         Bound.memory(vendor.memory_resource_name, vendor.memory_factor),
@@ -84,10 +85,10 @@ def bounds_of(vendor: Vendor) -> tuple[Bound, ...]:
 
 def whole(container: Container, name: str) -> int | None:
     """
-    Return what *container* asks of *name*, its limit before its request, None if it does not say.
+    Return the limit of *name* in *container*, or else its request; None if it has neither.
 
     Raises:
-        AmountError: that is no whole number.
+        AmountError: the amount is not an integer.
     """
     value = _amount(container, name)
     if value is None or isinstance(value, int):
@@ -98,7 +99,7 @@ def whole(container: Container, name: str) -> int | None:
 
 
 def _amount(container: Container, name: str) -> int | Fraction | str | None:
-    """Return the amount, a fraction where it is not whole, its text where it is no quantity."""
+    """Return the amount: an int, a Fraction, or the text itself if it is not a quantity."""
     text = amount(container.resources, name)
     if text is None:
         return None

@@ -1,5 +1,5 @@
 """
-The difference between two JSON documents as a JSON Patch that names nothing but what changed.
+Compute the smallest JSON Patch between two JSON documents.
 
 Source: https://www.rfc-editor.org/rfc/rfc6902 (operations), https://www.rfc-editor.org/rfc/rfc6901 (pointers)
 """
@@ -12,9 +12,9 @@ Operation = dict[str, Any]
 
 def diff(before: Any, after: Any, path: str = "") -> list[Operation]:
     """
-    Return the operations that turn *before* into *after*, none if they are equal.
+    Return the operations that turn *before* into *after*.
 
-    Lists are compared position by position: what this service does to a list is to append.
+    Lists are compared position by position: this service only appends to them.
 
     >>> diff({"a": 1, "l": [1]}, {"a": 2, "l": [1, 2]})
     [{'op': 'replace', 'path': '/a', 'value': 2}, {'op': 'add', 'path': '/l/-', 'value': 2}]
@@ -23,7 +23,7 @@ def diff(before: Any, after: Any, path: str = "") -> list[Operation]:
 
 
 def _changes(before: Any, after: Any, path: str) -> Iterator[Operation]:
-    # Unchanged parts are the same objects, so most of a Pod is skipped here without being read.
+    # Unchanged parts are identical objects, so most of a Pod is skipped here.
     if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):

@@ -1,8 +1,8 @@
 """
-A Pod as the API server sent it, read with suspicion, and rewritten without touching what stays the same.
+Read a Pod that the API server sent, check its types, and rewrite it.
 
-Everything this service reads of a Pod is checked here once, so that decisions meet the right types only. Rewriting
-copies the containers that change and shares the rest, which is what keeps the patch minimal.
+Every field that this service reads is checked here, so decisions see the right types only. Rewriting copies what
+changes and shares the rest, which keeps the patch small.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 
 class PodError(HamiError):
-    """A Pod has a field of the wrong kind."""
+    """A field of a Pod has the wrong type."""
 
     def __init__(self, place: str, wanted: str, found: object) -> None:
         super().__init__(f"{place}: must be {wanted}, not {_kind(found)}")
@@ -24,29 +24,29 @@ class PodError(HamiError):
 
 @dataclass(slots=True)
 class Container:
-    """One container while it is being decided on; changes go to copies."""
+    """One container during a decision; changes go to copies."""
 
     name: str
     is_init: bool
     is_sidecar: bool
-    """An init container that keeps running beside the others."""
+    """Whether it is an init container that keeps running beside the others."""
     is_privileged: bool
     resources: dict[str, Mapping[str, Any]]
-    """`limits` and `requests` as they are now."""
+    """`limits` and `requests`, with the changes so far."""
     env: Sequence[Object]
     _original: Object
     _added: dict[str, dict[str, str]] = field(default_factory=dict)
-    """New amounts, in `limits` and in `requests`."""
+    """New amounts, by `limits` and `requests`."""
     _env_added: list[Object] = field(default_factory=list)
 
     @property
     def limits(self) -> Mapping[str, Any]:
-        """What it may use."""
+        """The container's limits."""
         return self.resources["limits"]
 
     @property
     def requests(self) -> Mapping[str, Any]:
-        """What it is sure to get."""
+        """The container's requests."""
         return self.resources["requests"]
 
     def names_any(self, names: Iterable[str]) -> bool:
@@ -55,9 +55,9 @@ class Container:
 
     def set_limit(self, name: str, amount: int) -> None:
         """
-        Set `limits[name]`, and `requests[name]` where there is one.
+        Set `limits[name]`, and `requests[name]` if it exists.
 
-        The API server copies a limit to the request that lacks, and refuses a Pod where the two of one device differ.
+        The API server copies a limit to a missing request, and rejects a Pod whose limit and request differ.
         Source: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#consuming-extended-resources
         """
         self._set("limits", name, amount)
@@ -77,9 +77,9 @@ class Container:
 
     def set_env(self, name: str, value: str) -> None:
         """
-        Append a variable, unless the one that would win already has this value.
+        Append a variable, unless the last one of this name already has this value.
 
-        Of several variables of one name the last wins, so appending overrides what the Pod brought.
+        The last of several variables of one name wins, so appending overrides the Pod's own.
         """
         last = next((variable for variable in reversed(self.env) if variable.get("name") == name), None)
         if last is not None and last.get("value", "") == value and "valueFrom" not in last:
@@ -89,7 +89,7 @@ class Container:
         self.env = [*self.env, variable]
 
     def rewritten(self) -> Object:
-        """Return the container with its changes, the very same object if there are none."""
+        """Return the container with its changes; the original object if there are none."""
         result = self._original
         if self._added:
             resources = dict(result.get("resources") or {})
@@ -103,7 +103,7 @@ class Container:
 
 @dataclass(slots=True)
 class Pod:
-    """One Pod while it is being decided on."""
+    """One Pod during a decision."""
 
     namespace: str
     scheduler_name: str
@@ -116,7 +116,7 @@ class Pod:
     has_our_scheduler: bool = False
     """Whether it already has the scheduler that admission gives, as every Pod that was admitted before."""
     removed_annotations: tuple[str, ...] = ()
-    """Keys of what it brought in `metadata.annotations` and must not keep, in its order."""
+    """Keys of the original annotations that are removed, in the Pod's order."""
     _spec_changes: dict[str, Any] = field(default_factory=dict)
     _annotations_added: dict[str, str] = field(default_factory=dict)
 
@@ -141,13 +141,13 @@ class Pod:
             self.annotations = {**self.annotations, key: value}
 
     def remove_annotations(self, keys: Set[str]) -> None:
-        """Remove those that the Pod brought of `metadata.annotations` that are among *keys*."""
+        """Remove the original annotations that are among *keys*."""
         found = tuple(key for key in self.annotations if key in keys and key not in self._annotations_added)
         self.removed_annotations += found
         self.annotations = {key: text for key, text in self.annotations.items() if key not in found}
 
     def rewritten(self) -> Object:
-        """Return the Pod with its changes, the very same object if there are none."""
+        """Return the Pod with its changes; the original object if there are none."""
         result = self._original
         if self._annotations_added or self.removed_annotations:
             metadata = result.get("metadata") or {}
@@ -166,7 +166,7 @@ class Pod:
 
 def read_pod(value: object, namespace: str = "") -> Pod:
     """
-    Return the Pod in *value*; *namespace* is where it will live, if the caller knows.
+    Return the Pod in *value*; *namespace* overrides the Pod's own unless it is empty.
 
     Raises:
         PodError: a field that is read here has the wrong type.
@@ -249,7 +249,7 @@ def _texts(value: object, place: str) -> Mapping[str, str]:
 
 
 def _means(text: object, amount: int) -> bool:
-    """Return whether *text* is a quantity of *amount*, as 1k is of 1000."""
+    """Return whether *text* is a quantity equal to *amount*, as 1k equals 1000."""
     try:
         return isinstance(text, str | int) and parse_quantity(text) == amount
     except QuantityError:

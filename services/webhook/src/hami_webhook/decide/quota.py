@@ -1,8 +1,8 @@
 """
-Whether a namespace's ResourceQuota has room for what a Pod asks.
+Decide whether a Pod's requests fit into its namespace's ResourceQuotas.
 
-Owns the arithmetic and the memory of limits and grants that it works on. Needs no API call while a Pod waits: `main`
-feeds it from watches. The scheduler checks again when it places the Pod, so knowing a moment too little is harmless.
+Owns the limits and grants it knows, and their arithmetic. Watches deliver them, so no Pod waits for an API call. The
+scheduler checks again when it places the Pod, so a missing update is harmless.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
@@ -36,16 +36,16 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuota:
-    """What one namespace may hold, by resource, and does hold, by vendor key; memory in MiB."""
+    """The limits of one namespace, by resource, and its use, by vendor key; memory in MiB."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, Amount] = field(default_factory=dict)
 
     def excess(self, vendor: Vendor, asked: Amount) -> str | None:
         """
-        Return why *asked* more of *vendor* does not fit, None if it does.
+        Return why *asked* of *vendor* does not fit; None if it does.
 
-        A limit of 0 blocks. Asking for nothing fits everywhere, even where too much is held already.
+        A limit of 0 blocks. An empty request always fits, even if the namespace is over its limit.
         """
         if asked == Amount():
             return None
@@ -62,47 +62,47 @@ class NamespaceQuota:
 
 
 @dataclass(slots=True)
-class Holdings:
+class Quotas:
     """
-    The limits of every namespace and the grants of every bound Pod.
+    The limits of every namespace, and the grants of every bound Pod.
 
-    Where several ResourceQuotas limit one resource the smallest counts, as for every resource Kubernetes limits.
+    If several ResourceQuotas limit one resource, the smallest limit counts, as everywhere in Kubernetes.
     """
 
     vendors: tuple[Vendor, ...]
     _limits: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
-    """Per namespace and quota name: resource to limit."""
+    """Limit by namespace, quota name and resource."""
     _unapplied: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Per quota with scopes, as NAMESPACE/NAME: the managed resources that it names."""
+    """Managed resources of each quota with scopes, by NAMESPACE/NAME."""
     _grants: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
-    """Per namespace and Pod name: vendor key to grant; Pods without grants are not here."""
+    """Grant by namespace, Pod name and vendor key; Pods without grants are absent."""
     _used: dict[str, dict[str, Amount]] = field(default_factory=dict)
-    """Per namespace: vendor key to the sum of its Pods' grants; asking costs the same however many they are."""
+    """Sum of the Pods' grants by namespace and vendor key, so a decision costs the same for any number of Pods."""
 
     def of(self, namespace: str) -> NamespaceQuota:
-        """Return what holds in *namespace* now."""
+        """Return the limits and the use of *namespace*."""
         limits = strictest(self._limits.get(namespace, {}).values())
         return NamespaceQuota(limits, dict(self._used.get(namespace, {}))) if limits else NamespaceQuota()
 
     @property
     def has_limits(self) -> bool:
-        """Whether any namespace limits a managed resource, so that Pods need to be known."""
+        """Whether any namespace limits a managed resource; only then do Pods matter."""
         return any(hard for quotas in self._limits.values() for hard in quotas.values())
 
     @property
     def unapplied(self) -> Mapping[str, tuple[str, ...]]:
-        """The managed resources that quotas with scopes name, by NAMESPACE/NAME of the quota; these limit nothing."""
+        """The managed resources of quotas with scopes, by NAMESPACE/NAME of the quota; such quotas have no effect."""
         return self._unapplied
 
     def replace_quotas(self, quotas: Iterable[Mapping[str, Any]]) -> None:
-        """Know exactly *quotas*, v1 ResourceQuotas."""
+        """Replace all quotas by *quotas*, v1 ResourceQuotas."""
         self._limits.clear()
         self._unapplied.clear()
         for quota in quotas:
             self.put_quota(quota)
 
     def put_quota(self, quota: Mapping[str, Any]) -> None:
-        """Take the limits of *quota* in place of what it said before."""
+        """Add *quota*, or replace its earlier version."""
         self.drop_quota(quota)
         readers = limit_readers(self.vendors)
         namespace, name = _place(quota)
@@ -124,10 +124,10 @@ class Holdings:
 
     def put_pod(self, pod: Mapping[str, Any]) -> None:
         """
-        Take the grants of *pod* in place of what it held before.
+        Add *pod*, or replace its earlier version.
 
         Raises:
-            DecodeError: its annotation cannot be read; it then holds nothing.
+            DecodeError: its annotation cannot be read; the Pod then counts for nothing.
         """
         self.drop_pod(pod)
         grants = granted(pod, self.vendors)
@@ -139,7 +139,7 @@ class Holdings:
                 used[key] = used.get(key, Amount()) + grant
 
     def drop_pod(self, pod: Mapping[str, Any]) -> None:
-        """Forget what *pod* held."""
+        """Forget *pod*."""
         namespace, name = _place(pod)
         for key, grant in self._grants.get(namespace, {}).pop(name, {}).items():
             self._used[namespace][key] -= grant
@@ -147,9 +147,9 @@ class Holdings:
 
 def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amount]:
     """
-    Return what *pod* holds of each vendor, by key; nothing unless it is bound and has not ended.
+    Return what *pod* was granted, by vendor key; nothing unless it is bound and has not ended.
 
-    Init containers that have ended well hold nothing any more.
+    Init containers that succeeded count for nothing.
 
     Raises:
         DecodeError: an allocation annotation cannot be read.
@@ -178,7 +178,7 @@ def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amou
 
 
 def _ended_inits(pod: Mapping[str, Any]) -> set[str]:
-    """Return the names of the init containers that have ended well."""
+    """Return the names of the init containers that succeeded."""
     statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
     return {
         str(status.get("name"))
@@ -188,7 +188,7 @@ def _ended_inits(pod: Mapping[str, Any]) -> set[str]:
 
 
 def _held(share: Share, vendor: Vendor) -> Amount:
-    """Return what *share* counts as; of AMD and AWS it says other cores than those that are asked for and limited."""
+    """Return what *share* counts; some vendors' grants have cores in another unit than quotas."""
     return Amount(share.memory_mib, share.core_percent if vendor.grants_percent else 0)
 
 
@@ -196,8 +196,8 @@ def demanded(resources: Mapping[str, Any], vendor: Vendor) -> Amount:
     """
     Return what a container with these `resources` counts against a quota of *vendor*.
 
-    A percentage has no MiB before it has a device, nor has a part of one. It is some memory all the same, so where none
-    is left it is refused here, and does not wait for ever.
+    A percentage of memory has no MiB until the device is known, so it counts as 1 MiB. That rejects it if no memory is
+    left, instead of letting the Pod wait for ever.
     """
     request = vendor.parse_request(resources)
     if request is None:
@@ -213,7 +213,7 @@ def demanded(resources: Mapping[str, Any], vendor: Vendor) -> Amount:
 
 def peak(inits: Iterable[tuple[bool, Amount]], containers: Iterable[Amount]) -> Amount:
     """
-    Return the most a Pod holds at once; *inits* are (whether it is a sidecar, amount), in Pod order.
+    Return the most that a Pod holds at once; *inits* are (is it a sidecar, amount), in Pod order.
 
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """

@@ -1,7 +1,7 @@
 """
-AdmissionReview, versions v1 and v1beta1: bytes to a request, a decision to bytes of the same version.
+Read AdmissionReviews of versions v1 and v1beta1, and write the answer in the same version.
 
-A body that is no AdmissionReview cannot be answered with one, so it is an error of the request itself.
+A body that is not an AdmissionReview cannot be answered with one, so it is an error of the HTTP request.
 Source: https://github.com/kubernetes/api/blob/v0.34.1/admission/v1/types.go
 """
 
@@ -17,7 +17,7 @@ from hamicommon.errors import HamiError
 
 API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 VALUES_MAX = 200_000
-"""Objects, lists and keys of a body: several times those of the largest Pod, and few enough to be read in no time."""
+"""Most objects, lists and keys of a body: several times those of the largest Pod, and still cheap to read."""
 _UID_LIMIT = 256
 
 
@@ -27,7 +27,7 @@ class ReviewError(HamiError):
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One question of the API server."""
+    """One request of the API server."""
 
     api_version: str
     uid: str
@@ -35,18 +35,18 @@ class Review:
     name: str
     is_pod_creation: bool
     object: Any
-    """The Pod as sent, of any JSON type."""
+    """The Pod as sent; any JSON type."""
 
 
 def read_review(body: bytes) -> Review:
     """
-    Return the question in *body*.
+    Return the request in *body*.
 
     Raises:
-        ReviewError: it is not JSON, gives a key twice, has more values than any Pod, or is not an AdmissionReview with
-            a request.
+        ReviewError: *body* is not JSON, has a key twice, has more values than any Pod, or is not an AdmissionReview
+            with a request.
     """
-    # Those in texts count, too, but a text of a Pod has not many, and looking closer means reading it.
+    # Signs inside strings count too. A Pod has few of them, and an exact count would mean reading the body.
     values = sum(body.count(sign) for sign in (b"[", b"{", b":"))
     if values > VALUES_MAX:
         raise ReviewError(f"body: has {values} objects, lists and keys, more than {VALUES_MAX}")
@@ -93,7 +93,7 @@ def answer(review: Review, admission: Admission) -> bytes:
 
 
 def _is_pod_creation(request: dict[str, Any]) -> bool:
-    """Return whether a Pod itself is created; a request that leaves out what is asked is taken for one."""
+    """Return whether *request* creates a Pod; absent fields count as a match."""
     resource = request.get("resource")
     if not isinstance(resource, dict | None):
         raise ReviewError("request.resource: must be an object")
@@ -112,7 +112,7 @@ def _text(request: dict[str, Any], name: str) -> str:
 
 
 def _refuse_repeated_keys(body: bytes) -> None:
-    """Two readers of one document must not be able to see two Pods, so a key may be given once."""
+    """Reject a body with a repeated key, because two readers could see two different Pods."""
 
     def once(pairs: list[tuple[str, Any]]) -> None:
         if len(pairs) != len({name for name, _ in pairs}):

@@ -1,7 +1,7 @@
 """
-What admission does for one vendor: data, and at most one function.
+The admission rules of one vendor: data, and at most one function.
 
-Neighbours: `vendors` has the rules of each, `admission` applies them.
+Neighbours: `vendors` has the rules of each vendor, `admission` applies them.
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (MutateAdmission of each package)
 """
 
@@ -18,29 +18,29 @@ Variable = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What admission does for one vendor, or for one chip of a vendor that has several."""
+    """The rules of one vendor, or of one chip if a vendor has several."""
 
     vendor: Vendor
     asks: tuple[str, ...]
-    """A limit on any of these asks for a device; the first counts devices."""
+    """A limit on one of these requests a device; the first counts devices."""
     bounds: tuple[Bound, ...] = ()
     complete: Callable[[Container, Pod], bool] | None = None
-    """Fills in what the container leaves open, and returns whether it asks for a device."""
+    """Fills in what the container leaves open, and returns whether it requests a device."""
     runtime_class: str = ""
-    """RuntimeClass of Pods that ask and name none."""
+    """RuntimeClass of Pods that request the vendor's devices and name none."""
     hidden: Variable | None = None
-    """What hides the vendor's devices from a container."""
+    """The variable that hides the vendor's devices from a container."""
     is_hiding: bool = False
-    """Whether devices are hidden from the containers of a Pod that ask for none of the vendor's."""
+    """Whether containers that request none of the vendor's devices get `hidden`."""
     everywhere: tuple[Variable, ...] = ()
-    """What every container of a Pod that asks for any vendor's devices is told."""
+    """The variables of every container, in a Pod that requests any vendor's device."""
 
     def admit(self, container: Container, pod: Pod) -> bool:
         """
-        Check and complete *container*, which names a resource of the vendor; return whether it asks for a device.
+        Check and complete *container*, which names a resource of the vendor; return whether it requests a device.
 
         Raises:
-            AmountError: it asks for what no device can give.
+            AmountError: it requests an amount that no device has.
         """
         for bound in self.bounds:
             bound.check(container)
@@ -50,7 +50,7 @@ class Rules:
         return asked
 
     def warning(self, container: Container) -> str | None:
-        """Return what is to be said of an admitted *container* that wants a share, and counts no devices."""
+        """Return the warning for a *container* that names the vendor's resources without a count, or None."""
         if not self.asks or not container.names_any(self.vendor.resource_names) or container.names_any(self.asks):
             return None
         count, named = self.asks[0], next(name for name in self.vendor.resource_names if container.names_any((name,)))

@@ -8,10 +8,10 @@ import asyncio
 
 from prometheus_client import Gauge
 
-from hami_webhook.adapters.kube import HoldingsWatch, RegistrationWatch
+from hami_webhook.adapters.kube import QuotaWatch, RegistrationWatch
 from hami_webhook.config import Config
 from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
-from hami_webhook.decide.quota import Holdings
+from hami_webhook.decide.quota import Quotas
 from hami_webhook.decide.review import Review
 from hamicommon.config import DeviceConfig
 from hamicommon.runtime.device_config import DeviceConfigFile
@@ -19,7 +19,7 @@ from hamicommon.runtime.kube import Kube
 
 
 class Admissions:
-    """Decides by the device config in force, and by what is held under quotas."""
+    """Decides by the device config in force, and by what is used under quotas."""
 
     def __init__(self, config: Config, devices: DeviceConfig, unapplied: Gauge) -> None:
         """Decide by *devices* and the flags in *config*; *unapplied* counts the quotas that limit nothing."""
@@ -28,21 +28,21 @@ class Admissions:
         self.take(devices)
 
     def take(self, devices: DeviceConfig) -> None:
-        """Decide by *devices* from now on; what is held has to be told anew."""
+        """Decide by *devices* from now on; the watch must deliver quotas and Pods again."""
         config = self._config
         enabled = devices.enabled(has_ascend=config.enable_ascend, has_iluvatar=config.enable_iluvatar)
         self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
-        self.holdings = Holdings(self.policy.vendors)
+        self.quotas = Quotas(self.policy.vendors)
 
-    def watch(self, kube: Kube) -> HoldingsWatch:
-        """Return what tells of quotas and of what is held under them, until a device config is taken."""
-        return HoldingsWatch(kube, self.holdings, self._unapplied)
+    def watch(self, kube: Kube) -> QuotaWatch:
+        """Return the watch that delivers quotas and Pods, for the device config in force."""
+        return QuotaWatch(kube, self.quotas, self._unapplied)
 
     def decide(self, review: Review) -> Admission:
-        """Return what becomes of what *review* is about; only the creation of Pods is for us."""
+        """Return the decision on *review*; everything but the creation of a Pod is allowed."""
         if not review.is_pod_creation:
             return Admission(Outcome.NOT_ASKING)
-        return admit(review.object, self.policy, review.namespace, self.holdings.of(review.namespace))
+        return admit(review.object, self.policy, review.namespace, self.quotas.of(review.namespace))
 
 
 async def follow_device_config(
@@ -63,5 +63,5 @@ async def follow_device_config(
 
 
 def _watch_quotas(group: asyncio.TaskGroup, kube: Kube | None, admissions: Admissions) -> asyncio.Task[None] | None:
-    """Start to deliver quotas, and what is held under them, to *admissions*; None without an API server."""
+    """Start the watch that delivers quotas and Pods to *admissions*; None without an API server."""
     return None if kube is None else group.create_task(admissions.watch(kube).run())
