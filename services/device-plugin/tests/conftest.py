@@ -1,5 +1,5 @@
 """
-Fixtures: a node's peers as real servers on real sockets, and where its files are.
+Fixtures: the plugin's peers as servers on sockets, and the host's directory.
 """
 
 import tempfile
@@ -13,20 +13,20 @@ from device_plugin_kubelet import Kubelet
 
 @pytest.fixture
 def host() -> Iterator[Path]:
-    """A folder that plays the host's file system; its path is short enough for sockets."""
+    """Return a directory that stands for the host's file system; its path is short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="dp-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
-    """An API server with no objects."""
+    """Yield an API server without objects."""
     async with ApiServer() as server:
         yield server
 
 
 @pytest.fixture
 async def kubelet(host: Path) -> AsyncIterator[Kubelet]:
-    """A kubelet that serves Registration and PodResources below *host*."""
+    """Yield a kubelet that serves Registration and PodResources below *host*."""
     async with Kubelet(host) as server:
         yield server

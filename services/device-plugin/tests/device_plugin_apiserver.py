@@ -1,5 +1,5 @@
 """
-An API server for the device plugin's tests: Nodes and Pods over real HTTP, with watches, merge patches and conflicts.
+An API server for Nodes and Pods over HTTP, with watches, merge patches and conflicts.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Key = tuple[str, str, str]
 
 
 class ApiServer:
-    """The server; its objects may be read and changed directly."""
+    """The server; tests may read and change its objects directly."""
 
     def __init__(self) -> None:
         self.objects: dict[Key, Object] = {}
@@ -69,7 +69,7 @@ class ApiServer:
         return path
 
     def put(self, plural: str, item: Object) -> Object:
-        """Store *item* as new or changed, and tell the watches."""
+        """Store *item* as new or changed, and send it to the watches."""
         metadata = item["metadata"]
         key = (plural, metadata.get("namespace", ""), metadata["name"])
         kind = "MODIFIED" if key in self.objects else "ADDED"
@@ -79,7 +79,7 @@ class ApiServer:
         return item
 
     def remove(self, plural: str, namespace: str, name: str) -> None:
-        """Delete an object, and tell the watches."""
+        """Delete an object, and send that to the watches."""
         self._tell(plural, "DELETED", self.objects.pop((plural, namespace, name)))
 
     def annotations(self, plural: str, namespace: str, name: str) -> dict[str, str]:
@@ -139,7 +139,7 @@ class ApiServer:
 
 
 def _merged(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Return *target* with *patch* merged by RFC 7386."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

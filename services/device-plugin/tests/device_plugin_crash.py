@@ -1,5 +1,5 @@
 """
-A process that prepares one container and is killed on the way, for the tests of what that leaves behind.
+A process that prepares one container and is killed on the way.
 """
 
 import asyncio

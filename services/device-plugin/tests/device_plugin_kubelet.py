@@ -1,7 +1,7 @@
 """
-A kubelet for the device plugin's tests: Registration, PodResources and the checkpoint, on real sockets and files.
+A kubelet for the tests: Registration, PodResources and the checkpoint, on sockets and files.
 
-It does what a kubelet does around one plugin, when a test says so: allocate for a container, start it, restart.
+Tests tell it what to do around one plugin: allocate for a container, start it, restart.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ RESOURCE = "nvidia.com/gpu"
 
 @dataclass
 class Granted:
-    """What the kubelet remembers of one container."""
+    """The allocation of one container."""
 
     pod_uid: str
     namespace: str
@@ -77,7 +77,7 @@ class Kubelet:
         await self.stop()
 
     async def start(self) -> None:
-        """Serve both sockets; as a kubelet does, take away every socket that is there."""
+        """Serve both sockets; as a kubelet does, remove all sockets that exist."""
         for folder in (self.socket.parent, self.pod_resources_socket.parent):
             folder.mkdir(parents=True, exist_ok=True)
         for path in self.socket.parent.iterdir():
@@ -93,7 +93,7 @@ class Kubelet:
         await self._server.start()
 
     async def stop(self) -> None:
-        """End; the sockets' files stay, as after a kubelet is killed."""
+        """Stop; the socket files stay, as after a kubelet was killed."""
         await self.disconnect()
         await self._server.stop(0)
 
@@ -115,7 +115,7 @@ class Kubelet:
     async def allocate(
         self, uid: str, pod: str, container: str, *replicas: str, is_listed: bool = True, namespace: str = "default"
     ) -> Any:
-        """Allocate *replicas* for a container, write that down, and return the plugin's answer."""
+        """Allocate *replicas* for a container, record it, and return the plugin's answer."""
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=replicas)])
         answer = (await self.plugin.Allocate(request)).container_responses[0]
         self.granted.append(Granted(uid, namespace, pod, container, replicas, answer, is_listed))
@@ -133,7 +133,7 @@ class Kubelet:
         return list(answer.container_responses[0].deviceIDs)
 
     def forget(self, uid: str) -> None:
-        """Free what a Pod holds; as a kubelet, write it down only at the next allocation."""
+        """Free the replicas of a Pod; as in a kubelet, the checkpoint changes only at the next allocation."""
         self.granted = [found for found in self.granted if found.pod_uid != uid]
 
     def write_checkpoint(self) -> None:

@@ -1,5 +1,5 @@
 """
-The device plugin as a process of its own, on a fake driver of two devices.
+The device plugin as a process, on a fake driver with two devices.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ needs_fake_driver = pytest.mark.skipif(
 
 
 class PluginProcess:
-    """`hami-device-plugin` below *host*, talking to *api* and *kubelet*."""
+    """`hami-device-plugin` below *host*, connected to *api* and *kubelet*."""
 
     def __init__(self, host: Path, api: ApiServer, kubelet: Kubelet, *flags: str, **environ: str) -> None:
         self.host, self.api, self.kubelet = host, api, kubelet
@@ -80,12 +80,12 @@ class PluginProcess:
         await self._reading
 
     async def kill(self) -> None:
-        """End the process at once, wherever it is."""
+        """Kill the process."""
         self.process.kill()
         await self.process.wait()
 
     async def terminate(self) -> int:
-        """Ask the process to drain, and return its exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.process.terminate()
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self.process.wait()
@@ -119,7 +119,7 @@ class PluginProcess:
             return answer.status, await answer.text()
 
     def events(self) -> list[str]:
-        """Return what was logged."""
+        """Return the events in the log."""
         return [line["event"] for line in self.logs]
 
     def specs(self) -> dict[str, dict[str, Any]]:
@@ -132,7 +132,7 @@ class PluginProcess:
         return found
 
     def environment(self, answer: Any) -> dict[str, str]:
-        """Return the environment a container gets that was allocated with *answer*."""
+        """Return the environment of a container that was allocated with *answer*."""
         env = dict(answer.envs)
         for device in answer.cdi_devices:
             env |= dict(entry.split("=", 1) for entry in self.specs()[device.name]["env"])
@@ -148,7 +148,7 @@ class PluginProcess:
 
 
 def a_node(**annotations: str) -> dict[str, Any]:
-    """Return the Node the plugin runs on; its runtime has CDI."""
+    """Return the Node of the plugin; its runtime has CDI."""
     info = {"containerRuntimeVersion": "containerd://2.1.8", "kubeletVersion": "v1.34.4"}
     return {
         "apiVersion": "v1",
@@ -161,7 +161,7 @@ def a_node(**annotations: str) -> dict[str, Any]:
 def a_pod(
     name: str, allocated: str, *containers: str, init: tuple[str, ...] = (), **annotations: str
 ) -> dict[str, Any]:
-    """Return a Pod bound to the Node, its containers named and asking for as many devices as `name=count` says."""
+    """Return a Pod bound to the Node; `name=count` is a container that requests *count* devices."""
     granted = {
         "hami.io/vgpu-node": NODE,
         "hami.io/bind-phase": "allocating",

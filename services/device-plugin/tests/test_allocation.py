@@ -16,7 +16,7 @@ def test_devices_can_be_listed_by_index() -> None:
 
 
 def test_device_nodes_are_passed_on_request() -> None:
-    """Control devices, the granted ones, and channels, with their place below the device root."""
+    """Control devices, granted devices and channels, with their paths below the device root."""
     policy = a_policy(
         minors={"GPU-a": 0, "GPU-b": 7}, control_nodes=("/dev/nvidiactl",), dev_root="/host/", imex_channels=(0,)
     )
@@ -35,7 +35,7 @@ def test_device_nodes_are_passed_on_request() -> None:
 def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(
     changes: dict[str, str], expected: str
 ) -> None:
-    """HAMi's library knows one path, so only the host's side may change."""
+    """HAMi's library has a fixed path, so only the host's side may change."""
     mounts = a_grant(a_policy(**changes)).mounts
 
     assert [Mount("/tmp/vgpulock", expected, is_read_only=False)] == [
@@ -44,7 +44,7 @@ def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(
 
 
 def test_licence_is_mounted_where_it_exists() -> None:
-    """With its validator, after everything else."""
+    """With its validator, after all other mounts."""
     mounts = a_grant(a_policy(is_licensed=True)).mounts
 
     assert ["/tmp/license", "/usr/bin/vgpuvalidator"] == [mount.container_path for mount in mounts[-2:]]

@@ -18,7 +18,7 @@ NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
 
 
 def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
-    """They wait for both; once answered nothing is written until they ask again."""
+    """They need both; nothing more is written until they ask again."""
     arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False}
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     asked = {VENDOR.handshake_key: "Requesting_2026-08-21 06:20:39"}
@@ -46,7 +46,7 @@ def found_owners(annotations: Mapping[str, str | None]) -> list[bool]:
 
 
 def test_mark_of_identity_is_written_and_taken_back() -> None:
-    """A Node that needs the lock must not carry it, and nobody must find it after the plugin stopped."""
+    """A Node that needs the lock must not have it, and it must not stay after the plugin stops."""
     arguments: dict[str, Any] = {"version": NEWEST, "now": NOON}
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     marked = announcement([device], VENDOR, is_identity=True, carried={}, **arguments)

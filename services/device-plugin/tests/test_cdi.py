@@ -12,7 +12,7 @@ from hami_device_plugin.decide.allocation import DeviceNode, Grant, Mount
 
 
 def test_spec_is_what_a_runtime_reads(host: Path) -> None:
-    """Parents are mounted before children, devices carry where they are on the host."""
+    """Parents are mounted before children, and devices have their path on the host."""
     grant = Grant(
         {"A": "1"},
         (Mount("/x/vgpu/lib.so", "/h/lib.so", True), Mount("/x/vgpu", "/h/dir", False)),
@@ -47,22 +47,22 @@ def test_spec_is_what_a_runtime_reads(host: Path) -> None:
 
 
 def test_vendor_and_class_are_longer_than_one_character() -> None:
-    """containerd 2.1 panics on a shorter one."""
+    """containerd 2.1 panics on a single character."""
     assert all(len(part) >= 2 for part in cdi.KIND.split("/"))
 
 
 def test_device_names_are_never_the_same() -> None:
-    """A name stands for one Allocate answer."""
+    """A name belongs to one Allocate answer."""
     assert 1000 == len({cdi.new_device() for _ in range(1000)})
 
 
 def test_spec_of_an_empty_grant_has_no_empty_lists() -> None:
-    """Validators of CDI refuse them."""
+    """CDI validators reject them."""
     assert [{"name": "a-1", "containerEdits": {"env": ["A=b"]}}] == cdi.spec("a-1", Grant(env={"A": "b"}))["devices"]
 
 
 def test_paths_in_specs_are_in_use(host: Path) -> None:
-    """A spec nobody can read resolves no device, so it uses nothing."""
+    """A spec that cannot be read uses nothing."""
     cdi_files.write_spec(host / "cdi", "uid", "a-1", a_grant(a_policy()))
     (host / "cdi/hami.io-vgpu_uid_a-2.json").write_text("{")
 

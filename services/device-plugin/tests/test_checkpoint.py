@@ -21,7 +21,7 @@ from hami_device_plugin.adapters.checkpoint import CheckpointError, decode_check
     ],
 )
 def test_unknown_checkpoint_is_an_error(text: bytes) -> None:
-    """Nothing is guessed from a file in another form."""
+    """A file in another form is not guessed at."""
     with pytest.raises(CheckpointError, match="unknown form"):
         decode_checkpoint(text)
 
@@ -37,6 +37,6 @@ def test_checkpoint_of_an_old_kubelet_is_read() -> None:
 
 
 def test_missing_checkpoint_is_named(host: Path) -> None:
-    """The message says which file."""
+    """The message has the path."""
     with pytest.raises(CheckpointError, match=f"kubelet checkpoint {host}/x: No such file"):
         read_checkpoint(host / "x")

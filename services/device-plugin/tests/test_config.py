@@ -1,5 +1,5 @@
 """
-Settings: where they come from, which one wins, and every error at once.
+Settings: their sources, precedence, and all errors at once.
 """
 
 import json
@@ -27,21 +27,21 @@ def a_config(
     device_config: str = DEVICE_CONFIG,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Return the settings a plugin on node n1 has."""
+    """Return the settings of a plugin on Node n1."""
     texts: Texts = {"/c": device_config, NODE_CONFIG: Unreadable("No such file or directory", is_missing=True)}
     given = parse_arguments(["--config-file=/c", *arguments])
     return load(given, {"NODE_NAME": "n1", **(environ or {})}, texts | (files or {}))
 
 
 def problems(*arguments: str, **environ: str) -> str:
-    """Return what is wrong with the settings, one a line."""
+    """Return the problems of the settings, one a line."""
     with pytest.raises(ConfigError) as error:
         a_config(*arguments, environ=environ)
     return "\n".join(error.value.problems)
 
 
 def test_defaults_are_hamis() -> None:
-    """Paths, strategies and sharing as the chart leaves them."""
+    """Paths, strategies and sharing as in the chart."""
     config = a_config()
 
     assert (
@@ -68,7 +68,7 @@ def test_defaults_are_hamis() -> None:
 
 
 def test_flag_wins_over_environment_over_file_over_default() -> None:
-    """Each source is asked only where the one before is silent."""
+    """Each source is read only if the one before has no value."""
     in_file = DEVICE_CONFIG + "flags:\n  gdsEnabled: true\n  plugin:\n    deviceListStrategy: [volume-mounts, envvar]\n"
 
     assert ("volume-mounts", "envvar") == a_config(device_config=in_file).list_strategies
@@ -80,14 +80,14 @@ def test_flag_wins_over_environment_over_file_over_default() -> None:
 
 
 def test_boolean_flags_are_written_as_in_go() -> None:
-    """`--x` is true and never takes the next word."""
+    """`--x` means true, and never takes the next word."""
     assert a_config("--pass-device-specs").is_passing_device_nodes
     assert not a_config("--fail-on-init-error=F").is_init_error_fatal
 
 
 @pytest.mark.parametrize("flag", IGNORED_FLAGS, ids=lambda flag: flag.name)
 def test_flags_without_effect_are_accepted_with_a_sentence(flag: IgnoredFlag) -> None:
-    """Old manifests pass them, and HAMi's chart still passes some; each may also be a variable or a key."""
+    """Old manifests and HAMi's chart pass them, as flags, variables or keys."""
     given = a_config(
         f"--{flag.name}=true",
         device_config=DEVICE_CONFIG + section(flag.key, "x"),
@@ -101,7 +101,7 @@ def test_flags_without_effect_are_accepted_with_a_sentence(flag: IgnoredFlag) ->
 
 
 def test_variables_without_effect_are_accepted_with_a_sentence() -> None:
-    """HAMi has some that no flag sets."""
+    """For some variables of HAMi there is no flag."""
     given = a_config(environ=dict.fromkeys(IGNORED_VARIABLES, "true"))
 
     assert tuple(f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items()) == given.without_effect
@@ -122,7 +122,7 @@ OTHER_VALUES = {
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
 def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Flag) -> None:
-    """HAMi's variables and keys are taken, and are not merely accepted."""
+    """HAMi's variables and keys take effect."""
     value = OTHER_VALUES.get(flag.name, "true" if flag.is_bool else "/other")
     other = 'nvidia: {resourceCountName: x/gpu}\nnodeconfig: [{"name": "n1", "devicesplitcount": 4}]'
     usual = {name: text for name, text in (("CONFIG_FILE", "/c"), ("NODE_NAME", "n1")) if name not in flag.env}
@@ -143,7 +143,7 @@ def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Flag) -> 
 
 
 def section(key: tuple[str, ...], value: str) -> str:
-    """Return what a device config says that gives *value* to the key at this path; nothing for none."""
+    """Return the device config's section that gives *value* to the key at this path; empty without a path."""
     lines = (f"{'  ' * depth}{name}:" for depth, name in enumerate(key))
     return "\n".join(lines) + f" {value}\n" if key else ""
 
@@ -179,7 +179,7 @@ def test_node_overrides_win_over_the_device_config() -> None:
 
 
 def test_mode_mig_is_refused() -> None:
-    """Devices registered for it without profiles could never be used."""
+    """Devices registered without MIG profiles could never be used."""
     entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mig"}]})
     with pytest.raises(ConfigError, match="mig is not supported yet"):
         a_config(files={NODE_CONFIG: entries})
@@ -203,7 +203,7 @@ def test_all_errors_are_reported_at_once() -> None:
         "--mig-strategy: 'mixed' is not one of none",
         "--allocation: 'guess' is not one of auto, identity, lock",
         "--device-list-strategy: cdi-cri needs CDI specs of whole devices, which are not written here; "
-        "use envvar or volume-mounts, whose result travels by CDI where the runtime has it",
+        "use envvar or volume-mounts, which use CDI if the runtime has it",
         "--device-list-strategy: 'shouting' is not envvar or volume-mounts",
         "--device-id-strategy: 'name' is not one of uuid, index",
         "--gds-enabled: 'perhaps' is not true or false",
@@ -219,13 +219,13 @@ def test_missing_device_config_is_an_error() -> None:
 
 
 def test_unreadable_overrides_are_an_error_and_missing_ones_are_none() -> None:
-    """Doing as every other Node, because a file cannot be read, would be noticed by nobody."""
+    """A Node must not silently run with the settings of all others."""
     with pytest.raises(ConfigError, match=f"--node-config-file {NODE_CONFIG}: Permission denied"):
         a_config(files={NODE_CONFIG: Unreadable("Permission denied")})
 
 
 def test_keys_that_nobody_reads_are_told() -> None:
-    """Of the sections of NVIDIA's own plugin; a misspelt key does not pass in silence."""
+    """In the sections of NVIDIA's own plugin, so that a misspelt key is noticed."""
     config = a_config(
         device_config=DEVICE_CONFIG
         + "version: v1\nflags: {mpsRoot: /mps, plugin: {passDeviceSpec: true}}\nimex: {channelIDs: [0]}\n"
@@ -235,14 +235,14 @@ def test_keys_that_nobody_reads_are_told() -> None:
     assert (
         "flags.mpsRoot: unknown key, ignored",
         "flags.plugin.passDeviceSpec: unknown key, ignored",
-        "resources: has no effect: the section nvidia says what is registered and how it is shared",
-        "sharing: has no effect: the section nvidia says what is registered and how it is shared",
+        "resources: has no effect: the section nvidia defines what is registered and how it is shared",
+        "sharing: has no effect: the section nvidia defines what is registered and how it is shared",
     ) == config.warnings
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"]])
 def test_version_is_printed(arguments: list[str]) -> None:
-    """As a flag and as HAMi's sub-command."""
+    """As a flag, and as HAMi's sub-command."""
     done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=True)
 
     assert "hami-device-plugin 0.1.0\n" == done.stdout
@@ -262,7 +262,7 @@ def test_wrong_settings_end_the_process_with_one_line() -> None:
     + [(ignored.name, ignored.is_bool) for ignored in IGNORED_FLAGS],
 )
 def test_every_flag_is_taken_in_each_of_its_forms(name: str, is_bool: bool) -> None:
-    """`--x=v` and `--x v`; a boolean also alone."""
+    """`--x=v` and `--x v`; a boolean alone too."""
     forms = [[f"--{name}"], [f"--{name}=true"]] if is_bool else [[f"--{name}=true"], [f"--{name}", "true"]]
 
     for form in forms:

@@ -9,7 +9,7 @@ from hami_device_plugin.decide.pods import read_pod
 
 
 def test_confirmed_pod_is_not_written_again() -> None:
-    """Phase, consumed allocation and label are all there."""
+    """Phase, consumed allocation and label are all set."""
     item = a_pod({"hami.io/bind-phase": "allocating", VENDOR.to_allocate_key: "GPU-a,NVIDIA,1,1:;"})
     patch = confirmation(item, "n1", VENDOR)
     assert patch is not None
@@ -19,7 +19,7 @@ def test_confirmed_pod_is_not_written_again() -> None:
 
 
 def test_node_name_too_long_for_a_label_is_left_out() -> None:
-    """An invalid label value would make the API server refuse the whole patch."""
+    """The API server would reject the whole patch."""
     patch = confirmation(a_pod(), "n" * 64, VENDOR)
 
     assert patch is not None

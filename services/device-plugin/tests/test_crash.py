@@ -1,5 +1,5 @@
 """
-The plugin killed at any instruction of handing out a share: the kubelet's next attempt succeeds, and nothing is left.
+A plugin killed at any instruction: the kubelet's next attempt succeeds, and nothing is left behind.
 """
 
 import asyncio
@@ -20,9 +20,7 @@ from hami_device_plugin.decide.cdi import KIND
 
 @pytest.mark.parametrize("step", STEPS)
 def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host: Path) -> None:
-    """
-    Before the spec is renamed there is none, after it there is a whole one; both end in the same files.
-    """
+    """There is no spec or a whole one; the files are the same in the end."""
     directory = host / DIRECTORY
     directory.mkdir(parents=True)
     (directory / REGION).write_bytes(b"the last run's")
@@ -48,9 +46,7 @@ def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host:
 async def test_process_killed_between_allocate_and_start_is_replaced(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    The kubelet's checkpoint has all that the next process must know.
-    """
+    """The kubelet's checkpoint has all that the next process needs."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as first:
@@ -69,9 +65,7 @@ async def test_process_killed_between_allocate_and_start_is_replaced(
 async def test_process_killed_while_it_asks_for_the_owner_leaves_nothing(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    No spec, no directory; the next process starts from there.
-    """
+    """There is no spec and no directory."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as first:
@@ -93,7 +87,7 @@ async def test_pod_of_a_process_killed_before_it_confirmed_is_confirmed_by_the_n
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
     """
-    The container may be running by then, so nobody calls again: the spec on disk is what says that a mark is owed.
+    The container may run already, so the kubelet does not call again; the spec on disk shows that the mark is missing.
     """
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as first:

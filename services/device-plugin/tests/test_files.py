@@ -1,5 +1,5 @@
 """
-Files are written whole or not at all, and no link is followed in a directory that containers write to.
+Files are written completely or not at all, and no link is followed in a container's directory.
 """
 
 import mmap
@@ -12,7 +12,7 @@ from hami_device_plugin.adapters.files import prepare_container, write_atomicall
 
 
 def test_unchanged_file_is_not_written_again(host: Path) -> None:
-    """So a runtime that watches the directory is not woken."""
+    """A runtime that watches the directory is not woken."""
     assert write_atomically(host / "f", b"x")
     inode = (host / "f").stat().st_ino
     assert not write_atomically(host / "f", b"x")
@@ -20,7 +20,7 @@ def test_unchanged_file_is_not_written_again(host: Path) -> None:
 
 
 def test_whoever_has_the_old_file_mapped_keeps_it(host: Path) -> None:
-    """A running container's library does not change under it."""
+    """A running container's library does not change."""
     write_atomically(host / "f", b"old")
     with (host / "f").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         write_atomically(host / "f", b"new")
@@ -30,7 +30,7 @@ def test_whoever_has_the_old_file_mapped_keeps_it(host: Path) -> None:
 
 
 def test_region_of_the_last_run_is_cleared_where_it_is(host: Path) -> None:
-    """A monitor that has it mapped sees it empty."""
+    """A monitor that has it mapped sees zeros."""
     region = host / "c/r.cache"
     region.parent.mkdir()
     region.write_bytes(b"12345678")
@@ -42,7 +42,7 @@ def test_region_of_the_last_run_is_cleared_where_it_is(host: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["symlink", "hardlink", "fifo", "directory", "large"])
 def test_trap_in_place_of_the_region_is_removed(kind: str, host: Path) -> None:
-    """A container can put anything under the name; what it points to stays as it is."""
+    """A container can create anything under the name; the target stays unchanged."""
     victim, region = host / "victim", host / "c/r.cache"
     victim.write_bytes(b"precious")
     region.parent.mkdir()
@@ -65,7 +65,7 @@ def test_trap_in_place_of_the_region_is_removed(kind: str, host: Path) -> None:
 
 
 def test_link_in_place_of_the_directory_is_replaced(host: Path) -> None:
-    """What it points to is neither emptied nor opened to everyone."""
+    """Its target is neither emptied nor made world-writable."""
     (host / "victim").mkdir(mode=0o700)
     (host / "victim/f").touch()
     (host / "c").symlink_to(host / "victim")

@@ -1,5 +1,5 @@
 """
-What a Node offers of the devices its driver shows.
+What a Node offers of the devices that its driver reports.
 """
 
 import pytest
@@ -16,7 +16,7 @@ from hami_device_plugin.decide.inventory import (
 
 
 def a_device(index: int = 0, *, name: str = "Tesla T4", memory_mib: int | None = 16384, numa: int = 0) -> FoundDevice:
-    """Return a device as the driver shows it."""
+    """Return a device as the driver reports it."""
     memory_bytes = None if memory_mib is None else memory_mib * 2**20
     return FoundDevice(f"GPU-{index}", index, name, memory_bytes, numa)
 
@@ -51,12 +51,12 @@ def test_memory_is_scaled(scaling: float, memory_mib: int, expected: int) -> Non
 
 
 def test_partial_mib_is_not_offered() -> None:
-    """A device of one MiB less a byte has none."""
+    """A device of one MiB minus a byte has 0 MiB."""
     assert () == inventory([FoundDevice("GPU-0", 0, "T4", 2**20 - 1)], a_policy())
 
 
 def test_compute_is_scaled() -> None:
-    """100 percent is one whole device."""
+    """100 percent is a whole device."""
     assert [150] == [device.core_percent for device in inventory([a_device()], a_policy(core_scaling=1.5))]
 
 
@@ -65,7 +65,7 @@ def test_compute_is_scaled() -> None:
     [("Tesla T4", "NVIDIA-Tesla T4"), ("NVIDIA A100", "NVIDIA A100")],
 )
 def test_type_names_the_vendor_once(name: str, type_: str) -> None:
-    """Since HAMi 2.8 the prefix is added where the driver's name lacks it."""
+    """Since HAMi 2.8 the prefix is added only if the driver's name lacks it."""
     assert [type_] == [device.type for device in inventory([a_device(name=name)], a_policy())]
 
 
@@ -79,7 +79,7 @@ def test_type_for_old_schedulers_is_always_prefixed(name: str, type_: str) -> No
 
 
 def test_device_without_known_memory_is_left_out_unless_configured() -> None:
-    """The driver cannot tell the memory of devices that share the host's."""
+    """The driver does not know the memory of devices that share the host's."""
     unknown = [a_device(memory_mib=None)]
 
     assert () == inventory(unknown, a_policy())
@@ -95,7 +95,7 @@ def test_filtered_devices_are_left_out() -> None:
 
 
 def test_replicas_carry_health_and_on_request_the_numa_node() -> None:
-    """The kubelet aligns by NUMA node only where that is configured."""
+    """The kubelet aligns by NUMA node only if that is configured."""
     devices = with_health(inventory([a_device(0, numa=1), a_device(1)], a_policy(split_count=1)), frozenset({"GPU-1"}))
 
     assert (Replica("GPU-0-0", True), Replica("GPU-1-0", False)) == replicas(devices, a_policy())

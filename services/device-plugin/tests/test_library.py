@@ -11,7 +11,7 @@ from hamicommon.errors import HamiError
 
 
 def test_library_is_installed_beside_others(host: Path) -> None:
-    """Also when a file of the same version has other contents."""
+    """Even if a file of the same version has other contents."""
     source = host / "source.so"
     source.write_bytes(b"new")
     (host / "libvgpu.so.1").write_bytes(b"old")
@@ -23,13 +23,13 @@ def test_library_is_installed_beside_others(host: Path) -> None:
 
 
 def test_library_that_is_missing_is_named(host: Path) -> None:
-    """The message says what to look for and where it was to go."""
+    """The message has source and target."""
     with pytest.raises(HamiError, match=r"library /nowhere.so cannot be installed as .*libvgpu.so.2: No such file"):
         library.install(Path("/nowhere.so"), host, "2")
 
 
 def test_libraries_nobody_uses_are_removed(host: Path) -> None:
-    """This version, those in use and another installer's unversioned file stay."""
+    """This version, used ones, and another installer's unversioned file stay."""
     for name in ("libvgpu.so", "libvgpu.so.1", "libvgpu.so.2", "libvgpu.so.3"):
         (host / name).touch()
 

@@ -1,5 +1,5 @@
 """
-Allocation under the node lock: what HAMi 2.10's own plugin answered to generated calls.
+Allocation under the Node's lock: the answers of HAMi 2.10's plugin to generated calls.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 
 
 def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockAllocator:
-    """Return the allocator a plugin with the settings of *case* has."""
+    """Return the allocator of a plugin with the settings of *case*."""
     access = lock.LockAccess(
         lock=view.read_lock,
         pod=view.read_pod,
@@ -64,7 +64,7 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
 
 
 def as_in_vectors(grants: Sequence[Grant], hook_path: Path) -> Any:
-    """Return *grants* in the vectors' spelling, what differs from run to run masked."""
+    """Return *grants* in the vectors' form, with random values masked."""
     answers = [
         {
             "envs": grant.env,
@@ -81,9 +81,7 @@ def as_in_vectors(grants: Sequence[Grant], hook_path: Path) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
 async def test_allocation_under_the_lock_answers_as_hami_does(case: dict[str, Any], api: ApiServer, host: Path) -> None:
-    """
-    Environment, mounts and their order, the Pods' annotations and the Node's lock are HAMi's, call after call.
-    """
+    """Environment, mounts and their order, the Pods' annotations and the Node's lock are HAMi's after each call."""
     api.put("nodes", case["node"])
     for pod in case["pods"]:
         api.put("pods", pod)

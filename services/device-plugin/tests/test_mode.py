@@ -22,18 +22,18 @@ from hami_device_plugin.decide.mode import choose
 def test_mode_is_identity_where_the_kubelet_and_the_runtime_have_cdi(
     runtime: str, kubelet: str, problem: str | None, expected: str
 ) -> None:
-    """What is not known counts as no."""
+    """An unknown version counts as too old."""
     node = {"status": {"nodeInfo": {"containerRuntimeVersion": runtime, "kubeletVersion": kubelet}}}
 
     assert expected == choose("auto", node, problem).name
 
 
 def test_configured_mode_is_not_questioned() -> None:
-    """Whoever switched CDI on in an old containerd knows."""
+    """An operator may have enabled CDI in an old containerd."""
     assert "identity" == choose("identity", {}, "anything").name
 
 
 def test_configured_way_is_taken_whatever_the_node_says() -> None:
-    """The operator may know what versions do not tell."""
+    """A failed probe does not override the setting."""
     assert choose("identity", {}, "no PodResources").is_identity
     assert not choose("lock", {}, None).is_identity

@@ -9,7 +9,7 @@ from hami_device_plugin.decide.owner import Listed, OwnerError, contradiction, o
 
 
 def test_owner_holds_exactly_the_replicas() -> None:
-    """A container with more or fewer of them is not meant."""
+    """A container with more or fewer of them is not the owner."""
     entries = [entry("a", "main", "r0", "r1"), entry("b", "main", "r2")]
 
     assert "b" == owner(frozenset({"r2"}), RESOURCE, entries).pod_uid
@@ -18,20 +18,20 @@ def test_owner_holds_exactly_the_replicas() -> None:
 
 
 def test_owner_of_another_resource_is_not_meant() -> None:
-    """Replica IDs are names within one resource."""
+    """Replica IDs are unique within one resource only."""
     with pytest.raises(OwnerError):
         owner(frozenset({"r0"}), "amd.com/gpu", [entry("a", "main", "r0")])
 
 
 def test_init_and_main_container_of_the_same_replicas_are_both_meant() -> None:
-    """Each with the device of its own Allocate answer."""
+    """Each has the device of its own Allocate answer."""
     entries = [entry("a", "init", "r0", cdi="hami.io/vgpu=a-1"), entry("a", "main", "r0", cdi="hami.io/vgpu=a-2")]
 
     assert (("init", "a-1"), ("main", "a-2")) == owner(frozenset({"r0"}), RESOURCE, entries).devices
 
 
-def test_two_pods_with_the_same_replicas_are_a_doubt() -> None:
-    """The kubelet never writes that; if it did, nobody gets anything."""
+def test_two_pods_with_the_same_replicas_are_an_error() -> None:
+    """The kubelet never writes that; if it did, neither Pod would get a device."""
     with pytest.raises(OwnerError, match="Pods a, b all hold r0"):
         owner(frozenset({"r0"}), RESOURCE, [entry("b", "main", "r0"), entry("a", "main", "r0")])
 
@@ -42,7 +42,7 @@ def test_container_allocated_another_way_has_no_device() -> None:
 
 
 def test_list_that_names_another_pod_is_a_contradiction() -> None:
-    """One common replica is enough; silence is none, because ordinary init containers are not listed."""
+    """One common replica suffices; a missing entry is none, because ordinary init containers are not listed."""
     replicas = frozenset({"r0", "r1"})
 
     assert contradiction(replicas, "ns", "a", []) is None

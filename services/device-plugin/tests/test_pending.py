@@ -18,7 +18,7 @@ from hami_device_plugin.decide.pending import (
 
 
 def test_hint_is_about_a_waiting_container_of_the_same_size() -> None:
-    """The one that was bound first comes first; a wrong hint costs nothing."""
+    """Pods are served in the order of their binding; a wrong hint is harmless."""
     waiting = {"hami.io/bind-phase": "allocating", "hami.io/vgpu-node": "n1"}
     early = a_pod(waiting | {"hami.io/bind-time": "1", VENDOR.to_allocate_key: "GPU-a,NVIDIA,1,1:GPU-b,NVIDIA,1,1:;"})
     late = a_pod(waiting | {"hami.io/bind-time": "2", VENDOR.to_allocate_key: "GPU-b,NVIDIA,1,1:;"})
@@ -38,7 +38,7 @@ def test_hint_is_about_a_waiting_container_of_the_same_size() -> None:
     ],
 )
 def test_pod_is_pending_by_its_annotations(changes: dict[str, str], expected: bool) -> None:
-    """Bound here, with a phase that waits."""
+    """It is bound to this Node, with a phase that waits."""
     bound = {"hami.io/bind-time": "1", "hami.io/bind-phase": "allocating", "hami.io/vgpu-node": "n1"}
 
     assert expected == is_pending(a_pod(bound | changes), "n1")
@@ -46,7 +46,7 @@ def test_pod_is_pending_by_its_annotations(changes: dict[str, str], expected: bo
 
 
 def test_containers_are_taken_in_order() -> None:
-    """What is taken leaves an empty place."""
+    """A taken list leaves an empty place."""
     place, granted, left = take_next(((), shares(2), shares(1)))
 
     assert (1, shares(2), ((), (), shares(1))) == (place, granted, left)

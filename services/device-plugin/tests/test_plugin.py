@@ -25,9 +25,7 @@ def is_marked(api: ApiServer) -> bool:
 
 
 async def test_inventory_is_registered_and_announced(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    The kubelet gets three replicas of each device under HAMi's socket name, the Node gets HAMi's JSON by index.
-    """
+    """The kubelet gets three replicas of each device at HAMi's socket name, the Node gets HAMi's JSON."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -86,9 +84,7 @@ async def test_node_is_written_once_and_again_only_when_someone_removes_it(
 async def test_each_container_gets_its_own_share_whatever_the_order(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    Allocate names a device nobody else has, and PreStartContainer fills in the container the kubelet gave it to.
-    """
+    """Allocate returns a new device name, and PreStartContainer writes the spec of the container that got it."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -110,9 +106,7 @@ async def test_each_container_gets_its_own_share_whatever_the_order(
 
 
 async def test_pod_is_confirmed_with_one_patch(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    Phase, consumed allocation and label arrive together, and a second container adds nothing.
-    """
+    """Phase, consumed allocation and label arrive together; a second container writes nothing."""
     api.put("nodes", a_node())
     shares = f"{A100},NVIDIA,1000,10:;;{T4},NVIDIA,2000,20:;"
     api.put("pods", a_pod("p", shares, "a=1", "b", "c=1"))
@@ -136,9 +130,7 @@ async def test_pod_is_confirmed_with_one_patch(host: Path, api: ApiServer, kubel
 async def test_init_container_that_shares_replicas_has_a_share_of_its_own(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    The kubelet lists the main container as owner at both calls; each gets the spec of its own Allocate answer.
-    """
+    """The kubelet lists the main container at both calls; each container gets the spec of its own Allocate answer."""
     api.put("nodes", a_node())
     shares = f"{A100},NVIDIA,700,5:;{T4},NVIDIA,2500,50:;"
     api.put("pods", a_pod("p", shares, "main=1", init=("prepare=1",)))
@@ -156,9 +148,7 @@ async def test_init_container_that_shares_replicas_has_a_share_of_its_own(
 
 
 async def test_init_container_that_nobody_lists_is_served(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    With devices in the init container only, PodResources names no owner at all; the checkpoint does.
-    """
+    """If only an init container has devices, PodResources lists no owner, but the checkpoint does."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;;", "main", init=("prepare=1",)))
     async with PluginProcess(host, api, kubelet) as plugin:
@@ -172,9 +162,7 @@ async def test_init_container_that_nobody_lists_is_served(host: Path, api: ApiSe
 async def test_container_without_allocation_is_refused_with_a_sentence(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    The kubelet shows the error in the Pod's events and asks again; nothing is left behind meanwhile.
-    """
+    """The kubelet shows the error in the Pod's events and retries; nothing is left behind."""
     api.put("nodes", a_node())
     pod = a_pod("p", "", "main=1")
     del pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
@@ -213,9 +201,7 @@ async def test_container_without_allocation_is_refused_with_a_sentence(
 async def test_allocation_that_does_not_fit_is_refused(
     host: Path, api: ApiServer, kubelet: Kubelet, allocated: str, message: str
 ) -> None:
-    """
-    Number and devices are checked before anything is written.
-    """
+    """Number and devices are checked before anything is written."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", allocated, "main=1"))
     async with PluginProcess(host, api, kubelet) as plugin:
@@ -231,9 +217,7 @@ async def test_allocation_that_does_not_fit_is_refused(
 async def test_pod_resources_that_are_rate_limited_are_asked_again(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    Many containers starting at once exceed the kubelet's limit for a moment.
-    """
+    """Many containers that start at once exceed the kubelet's limit for a moment."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as plugin:
@@ -246,9 +230,7 @@ async def test_pod_resources_that_are_rate_limited_are_asked_again(
 
 
 async def test_allocation_edited_after_binding_is_not_believed(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    Whoever may edit the Pod cannot enlarge its share by restarting the container.
-    """
+    """A user who may edit the Pod cannot enlarge its share by a restart."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as plugin:
@@ -263,9 +245,7 @@ async def test_allocation_edited_after_binding_is_not_believed(host: Path, api: 
 
 
 async def test_specs_go_with_their_pod(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    Also those that a killed process left for a Pod that went meanwhile; other files stay.
-    """
+    """Also specs that a killed process left for a Pod that is gone; other files stay."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     (host / "cdi").mkdir()
@@ -284,9 +264,7 @@ async def test_specs_go_with_their_pod(host: Path, api: ApiServer, kubelet: Kube
 async def test_lock_of_an_older_scheduler_is_released_as_soon_as_its_pod_is_bound(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    This Node needs no lock, so the next Pod need not wait for it; a lock of a Pod that is not here yet is left alone.
-    """
+    """This Node needs no lock; the lock of a Pod that is not here yet stays."""
     lock = {"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}
     api.put("nodes", a_node(**lock))
     unbound = a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1")
@@ -302,18 +280,14 @@ async def test_lock_of_an_older_scheduler_is_released_as_soon_as_its_pod_is_boun
 
 
 async def test_lock_of_a_pod_that_is_gone_is_released(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    Bound while this plugin was away, it was refused by the kubelet and deleted: nobody else would ever look.
-    """
+    """The Pod was bound, rejected by the kubelet and deleted while the plugin was down."""
     api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,gone"}))
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.until(lambda: "hami.io/mutex.lock" not in api.annotations("nodes", "", NODE))
 
 
 async def test_kubelet_restart_is_survived(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    The kubelet takes the plugin's socket away; the plugin serves and registers anew, and old containers restart.
-    """
+    """The kubelet removes the plugin's socket; the plugin serves and registers again, and old containers restart."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as plugin:
@@ -333,9 +307,7 @@ async def test_kubelet_restart_is_survived(host: Path, api: ApiServer, kubelet: 
 async def test_plugin_registers_again_when_the_kubelet_stops_listening(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    The end of an older instance can make the kubelet drop the younger one's stream.
-    """
+    """The end of an older plugin can make the kubelet drop the younger one's stream."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -348,9 +320,7 @@ async def test_plugin_registers_again_when_the_kubelet_stops_listening(
 async def test_older_instance_that_ends_leaves_the_younger_ones_socket(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    Both use the same name while a DaemonSet replaces them by force.
-    """
+    """Both use the same name while a DaemonSet replaces one by the other."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as older:
         await older.serving()
@@ -365,9 +335,7 @@ async def test_older_instance_that_ends_leaves_the_younger_ones_socket(
 
 
 async def test_sigterm_takes_the_mark_of_identity_back(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    The next plugin on this Node may need the lock; the inventory stays.
-    """
+    """The next plugin on this Node may need the lock; the inventory stays."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -382,9 +350,7 @@ async def test_sigterm_takes_the_mark_of_identity_back(host: Path, api: ApiServe
 
 
 async def test_sighup_reads_the_settings_again(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    A Node's override takes effect without a new process; broken settings leave the last good ones.
-    """
+    """A Node's override takes effect in the same process; invalid settings leave the last good ones."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -401,9 +367,7 @@ async def test_sighup_reads_the_settings_again(host: Path, api: ApiServer, kubel
 
 
 async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    An old containerd resolves no CDI names: Allocate serves the pending Pod, and the Node says nothing of identity.
-    """
+    """An old containerd resolves no CDI names: Allocate serves the pending Pod, and the Node has no mark."""
     node = a_node(**{OLD_MARK: "identity", "hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"})
     node["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://1.7.29"
     api.put("nodes", node)
@@ -423,9 +387,7 @@ async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiSe
 async def test_node_that_registers_after_the_plugin_started_is_waited_for(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    Its versions decide the mode, so nothing is offered before they are known.
-    """
+    """Its versions decide the mode, so nothing is offered before."""
     async with PluginProcess(host, api, kubelet) as plugin:
         await asyncio.sleep(1.0)
         assert [] == kubelet.registrations
@@ -435,9 +397,7 @@ async def test_node_that_registers_after_the_plugin_started_is_waited_for(
 
 
 async def test_preferred_replicas_are_of_the_device_that_waits(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    So that tools which read the kubelet's IDs see the device that is really used.
-    """
+    """So that tools which read the kubelet's IDs see the device that is used."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{T4},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as plugin:
@@ -450,9 +410,7 @@ async def test_preferred_replicas_are_of_the_device_that_waits(host: Path, api: 
 async def test_device_with_a_critical_error_is_unhealthy_for_kubelet_and_scheduler(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    All its replicas at once; an error of the program alone changes nothing.
-    """
+    """All its replicas at once; an error of a program changes nothing."""
     api.put("nodes", a_node())
     (host / "hardware").mkdir()
     (host / "hardware/xid").write_text("")
@@ -470,23 +428,19 @@ async def test_device_with_a_critical_error_is_unhealthy_for_kubelet_and_schedul
 
 
 async def test_disabled_health_check_lets_errors_pass(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    DP_DISABLE_HEALTHCHECKS is HAMi's switch.
-    """
+    """HAMi's switch is DP_DISABLE_HEALTHCHECKS."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet, DP_DISABLE_HEALTHCHECKS="all") as plugin:
         await plugin.serving()
 
-        assert "Health is not watched: DP_DISABLE_HEALTHCHECKS says so" in plugin.events()
+        assert "Health is not watched: DP_DISABLE_HEALTHCHECKS switches it off" in plugin.events()
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
 async def test_driver_that_is_missing_ends_the_process_or_is_waited_for(
     value: str, host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    --fail-on-init-error decides, as in HAMi.
-    """
+    """As --fail-on-init-error says, like in HAMi."""
     async with PluginProcess(host, api, kubelet, f"--fail-on-init-error={value}", LD_LIBRARY_PATH="/nowhere") as plugin:
         if value == "true":
             async with asyncio.timeout(20):
@@ -497,9 +451,7 @@ async def test_driver_that_is_missing_ends_the_process_or_is_waited_for(
 
 
 async def test_version_and_metrics_are_served(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    The chart's probes and Prometheus find what they ask for.
-    """
+    """For the chart's probes and for Prometheus."""
     api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet) as plugin:
         await plugin.serving()

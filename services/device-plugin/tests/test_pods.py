@@ -27,7 +27,7 @@ from hamicommon.errors import HamiError
 def test_shares_are_placed_with_the_containers_that_ask(
     granted: tuple[int, ...], asked: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
-    """Numbers are shares per container."""
+    """Numbers are shares by container."""
     placed = assign(tuple(map(shares, granted)), [container(count) for count in asked])
 
     assert expected == tuple(map(len, placed))
@@ -43,7 +43,7 @@ def test_shares_written_before_init_containers_counted_go_to_the_main_ones() -> 
 @pytest.mark.property
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_places_survive_the_loss_of_empty_ones(asked: list[int]) -> None:
-    """Whatever the Pod asks, dropping the empty lists changes no container's shares."""
+    """Leaving out the empty lists changes no container's shares."""
     containers = [container(count) for count in asked]
     whole = tuple(tuple(share(f"GPU-{place}-{n}") for n in range(count)) for place, count in enumerate(asked))
 
@@ -69,7 +69,7 @@ def test_control_stays_on_for_anything_else(entry_: dict[str, Any]) -> None:
 
 
 def test_allocation_for_another_node_is_not_believed() -> None:
-    """The annotation was written for a Node the Pod did not get to."""
+    """The annotation names a Node that the Pod did not get to."""
     pod = a_pod({"hami.io/vgpu-node": "n2", VENDOR.allocated_key: "GPU-a,NVIDIA,1,1:;"})
 
     with pytest.raises(HamiError, match="is 'n2', but it runs on Node 'n1'"):

@@ -1,5 +1,5 @@
 """
-The README says what the program says of itself.
+The README agrees with the program.
 """
 
 import re
@@ -17,7 +17,7 @@ def section(title: str) -> str:
 
 
 def label_values() -> dict[tuple[str, str], set[str]]:
-    """Return what the table says each label of a metric can be, where it says so."""
+    """Return the values of each label in the table, where the table lists them."""
     return {
         (name, label): set(re.findall(r"`([^`]+)`", values))
         for row in section("Metrics").splitlines()
@@ -27,7 +27,7 @@ def label_values() -> dict[tuple[str, str], set[str]]:
 
 
 def test_label_values_are_those_that_are_scraped() -> None:
-    """Alerts are held against the README, and it against what there is from the start."""
+    """Alerts are checked against the README, and the README against the metrics."""
     families = {family.name: family for family in Metrics().registry.collect()}
 
     assert ("hami_device_plugin_registrations_total", "result") in label_values()
@@ -37,7 +37,7 @@ def test_label_values_are_those_that_are_scraped() -> None:
 
 
 def test_metrics_are_those_that_are_scraped(tmp_path: Path) -> None:
-    """Name by name, as Prometheus sees them."""
+    """The table has the names that Prometheus sees."""
     device_config = tmp_path / "device-config.yaml"
     device_config.write_text("nvidia: {resourceCountName: nvidia.com/gpu}\n")
     registry = Metrics().registry

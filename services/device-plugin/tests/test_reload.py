@@ -1,5 +1,5 @@
 """
-The plugin's files change while it runs, as a ConfigMap's do in a mount.
+Files that change while the plugin runs, as a ConfigMap's do in a mount.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ REFUSED = "New device config not used, the old one stays"
 
 
 class Mounted(PluginProcess):
-    """The plugin with both its files in mounts."""
+    """The plugin with both files in mounts."""
 
     def __init__(self, host: Path, api: ApiServer, kubelet: Kubelet, *flags: str) -> None:
         self.mount = host / "etc"
@@ -38,7 +38,7 @@ class Mounted(PluginProcess):
         super().__init__(host, api, kubelet, *paths, *flags)
 
     def configure(self, device_config: str = DEVICE_CONFIG, **node: object) -> None:
-        """Mount another device config, and what *node* does differently."""
+        """Mount another device config and other overrides of *node*."""
         overrides = json.dumps({"nodeconfig": [{"name": NODE, **node}]})
         configmaps.mount(self.mount, {"device-config.yaml": device_config, "config.json": overrides})
 
@@ -52,9 +52,7 @@ class Mounted(PluginProcess):
 async def test_what_containers_get_changes_without_a_word_to_the_kubelet(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    No Pod is turned away for it, and a container that runs keeps what it was given.
-    """
+    """No Pod is rejected, and a running container keeps its grant."""
     api.put("nodes", a_node())
     async with Mounted(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -71,9 +69,7 @@ async def test_what_containers_get_changes_without_a_word_to_the_kubelet(
 async def test_other_replicas_are_offered_over_the_stream_that_is_there(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    The kubelet and the Node hear of them; what one Node does differently counts as much as the device config.
-    """
+    """The kubelet and the Node get them, after a change of either file."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with Mounted(host, api, kubelet) as plugin:
@@ -88,10 +84,8 @@ async def test_other_replicas_are_offered_over_the_stream_that_is_there(
         assert 1 == len(kubelet.registrations)
 
 
-async def test_another_resource_is_registered_by_a_new_life(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    The kubelet knows a plugin by its resource and its socket, so both begin anew.
-    """
+async def test_another_resource_is_registered_by_a_new_session(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """The kubelet knows a plugin by its resource and its socket, and both change."""
     api.put("nodes", a_node())
     async with Mounted(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -108,9 +102,7 @@ async def test_another_resource_is_registered_by_a_new_life(host: Path, api: Api
 
 
 async def test_bad_configuration_is_refused_with_every_error(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """
-    Of both files at once; the old one stays until there is a good one.
-    """
+    """Of both files at once; the old one stays until a valid one arrives."""
     api.put("nodes", a_node())
     async with Mounted(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -135,9 +127,7 @@ async def test_bad_configuration_is_refused_with_every_error(host: Path, api: Ap
 async def test_node_that_is_left_without_a_device_says_so_until_it_has_one(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """
-    Nothing is wrong with such a file, so it holds; the next one does not wait for a pause to end.
-    """
+    """Such a file is valid and takes effect; the next one ends the pause."""
     api.put("nodes", a_node())
     async with Mounted(host, api, kubelet) as plugin:
         await plugin.serving()
@@ -151,6 +141,6 @@ async def test_node_that_is_left_without_a_device_says_so_until_it_has_one(
 
 
 def inventory(api: ApiServer) -> list[tuple[str, int, int]]:
-    """Return UUID, shares and MiB of each device in the Node's annotation."""
+    """Return UUID, replicas and MiB of each device in the Node's annotation."""
     found = json.loads(api.annotations("nodes", "", NODE)[REGISTER])
     return [(device["id"], device["count"], device["devmem"]) for device in found]

@@ -94,7 +94,7 @@ def test_its_registration_may_be_named_with_any_certificate(certificate: tuple[s
         (OWN[1:], "--tls-secret and --tls-names: give both, and --webhook-configuration, or neither"),
         (
             (*OWN, "--cert_file=/c", "--key_file=/k"),
-            "--tls-secret: is for a certificate of our own; give it, or --cert_file and --key_file, not both",
+            "--tls-secret: is for a certificate that the webhook makes; give it, or --cert_file and --key_file",
         ),
         (("--tls-secret=tls", *OWN[1:]), "--tls-secret: must be NAMESPACE/NAME, not 'tls'"),
         (("--tls-secret=a/b/c", *OWN[1:]), "--tls-secret: must be NAMESPACE/NAME, not 'a/b/c'"),

@@ -1,5 +1,5 @@
 """
-Hands granted shares to containers: the kubelet device plugin of a Node with NVIDIA devices.
+The kubelet device plugin of a Node with NVIDIA devices: gives containers their granted shares.
 """
 
 from importlib.metadata import version

@@ -1,7 +1,7 @@
 """
-The plugin's command line: HAMi's flags, those of ours, and those that are accepted because old manifests pass them.
+The plugin's command line: HAMi's flags, and a few more.
 
-Owns names, aliases, environment variables and defaults. Must not judge values: `config` does.
+Owns names, aliases, environment variables and defaults. Neighbours: `loader` checks the values.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvidia/main.go
 """
 
@@ -21,7 +21,7 @@ NAME = "hami-device-plugin"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag whose value may also come from the environment and from the device config's `flags` section."""
+    """One flag; the environment and the device config's `flags` section may also set it."""
 
     name: str
     default: str
@@ -36,7 +36,7 @@ class Flag:
 _PLUGIN = ("flags", "plugin")
 FLAGS = (
     Flag("config-file", "", "device config, YAML; must be given", env=("CONFIG_FILE",)),
-    Flag("node-config-file", "/config/config.json", "what single Nodes do differently, JSON; may be missing"),
+    Flag("node-config-file", "/config/config.json", "settings of single Nodes, JSON; may be missing"),
     Flag("node-name", "", "name of the Node this runs on", env=("NODE_NAME", "NodeName")),
     Flag(
         "kubelet-socket",
@@ -54,19 +54,19 @@ FLAGS = (
     Flag(
         "lock-directory",
         LOCK_DIRECTORY,
-        f"host directory that containers get at {LOCK_DIRECTORY}, for the library's lock file",
+        f"host directory that containers see as {LOCK_DIRECTORY}, for the library's lock file",
         env=("HAMI_LOCK_DIRECTORY",),
     ),
     Flag(
         "allocation",
         AUTO,
-        "how the Pod of an allocation is found: identity (ask the kubelet), lock (HAMi's node lock), auto",
+        "how allocations find their Pod: identity (ask the kubelet), lock (HAMi's node lock), auto",
         env=("HAMI_ALLOCATION",),
     ),
     Flag(
         "library",
         "/opt/hami/lib/libvgpu.so",
-        "the library to install under $HOOK_PATH/vgpu; empty: none, one is there already",
+        "the library to install under $HOOK_PATH/vgpu; empty: none",
         env=("HAMI_LIBRARY",),
     ),
     Flag(
@@ -79,7 +79,7 @@ FLAGS = (
     Flag(
         "fail-on-init-error",
         "true",
-        "leave when the driver cannot be used; false: wait for it",
+        "exit if the driver cannot be used; false: wait for it",
         env=("FAIL_ON_INIT_ERROR",),
         key=("flags", "failOnInitError"),
         is_bool=True,
@@ -110,14 +110,14 @@ FLAGS = (
     Flag(
         "device-list-strategy",
         ENVVAR,
-        "how a container's devices are told to the NVIDIA runtime: envvar, volume-mounts, or both",
+        "how the NVIDIA runtime learns a container's devices: envvar, volume-mounts, or both",
         env=("DEVICE_LIST_STRATEGY",),
         key=(*_PLUGIN, "deviceListStrategy"),
     ),
     Flag(
         "device-id-strategy",
         "uuid",
-        "what the list names: uuid or index",
+        "what the device list contains: uuid or index",
         env=("DEVICE_ID_STRATEGY",),
         key=(*_PLUGIN, "deviceIDStrategy"),
     ),
@@ -141,7 +141,7 @@ FLAGS = (
     Flag(
         "driver-root-ctr-path",
         "/driver-root",
-        "where the driver root is mounted here",
+        "mount of the driver root in this container",
         env=("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
         key=(*_PLUGIN, "containerDriverRoot"),
         aliases=("container-driver-root",),
@@ -167,7 +167,10 @@ FLAGS = (
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
-    Return the flags in *arguments*; a flag that is not given is None. Leaves the process on `--help` or an error.
+    Return the flags in *arguments*; absent flags are absent from the result.
+
+    Raises:
+        SystemExit: after `--help`, `--version` or an invalid flag; the text has been printed.
     """
     parser = flags.parser(NAME, __version__, "Hands granted shares to containers: the kubelet device plugin.")
     for flag in FLAGS:

@@ -1,8 +1,8 @@
 """
-The settings of HAMi and NVIDIA that are accepted and have no effect here, each with the reason.
+The settings of HAMi and NVIDIA that are accepted without effect, each with the reason.
 
-Old manifests and device configs pass them. Each that is used is logged once, so that nobody relies on it.
-Neighbours: `arguments` takes the flags, `loader` asks which are used.
+Old manifests and device configs contain them. Each one in use is logged once.
+Neighbours: `arguments` accepts the flags, `loader` asks which are used.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class IgnoredFlag:
-    """One flag of HAMi's that has no effect here, from wherever it is given."""
+    """One flag of HAMi that has no effect, from any source."""
 
     name: str
     reason: str
@@ -46,7 +46,7 @@ IGNORED_FLAGS = (
     ),
 )
 IGNORED_VARIABLES = {"ENABLE_TOPOLOGY_SCORE": "links between devices are not measured"}
-"""Variables of HAMi's that have no flag and no effect, each with the reason."""
+"""Variables of HAMi without a flag and without effect, each with the reason."""
 
 
 def used_settings(arguments: Collection[str], environ: Mapping[str, str]) -> Iterator[str]:
@@ -59,7 +59,7 @@ def used_settings(arguments: Collection[str], environ: Mapping[str, str]) -> Ite
 
 
 def used_keys(device_config: Mapping[str, Any], known: Collection[tuple[str, ...]]) -> Iterator[str]:
-    """Yield a sentence for each key in the sections of NVIDIA's own plugin that is not *known*."""
+    """Yield a sentence for each key that is not *known*, in the sections of NVIDIA's own plugin."""
     reasons = {flag.key: f"has no effect: {flag.reason}" for flag in IGNORED_FLAGS}
     for section in ("flags", "imex"):
         for key in _leaves(device_config.get(section), (section,)):
@@ -67,11 +67,11 @@ def used_keys(device_config: Mapping[str, Any], known: Collection[tuple[str, ...
                 yield f"{'.'.join(key)}: {reasons.get(key, 'unknown key, ignored')}"
     for section in ("resources", "sharing"):
         if device_config.get(section):
-            yield f"{section}: has no effect: the section nvidia says what is registered and how it is shared"
+            yield f"{section}: has no effect: the section nvidia defines what is registered and how it is shared"
 
 
 def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the path of every value below *node* that is no mapping."""
+    """Yield the path of every value below *node* that is not a mapping."""
     if isinstance(node, dict):
         for name, value in node.items():
             yield from _leaves(value, (*path, str(name)))

@@ -197,7 +197,7 @@ class _Loader:
             if name in _CDI_STRATEGIES:
                 self._problems.append(
                     f"--device-list-strategy: {name} needs CDI specs of whole devices, which are not written here; "
-                    f"use {ENVVAR} or {VOLUME_MOUNTS}, whose result travels by CDI where the runtime has it"
+                    f"use {ENVVAR} or {VOLUME_MOUNTS}, which use CDI if the runtime has it"
                 )
             elif name not in (ENVVAR, VOLUME_MOUNTS):
                 self._problems.append(f"--device-list-strategy: {name!r} is not {ENVVAR} or {VOLUME_MOUNTS}")

@@ -2,7 +2,7 @@
 Stay registered with the kubelet.
 
 The kubelet loses plugins: it takes every socket away when it restarts, and may stop listening without an error.
-Neighbours: `registration` decides when to register, `kubelet` registers, `session` says what a restart means.
+Neighbours: `registration` decides when to register, `kubelet` registers, `session` ends when the kubelet restarts.
 """
 
 import asyncio

@@ -88,7 +88,7 @@ class Plugin:
         return "error"
 
     async def _follow_settings(self) -> None:
-        """Apply each changed configuration: in this session if it can adopt it, else in a new one."""
+        """Apply each changed configuration: the running session adopts it, or a new one starts."""
         async for config in self._settings.changes():
             if self._session is None or not self._session.adopt(config):
                 self._restart("config")

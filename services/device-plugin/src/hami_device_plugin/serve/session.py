@@ -74,7 +74,7 @@ class Session:
         return self._kubelet_loop.problem() if self._config.kubelet_socket else None
 
     def end(self, cause: str) -> None:
-        """End this session for *cause*; the first cause counts."""
+        """End the session for *cause*; the first cause counts."""
         if not self._end.done():
             self._end.set_result(cause)
 
@@ -231,7 +231,7 @@ class Session:
 
     async def _watch_health(self, driver: Nvml) -> None:
         if not self._config.health.is_on:
-            logger.info("Health is not watched: DP_DISABLE_HEALTHCHECKS says so")
+            logger.info("Health is not watched: DP_DISABLE_HEALTHCHECKS switches it off")
             return
         uuids = [device.id for device in self._devices]
         try:
