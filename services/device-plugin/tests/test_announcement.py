@@ -33,7 +33,7 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
 
 
 def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
-    """As Go writes its times."""
+    """The time has Go's form."""
     now = NOON.replace(microsecond=250_000)
     written = announcement([], VENDOR, version=WireVersion.parse("2.7"), is_identity=False, carried={}, now=now)
 
@@ -41,7 +41,7 @@ def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
 
 
 def found_owners(annotations: Mapping[str, str | None]) -> list[bool]:
-    """Return per device of an inventory whether it is marked."""
+    """Return for each device of an inventory whether it is marked."""
     return [device.finds_owners for device in decode_node_devices(annotations[VENDOR.register_key] or "")]
 
 

@@ -77,7 +77,7 @@ class NodeKube:
         )
 
     async def run(self) -> None:
-        """Keep the view current until cancelled."""
+        """Keep Node and Pods current until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node_reflector.run())
             group.create_task(self.pod_reflector.run())

@@ -29,9 +29,9 @@ def announcement(
     now: datetime,
 ) -> dict[str, str | None]:
     """
-    Return what to merge into the Node's annotations, which are *carried* now; empty where they are right.
+    Return the changes to the Node's annotations, of which *carried* are present; empty if all are right.
 
-    A value of None removes an annotation. *now* carries a zone.
+    None removes an annotation. *now* has a time zone.
     """
     is_old = version < JSON_SINCE
     offered = [replace(device, finds_owners=is_identity) for device in devices]
@@ -46,10 +46,10 @@ def announcement(
 
 def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion) -> dict[str, str | None]:
     """
-    Return what to merge into the Node's annotations, which are *carried* now, when this plugin stops.
+    Return the changes to the Node's annotations when this plugin stops; *carried* are present.
 
-    The inventory stays, as HAMi's does. The mark in it goes, because the next plugin may need the node lock. An
-    inventory without the mark is not ours, and is left alone.
+    The inventory stays, as HAMi's does. The mark in it is removed, because the next plugin may need the node lock. An
+    inventory without the mark belongs to another plugin and stays.
     """
     try:
         devices = decode_node_devices(carried.get(vendor.register_key, "[]"))
@@ -62,7 +62,7 @@ def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion)
 
 def _reported(now: datetime) -> str:
     """
-    Return the note of plugins up to HAMi 2.7.1, with Go's time text.
+    Return the handshake of plugins up to HAMi 2.7.1, with a time in Go's form.
     """
     rest = f".{now.microsecond:06d} {now:%z} {now.tzname()}"
     time = Moment.of(now.replace(microsecond=0, tzinfo=None))
