@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hami_scheduler.values.reasons import PUBLIC_REASONS
-from hamicommon.__main__ import FORMATS
+from hamicommon.cli.formats import FORMATS
 
 from . import sources
 from .pages import DOCS, PROGRAMS, ROOT, Page, read_page

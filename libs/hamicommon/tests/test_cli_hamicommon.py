@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from hamicommon import __version__
-from hamicommon.__main__ import FORMATS, main
+from hamicommon.__main__ import main
+from hamicommon.cli.formats import FORMATS
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 COMMAND = [sys.executable, "-m", "hamicommon"]

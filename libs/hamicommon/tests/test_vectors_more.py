@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hamicommon.__main__ import FORMATS
-from hamicommon.wire import shapes
+from hamicommon.cli import shapes
+from hamicommon.cli.formats import FORMATS
 from hamicommon.wire.errors import DecodeError
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from hamicommon.wire.device_lists import parse_bool, type_allowed, uuid_allowed
+from hamicommon.wire.device_lists import type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
 from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, encode_device_policies
 from hamicommon.wire.scoring_weights import decode_scoring_weights, encode_scoring_weights

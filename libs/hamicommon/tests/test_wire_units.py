@@ -8,15 +8,15 @@ import pytest
 
 from hamicommon.errors import HamiError
 from hamicommon.model import Device, MigPlacement, MigProfile, Moment, NodeLock, Share
-from hamicommon.wire import json_reader as json
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.go import json_reader as json
+from hamicommon.wire.go.json_writer import compact
+from hamicommon.wire.go.strconv import parse_int
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, check_health, encode_handshake
-from hamicommon.wire.json_writer import compact
 from hamicommon.wire.node_devices import NodeForm, decode_node_devices, encode_node_devices, node_form
 from hamicommon.wire.node_lock import encode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices, shares_by_container
 from hamicommon.wire.region import LAYOUT_V1_2, Region, decode_region, encode_region
-from hamicommon.wire.strconv import parse_int
 from hamicommon.wire.version import NEWEST, OLDEST, WireVersion
 
 NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)

@@ -9,133 +9,16 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any
 
 from hamicommon import __version__
+from hamicommon.cli import shapes
+from hamicommon.cli.formats import FORMATS, Format
+from hamicommon.cli.region_file import read_region
 from hamicommon.errors import HamiError
-from hamicommon.wire import json_reader, shapes
-from hamicommon.wire.errors import DecodeError, EncodeError, quote
-from hamicommon.wire.handshake import decode_handshake, encode_handshake
-from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations
-from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
-from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
-from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
-from hamicommon.wire.region import decode_region
-from hamicommon.wire.scoring_weights import decode_scoring_weights, encode_scoring_weights
-from hamicommon.wire.version import NEWEST, PLACEMENTS_SINCE, WireVersion
-
-_MAX_REGION_BYTES: Final = 64 * 1024 * 1024
-"""Far more than any region; keeps an endless device file from filling memory."""
-
-
-@dataclass(frozen=True)
-class Format:
-    """One format: what the table says of it, and how text becomes its JSON shape and back."""
-
-    name: str
-    keys: str
-    writers: str
-    readers: str
-    versions: str
-    shape: Callable[[str, str], Any]
-    """Wire text and vendor to JSON shape."""
-    text: Callable[[str, WireVersion, str], str]
-    """JSON text, version and vendor to wire text."""
-
-
-def _node_devices(text: str, vendor: str) -> Any:
-    devices = decode_node_devices(text)
-    return (shapes.device_shape(device if device.vendor else replace(device, vendor=vendor)) for device in devices)
-
-
-def _since_placements(name: str, version: WireVersion) -> None:
-    if version < PLACEMENTS_SINCE:
-        raise EncodeError(
-            "wire version", f"{name} exists since {PLACEMENTS_SINCE}, {version} neither writes nor reads it"
-        )
-
-
-def _mig_text(json: str, version: WireVersion, _vendor: str) -> str:
-    _since_placements("mig-allocations", version)
-    return encode_mig_allocations(shapes.read_allocations(json))
-
-
-def _weights_text(json: str, version: WireVersion, _vendor: str) -> str:
-    _since_placements("scoring-weights", version)
-    return encode_scoring_weights(shapes.read_weights(json))
-
-
-def _region_text(_json: str, _version: WireVersion, _vendor: str) -> NoReturn:
-    raise EncodeError("region", "is a file of bytes, not text; only decode takes it")
-
-
-FORMATS: Final = (
-    Format(
-        "node-devices",
-        "hami.io/node-nvidia-register and each vendor's",
-        "device plugin",
-        "scheduler",
-        "2.4: text of 7 fields; 2.5-2.7: of 9; 2.8-2.9: JSON; 2.10: JSON with MIG profiles",
-        _node_devices,
-        lambda json, version, vendor: encode_node_devices(shapes.read_devices(json), version, vendor or "NVIDIA"),
-    ),
-    Format(
-        "pod-devices",
-        "hami.io/vgpu-devices-to-allocate, -allocated and each vendor's",
-        "scheduler, device plugin",
-        "device plugin, scheduler, monitor",
-        "2.4-2.10: one form; empty containers differ",
-        lambda text, _vendor: map(shapes.container_shape, decode_pod_devices(text)),
-        lambda json, version, _vendor: encode_pod_devices(shapes.read_pod(json), version),
-    ),
-    Format(
-        "mig-allocations",
-        "hami.io/vgpu-mig-allocations",
-        "scheduler, device plugin",
-        "device plugin, scheduler",
-        "2.10; before, a suffix of the UUID in pod-devices",
-        lambda text, _vendor: map(shapes.allocation_shape, decode_mig_allocations(text)),
-        _mig_text,
-    ),
-    Format(
-        "node-lock",
-        "hami.io/mutex.lock",
-        "scheduler",
-        "scheduler, device plugin",
-        "before 2.4: time; 2.4-2.10: time,namespace,pod",
-        lambda text, _vendor: shapes.lock_shape(decode_node_lock(text)),
-        lambda json, version, _vendor: encode_node_lock(shapes.read_lock(json), version),
-    ),
-    Format(
-        "handshake",
-        "hami.io/node-handshake and each vendor's",
-        "scheduler, device plugin",
-        "scheduler",
-        "2.4: time with dots; 2.5-2.10: with dashes",
-        lambda text, _vendor: shapes.handshake_shape(decode_handshake(text)),
-        lambda json, version, _vendor: encode_handshake(shapes.read_handshake(json), version),
-    ),
-    Format(
-        "scoring-weights",
-        "hami.io/device-scoring-weights",
-        "user",
-        "scheduler",
-        "2.10",
-        lambda text, _vendor: shapes.weights_shape(decode_scoring_weights(text)),
-        _weights_text,
-    ),
-    Format(
-        "region",
-        "<hook path>/containers/<pod>_<container>/*.cache",
-        "libvgpu.so, monitor",
-        "monitor, libvgpu.so",
-        "v0: up to 2.4.0; v1.1: 2.4.1-2.8.0; v1.1-shifted: 2.8.1; v1.2: 2.8.2-2.10",
-        lambda path, _vendor: shapes.region_shape(decode_region(_region_bytes(path))),
-        _region_text,
-    ),
-)
+from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.go import json_reader
+from hamicommon.wire.version import NEWEST, WireVersion
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -176,7 +59,7 @@ def _encode(options: argparse.Namespace) -> Iterator[str]:
 
 def _region(options: argparse.Namespace) -> Iterator[str]:
     """Answer `region`: what a region file says."""
-    return _one(shapes.region_shape(decode_region(_region_bytes(options.text))))
+    return _one(shapes.region_shape(read_region(options.text)))
 
 
 def _formats(_options: argparse.Namespace) -> Iterator[str]:
@@ -244,25 +127,6 @@ def _utf8(data: bytes, place: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DecodeError(f"{place}, byte {error.start}", "is not UTF-8") from None
-
-
-def _region_bytes(path: str) -> bytes:
-    """Return the bytes of the region file at *path*; `-` is standard input."""
-    try:
-        if path == "-":
-            return _bounded(sys.stdin.buffer, "standard input")
-        with Path(path).open("rb") as file:
-            return _bounded(file, quote(path))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DecodeError(quote(path), f"cannot be read: {reason}") from None
-
-
-def _bounded(file: BinaryIO, name: str) -> bytes:
-    data = file.read(_MAX_REGION_BYTES + 1)
-    if len(data) > _MAX_REGION_BYTES:
-        raise DecodeError(name, f"is longer than {_MAX_REGION_BYTES} bytes, so it is no region")
-    return data
 
 
 def _write(parts: Iterable[str]) -> None:

@@ -14,8 +14,8 @@ from hamicommon.config_schema import key
 from hamicommon.model import Device, Request
 from hamicommon.quantity import INT32_MAX, parse_quantity
 from hamicommon.vendor import Description, Section, Vendor, is_resource_name, named, resource_name
-from hamicommon.wire import json_reader as json
 from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.go import json_reader as json
 
 GCU_KEY = "GCU"
 DRS_KEY = "Enflame"

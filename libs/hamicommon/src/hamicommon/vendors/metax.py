@@ -16,8 +16,8 @@ from hamicommon.amounts import WHOLE_PERCENT, limit_of, request_of, saturated, w
 from hamicommon.config_schema import key
 from hamicommon.model import Device, Request
 from hamicommon.vendor import Description, Section, Vendor, named, resource_name
-from hamicommon.wire import json_reader as json
 from hamicommon.wire import keys
+from hamicommon.wire.go import json_reader as json
 
 GPU_KEY = "Metax-GPU"
 SGPU_KEY = "Metax-SGPU"

@@ -6,18 +6,9 @@ before 2.10 a UUID's `nouse` list was ignored where a `use` list was present.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
-from typing import Final, TypeGuard
+from typing import TypeGuard
 
-from hamicommon.wire.strconv import parse_bool
-from hamicommon.wire.text import pieces
-
-__all__ = ["GO_BLANKS", "on_both", "on_either", "parse_bool", "type_allowed", "uuid_allowed"]
-
-GO_BLANKS: Final = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
-"""What Go's `strings.TrimSpace` takes off; Python's `strip` also takes the separators U+001C to U+001F."""
+from hamicommon.wire.go.strings import BLANKS, pieces
 
 
 def uuid_allowed(use: str | None, nouse: str | None, uuid: str) -> bool:
@@ -45,7 +36,7 @@ def on_both(one: str | None, other: str | None) -> str | None:
         return other
     if not _says_something(other):
         return one
-    common = [uuid for member in pieces(one, ",") if _names(other, uuid := member.strip(GO_BLANKS))]
+    common = [uuid for member in pieces(one, ",") if _names(other, uuid := member.strip(BLANKS))]
     return ",".join(common) or ","
 
 
@@ -74,14 +65,14 @@ def type_allowed(use: str | None, nouse: str | None, model: str) -> bool:
 
 
 def _says_something(members: str | None) -> TypeGuard[str]:
-    return members is not None and members.strip(GO_BLANKS) != ""
+    return members is not None and members.strip(BLANKS) != ""
 
 
 def _names(members: str, uuid: str) -> bool:
-    return any(member.strip(GO_BLANKS) == uuid for member in pieces(members, ","))
+    return any(member.strip(BLANKS) == uuid for member in pieces(members, ","))
 
 
 def _part_of(members: str, model: str) -> bool:
     shouted = model.upper()
-    trimmed = (member.strip(GO_BLANKS) for member in pieces(members, ","))
+    trimmed = (member.strip(BLANKS) for member in pieces(members, ","))
     return any(member and member.upper() in shouted for member in trimmed)

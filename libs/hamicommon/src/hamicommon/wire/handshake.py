@@ -20,8 +20,8 @@ from typing import Final
 
 from hamicommon.model import Moment
 from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, EncodeError, quote
+from hamicommon.wire.go.times import DASHED, DOTTED, wall_clock
 from hamicommon.wire.limits import check_size
-from hamicommon.wire.times import DASHED, DOTTED, wall_clock
 from hamicommon.wire.version import DASHED_TIME_SINCE, NEWEST, WireVersion
 
 TIMEOUT: Final = timedelta(seconds=60)

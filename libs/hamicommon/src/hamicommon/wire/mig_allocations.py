@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hamicommon.model import MigAllocation, MigPlacement
-from hamicommon.wire import json_reader as json
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.json_writer import compact
+from hamicommon.wire.go import json_reader as json
+from hamicommon.wire.go.json_writer import compact
 
 PLACEMENT: Final = json.struct(
     MigPlacement(0, 0),

@@ -6,8 +6,8 @@ Neighbours: `mig_allocations` is the form since 2.10.
 """
 
 from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.go.strconv import parse_int
 from hamicommon.wire.limits import check_size
-from hamicommon.wire.strconv import parse_int
 
 
 def decode_mig_suffix(uuid: str) -> tuple[str, tuple[int, int] | None]:

@@ -14,8 +14,8 @@ from typing import Final
 
 from hamicommon.model import Moment, NodeLock
 from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, EncodeError, quote
+from hamicommon.wire.go.times import format_rfc3339, parse_rfc3339
 from hamicommon.wire.limits import check_size
-from hamicommon.wire.times import format_rfc3339, parse_rfc3339
 from hamicommon.wire.version import NEWEST, WireVersion
 
 TIMEOUT: Final = timedelta(minutes=5)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hamicommon.wire import json_reader as json
-from hamicommon.wire.json_writer import compact
+from hamicommon.wire.go import json_reader as json
+from hamicommon.wire.go.json_writer import compact
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from typing import Final
 from hamicommon.model import ContainerShares, PodShares, Share
 from hamicommon.quantity import INT32_MAX
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
+from hamicommon.wire.go.strconv import parse_int
+from hamicommon.wire.go.strings import pieces
 from hamicommon.wire.limits import check_size
-from hamicommon.wire.strconv import parse_int
-from hamicommon.wire.text import pieces
 from hamicommon.wire.version import NEWEST, WireVersion
 
 _FIELDS: Final = 4

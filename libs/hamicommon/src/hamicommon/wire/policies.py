@@ -7,8 +7,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/util.go
 from collections.abc import Iterable
 from typing import Final
 
-from hamicommon.wire.device_lists import GO_BLANKS
-from hamicommon.wire.text import pieces
+from hamicommon.wire.go.strings import BLANKS, pieces
 
 DEVICE_POLICIES: Final = ("binpack", "spread", "topology-aware", "mutex", "numa")
 """What a GPU policy list may name; anything else in it has no effect."""
@@ -21,7 +20,7 @@ def decode_device_policies(text: str) -> tuple[str, ...]:
     >>> decode_device_policies("binpack, numa,numa,BINPACK")
     ('binpack', 'numa')
     """
-    named = (member.strip(GO_BLANKS) for member in pieces(text, ","))
+    named = (member.strip(BLANKS) for member in pieces(text, ","))
     return tuple(dict.fromkeys(name for name in named if name in DEVICE_POLICIES))
 
 

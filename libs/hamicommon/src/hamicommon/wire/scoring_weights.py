@@ -8,10 +8,10 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/device_scorin
 from typing import Final
 
 from hamicommon.model import ScoringWeights
-from hamicommon.wire.device_lists import GO_BLANKS
 from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, quote
+from hamicommon.wire.go.strconv import parse_int
+from hamicommon.wire.go.strings import BLANKS
 from hamicommon.wire.limits import check_size
-from hamicommon.wire.strconv import parse_int
 
 _NAMES: Final = ("slot", "core", "memory")
 
@@ -30,15 +30,15 @@ def decode_scoring_weights(text: str) -> ScoringWeights:
         raise DecodeError(WHOLE_TEXT, f"{quote(text)} is not slot=<n>,core=<n>,memory=<n>")
     weights: dict[str, int] = {}
     for index, entry in enumerate(text.split(",")):
-        name, equals, value = entry.strip(GO_BLANKS).partition("=")
-        name = name.strip(GO_BLANKS)
+        name, equals, value = entry.strip(BLANKS).partition("=")
+        name = name.strip(BLANKS)
         if not equals:
             raise DecodeError(f"entry {index}", f"{quote(entry)} is not <name>=<weight>")
         if name not in _NAMES:
             raise DecodeError(f"entry {index}", f"unknown weight {quote(name)}, not one of {', '.join(_NAMES)}")
         if name in weights:
             raise DecodeError(f"entry {index}", f"weight {name} is given twice")
-        weights[name] = parse_int(value.strip(GO_BLANKS), f"weight {name}")
+        weights[name] = parse_int(value.strip(BLANKS), f"weight {name}")
         if weights[name] < 0:
             raise DecodeError(f"weight {name}", f"{weights[name]} is negative")
     if not any(weights.values()):

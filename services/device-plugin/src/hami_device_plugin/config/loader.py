@@ -23,8 +23,8 @@ from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
 from hamicommon.vendors import nvidia
-from hamicommon.wire.device_lists import parse_bool
 from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.version import NEWEST, WireVersion
 
 DEFAULT_HOOK_PATH = "/usr/local"

@@ -14,8 +14,8 @@ from hamicommon.model import ContainerShares, PodShares
 from hamicommon.quantity import whole
 from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
-from hamicommon.wire.device_lists import parse_bool
 from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"

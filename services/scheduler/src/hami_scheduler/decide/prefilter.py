@@ -20,8 +20,8 @@ from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.request import PodRequest
 from hami_scheduler.values.rules import Rules
 from hamicommon.model import Device, Request
-from hamicommon.wire.device_lists import GO_BLANKS, uuid_allowed
-from hamicommon.wire.text import pieces
+from hamicommon.wire.device_lists import uuid_allowed
+from hamicommon.wire.go.strings import BLANKS, pieces
 
 Bools = NDArray[np.bool_]
 Int64s = NDArray[np.int64]
@@ -137,7 +137,7 @@ def _like(kind: DeviceKind) -> Device:
 def _named_devices(ledger: Ledger, uuids: str) -> Bools:
     named = np.zeros(ledger.row_count, np.bool_)
     for uuid in pieces(uuids, ","):
-        named[list(ledger.rows_of_uuid(uuid.strip(GO_BLANKS)))] = True
+        named[list(ledger.rows_of_uuid(uuid.strip(BLANKS)))] = True
     return named
 
 

@@ -10,7 +10,8 @@ which annotations mean something, `request` reads them once a decision, `fit` an
 from dataclasses import dataclass
 
 from hamicommon.model import Device
-from hamicommon.wire.device_lists import GO_BLANKS, type_allowed, uuid_allowed
+from hamicommon.wire.device_lists import type_allowed, uuid_allowed
+from hamicommon.wire.go.strings import BLANKS
 from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies
 
 NODE_POLICIES = ("binpack", "spread")
@@ -93,7 +94,7 @@ def device_policy_problem(text: str) -> str | None:
     >>> device_policy_problem("mutex, numa,"), device_policy_problem("binpack,nmua")
     (None, "'nmua' is no device policy; write binpack, spread, topology-aware, mutex, numa or a comma list of them")
     """
-    words = [word for part in text.split(",") if (word := part.strip(GO_BLANKS))] if "," in text else [text]
+    words = [word for part in text.split(",") if (word := part.strip(BLANKS))] if "," in text else [text]
     odd = next((word for word in words if word not in DEVICE_POLICIES), None)
     if odd is None:
         return None

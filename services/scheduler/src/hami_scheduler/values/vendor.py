@@ -15,7 +15,8 @@ from hami_scheduler.values.fit import ORDINARY, Sharing
 from hami_scheduler.values.rules import DevicePolicy, Notes, Rules
 from hamicommon.model import ContainerShares, Device, PodShares, Request
 from hamicommon.vendor import RequestParser, Vendor
-from hamicommon.wire.device_lists import on_both, on_either, parse_bool
+from hamicommon.wire.device_lists import on_both, on_either
+from hamicommon.wire.go.strconv import parse_bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from hami_scheduler.values.vendor_parts.grouping import largest_groups_first
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
 from hamicommon.vendors import ascend
-from hamicommon.wire.json_writer import compact
+from hamicommon.wire.go.json_writer import compact
 
 _SHARED = "hami-core"
 """What a Pod asks for, and a Node's devices are, where shares need no template."""

@@ -17,7 +17,7 @@ from hami_scheduler.values.vendor_parts.capacity import counted_devices
 from hamicommon.model import Device, Request
 from hamicommon.vendor import Vendor
 from hamicommon.vendors import enflame
-from hamicommon.wire.json_writer import compact
+from hamicommon.wire.go.json_writer import compact
 
 
 def frame(vendor: Vendor) -> VendorFrame:

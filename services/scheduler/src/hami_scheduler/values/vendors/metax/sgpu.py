@@ -29,8 +29,8 @@ from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFr
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
 from hamicommon.vendors import metax
-from hamicommon.wire.device_lists import parse_bool
-from hamicommon.wire.json_writer import compact
+from hamicommon.wire.go.json_writer import compact
+from hamicommon.wire.go.strconv import parse_bool
 
 _ONLINE, _OFFLINE = "online", "offline"
 _LINK = 10

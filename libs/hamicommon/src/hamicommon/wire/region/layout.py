@@ -12,7 +12,7 @@ Where each build of the library keeps what in the region file, and which build a
 
 All are little endian, natural alignment, 16 devices, 1024 slots; a file is one byte longer than its struct. The offsets
 are also in `vectors/region/layouts.json`, which the library's own tests read.
-Neighbours: `region` reads and writes the values.
+Neighbours: `codec` reads and writes the values.
 Source: https://github.com/Project-HAMi/HAMi-core/blob/main/src/multiprocess/multiprocess_memory_limit.h
 """
 

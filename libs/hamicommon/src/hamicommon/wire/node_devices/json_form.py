@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hamicommon.model import Device, MigProfile
-from hamicommon.wire import json_reader as json
-from hamicommon.wire.json_writer import compact
+from hamicommon.wire.go import json_reader as json
+from hamicommon.wire.go.json_writer import compact
 from hamicommon.wire.mig_allocations import PLACEMENT
 from hamicommon.wire.version import NINE_FIELDS_SINCE, PLACEMENTS_SINCE, WireVersion
 

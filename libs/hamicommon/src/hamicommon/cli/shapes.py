@@ -19,11 +19,11 @@ from hamicommon.model import (
     ScoringWeights,
     Share,
 )
-from hamicommon.wire import json_reader as json
 from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, quote
+from hamicommon.wire.go import json_reader as json
+from hamicommon.wire.go.times import format_rfc3339, parse_local, parse_rfc3339
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState
 from hamicommon.wire.region import Region
-from hamicommon.wire.times import format_rfc3339, parse_local, parse_rfc3339
 
 _ANY_INTEGER: Final = json.whole_number(64)
 

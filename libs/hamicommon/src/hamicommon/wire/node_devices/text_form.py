@@ -11,9 +11,9 @@ from typing import Final
 
 from hamicommon.model import Device
 from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, EncodeError, quote
+from hamicommon.wire.go.strconv import parse_bool, parse_int
+from hamicommon.wire.go.strings import pieces
 from hamicommon.wire.limits import check_size
-from hamicommon.wire.strconv import parse_bool, parse_int
-from hamicommon.wire.text import pieces
 
 _DEFAULT_MODE: Final = "hami-core"
 """The mode of a device in the form of 7 fields, which does not name one."""

@@ -10,7 +10,7 @@ Keys: `hami.io/node-nvidia-register` and each other vendor's register annotation
 | JSON | Ascend and others always, NVIDIA since 2.8 | `[{"id":"GPU-a","count":10,...,"health":true}]` |
 
 The first character tells the forms apart.
-Neighbours: `node_devices_text` and `node_devices_json` are the two forms. `pair_scores` reads the annotation beside it.
+Neighbours: `text_form` and `json_form` are the two forms. `pair_scores` reads the annotation beside it.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
@@ -20,8 +20,8 @@ from typing import Final
 
 from hamicommon.model import Device
 from hamicommon.wire.errors import EncodeError, quote
-from hamicommon.wire.node_devices_json import decode_json, encode_json
-from hamicommon.wire.node_devices_text import decode_text, encode_text
+from hamicommon.wire.node_devices.json_form import decode_json, encode_json
+from hamicommon.wire.node_devices.text_form import decode_text, encode_text
 from hamicommon.wire.version import JSON_SINCE, NEWEST, NINE_FIELDS_SINCE, WireVersion
 
 TEXT_VENDORS: Final = frozenset(("DCU", "Iluvatar", "BI-V100", "BI-V150", "MR-V50", "MR-V100"))

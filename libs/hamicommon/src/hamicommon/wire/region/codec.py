@@ -1,7 +1,7 @@
 """
-The file that the library in the containers and the monitor on the Node share: `*.cache`, mapped by both.
+The values of a region file.
 
-Owns what a region says; where it says it is `region_layout`'s business, mapping files and adding up the monitor's.
+Neighbours: `layout` knows the places. The monitor maps the files and adds up what they say.
 Source: https://github.com/Project-HAMi/HAMi-core/blob/main/src/multiprocess/multiprocess_memory_limit.h
 """
 
@@ -11,15 +11,8 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hamicommon.wire.errors import EncodeError
-from hamicommon.wire.region_layout import (
+from hamicommon.wire.region.layout import (
     DEVICES,
-    HEADER_BYTES,
-    LAYOUT_V0,
-    LAYOUT_V0_EARLY,
-    LAYOUT_V1_1,
-    LAYOUT_V1_1_SEQLOCK_FIRST,
-    LAYOUT_V1_1_SHIFTED,
-    LAYOUT_V1_2,
     LAYOUTS,
     MAGIC,
     SHARED_SEMAPHORE,
@@ -35,29 +28,6 @@ from hamicommon.wire.region_layout import (
 
 if TYPE_CHECKING:
     from mmap import mmap
-
-__all__ = [
-    "DEVICES",
-    "HEADER_BYTES",
-    "LAYOUTS",
-    "LAYOUT_V0",
-    "LAYOUT_V0_EARLY",
-    "LAYOUT_V1_1",
-    "LAYOUT_V1_1_SEQLOCK_FIRST",
-    "LAYOUT_V1_1_SHIFTED",
-    "LAYOUT_V1_2",
-    "MAGIC",
-    "SLOTS",
-    "UUID_BYTES",
-    "DeviceMemory",
-    "DeviceUtilization",
-    "Layout",
-    "Region",
-    "Slot",
-    "decode_region",
-    "detect_layout",
-    "encode_region",
-]
 
 _SIXTEEN: Final = "<16Q"
 

@@ -1,0 +1,36 @@
+"""
+Reading a region file that the command line names.
+"""
+
+import sys
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from hamicommon.wire.errors import DecodeError, quote
+from hamicommon.wire.region import Region, decode_region
+
+_MAX_REGION_BYTES: Final = 64 * 1024 * 1024
+"""Far more than any region; keeps an endless device file from filling memory."""
+
+
+def read_region(path: str) -> Region:
+    """Return what the region file at *path* says; `-` is standard input."""
+    return decode_region(_bytes_of(path))
+
+
+def _bytes_of(path: str) -> bytes:
+    try:
+        if path == "-":
+            return _bounded(sys.stdin.buffer, "standard input")
+        with Path(path).open("rb") as file:
+            return _bounded(file, quote(path))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DecodeError(quote(path), f"cannot be read: {reason}") from None
+
+
+def _bounded(file: BinaryIO, name: str) -> bytes:
+    data = file.read(_MAX_REGION_BYTES + 1)
+    if len(data) > _MAX_REGION_BYTES:
+        raise DecodeError(name, f"is longer than {_MAX_REGION_BYTES} bytes, so it is no region")
+    return data

@@ -1,0 +1,53 @@
+"""
+The region file, `*.cache`, which the library in the containers and the monitor on the Node both map.
+
+`layout` says where each build of the library keeps what, `codec` reads and writes the values.
+"""
+
+from hamicommon.wire.region.codec import (
+    DeviceMemory,
+    DeviceUtilization,
+    Region,
+    Slot,
+    decode_region,
+    encode_region,
+)
+from hamicommon.wire.region.layout import (
+    DEVICES,
+    HEADER_BYTES,
+    LAYOUT_V0,
+    LAYOUT_V0_EARLY,
+    LAYOUT_V1_1,
+    LAYOUT_V1_1_SEQLOCK_FIRST,
+    LAYOUT_V1_1_SHIFTED,
+    LAYOUT_V1_2,
+    LAYOUTS,
+    MAGIC,
+    SLOTS,
+    UUID_BYTES,
+    Layout,
+    detect_layout,
+)
+
+__all__ = [
+    "DEVICES",
+    "HEADER_BYTES",
+    "LAYOUTS",
+    "LAYOUT_V0",
+    "LAYOUT_V0_EARLY",
+    "LAYOUT_V1_1",
+    "LAYOUT_V1_1_SEQLOCK_FIRST",
+    "LAYOUT_V1_1_SHIFTED",
+    "LAYOUT_V1_2",
+    "MAGIC",
+    "SLOTS",
+    "UUID_BYTES",
+    "DeviceMemory",
+    "DeviceUtilization",
+    "Layout",
+    "Region",
+    "Slot",
+    "decode_region",
+    "detect_layout",
+    "encode_region",
+]
