@@ -67,9 +67,9 @@ class AscendConfig:
     """The `vnpus` section."""
 
     hami_vnpu_core: bool = key("hamiVnpuCore", False)
-    """Whether Nodes that do not say take Pods with `huawei.com/vnpu-mode: hami-core`."""
+    """Whether Nodes without the annotation accept Pods with `huawei.com/vnpu-mode: hami-core`."""
     chips: tuple[AscendChipConfig, ...] = key("configs", ())
-    """The chips, and the sizes each can be cut to."""
+    """The chips, with their templates."""
 
 
 def vendor(chip: AscendChipConfig) -> Vendor:

@@ -48,7 +48,7 @@ class MetaxConfig:
     resource_vmemory_name: str = resource_name("resourceVMemoryName", "metax-tech.com/vmemory")
     resource_vcore_name: str = resource_name("resourceVCoreName", "metax-tech.com/vcore")
     sgpu_topology_aware: bool = key("sgpuTopologyAware", False)
-    """Keep linked devices together, also for Pods that do not say."""
+    """Keep linked devices together, also for Pods without the annotation."""
 
 
 def gpu_vendor(config: MetaxConfig) -> Vendor:

@@ -56,39 +56,39 @@ class NvidiaConfig:
     resource_core_name: str = resource_name("resourceCoreName")
     resource_priority_name: str = resource_name("resourcePriorityName")
     overwrite_env: bool = key("overwriteEnv", False)
-    """Hide every device from the containers of a Pod that ask for none."""
+    """In Pods with a share, hide every device from containers without one."""
     default_memory_mib: int = key("defaultMemory", 0, least=0, most=INT32_MAX)
-    """What a request without memory gets; 0 is the whole device. `memory_factor` does not apply."""
+    """Memory in MiB of a request without memory; 0 is the whole device."""
     default_core_percent: int = key("defaultCores", 0, least=0, most=100)
-    """Percent for a request that says nothing of its time."""
+    """Compute in percent of a request without `gpucores`."""
     default_device_count: int = key("defaultGPUNum", 1, least=0, most=INT32_MAX)
-    """Devices of a request that names only memory or cores; 0 leaves such a request unmanaged."""
+    """Devices of a request with only memory or cores; 0 leaves such a request unmanaged."""
     memory_factor: int = key("memoryFactor", 1, least=0, most=INT32_MAX)
     """MiB per unit of requested memory; 0 counts as 1."""
     disable_core_limit: bool = key("disableCoreLimit", False)
-    """Hold no limit on time, on any Node."""
+    """Turn the compute limit off, on every Node."""
     gpu_core_policy: str = key("gpuCorePolicy", "default", choices=("default", "force", "disable", ""))
-    """When the limit on time holds: `default` beside others, `force` always, `disable` never."""
+    """When the compute limit applies: `default` beside other containers, `force` always, `disable` never."""
     runtime_class_name: str = key("runtimeClassName", "")
-    """RuntimeClass of Pods with a share that name none."""
+    """RuntimeClass of Pods with a share that have none."""
     mig_profile_allowlist: tuple[MigProfileRule, ...] = key(
         "migProfileAllowlist",
         (),
         without_effect="HAMi's device plugin reads it, and the scheduler what that one registers",
     )
-    """MIG profiles that may be cut, by model."""
+    """Allowed MIG profiles, by model."""
     device_split_count: int = key("deviceSplitCount", 10, least=1, most=INT32_MAX)
     """Containers that may share one device."""
     device_memory_scaling: float = key("deviceMemoryScaling", 1.0, least=1e-6, most=1000)
-    """How many times the memory a device has is offered."""
+    """Factor on the memory that a device offers."""
     device_core_scaling: float = key("deviceCoreScaling", 1.0, least=1e-6, most=1000)
-    """How many times the time a device has is offered."""
+    """Factor on the compute that a device offers."""
     pre_configured_device_memory_mib: int = key("preConfiguredDeviceMemory", 0, least=0, most=INT32_MAX)
-    """Memory of a device whose driver cannot tell; 0: none known."""
+    """Memory in MiB of a device whose driver does not report it; 0: unknown."""
     lib_cuda_log_level: int = key("libCudaLogLevel", 1, least=0, most=9, quoted_number=True)
-    """What the library prints: 0 errors only, 4 everything."""
+    """Log level of the library: 0 prints only errors, 4 everything."""
     enable_numa_topology: bool = key("enableNumaTopology", False)
-    """Tell the kubelet the devices' NUMA nodes."""
+    """Report the devices' NUMA nodes to the kubelet."""
 
 
 def vendor(config: NvidiaConfig) -> Vendor:
