@@ -89,7 +89,7 @@ class RegionFile:
         return file
 
     def is_at(self, path: Path) -> bool:
-        """Return whether *path* still names this very file, and not one made anew."""
+        """Return whether *path* still names this file, and not a new one."""
         try:
             status = path.lstat()
         except OSError:

@@ -1,7 +1,7 @@
 """
 Serve POST /webhook: read an AdmissionReview, answer it, count and log the decision. The only module with aiohttp.
 
-Must never answer a problem of a Pod with an HTTP error: such a problem is a decision.
+Must never answer a problem of a Pod with an HTTP error, because that is a decision.
 """
 
 import time

@@ -1,8 +1,8 @@
 """
-What admission does for each vendor that needs more than its description: one module for each, named as in hamicommon.
+The admission rules of vendors that need more than their description: one module each, named as in hamicommon.
 
-A module here has a function `rules(vendor)`. A vendor without module has its resources counted and nothing changed.
-A module may import `rules`, `amounts` and `pod`, and must never import another vendor's.
+A module has a function `rules(vendor)`. Without a module, a vendor's devices are counted and nothing is changed.
+A module may import `rules`, `amounts` and `pod`. Must never import another vendor's module.
 """
 
 from hami_webhook.decide.rules import Rules, counted
@@ -12,7 +12,7 @@ from hamicommon.vendors import functions_of
 
 
 def all_rules(config: DeviceConfig) -> tuple[Rules, ...]:
-    """Return the rules of every vendor of the device config, one entry a chip where a vendor has several."""
+    """Return the rules of every vendor in the device config; a vendor with several chips has one entry for each."""
     return tuple(map(_rules, config.vendors()))
 
 

@@ -27,7 +27,7 @@ def rules(vendor: Vendor) -> Rules:
 
 
 def _complete(container: Container, _pod: Pod, config: amd.AmdConfig, cores: Bound) -> bool:
-    """Look at the cores of whoever counts devices; memory or cores alone ask, too."""
+    """Check the cores of a container with a count; memory or cores alone also request a device."""
     if config.resource_count_name in container.limits and cores.name in container.limits:
         cores.check(container)
     names = named(config.resource_count_name, config.resource_memory_name, config.resource_core_name)

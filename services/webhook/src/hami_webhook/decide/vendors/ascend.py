@@ -1,5 +1,5 @@
 """
-Ascend: memory is cut in templates, the NPUs of a 910C come in modules of two, and cores exist in hami-core mode only.
+Ascend: memory comes in templates, the NPUs of a 910C in modules of two, and cores in hami-core mode only.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/device.go (MutateAdmission)
 """
@@ -13,11 +13,11 @@ from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import ascend
 
 MODE_KEY = "huawei.com/vnpu-mode"
-"""Pod annotation: `hami-core` shares by the library, anything else by the chip's templates."""
+"""Pod annotation: with `hami-core` the library enforces shares, otherwise the chip's templates do."""
 VISIBLE_DEVICES_ENV = "ASCEND_VISIBLE_DEVICES"
 
 _MODULE = 2
-"""NPUs of one module of a chip that is a super Pod's."""
+"""NPUs in one module of a chip with `superPod`."""
 
 
 def rules(vendor: Vendor) -> Rules:
@@ -35,7 +35,7 @@ def rules(vendor: Vendor) -> Rules:
 
 
 def _complete(container: Container, pod: Pod, chip: ascend.AscendChipConfig) -> bool:
-    """Round the count to modules and the memory to a template; the limit and the request say the result."""
+    """Round the count to modules and the memory to a template, in the limit and the request."""
     if chip.resource_count_name not in container.limits:
         return False
     count = whole(container, chip.resource_count_name) or 0
@@ -62,7 +62,7 @@ def _complete(container: Container, pod: Pod, chip: ascend.AscendChipConfig) -> 
 
 
 def _fill_modules(container: Container, chip: ascend.AscendChipConfig, count: int) -> None:
-    """Give a container that asks for one NPU a module; refuse a part of a module beside whole ones."""
+    """Give a container that requests one NPU a module; reject any other odd number."""
     if count == 1:
         container.set_limit(chip.resource_count_name, _MODULE)
     elif count % _MODULE:
@@ -74,17 +74,17 @@ def _fill_modules(container: Container, chip: ascend.AscendChipConfig, count: in
 
 def _is_filled_module(container: Container, pod: Pod, chip: ascend.AscendChipConfig, units: int) -> bool:
     """
-    Return whether admission wrote this module and this template, in place of one NPU and a part of its memory.
+    Return whether an earlier admission replaced one NPU and a part of its memory by this module and this template.
 
-    HAMi refuses its own result when it is asked again. Here a Pod that was admitted is admitted again: it has the
-    scheduler that admission gives, one module, and exactly a template's memory.
+    HAMi rejects its own result in a second call. Here an admitted Pod is admitted again: it has the scheduler that
+    admission sets, one module, and exactly a template's memory.
     """
     count, memory = whole(container, chip.resource_count_name), whole(container, chip.resource_memory_name)
     return chip.super_pod and pod.has_our_scheduler and (count, memory) == (_MODULE, units)
 
 
 def _memory_units(container: Container, chip: ascend.AscendChipConfig, is_soft: bool) -> int:
-    """Return the memory of each device in its resource's unit: what was asked, rounded up to what can be cut."""
+    """Return the memory of each device in its resource's unit: the request, rounded up to a template."""
     name, factor = chip.resource_memory_name, max(1, chip.memory_factor)
     if name not in container.limits:
         return _whole_device_units(chip)

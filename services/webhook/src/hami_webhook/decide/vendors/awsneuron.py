@@ -1,5 +1,5 @@
 """
-AWS Neuron: devices, or cores of them, which come as one, or as whole devices.
+AWS Neuron: devices, or cores. Cores come singly or in whole devices.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/device.go (MutateAdmission)
 """
@@ -41,7 +41,7 @@ def _bound(name: str, most: int) -> Bound:
 
 
 def _complete(container: Container, _pod: Pod, count: Bound, core: Bound) -> bool:
-    """Look at the devices, or where none are counted at the cores."""
+    """Check the count of devices, or else the cores."""
     if container.names_any((count.name,)):
         count.check(container)
         return True

@@ -1,5 +1,5 @@
 """
-Enflame: a part of a device, asked for by its size, or by memory and cores; limits and requests become the same.
+Enflame: a part of a device, by its size or by memory and cores; limits and requests become equal.
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame (MutateAdmission)
 """
@@ -14,7 +14,7 @@ from hamicommon.vendors import enflame
 
 
 def rules(vendor: Vendor) -> Rules:
-    """Return the rules of devices cut by profile; whole ones are counted."""
+    """Return the rules of partitioned devices; whole devices are counted."""
     if vendor.key == enflame.GCU_KEY:
         return counted(vendor)
     config: enflame.EnflameConfig = vendor.config
@@ -39,7 +39,7 @@ def _positive(name: str) -> Bound:
 
 
 def _complete(container: Container, _pod: Pod, choices: tuple[tuple[Bound, ...], ...]) -> bool:
-    """Look at the count, or where there is none at memory and cores, and let limits and requests say the same."""
+    """Check the count, or else memory and cores, and set limits and requests to the same amounts."""
     for bounds in choices:
         present = [bound for bound in bounds if container.names_any((bound.name,))]
         for bound in present:

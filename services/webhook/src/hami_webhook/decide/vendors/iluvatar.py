@@ -1,5 +1,5 @@
 """
-Iluvatar: all cores of every device for whoever asks for several, and the container's name, which its plugin looks for.
+Iluvatar: all cores for a container that requests several devices, and its name in a variable for the vendor's plugin.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/iluvatar/device.go (MutateAdmission)
 """
@@ -14,7 +14,7 @@ from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import iluvatar
 
 NAME_ENV = "SOL_CONTINER_NAME"
-"""Spelled as the vendor's plugin spells it."""
+"""The vendor's plugin uses this spelling."""
 WHOLE_DEVICE_CORES = 100
 
 
@@ -30,7 +30,7 @@ def rules(vendor: Vendor) -> Rules:
 
 
 def _complete(container: Container, _pod: Pod, chip: iluvatar.IluvatarConfig) -> bool:
-    """Set the cores of several devices, and the container's name unless there is one."""
+    """Set the cores of several devices, and the variable with the container's name unless it exists."""
     if chip.resource_count_name not in container.limits:
         return False
     count = whole(container, chip.resource_count_name) or 0

@@ -1,5 +1,5 @@
 """
-Kunlun: devices come by one, two, four or eight, and the memory of shared ones in three sizes.
+Kunlun: one, two, four or eight devices, and three sizes of memory for shared ones.
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/kunlun (MutateAdmission, and what can be placed)
 """
@@ -30,7 +30,7 @@ def rules(vendor: Vendor) -> Rules:
 
 
 def _complete(container: Container, _pod: Pod, count_name: str, memory_name: str) -> bool:
-    """Look at the count, and round the memory up to a size; more than a device has is all of it."""
+    """Check the count, and round the memory up to a size, at most a whole device's."""
     if count_name not in container.limits:
         return False
     if (count := whole(container, count_name)) not in COUNTS:

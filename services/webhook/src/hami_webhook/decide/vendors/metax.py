@@ -15,7 +15,7 @@ from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import metax
 
 CLASS_KEY = "metax-tech.com/sgpu-app-class"
-"""Pod annotation: online Pods go before offline ones on a device."""
+"""Pod annotation: online Pods have priority over offline ones on a device."""
 CLASSES = ("online", "offline")
 QOS_KEY = "metax-tech.com/sgpu-qos-policy"
 """Pod annotation: how devices share their cores."""
@@ -25,7 +25,7 @@ _MIB_OF_GIB = 1024
 
 
 def rules(vendor: Vendor) -> Rules:
-    """Return the rules of shared devices; whole ones are counted."""
+    """Return the rules of shared devices; whole devices are counted."""
     if vendor.key == metax.GPU_KEY:
         return counted(vendor)
     config: metax.MetaxConfig = vendor.config
@@ -38,7 +38,7 @@ def rules(vendor: Vendor) -> Rules:
 
 
 def _complete(container: Container, pod: Pod, config: metax.MetaxConfig) -> bool:
-    """Give the Pod a quality of service, unless it is online; look at what it says itself."""
+    """Check the Pod's class and quality of service, and set the latter unless the Pod is online."""
     if config.resource_vcount_name not in container.limits:
         return False
     _check_memory(container, config.resource_vmemory_name)
@@ -60,7 +60,7 @@ def _complete(container: Container, pod: Pod, config: metax.MetaxConfig) -> bool
 
 
 def _check_memory(container: Container, name: str) -> None:
-    """Refuse what is no memory: a number of GiB, or an amount with a unit, of at least 1 MiB unless it is 0."""
+    """Check that the memory is a number of GiB, or an amount with a unit, of 0 or at least 1 MiB."""
     Bound(name, INT32_MAX * 2**20).check(container)
     amount = whole(container, name) if name in container.limits else None
     if not amount:

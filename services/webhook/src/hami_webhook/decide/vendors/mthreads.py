@@ -1,5 +1,5 @@
 """
-Moore Threads: whole devices for whoever asks for several, and one of seven sizes for whoever shares one.
+Moore Threads: several devices are whole devices, and a share has one of seven sizes.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/mthreads/device.go (MutateAdmission)
 """
@@ -13,9 +13,9 @@ from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import mthreads
 
 COUNT_KEY = "mthreads.com/request-gpu-num"
-"""Pod annotation, for the vendor's plugin: how many devices the last container that asks for several asks for."""
+"""Pod annotation for the vendor's plugin: the count of the last container that requests several devices."""
 SIZES = (2, 4, 8, 16, 32, 64, 96)
-"""What the memory of a device can be cut to, in its resource's units; the last is all of it."""
+"""Sizes of a share's memory, in the resource's unit; the last is the whole device's."""
 
 
 def rules(vendor: Vendor) -> Rules:
@@ -31,7 +31,7 @@ def rules(vendor: Vendor) -> Rules:
 
 
 def _complete(container: Container, pod: Pod, config: mthreads.MthreadsConfig) -> bool:
-    """Set cores and memory of whole devices; look at the size of a part of one."""
+    """Set cores and memory of whole devices; check the size of a share."""
     count = whole(container, config.resource_count_name)
     if count is None:
         return False

@@ -1,5 +1,5 @@
 """
-NVIDIA: a count for whoever names a share only, all cores for whoever takes all memory, and variables.
+NVIDIA: adds a missing count, all cores to a request for all memory, and variables.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (MutateAdmission)
 """
@@ -40,7 +40,7 @@ def rules(vendor: Vendor) -> Rules:
 
 
 def _complete(container: Container, _pod: Pod, config: nvidia.NvidiaConfig) -> bool:
-    """Fill in the count and the cores that the container's other amounts imply, and tell it its priority."""
+    """Set the count and the cores that the container's other amounts imply, and the variable of its priority."""
     if config.resource_priority_name in container.limits:
         priority = whole(container, config.resource_priority_name)
         container.set_env(PRIORITY_ENV, str(priority or 0))
@@ -62,15 +62,15 @@ def _complete(container: Container, _pod: Pod, config: nvidia.NvidiaConfig) -> b
 
 def _is_whole_already(container: Container, config: nvidia.NvidiaConfig) -> bool:
     """
-    Return whether the cores were filled in before, for a count that stands in the requests alone.
+    Return whether an earlier call set the cores, for a count in the requests alone.
 
-    HAMi counts devices anew on the second call; its own first answer must stay as it is.
+    HAMi adds a count in the second call. Here the result of the first call must not change.
     """
     return whole(container, config.resource_core_name) == WHOLE_DEVICE_CORES and _takes_all_memory(container, config)
 
 
 def _takes_all_memory(container: Container, config: nvidia.NvidiaConfig) -> bool:
-    """Return whether the container counts devices and asks for all of their memory."""
+    """Return whether the container requests all of the memory of its devices."""
     resources = container.resources
     if amount(resources, config.resource_count_name) is None:
         return False
