@@ -3,6 +3,7 @@ NVIDIA requests: HAMi's own answers, the places where ours differ on purpose, an
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,10 @@ from hamicommon.quantity import INT32_MAX
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
 
+from .wrapped import amount, is_dropped, unwrapped
+
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = {case["case"]: case for case in json.loads((VECTORS / "requests" / "nvidia.json").read_text())}
-
-DECIDED_OTHERWISE = {
-    "432-0": ("HAMi wraps a count of 4294967297 to 1; it saturates", Request("NVIDIA", INT32_MAX, 0, 100, 0)),
-    "486-0": ("HAMi hands out -5 cores; less than none is none", Request("NVIDIA", 1, 0, 100, 0)),
-    "495-0": ("HAMi wraps 2147483648 cores to a negative; it saturates", Request("NVIDIA", 1, 2048, None, INT32_MAX)),
-    "498-0": ("HAMi wraps 4294967396 cores to 100; it saturates", Request("NVIDIA", 1, 0, 100, INT32_MAX)),
-}
 
 
 def config(name: str) -> NvidiaConfig:
@@ -32,22 +28,38 @@ def config(name: str) -> NvidiaConfig:
     return load_device_config((VECTORS / "device-config" / f"{name}.yaml").read_text())[nvidia.SECTION]
 
 
-@pytest.mark.parametrize("name", CASES.keys() - DECIDED_OTHERWISE.keys())
+@pytest.mark.parametrize("name", CASES)
 def test_requests_are_read_as_hami_reads_them(name: str) -> None:
-    """Every answer of HAMi v2.10.0 that is not a wrapped integer."""
+    """Every answer of HAMi v2.10.0, without its wrapped amounts."""
     case = CASES[name]
-    expected = Request(vendor="NVIDIA", **case["request"]) if case["request"] else None
+    section, resources = config(case["config"]), case["resources"]
+    count = amount(resources, section.resource_count_name)
+    found = nvidia.parse_request(resources, section)
 
-    assert expected == nvidia.parse_request(case["resources"], config(case["config"]))
+    if not case["request"]:
+        assert found is None or (is_dropped(count) and found.count == INT32_MAX)
+        return
+    expected = Request(vendor="NVIDIA", **case["request"])
+    cores = unwrapped(amount(resources, section.resource_core_name), expected.core_percent)
+    assert replace(expected, count=unwrapped(count, expected.count), core_percent=cores) == found
 
 
-@pytest.mark.parametrize("name", DECIDED_OTHERWISE)
-def test_amounts_beyond_32_bits_saturate(name: str) -> None:
-    """A request that is too large must not be granted as a small one."""
-    case, (_, expected) = CASES[name], DECIDED_OTHERWISE[name]
-
-    assert case["request"] is not None
-    assert expected == nvidia.parse_request(case["resources"], config(case["config"]))
+@pytest.mark.parametrize(
+    ("asked", "hamis", "parts", "ours"),
+    [
+        (4294967297, 1, 1, INT32_MAX),
+        (2147483648, -2147483648, 1, INT32_MAX),
+        (4294967396, 100, 1, INT32_MAX),
+        (4294967300, 2, 2, INT32_MAX // 2),
+        (-5, -5, 1, 0),
+        (4294967297, 7, 1, 7),
+        (50, 50, 1, 50),
+        (None, 100, 1, 100),
+    ],
+)
+def test_only_a_wrapped_amount_is_another(asked: int | None, hamis: int, parts: int, ours: int) -> None:
+    """The rule explains no other difference."""
+    assert ours == unwrapped(asked, hamis, parts)
 
 
 @pytest.mark.parametrize(
