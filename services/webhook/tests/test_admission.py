@@ -5,6 +5,7 @@ Decisions on Pods: HAMi's answers, rules that HAMi lacks, and laws for every Pod
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,55 +86,107 @@ def containers_of(case: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", []), *spec["containers"]]
 
 
-def amounts_asked(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> list[tuple[str, Vendor, str, str]]:
-    """Return container, vendor, resource and text of each managed amount, the limit before the request."""
-    vendors = devices[case["flags"]["config"]].vendors()
+@dataclass(frozen=True)
+class Asked:
+    """One amount of a managed resource, the limit before the request."""
+
+    container: str
+    vendor: Vendor
+    name: str
+    text: str
+    is_limit: bool
+
+    def is_meaningless(self) -> bool:
+        """
+        Return whether no device of the vendor can have the amount.
+
+        It is not an integer of 32 bits, no such number of devices is linked, or a device has fewer cores and nothing
+        clamps them. HAMi drops such a request, rounds it, or never places the Pod. MetaX memory has units and is not
+        checked.
+        """
+        vendor, name = self.vendor, self.name
+        if vendor.read_memory_limit is not None and name == vendor.memory_resource_name:
+            return False
+        value = parse_quantity(self.text)
+        unit = max(1, vendor.memory_factor) if name == vendor.memory_resource_name else 1
+        most = CORES_OF_A_DEVICE.get(vendor.key, INT32_MAX) if name == vendor.core_resource_name else INT32_MAX
+        if value.denominator != 1 or not 0 <= value * unit <= most:
+            return True
+        counts_linked = vendor.key in {"kunlun", "XPU"} and name == vendor.resource_names[0] and self.is_limit
+        return counts_linked and value not in {0, 1, 2, 4, 8}
+
+
+CORES_OF_A_DEVICE = {"Mthreads": 16, "Metax-SGPU": 100}
+
+
+def amounts_asked(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> list[Asked]:
+    """Return each managed amount of each container."""
     found = []
     for container in containers_of(case):
         resources = container.get("resources") or {}
-        texts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        limits = resources.get("limits") or {}
+        texts = {**(resources.get("requests") or {}), **limits}
         found += [
-            (container["name"], vendor, name, texts[name])
-            for vendor in vendors
+            Asked(container["name"], vendor, name, texts[name], name in limits)
+            for vendor in devices[case["flags"]["config"]].vendors()
             for name in vendor.resource_names
             if name in texts
         ]
     return found
 
 
-def is_meaningless(vendor: Vendor, name: str, text: str) -> bool:
-    """
-    Return whether no device of *vendor* can have *text*: it is not an integer of 32 bits, or no such number of devices
-    is linked.
-
-    HAMi drops such a request, rounds it, or never places the Pod. MetaX memory has units and is not checked.
-    """
-    if vendor.read_memory_limit is not None and name == vendor.memory_resource_name:
-        return False
-    value = parse_quantity(text)
-    unit = max(1, vendor.memory_factor) if name == vendor.memory_resource_name else 1
-    if value.denominator != 1 or not 0 <= value * unit <= INT32_MAX:
-        return True
-    return vendor.key in {"kunlun", "XPU"} and name == vendor.resource_names[0] and value not in {0, 1, 2, 4, 8}
-
-
 def limits_of_unknown_amounts(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> set[str]:
     """
-    Return the memory limits of vendors of which a container requests a percentage.
+    Return the memory limits of vendors of which a container, as HAMi completes it, requests a percentage.
 
     A percentage has no MiB until the device is known. HAMi counts it as nothing, admits the Pod, and never places it if
     the quota has nothing left. Here it counts as 1 MiB of each device.
     """
-    config = devices[case["flags"]["config"]]
+    completed = case["out"].get("result") or {"containers": []}
     asked = {
         vendor.memory_resource_name
-        for container in containers_of(case)
-        for vendor in config.vendors()
-        if (request := vendor.parse_request(container.get("resources") or {})) is not None
-        and request.memory_percent is not None
+        for container in [*(completed.get("initContainers") or []), *completed["containers"]]
+        for vendor in devices[case["flags"]["config"]].vendors()
+        if (request := vendor.parse_request(container)) is not None and request.memory_percent is not None
     }
-    hard = [quota["spec"]["hard"] for quota in case.get("quotas", [])]
+    hard = [
+        quota["spec"]["hard"] for quota in case.get("quotas", []) if quota["metadata"]["namespace"] == case["namespace"]
+    ]
     return {limits[name] for limits in hard for name in limits if name.removeprefix("limits.") in asked}
+
+
+def beyond_the_chip(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> list[str]:
+    """
+    Return, as a refusal names them, the amounts of memory that no Ascend chip of the name has.
+
+    HAMi does not check memory in hami-core mode, and never places such a Pod.
+    """
+    chips = {chip.resource_memory_name: chip for chip in devices[case["flags"]["config"]][ascend.SECTION].chips}
+    return [
+        f"{asked.name} {asked.text} is invalid"
+        for asked in amounts_asked(case, devices)
+        if (chip := chips.get(asked.name)) is not None
+        and parse_quantity(asked.text) * max(1, chip.memory_factor) > chip.memory_capacity_mib
+    ]
+
+
+def is_filled_module(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> bool:
+    """
+    Return whether a container asks for what admission makes of one NPU of a 910C, in a Pod that may be admitted.
+
+    HAMi refuses its own result when it is asked again; we admit it.
+    """
+    scheduler = case["flags"]["scheduler_name"]
+    if scheduler not in {"", case["pod"]["spec"].get("schedulerName", "")}:
+        return False
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers_of(case)]
+    return any(
+        each.get(chip.resource_count_name) == "2"
+        and each.get(chip.resource_memory_name) in {str(template.memory_mib) for template in chip.templates}
+        for chip in devices[case["flags"]["config"]][ascend.SECTION].chips
+        for each in limits
+        if chip.super_pod
+    )
 
 
 def is_ours_to_explain(case: dict[str, Any], devices: dict[str, DeviceConfig], admission: Admission) -> bool:
@@ -142,12 +195,14 @@ def is_ours_to_explain(case: dict[str, Any], devices: dict[str, DeviceConfig], a
     if admission.outcome is Outcome.NOT_ASKING:
         return not asked
     if admission.outcome is Outcome.BAD_AMOUNT:
-        places = [
-            f"{name} value {text} in container {container}"
-            for container, vendor, name, text in asked
-            if is_meaningless(vendor, name, text)
+        refusals = [
+            f"invalid {each.name} value {each.text} in container {each.container}: must be "
+            for each in asked
+            if each.is_meaningless()
         ]
-        return admission.message.startswith(tuple(f"invalid {place}: must be " for place in places))
+        return admission.message.startswith((*refusals, *beyond_the_chip(case, devices)))
+    if case["out"].get("message", "").startswith("vNPU not supported") and admission.allowed:
+        return is_filled_module(case, devices)
     return admission.outcome is Outcome.OVER_QUOTA and bool(limits_of_unknown_amounts(case, devices))
 
 
@@ -157,11 +212,7 @@ CONDITIONAL = {"AMD", "AWSNeuron", "Enflame", "Mthreads"}
 
 def decided_here(case: dict[str, Any], devices: dict[str, DeviceConfig]) -> Outcome | None:
     """Return the required decision on a Pod that HAMi admits and we reject; None if either is allowed."""
-    if any(
-        is_meaningless(vendor, name, text)
-        for _, vendor, name, text in amounts_asked(case, devices)
-        if vendor.key not in CONDITIONAL
-    ):
+    if any(asked.is_meaningless() for asked in amounts_asked(case, devices) if asked.vendor.key not in CONDITIONAL):
         return Outcome.BAD_AMOUNT
     return Outcome.OVER_QUOTA if "0" in limits_of_unknown_amounts(case, devices) else None
 
@@ -186,8 +237,6 @@ def test_pods_are_admitted_as_hami_admits_them(name: str, devices: dict[str, Dev
         if admission.outcome is Outcome.NOT_ASKING:
             assert Admission(Outcome.NOT_ASKING) == admission
             assert changes_only_variables(case)
-        else:
-            assert not admission.allowed
         return
     assert admission.message.startswith(expected.get("message", ""))
     assert (expected["allowed"], expected.get("code"), expected.get("reason"), "message" in expected) == (
@@ -229,6 +278,7 @@ def test_a_decision_of_ours_is_explained_by_what_the_pod_asks(
         "namespace": "ns",
         "quotas": [{"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hard": quota}}],
         "pod": {"metadata": {}, "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]}},
+        "out": {"allowed": True, "result": {"containers": [{"name": "c0", "limits": limits}]}},
     }
     admission = decided(case, devices, case["pod"])
 
@@ -250,6 +300,19 @@ def test_deciding_again_changes_nothing_more(name: str, devices: dict[str, Devic
     if first.allowed:
         again = decided(case, devices, applied(case["pod"], first.patch))
         assert (True, ()) == (again.allowed, again.patch)
+
+
+@pytest.mark.parametrize(("scheduler", "code"), [("hami-scheduler", 0), ("default-scheduler", 500), (None, 500)])
+def test_module_with_a_template_is_admitted_where_admission_may_have_made_it(
+    policy: Policy, scheduler: str | None, code: int
+) -> None:
+    """A Pod that asked for one NPU and a part of its memory looks like this when the API server calls again."""
+    limits = {"huawei.com/Ascend910C": "2", "huawei.com/Ascend910C-memory": "16384"}
+    spec: dict[str, Any] = {"containers": [{"name": "c0", "resources": {"limits": limits}}]}
+    if scheduler:
+        spec["schedulerName"] = scheduler
+
+    assert code == admit({"metadata": {}, "spec": spec}, policy).code
 
 
 def test_the_patch_names_only_what_changed(policy: Policy, a_pod: PodBuilder) -> None:
