@@ -31,7 +31,7 @@ CHART = ROOT / "charts/hami"
 Json = dict[str, Any]
 _BEGIN = "  # vendors: written by tools/chart_values.py, from libs/hamicommon/src/hamicommon/vendors\n"
 _END = "  # vendors: end\n"
-"""What is between the two in values.yaml is written here."""
+"""The generated part of values.yaml is between these lines."""
 
 _TYPES: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _CHANGED_ON_THE_WAY: dict[str, Json] = {
@@ -82,7 +82,7 @@ def generated() -> dict[Path, str]:
 
 
 def with_vendors(values: str) -> str:
-    """Return the text of values.yaml with the sections of the vendors that say themselves what the chart writes."""
+    """Return the text of values.yaml with the generated sections of the vendors."""
     before, _, rest = values.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     sections = (description.section for description in descriptions().values())
@@ -92,7 +92,7 @@ def with_vendors(values: str) -> str:
 
 
 def chart_section(section: Section[Any]) -> Json:
-    """Return what the chart writes for *section*; empty where values.yaml says it."""
+    """Return the chart's values of *section*; empty if values.yaml has them by hand."""
     if not dataclasses.is_dataclass(section.empty):
         return {}
     rules: dict[str, Key] = {field.name: field.metadata["key"] for field in dataclasses.fields(section.empty)}
@@ -106,7 +106,7 @@ def chart_section(section: Section[Any]) -> Json:
 
 
 def allocated_keys() -> list[str]:
-    """Return the annotations that say what a Pod was granted, of every vendor whose keys no configuration changes."""
+    """Return the annotations with grants of every vendor whose keys are fixed."""
     return sorted(vendor.allocated_key for vendor in DeviceConfig().vendors())
 
 
