@@ -1,12 +1,11 @@
 """
-Build the images of the services and of the tests' workloads into `build/images`; needs no engine and no registry.
+Build the images of the services and of the tests' workloads into `build/images`, without an engine or a registry.
 
     tools/images.py [--tag TAG] [--arch ARCH] [--source CHECKOUT | --commit COMMIT] [--output FOLDER] [--rebuild]
                     [NAME...]
 
-What was built of the same files before, in any checkout and under any tag, is not built again. Owns the list of images
-and what is told of them; a Dockerfile says what is in one. Needs root to build, for buildah's storage and Debian's
-packages.
+An image is built once for the same input files, in any checkout and with any tag. Owns the list of images and the
+output. The Dockerfiles define the images. Building needs root, for buildah's storage and Debian's packages.
 """
 
 import argparse
@@ -43,15 +42,15 @@ DOCKERFILES = {
     "monitor": "services/monitor/Dockerfile",
     "workloads": "e2e/workloads/Dockerfile",
 }
-"""Every image there is, by the name of its archive."""
+"""The Dockerfile of each image, by the name of its archive."""
 WORKLOADS_TAG = "e2e"
 ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""By the kernel's names of machines, what OCI and Debian call them."""
+"""The names of architectures in OCI and Debian, by the kernel's names."""
 OUR_ARCH = ARCHES.get(os.uname().machine, os.uname().machine)
 
 
 class Step:
-    """Tells a person what is being done, with the seconds since the beginning."""
+    """Prints progress, with the seconds since the start."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -62,33 +61,33 @@ class Step:
 
 @dataclass(frozen=True)
 class Wanted:
-    """An image somebody asked for."""
+    """A requested image."""
 
     recipe: Recipe
     key: str
-    """The recipe's, when it was asked for."""
+    """The key of the recipe at the time of the request."""
     reference: str
-    """As a Pod names it, e.g. `localhost/hami/webhook:0.1.0`."""
+    """The name in a Pod, e.g. `localhost/hami/webhook:0.1.0`."""
 
     @property
     def name(self) -> str:
-        """As its archive is called."""
+        """The name of its archive."""
         return self.recipe.name
 
 
 def cache_folder() -> Path:
-    """Return where built images are kept, and buildah's storage."""
+    """Return the folder of built images and of buildah's storage."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-images"
 
 
 def bases(name: str, arch: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return the Python images that *name* is made of, by its Dockerfile's arguments: their packages and machines."""
+    """Return packages and architecture of the Python images of *name*, by arguments of its Dockerfile."""
     ours = {"LIBRARY_IMAGE": (BUILD, OUR_ARCH)} if name == "device-plugin" else {}
     return {"PYTHON_IMAGE": (RUNTIME, arch), "BUILD_IMAGE": (BUILD, arch), **ours}
 
 
 def wanted(name: str, source: Path, tag: str | None, arch: str = OUR_ARCH) -> Wanted:
-    """Return what the image *name* of the checkout *source* is made of and called; without a *tag*, as in the chart."""
+    """Return the image *name* of the checkout *source*. The default *tag* is the chart's version."""
     version = chart_version(source)
     images = tuple((argument, python_image(*base)) for argument, base in bases(name, arch).items())
     recipe = Recipe(name, version, source, DOCKERFILES[name], images, arch)
@@ -97,30 +96,30 @@ def wanted(name: str, source: Path, tag: str | None, arch: str = OUR_ARCH) -> Wa
 
 
 def chart_version(source: Path) -> str:
-    """Return the version of the services that the chart of a checkout deploys."""
+    """Return the version of the services in the chart of a checkout."""
     return str(yaml.safe_load((source / "charts/hami/Chart.yaml").read_text())["appVersion"])
 
 
 def prepare(arch: str, step: Callable[[str], None]) -> None:
-    """Have the programs that build for *arch*. Raises: PackageError."""
+    """Install the programs that build for *arch*. Raises: PackageError."""
     ensure(commands(["buildah", "mmdebstrap", *(["arch-test"] if arch != OUR_ARCH else [])]), step)
     if arch != OUR_ARCH and subprocess.run(["arch-test", arch], capture_output=True, check=False).returncode != 0:
         fail(f"programs for {arch} do not run here: apt-get install qemu-user-static binfmt-support")
 
 
 def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) -> None:
-    """Build what is not kept. Raises: BuildError, PackageError."""
+    """Build the images that are not in *store*. Raises: BuildError, PackageError."""
     missing = [image for image in images if not store.has(image.name, image.key)]
     if not missing:
         return
     if os.geteuid() != 0:
-        fail(f"{missing[0].name} changed and must be built, which takes root: sudo .venv/bin/python tools/images.py")
+        fail(f"{missing[0].name} changed and must be built, which needs root: sudo .venv/bin/python tools/images.py")
     arch = missing[0].recipe.arch
     prepare(arch, step)
     buildah = Buildah(cache_folder())
     with buildah.alone(step):
         missing = [image for image in missing if not store.has(image.name, image.key)]
-        if not missing:  # whoever was waited for has built it
+        if not missing:  # another process has built them meanwhile
             return
         store.prune()
         buildah.clean(kept=[python_image(packages, each) for packages in (RUNTIME, BUILD) for each in ARCHES.values()])
@@ -131,7 +130,7 @@ def build_missing(images: list[Wanted], store: Store, output: Path, step: Step) 
 
 
 def build_all(images: list[Wanted], store: Store, buildah: Buildah, output: Path, step: Step) -> None:
-    """Build *images* into the store, as many at once as there are processors. Raises: BuildError."""
+    """Build *images* into the store, one for each processor at a time. Raises: BuildError."""
     processors = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=buildah.scratch) as scratch, ThreadPoolExecutor(processors) as pool:
         options = pip_options(Path(scratch))
@@ -165,18 +164,20 @@ def show(images: dict[str, Built]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="images", description="Build the images into OCI archives.")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which: {', '.join(DOCKERFILES)}; all if none is named"
+        "names", nargs="*", metavar="NAME", help=f"image to build: {', '.join(DOCKERFILES)} (default: all)"
     )
-    parser.add_argument("--tag", help="the services' tag; the chart's appVersion if it is not given")
-    parser.add_argument("--arch", choices=ARCHES.values(), default=OUR_ARCH, help="whose machines run them; these do")
-    parser.add_argument("--source", type=Path, default=ROOT, help="the checkout to build, this one if it is not given")
-    parser.add_argument("--commit", help="build this commit of the checkout, such as HEAD^, in place of its files")
-    parser.add_argument("--output", type=Path, default=ROOT / "build/images", help="where the archives go")
-    parser.add_argument("--rebuild", action="store_true", help="build what was built before too, and keep none of it")
+    parser.add_argument("--tag", help="tag of the services' images (default: the chart's appVersion)")
+    parser.add_argument(
+        "--arch", choices=ARCHES.values(), default=OUR_ARCH, help="architecture (default: this machine's)"
+    )
+    parser.add_argument("--source", type=Path, default=ROOT, help="checkout to build (default: this one)")
+    parser.add_argument("--commit", help="build this commit of the checkout, such as HEAD^, instead of its files")
+    parser.add_argument("--output", type=Path, default=ROOT / "build/images", help="folder of the archives")
+    parser.add_argument("--rebuild", action="store_true", help="build all images again, and do not keep them")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(DOCKERFILES))
     if unknown:
-        fail(f"there is no image {', '.join(unknown)}; there are {', '.join(DOCKERFILES)}")
+        fail(f"unknown image {', '.join(unknown)}; known are {', '.join(DOCKERFILES)}")
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -197,7 +198,7 @@ def main() -> None:
 
 @contextmanager
 def checked_out(repository: Path, commit: str) -> Iterator[Path]:
-    """A checkout of *commit* for the length of a block."""
+    """During a block, check out *commit* into a temporary folder."""
     git = ["git", "-C", str(repository), "worktree"]
     with tempfile.TemporaryDirectory(prefix="hami-commit-") as folder:
         made = subprocess.run(

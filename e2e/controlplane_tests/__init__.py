@@ -1,3 +1,3 @@
 """
-The real cluster comes up, serves, and leaves nothing behind.
+Tests of the real cluster: it starts, serves, and leaves nothing behind.
 """

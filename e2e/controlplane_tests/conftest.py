@@ -1,5 +1,5 @@
 """
-What the tests of the real cluster share: programs built once, a machine to try, one cluster for many tests.
+Fixtures: programs that are built once, and one cluster for many tests.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ PROBE = build.Product(
 
 @pytest.fixture(scope="session")
 def able_machine() -> None:
-    """Skip where this machine cannot have a cluster, and say why."""
+    """Skip if this machine cannot run a cluster."""
     reason = prerequisites.missing()
     if reason:
         pytest.skip(reason)
@@ -33,7 +33,7 @@ def able_machine() -> None:
 
 @pytest.fixture(scope="session")
 def go() -> None:
-    """Skip where there is no Go to build a program with."""
+    """Skip if there is no Go."""
     try:
         build.go_version()
     except build.BuildError as error:
@@ -42,9 +42,9 @@ def go() -> None:
 
 @pytest.fixture(scope="session")
 def driver() -> None:
-    """Skip where the driver of the nodes has not been built."""
+    """Skip if the fake driver has not been built."""
     if not DRIVER.exists():
-        pytest.skip(f"no fake driver in {DRIVER}: make it with `tox -e native`")
+        pytest.skip(f"{DRIVER} has no fake driver: build it with `tox -e native`")
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +55,7 @@ def programs(go: None) -> Path:
 
 @pytest.fixture(scope="session")
 def probe_image(go: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the archive of the image every Pod of these tests runs."""
+    """Return the archive of the image of these tests' Pods."""
     program = build.made(PROBE, print) / "probe"
     archive = tmp_path_factory.mktemp("image") / "probe.tar"
     return oci.packed(archive, PROBE_IMAGE, {"/usr/local/bin/probe": program}, ["/usr/local/bin/probe"])
@@ -65,7 +65,7 @@ def probe_image(go: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster(
     able_machine: None, driver: None, probe_image: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """Yield a cluster of two nodes, with the image of the probe on both."""
+    """Yield a cluster of two nodes with the image of the probe."""
     running = ControlPlane(tmp_path_factory.mktemp("cluster"))
     try:
         running.up(TWO_NODES, print)

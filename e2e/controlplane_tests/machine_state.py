@@ -1,5 +1,5 @@
 """
-What a cluster could leave on this machine, and what tells that it left nothing.
+The state of this machine that a cluster could change.
 """
 
 import subprocess
@@ -11,7 +11,7 @@ from controlplane.machines import cgroups
 
 @dataclass(frozen=True)
 class Footprint:
-    """All of this machine that a cluster must leave as it was."""
+    """The state of this machine that a cluster must restore."""
 
     mounts: tuple[str, ...]
     links: tuple[str, ...]
@@ -21,7 +21,7 @@ class Footprint:
 
     @classmethod
     def now(cls) -> "Footprint":
-        """Return how this machine is."""
+        """Return the present state."""
         mounts = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
         rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
         settings = ("kernel/panic", "kernel/panic_on_oops", "vm/overcommit_memory", "net/ipv4/ip_forward")
@@ -35,7 +35,7 @@ class Footprint:
 
 
 def processes_below(folder: Path) -> list[str]:
-    """Return the command lines of all processes that name *folder* or something in it."""
+    """Return the command lines of all processes that name *folder* or a path in it."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -48,5 +48,5 @@ def processes_below(folder: Path) -> list[str]:
 
 
 def groups(cgroup: str) -> list[Path]:
-    """Return where there is a control group *cgroup*."""
+    """Return the paths of the control group *cgroup* in all hierarchies."""
     return [each.place / cgroup for each in cgroups.hierarchies() if (each.place / cgroup).exists()]

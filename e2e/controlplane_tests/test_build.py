@@ -1,5 +1,5 @@
 """
-The cache of programs: built once, by one run at a time, whole or not there, and anew when a source of it changes.
+The cache of programs: each is built once, by one run at a time, completely, and again after a change of its sources.
 """
 
 import os
@@ -23,11 +23,11 @@ sleep "${SECONDS_TO_BUILD:-0}"
 [ -n "$FAILS" ] && { echo "$FAILS" >&2; exit 1; }
 echo program > "$2/program"
 """
-"""Go, as far as the cache can tell: it counts its builds and leaves one program."""
+"""A fake Go for the cache. It records its builds, and writes one program."""
 
 
 class Bench:
-    """A cache of its own, and a Go that builds quickly."""
+    """A new cache, and a fake Go that builds quickly."""
 
     def __init__(self, folder: Path) -> None:
         self.source = folder / "source"
@@ -42,13 +42,13 @@ class Bench:
 
     @property
     def builds(self) -> int:
-        """How often Go was told to build."""
+        """The number of builds."""
         return len(self.commands.read_text().splitlines()) if self.commands.exists() else 0
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Return a cache that is empty."""
+    """Return an empty cache."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/go").write_text(GO)
     (tmp_path / "bin/go").chmod(0o755)
@@ -59,7 +59,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_product_is_built_once(bench: Bench) -> None:
-    """And found from then on, without a word."""
+    """Later calls find it, without output."""
     first = bench.make()
     words = list(bench.said)
 
@@ -71,8 +71,8 @@ def test_product_is_built_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("changed", ["source", "argument", "Go"])
-def test_product_is_built_anew_when_what_it_comes_from_changes(bench: Bench, tmp_path: Path, changed: str) -> None:
-    """The older one is kept, for the run that still uses it."""
+def test_product_is_built_again_after_a_change_of_its_inputs(bench: Bench, tmp_path: Path, changed: str) -> None:
+    """The old one is kept for runs that still use it."""
     first = bench.make()
 
     if changed == "source":
@@ -88,7 +88,7 @@ def test_product_is_built_anew_when_what_it_comes_from_changes(bench: Bench, tmp
 
 
 def test_failed_build_leaves_nothing_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last words, where the log is, and what the network has to do with it."""
+    """The message has the end of the log, its path, and a hint about the network."""
     monkeypatch.setenv("FAILS", "dial tcp: lookup proxy: no such host")
 
     with pytest.raises(build.BuildError) as caught:
@@ -101,7 +101,7 @@ def test_failed_build_leaves_nothing_and_says_why(bench: Bench, monkeypatch: pyt
 
 
 def test_two_runs_build_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second says that it waits."""
+    """The second reports that it waits."""
     monkeypatch.setenv("SECONDS_TO_BUILD", "0.5")
     first = threading.Thread(target=lambda: build.made(bench.product, lambda _: None))
     first.start()
@@ -115,8 +115,8 @@ def test_two_runs_build_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
     assert "another run builds; waiting for it" == bench.said[0]
 
 
-def test_build_that_was_killed_is_cleared_away(bench: Bench, tmp_path: Path) -> None:
-    """What it left is no product, and does not stay."""
+def test_incomplete_build_is_removed(bench: Bench, tmp_path: Path) -> None:
+    """A killed build leaves no product."""
     program = (
         "import sys; from pathlib import Path; from controlplane.programs import build; folder = Path(sys.argv[1]);"
         "build.made(build.Product('thing', ('build', '{out}'), (folder / 'source',), folder), print)"
@@ -134,8 +134,8 @@ def test_build_that_was_killed_is_cleared_away(bench: Bench, tmp_path: Path) -> 
     assert [] == list(build.cache().glob("draft-*"))
 
 
-def test_what_no_run_uses_any_more_goes_with_the_next_build(bench: Bench) -> None:
-    """A folder of programs weighs 200 MB, and every change of a version makes one more."""
+def test_unused_products_are_removed_by_the_next_build(bench: Bench) -> None:
+    """A folder of programs has 200 MB, and every change of a version makes one more."""
     unused, used = (_folder(build.cache() / name) for name in ("thing-unused", "thing-used"))
     long_ago = time.time() - (build.KEPT_DAYS + 1) * 24 * 3600
     os.utime(unused, (long_ago, long_ago))
@@ -145,24 +145,22 @@ def test_what_no_run_uses_any_more_goes_with_the_next_build(bench: Bench) -> Non
     assert (False, True) == (unused.exists(), used.exists())
 
 
-def test_machine_without_go_is_told_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by a traceback."""
+def test_missing_go_is_an_error_with_the_version(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no traceback."""
     monkeypatch.setenv("PATH", "/nonexistent")
 
     with pytest.raises(build.BuildError, match=r"Go 1\.24 or newer is needed"):
         bench.make()
 
 
-def test_unknown_minor_is_refused(bench: Bench) -> None:
-    """With those there are."""
+def test_unknown_minor_is_rejected(bench: Bench) -> None:
+    """The message lists the known ones."""
     with pytest.raises(build.BuildError, match=r"Kubernetes 1\.20 is not one of 1\.33, 1\.34, 1\.35"):
         build.binaries("1.20")
 
 
-def test_programs_of_kubebuilder_are_taken_where_they_are_given(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three of them; the others come from the cache, and the folder is another than without."""
+def test_programs_of_kubebuilder_are_used_if_set(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three programs come from there, the others from the cache. The folder differs from the one without."""
     monkeypatch.setattr(build, "made", lambda product, _: _folder(tmp_path / "made" / product.name))
     without = build.binaries()
     assets = _folder(tmp_path / "assets", *build.FROM_ASSETS)
@@ -185,7 +183,7 @@ def _folder(path: Path, *names: str) -> Path:
 
 @pytest.mark.parametrize("minor", build.KUBERNETES)
 def test_modules_on_disk_are_those_of_the_version(minor: str) -> None:
-    """Each minor's file names the version that is built of it, and has its checksums."""
+    """The file of each minor names its version, and has its checksums."""
     text = (modules.FOLDER / "versions" / f"{minor}.mod").read_text()
     sums = (modules.FOLDER / "versions" / f"{minor}.sum").read_text()
 
@@ -196,14 +194,14 @@ def test_modules_on_disk_are_those_of_the_version(minor: str) -> None:
 
 
 def test_containerd_on_disk_is_the_version_that_is_stamped() -> None:
-    """One of them would otherwise lie."""
+    """Otherwise the program would print a wrong version."""
     assert (
         f"github.com/containerd/containerd/v2 {build.CONTAINERD} " in (build.SOURCES / "containerd/go.mod").read_text()
     )
 
 
-def test_module_file_replaces_what_kubernetes_takes_from_its_tree() -> None:
-    """Every staging module by its published number, and etcd's server by the version of its client."""
+def test_module_file_replaces_the_staging_modules_of_kubernetes() -> None:
+    """Staging modules have their published numbers, and etcd's server has the version of its client."""
     upstream = """module k8s.io/kubernetes
 
 go 1.25.0

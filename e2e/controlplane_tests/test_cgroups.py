@@ -1,4 +1,4 @@
-"""Control groups share out what is short."""
+"""Control groups divide busy processors by weight."""
 
 import os
 import subprocess
@@ -20,8 +20,8 @@ while True:
 
 
 @pytest.mark.usefixtures("able_machine")
-def test_who_requests_more_gets_more_of_a_busy_processor() -> None:
-    """Nine to one where they are alone; others on the processor take from both alike."""
+def test_larger_request_gets_more_of_a_busy_processor() -> None:
+    """The ratio is nine to one. Other processes on the processor slow both down alike."""
     used_seconds = {}
     spinning = {}
     try:

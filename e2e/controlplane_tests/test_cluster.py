@@ -1,5 +1,5 @@
 """
-A cluster that is up: what its users rely on, and that it stands what tests do to it.
+A running cluster: what its users rely on, and how it survives what tests do to it.
 """
 
 import json
@@ -22,7 +22,7 @@ WAIT_SECONDS = 90.0
 
 
 def _until(holds: Callable[[], Any], what: str) -> Any:
-    """Return what *holds* answers once that is true; fail after WAIT_SECONDS."""
+    """Return the first true answer of *holds*, or fail after WAIT_SECONDS."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not (last := holds()):
         assert time.monotonic() < deadline, f"{what}: not within {WAIT_SECONDS:g} s"
@@ -31,7 +31,7 @@ def _until(holds: Callable[[], Any], what: str) -> Any:
 
 
 def _create(cluster: ControlPlane, name: str, node: str, *arguments: str, **more: Any) -> None:
-    """Create a Pod of one container, the probe with *arguments*, on *node*; *more* goes into its container."""
+    """Create a Pod on *node* with one container, the probe with *arguments*. *more* is merged into the container."""
     manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -67,15 +67,15 @@ def _output(cluster: ControlPlane, name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def server(cluster: ControlPlane) -> ControlPlane:
-    """Return the cluster, with a Pod `server` on node-b that answers at port 8080 and a Service before it."""
+    """Return the cluster, with a Pod `server` on node-b that listens on port 8080, and its Service."""
     _create(cluster, "server", "node-b", "serve", "8080")
     _in_phase(cluster, "server", "Running")
     cluster.kubectl("expose", "pod", "server", "--port=80", "--target-port=8080")
     return cluster
 
 
-def test_nodes_are_what_was_asked_for(cluster: ControlPlane) -> None:
-    """Names, label, version, and addresses of their own."""
+def test_nodes_have_the_requested_properties(cluster: ControlPlane) -> None:
+    """These are name, label, version and different addresses."""
     nodes = json.loads(cluster.kubectl("get", "nodes", "-l", "gpu=on", "-o", "json"))["items"]
 
     assert [node.name for node in TWO_NODES] == [node["metadata"]["name"] for node in nodes]
@@ -87,14 +87,14 @@ def test_nodes_are_what_was_asked_for(cluster: ControlPlane) -> None:
 
 
 def test_logs_and_exec_reach_a_container(server: ControlPlane) -> None:
-    """Through the API server and the kubelet's own certificate."""
+    """They pass the API server, and trust the kubelet's certificate."""
     assert "serving as server\n" == server.kubectl("logs", "server")
     said = server.kubectl("exec", "server", "--", "/usr/local/bin/probe", "environment")
     assert "HOSTNAME=server" in said.splitlines()
 
 
 def test_service_is_reached_from_another_node(server: ControlPlane) -> None:
-    """By its cluster address, which kube-proxy turns into the Pod's."""
+    """kube-proxy translates its cluster address into the Pod's."""
     address = server.kubectl("get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
 
     _create(server, "client", "node-a", "ask", f"{address}:80")
@@ -103,12 +103,12 @@ def test_service_is_reached_from_another_node(server: ControlPlane) -> None:
 
 
 def test_api_server_reaches_a_service(server: ControlPlane) -> None:
-    """As it does for a webhook, by the endpoints, with no kube-proxy beside it."""
+    """It uses the endpoints, as for a webhook, because its machine has no kube-proxy."""
     assert "server" == server.kubectl("get", "--raw", "/api/v1/namespaces/default/services/server:80/proxy/")
 
 
-def test_container_that_asks_for_devices_finds_the_driver(cluster: ControlPlane) -> None:
-    """Libraries where its linker looks, the node's hardware, the variable that names it; nobody else has any of it."""
+def test_container_with_devices_has_the_driver(cluster: ControlPlane) -> None:
+    """It has the libraries, the node's hardware and the variable that names it. Other containers have none of them."""
     folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/run/nvidia/hardware")
     wanted = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     _create(cluster, "with", "node-a", "list", *folders, **wanted)
@@ -122,8 +122,8 @@ def test_container_that_asks_for_devices_finds_the_driver(cluster: ControlPlane)
     assert TWO_NODES[0].gpus[0].uuid in cluster.node("node-a").path("/run/nvidia/hardware/devices.csv").read_text()
 
 
-def test_kubelet_is_a_node_and_nothing_more(cluster: ControlPlane) -> None:
-    """It may not so much as read another Node."""
+def test_kubelet_has_only_the_rights_of_its_node(cluster: ControlPlane) -> None:
+    """It may not even read another Node."""
     kubeconfig = cluster.node("node-a").folder / "kubelet.kubeconfig"
     asked = cluster.node("node-a").machine.run(
         ["kubectl", f"--kubeconfig={kubeconfig}", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]
@@ -135,7 +135,7 @@ def test_kubelet_is_a_node_and_nothing_more(cluster: ControlPlane) -> None:
 
 
 def test_every_request_is_in_the_audit_log(server: ControlPlane) -> None:
-    """Who did what to which object."""
+    """An entry has user, verb and object."""
 
     def found() -> bool:
         entries = (json.loads(line) for line in server.audit_log.read_text().splitlines())
@@ -151,10 +151,10 @@ def test_every_request_is_in_the_audit_log(server: ControlPlane) -> None:
     _until(found, "the Pod's creation is in the audit log")
 
 
-def test_image_that_is_there_is_not_imported_again(
+def test_existing_image_is_not_imported_again(
     cluster: ControlPlane, probe_image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told by name and digest."""
+    """Name and digest identify it."""
     commands: list[list[str]] = []
     run = Machine.run
 
@@ -170,7 +170,7 @@ def test_image_that_is_there_is_not_imported_again(
 
 
 def test_up_again_changes_nothing(cluster: ControlPlane) -> None:
-    """Every part stays the process it was."""
+    """Every part is still the same process."""
     before = cluster.status()
 
     cluster.up(TWO_NODES)
@@ -183,7 +183,7 @@ def test_up_again_changes_nothing(cluster: ControlPlane) -> None:
     ("machine", "part"), [("control", "etcd"), ("control", "kube-apiserver"), ("node-a", "containerd")]
 )
 def test_up_repairs_what_crashed(server: ControlPlane, machine: str, part: str) -> None:
-    """The part runs again, the others stay, and so do containers."""
+    """The part runs again. Other parts and containers are still the same processes."""
     container = _pod(server, "server")["status"]["containerStatuses"][0]["containerID"]
     pid = server.node("node-b").container_pid(container)
     before = {(row[0], row[1]): row[2] for row in server.status()}
@@ -202,7 +202,7 @@ def test_up_repairs_what_crashed(server: ControlPlane, machine: str, part: str) 
 
 
 def test_containers_outlive_the_kubelet(server: ControlPlane) -> None:
-    """It is killed, stays away, and takes them up again."""
+    """It is killed, does not restart by itself, and adopts them after its start."""
     node = server.node("node-b")
     container = _pod(server, "server")["status"]["containerStatuses"][0]["containerID"]
     pid = node.container_pid(container)
@@ -218,7 +218,7 @@ def test_containers_outlive_the_kubelet(server: ControlPlane) -> None:
 
 
 def test_power_cut_of_a_node(server: ControlPlane) -> None:
-    """Containers and volatile files are gone, kept files are there, the node and its Pods come back."""
+    """Containers and volatile files are gone, kept files are there, and node and Pods run again."""
     node = server.node("node-b")
     container = _pod(server, "server")["status"]["containerStatuses"][0]["containerID"]
     pid = node.container_pid(container)
@@ -240,8 +240,8 @@ def test_power_cut_of_a_node(server: ControlPlane) -> None:
     _until(runs_again, "the server runs again")
 
 
-def test_node_comes_and_goes(server: ControlPlane) -> None:
-    """A third node has the others' images and reaches their Pods; without it the others stay."""
+def test_node_is_added_and_removed(server: ControlPlane) -> None:
+    """A third node has the same images, and reaches the Pods of the others, which its removal does not affect."""
     server.add_node(FakeNode.of("node-c", "Tesla T4", 16384, 1))
     address = _pod(server, "server")["status"]["podIP"]
     _create(server, "visitor", "node-c", "ask", f"{address}:8080")
@@ -254,5 +254,5 @@ def test_node_comes_and_goes(server: ControlPlane) -> None:
 
 
 def test_helm_reaches_the_cluster(cluster: ControlPlane) -> None:
-    """The same way kubectl does."""
+    """It uses the same kubeconfig as kubectl."""
     assert "NAME" in cluster.helm("list", "--all-namespaces")

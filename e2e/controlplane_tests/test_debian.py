@@ -1,7 +1,7 @@
 """
-Packages are installed where they are missing: by the real apt-get, over folders that are the test's.
+Missing packages are installed: by the real apt-get, in folders of the test.
 
-The archive is a folder with one package, and `dpkg` is a script that makes the command the package brings.
+The archive is a folder with one package, and `dpkg` is a script that makes the command of the package.
 """
 
 import fcntl
@@ -45,18 +45,18 @@ INSTALL = 'from testbed import debian; debian.ensure({"example": "example"}, pri
 
 @dataclass(frozen=True)
 class Debian:
-    """A machine of Debian below a folder, with nothing installed."""
+    """A Debian system below a folder, with nothing installed."""
 
     root: Path
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return what a process that installs packages here needs."""
+        """Return the environment of a process that installs packages here."""
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         return {**os.environ, "APT_CONFIG": str(self.root / "apt.conf"), "PATH": path, "PYTHONPATH": str(PACKAGES)}
 
     def install(self) -> subprocess.Popen[str]:
-        """Start a process that ensures the package."""
+        """Start a process that installs the package."""
         return subprocess.Popen(
             [sys.executable, "-c", INSTALL],
             env=self.environment,
@@ -68,7 +68,7 @@ class Debian:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Debian:
-    """A machine whose package lists were never read."""
+    """A system without package lists."""
     if os.geteuid() != 0:
         pytest.skip("packages are installed by root")
     for name in (
@@ -94,15 +94,15 @@ def machine(tmp_path: Path) -> Debian:
     return Debian(tmp_path)
 
 
-def test_packages_that_are_there_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program is started for them."""
+def test_installed_packages_are_not_installed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is started."""
     monkeypatch.setattr("subprocess.Popen", pytest.fail)
 
     debian.ensure({"coreutils": "ls", "bash": "/bin/bash"}, pytest.fail)
 
 
 def test_missing_package_that_cannot_be_installed_is_an_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here for somebody who is not root."""
+    """The user is not root."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
 
     with pytest.raises(debian.PackageError, match=r"missing: absent; .*apt-get install --yes .*absent"):
@@ -110,7 +110,7 @@ def test_missing_package_that_cannot_be_installed_is_an_error_with_the_command(m
 
 
 def test_missing_lists_are_read_and_the_package_is_installed(machine: Debian) -> None:
-    """What apt-get writes is shown."""
+    """The output of apt-get is shown."""
     said, _ = (installing := machine.install()).communicate(timeout=60)
 
     assert 0 == installing.returncode, said
@@ -120,7 +120,7 @@ def test_missing_lists_are_read_and_the_package_is_installed(machine: Debian) ->
 
 
 def test_processes_that_install_at_the_same_moment_all_succeed(machine: Debian) -> None:
-    """Each of the workers of a test run needs the package."""
+    """Several workers of a test run need the package."""
     together = [machine.install() for _ in range(4)]
 
     said = [installing.communicate(timeout=60)[0] for installing in together]
@@ -134,7 +134,7 @@ def test_processes_that_install_at_the_same_moment_all_succeed(machine: Debian) 
     ids=["dpkg", "lists", "archives"],
 )
 def test_lock_of_another_program_is_waited_for(machine: Debian, lock: str) -> None:
-    """As unattended upgrades hold it; the wait is shown with the one that holds it."""
+    """Unattended upgrades hold it, for example. The output names the process that holds it."""
     with (machine.root / lock).open("w") as held:
         fcntl.lockf(held, fcntl.LOCK_EX)
         installing = machine.install()
@@ -150,8 +150,8 @@ def test_lock_of_another_program_is_waited_for(machine: Debian, lock: str) -> No
     assert f"It is held by process {os.getpid()}" in said[-1]
 
 
-def test_package_that_no_mirror_has_is_an_error_with_the_words_of_apt_get(machine: Debian) -> None:
-    """The package, the command, the reason."""
+def test_unknown_package_is_an_error_with_the_message_of_apt_get(machine: Debian) -> None:
+    """The error has the package, the command and the reason."""
     (machine.root / "archive/Packages").unlink()
 
     said, _ = (installing := machine.install()).communicate(timeout=60)

@@ -1,5 +1,5 @@
 """
-What a cluster keeps on disk: its record, its identities.
+The files of a cluster: its record, its certificates.
 """
 
 import base64
@@ -21,16 +21,16 @@ def _record(*nodes: FakeNode) -> Record:
     return record
 
 
-def test_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    """Hardware included; a folder without one has none."""
+def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """It includes the hardware. A folder without a record has none."""
     assert Record.read(tmp_path) is None
     _record(*TWO_NODES).write(tmp_path)
 
     assert _record(*TWO_NODES) == Record.read(tmp_path)
 
 
-def test_node_keeps_its_index_and_a_new_one_gets_the_first_that_is_free() -> None:
-    """Addresses come from it, so those of nodes that stay must not change."""
+def test_node_keeps_its_index_and_a_new_one_gets_the_first_free_one() -> None:
+    """The index decides addresses, so those of existing nodes must not change."""
     record = _record(*TWO_NODES).joined_by(FakeNode("node-a", ()))
     assert {"node-a": 1, "node-b": 2} == {name: member.index for name, member in record.nodes.items()}
     assert () == record.nodes["node-a"].hardware.gpus
@@ -40,8 +40,8 @@ def test_node_keeps_its_index_and_a_new_one_gets_the_first_that_is_free() -> Non
     assert {"node-b": 2, "node-c": 1} == {name: member.index for name, member in record.nodes.items()}
 
 
-def test_identity_is_a_user_its_groups_and_its_hosts(tmp_path: Path) -> None:
-    """As the API server reads a client certificate: common name and organisations."""
+def test_certificate_has_a_user_its_groups_and_its_hosts(tmp_path: Path) -> None:
+    """The API server reads the user from the common name, and the groups from the organisations."""
     pki = Authority(tmp_path / "pki")
     pki.issue("node-a", "system:node:node-a", ["system:nodes"], ["node-a", "10.99.0.11"])
 
@@ -56,8 +56,8 @@ def test_identity_is_a_user_its_groups_and_its_hosts(tmp_path: Path) -> None:
     assert ["10.99.0.11"] == [str(address) for address in hosts.get_values_for_type(x509.IPAddress)]
 
 
-def test_identities_are_kept(tmp_path: Path) -> None:
-    """A cluster that comes up again is the same one, and no key is for others to read."""
+def test_certificates_are_kept(tmp_path: Path) -> None:
+    """A restarted cluster is the same one, and only its owner can read the keys."""
     first = Authority(tmp_path / "pki")
     first.issue("admin", "admin")
     first.issue_key("service-accounts")
@@ -71,8 +71,8 @@ def test_identities_are_kept(tmp_path: Path) -> None:
     assert {0o600} == {path.stat().st_mode & 0o777 for path in second.folder.glob("*.key")}
 
 
-def test_certificate_that_was_being_written_is_made_again(tmp_path: Path) -> None:
-    """A key without its certificate is what a run that was killed leaves."""
+def test_incomplete_certificate_is_made_again(tmp_path: Path) -> None:
+    """A killed run leaves a key without a certificate."""
     pki = Authority(tmp_path / "pki")
     pki.issue("admin", "admin")
     pki.certificate("admin").unlink()
@@ -83,8 +83,8 @@ def test_certificate_that_was_being_written_is_made_again(tmp_path: Path) -> Non
     found.verify_directly_issued_by(x509.load_pem_x509_certificate(pki.certificate("ca").read_bytes()))
 
 
-def test_kubeconfig_holds_all_it_needs(tmp_path: Path) -> None:
-    """It works wherever it is copied to, and is for nobody else to read."""
+def test_kubeconfig_is_self_contained(tmp_path: Path) -> None:
+    """It works wherever it is copied to, and only its owner can read it."""
     pki = Authority(tmp_path / "pki")
     pki.issue("admin", "admin")
 

@@ -1,5 +1,5 @@
 """
-Images packed by hand: whole, equal for equal files, and told apart by name and digest.
+Packed images are complete, equal for equal files, and identified by name and digest.
 """
 
 import hashlib
@@ -33,8 +33,8 @@ def _blob(archive: Path, descriptor: dict[str, Any]) -> bytes:
         return file.read()
 
 
-def test_every_descriptor_fits_its_content(tmp_path: Path, program: Path) -> None:
-    """Digest and size, from the index down to the layer, and the layer's own digest in the configuration."""
+def test_every_descriptor_matches_its_content(tmp_path: Path, program: Path) -> None:
+    """Digest and size are right from the index to the layer, and so is the layer's digest in the configuration."""
     archive = _packed(tmp_path / "a.tar", program)
     with tarfile.open(archive) as tar:
         index_file = tar.extractfile("index.json")
@@ -54,8 +54,8 @@ def test_every_descriptor_fits_its_content(tmp_path: Path, program: Path) -> Non
     assert ["/usr/local/bin/a"] == config["config"]["Entrypoint"]
 
 
-def test_files_are_executable_and_nobodys(tmp_path: Path, program: Path) -> None:
-    """Any user of a container may run them; folders come first."""
+def test_files_are_executable_for_every_user(tmp_path: Path, program: Path) -> None:
+    """Folders come before their files."""
     archive = _packed(tmp_path / "a.tar", program)
     with tarfile.open(archive) as tar:
         index_file = tar.extractfile("index.json")
@@ -69,7 +69,7 @@ def test_files_are_executable_and_nobodys(tmp_path: Path, program: Path) -> None
 
 
 def test_equal_files_make_an_equal_image(tmp_path: Path, program: Path) -> None:
-    """So a node that has the image is not given it again."""
+    """So a node with the image does not get it again."""
     first = _packed(tmp_path / "a.tar", program)
     program.touch()
     second = _packed(tmp_path / "b.tar", program)
@@ -79,7 +79,7 @@ def test_equal_files_make_an_equal_image(tmp_path: Path, program: Path) -> None:
     assert oci.images(first) != oci.images(_packed(tmp_path / "c.tar", program))
 
 
-def test_archive_that_is_there_is_kept(tmp_path: Path, program: Path) -> None:
+def test_existing_archive_is_kept(tmp_path: Path, program: Path) -> None:
     """It is packed once."""
     archive = _packed(tmp_path / "a.tar", program)
     before = archive.stat().st_mtime_ns
@@ -88,7 +88,7 @@ def test_archive_that_is_there_is_kept(tmp_path: Path, program: Path) -> None:
 
 
 def test_failure_leaves_nothing_behind(tmp_path: Path) -> None:
-    """No archive that looks whole, no draft."""
+    """There is no archive, and no draft."""
     with pytest.raises(FileNotFoundError):
         _packed(tmp_path / "a.tar", tmp_path / "missing")
 
@@ -96,7 +96,7 @@ def test_failure_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_name_without_the_containerd_annotation_is_the_reference(tmp_path: Path) -> None:
-    """As other builders write it."""
+    """Other builders write only that annotation."""
     archive = tmp_path / "a.tar"
     manifest = {"digest": "sha256:0", "annotations": {"org.opencontainers.image.ref.name": "localhost/a:1"}}
     _write(archive, {"manifests": [manifest]})
@@ -105,7 +105,7 @@ def test_name_without_the_containerd_annotation_is_the_reference(tmp_path: Path)
 
 
 @pytest.mark.parametrize("index", [None, {"manifests": [{"digest": "sha256:0"}]}], ids=["no index", "no name"])
-def test_what_is_no_named_image_is_refused(tmp_path: Path, index: dict[str, Any] | None) -> None:
+def test_archive_without_a_named_image_is_rejected(tmp_path: Path, index: dict[str, Any] | None) -> None:
     """The error names the file."""
     archive = tmp_path / "a.tar"
     _write(archive, index)

@@ -1,5 +1,5 @@
 """
-A cluster leaves nothing, whenever and however it ends.
+A cluster leaves nothing behind, whenever and however it ends.
 """
 
 import os
@@ -49,7 +49,7 @@ def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _left(folder: Path) -> Sequence[object]:
-    """Return what there is of a cluster in *folder*."""
+    """Return everything that exists of a cluster in *folder*."""
     cluster = ControlPlane(folder)
     there = [folder] if folder.exists() else []
     return [*there, *processes_below(folder), *groups(cluster.cgroup)]
@@ -57,8 +57,8 @@ def _left(folder: Path) -> Sequence[object]:
 
 @pytest.mark.parametrize("word", ["etcd", "containerd", "controllers"])
 @pytest.mark.parametrize("seconds", [0.0, 0.4])
-def test_up_that_is_killed_leaves_no_process_and_down_the_rest(tmp_path: Path, word: str, seconds: float) -> None:
-    """At several moments; machines end by themselves, the folder and the groups go with `down`."""
+def test_killed_up_leaves_no_process_and_down_removes_the_rest(tmp_path: Path, word: str, seconds: float) -> None:
+    """It is killed at several moments. Machines end by themselves, and `down` removes folder and groups."""
     folder, before = tmp_path / "cluster", Footprint.now()
     with _started(folder) as process:
         _read_until(process, word)
@@ -72,7 +72,7 @@ def test_up_that_is_killed_leaves_no_process_and_down_the_rest(tmp_path: Path, w
 
 
 def test_cluster_on_the_command_line_outlives_the_command(tmp_path: Path) -> None:
-    """Until `down`, also after a part has crashed."""
+    """It runs until `down`, also after a part has crashed."""
     folder, before = tmp_path / "cluster", Footprint.now()
     up = _command("up", "--folder", str(folder))
     assert (0, f"export KUBECONFIG={folder}/kubeconfig") == (up.returncode, up.stdout.splitlines()[-1]), up.stderr
@@ -89,8 +89,8 @@ def test_cluster_on_the_command_line_outlives_the_command(tmp_path: Path) -> Non
     assert before == Footprint.now()
 
 
-def test_down_of_nothing_is_nothing(tmp_path: Path) -> None:
-    """No folder is made for it, and status says so."""
+def test_down_without_a_cluster_does_nothing(tmp_path: Path) -> None:
+    """No folder is created, and status says that there is no cluster."""
     folder = tmp_path / "cluster"
 
     assert 0 == _command("down", "--folder", str(folder)).returncode
@@ -98,7 +98,7 @@ def test_down_of_nothing_is_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_folder_of_another_run_is_rejected(tmp_path: Path) -> None:
     """The message says what to do."""
     with claimed(tmp_path), pytest.raises(FolderInUseError, match="is in use"):
         ControlPlane(tmp_path).up(TWO_NODES)

@@ -1,5 +1,5 @@
 """
-A machine without a cluster: what it has of its own, and that it goes without a trace, whoever dies.
+A machine without a cluster: its private parts, and that it leaves nothing behind.
 """
 
 import os
@@ -37,7 +37,7 @@ def _within(seconds: float, holds: Callable[[], bool]) -> bool:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """Yield a machine that is on, and remove it."""
+    """Yield a running machine, and remove it afterwards."""
     found = _machine(tmp_path / "one")
     found.start()
     yield found
@@ -49,15 +49,15 @@ def _sleep(name: str, seconds: int = 1000) -> Service:
     return Service(name, ("sleep", str(seconds)))
 
 
-def test_machine_has_name_processes_and_network_of_its_own(machine: Machine) -> None:
-    """Its first process is number 1, nothing of this machine's network is there."""
+def test_machine_has_its_own_name_processes_and_network(machine: Machine) -> None:
+    """Its first process has pid 1, and it has no interface of this machine."""
     assert "one\n" == machine.run(["hostname"])
     assert "1" in machine.run(["sh", "-c", "cd /proc && echo [0-9]*"]).split()[0]
     assert ["lo"] == machine.run(["ls", "/sys/class/net"]).split()
 
 
-def test_own_folders_are_the_machines_and_the_rest_is_this_machines(machine: Machine) -> None:
-    """A folder that this machine lacks is there too, and what is beside it is shown."""
+def test_private_folders_are_the_machines_and_the_rest_is_this_machines(machine: Machine) -> None:
+    """A private folder may be missing on this machine, and the entries beside it are visible."""
     machine.run(["sh", "-c", "echo hello > /usr/local/own/file; echo hello > /run/file"])
 
     assert "hello\n" == machine.path("/usr/local/own/file").read_text()
@@ -68,22 +68,22 @@ def test_own_folders_are_the_machines_and_the_rest_is_this_machines(machine: Mac
     assert {"own", *beside} == set(machine.run(["ls", "-A", "/usr/local"]).split())
 
 
-def test_folder_below_one_of_the_machines_own_is_still_visible(machine: Machine) -> None:
-    """The machine's folder lies in /tmp here, which is the machine's own."""
+def test_visible_folder_below_a_private_one_is_visible(machine: Machine) -> None:
+    """The machine's folder is in /tmp here, which is private."""
     machine.path("/tmp/file").write_text("its own")
 
     assert "its own" == machine.run(["cat", "/tmp/file"])
     assert "machine.json" in machine.run(["ls", str(machine.folder)])
 
 
-def test_path_that_is_not_the_machines_own_is_refused(machine: Machine) -> None:
-    """The error says what is."""
+def test_path_outside_private_folders_is_rejected(machine: Machine) -> None:
+    """The error lists them."""
     with pytest.raises(ValueError, match="/etc/passwd is not in a private folder of one; these are /run, /tmp, /usr"):
         machine.path("/etc/passwd")
 
 
 def test_kernel_is_tuned_for_the_machine_only(machine: Machine) -> None:
-    """A kubelet sets these for its node; this machine's stay."""
+    """A kubelet changes these settings, and those of this machine stay."""
     before = Path("/proc/sys/kernel/panic").read_text()
 
     machine.run(["sh", "-c", "echo 77 > /proc/sys/kernel/panic"])
@@ -92,8 +92,8 @@ def test_kernel_is_tuned_for_the_machine_only(machine: Machine) -> None:
     assert before == Path("/proc/sys/kernel/panic").read_text()
 
 
-def test_services_are_started_once_and_started_again_when_told(machine: Machine) -> None:
-    """What runs is left alone; what was killed stays away until then."""
+def test_services_are_started_once_and_again_on_request(machine: Machine) -> None:
+    """Running services are not affected, and killed ones do not restart by themselves."""
     machine.serve([_sleep("a", 1001), _sleep("b", 1002)])
     assert _within(5, lambda: None not in machine.services().values())
     before = machine.services()
@@ -106,8 +106,8 @@ def test_services_are_started_once_and_started_again_when_told(machine: Machine)
     assert machine.services()["a"] not in {None, before["a"]}
 
 
-def test_machine_that_ended_tells_what_it_said_last(machine: Machine) -> None:
-    """As does one whose service has no program."""
+def test_error_of_a_machine_that_is_off_has_the_end_of_its_log(machine: Machine) -> None:
+    """One of its services has no program."""
     machine.serve([Service("absent", ("/no/such/program",))])
     assert _within(5, lambda: machine.pid is None)
 
@@ -115,8 +115,8 @@ def test_machine_that_ended_tells_what_it_said_last(machine: Machine) -> None:
         machine.living_pid()
 
 
-def test_power_cut_kills_all_and_loses_what_is_volatile(machine: Machine) -> None:
-    """Also a process that left its session, as daemons do."""
+def test_power_cut_kills_all_processes_and_loses_volatile_files(machine: Machine) -> None:
+    """It also kills a process that left its session, like a daemon."""
     machine.run(
         ["sh", "-c", "setsid sleep 4242 >/dev/null 2>&1 & echo kept > /usr/local/own/file; echo lost > /run/file"]
     )
@@ -133,7 +133,7 @@ def test_power_cut_kills_all_and_loses_what_is_volatile(machine: Machine) -> Non
 
 
 def test_removed_machine_leaves_nothing(tmp_path: Path) -> None:
-    """No mount, interface, rule, group, folder or process."""
+    """There is no mount, interface, rule, group, folder or process."""
     before = Footprint.now()
     machine = _machine(tmp_path / "one")
     machine.start()
@@ -161,8 +161,8 @@ time.sleep(1000)
 
 
 @pytest.mark.parametrize("wish", ["end with it", "let live"])
-def test_machine_ends_with_its_owner_unless_told_otherwise(tmp_path: Path, wish: str) -> None:
-    """The owner is killed, so it had no chance to clear up."""
+def test_machine_ends_with_its_owner_unless_it_may_outlive_it(tmp_path: Path, wish: str) -> None:
+    """The owner is killed, so it cannot clean up."""
     folder = tmp_path / "one"
     argv = [sys.executable, "-c", _OWNER, str(folder), wish]
     with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(PACKAGES)}, stdout=subprocess.PIPE) as owner:
@@ -180,14 +180,14 @@ def test_machine_ends_with_its_owner_unless_told_otherwise(tmp_path: Path, wish:
     machine.remove()
 
 
-def test_command_that_fails_says_what_it_said(machine: Machine) -> None:
-    """Machine, command, status and words."""
+def test_error_of_a_command_has_its_output(machine: Machine) -> None:
+    """It also has machine, command and status."""
     with pytest.raises(MachineError, match=r"one: ls /missing exited with 2: .*No such file"):
         machine.run(["ls", "/missing"])
 
 
 def test_machine_that_cannot_boot_says_why(tmp_path: Path) -> None:
-    """The end of its log is in the message."""
+    """The message has the end of its log."""
     machine = Machine(tmp_path, Description("one", f"hami-test-{os.getpid()}", "", visible=("/missing",)))
 
     with pytest.raises(MachineError, match=r"(?s)one did not boot.*'/missing'"):

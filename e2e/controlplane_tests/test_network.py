@@ -1,5 +1,5 @@
 """
-The network between machines, made in bare network namespaces.
+The network between machines, in plain network namespaces.
 """
 
 import subprocess
@@ -18,7 +18,7 @@ Namespace = Callable[[], int]
 
 @contextmanager
 def _namespace() -> Iterator[int]:
-    """Yield the process that a new network namespace lives as long as."""
+    """Yield the pid of a process in a new network namespace, which ends with it."""
     process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -31,20 +31,20 @@ def _namespace() -> Iterator[int]:
 
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
-    """Return a way to make network namespaces."""
+    """Return a function that makes network namespaces."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(_namespace())
 
 
 def _reaches(pid: int, address: str) -> bool:
-    """Return whether *address* answers, once, a packet from the network of *pid*."""
+    """Return whether *address* answers a packet from the network of *pid*."""
     ask = ["nsenter", f"--target={pid}", "--net", "bash", "-c", f"exec 3<>/dev/tcp/{address}/9"]
     done = subprocess.run(ask, capture_output=True, text=True, check=False)
     return "Connection refused" in done.stderr
 
 
 def test_nodes_reach_each_other_and_nothing_is_in_this_machines_network(namespace: Namespace) -> None:
-    """By the bridge in the control machine."""
+    """The bridge is in the control machine."""
     before = sorted(path.name for path in Path("/sys/class/net").iterdir())
     control, one, two = namespace(), namespace(), namespace()
     network.prepare_control(control)
@@ -58,8 +58,8 @@ def test_nodes_reach_each_other_and_nothing_is_in_this_machines_network(namespac
     assert before == sorted(path.name for path in Path("/sys/class/net").iterdir())
 
 
-def test_node_is_connected_again_while_its_former_network_is_still_there(namespace: Namespace) -> None:
-    """The kernel clears a network away some time after its last process has ended."""
+def test_node_is_connected_again_while_its_old_network_still_exists(namespace: Namespace) -> None:
+    """The kernel removes a network some time after its last process has ended."""
     control, former, node = namespace(), namespace(), namespace()
     network.prepare_control(control)
     network.connect(control, former, 1, [])

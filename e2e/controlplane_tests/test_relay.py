@@ -1,5 +1,5 @@
 """
-The relay: bytes pass both ways, ends pass on, and a far side that is not there is an end.
+The relay copies bytes and ends in both directions, and ends connections that it cannot relay.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 @contextlib.asynccontextmanager
 async def relayed(handler: Handler | None) -> AsyncIterator[int]:
-    """Yield a port whose connections are relayed to *handler*, or to nobody."""
+    """Yield a port whose connections are relayed to *handler*, or to a port without a listener."""
     far = await asyncio.start_server(handler or _hang_up, "127.0.0.1", 0)
     far_port = far.sockets[0].getsockname()[1]
     if handler is None:
@@ -38,14 +38,14 @@ async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 
 
 async def _echo_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer only once the other side has said all, so that the end must have passed."""
+    """Answer after the end of the input, so that the end must have been relayed."""
     writer.write(await reader.read(-1))
     writer.close()
 
 
 @pytest.mark.parametrize("size", [1, 3 * relay.BUFFER_BYTES + 1])
-async def test_bytes_and_ends_pass_both_ways(size: int) -> None:
-    """Also more than is read at once."""
+async def test_bytes_and_ends_are_relayed_in_both_directions(size: int) -> None:
+    """There may be more bytes than one read returns."""
     content = bytes(index % 251 for index in range(size))
     async with relayed(_echo_all) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -58,7 +58,7 @@ async def test_bytes_and_ends_pass_both_ways(size: int) -> None:
 
 
 async def test_many_connections_do_not_mix() -> None:
-    """Each is answered with its own words."""
+    """Each gets its own answer."""
 
     async def talk(port: int, word: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -75,8 +75,8 @@ async def test_many_connections_do_not_mix() -> None:
     assert words == answers
 
 
-async def test_connection_to_nobody_is_ended() -> None:
-    """A client learns at once that the API server is not there, and the relay goes on."""
+async def test_connection_without_a_listener_is_ended() -> None:
+    """A client learns at once that the API server is down, and the relay keeps running."""
     async with relayed(None) as port:
         for _ in range(2):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,5 +1,5 @@
 """
-The stand-in for NVIDIA's container runtime: what it changes in a bundle, and that it changes nothing else.
+The stand-in for NVIDIA's container runtime changes a bundle as it should, and changes nothing else.
 """
 
 import json
@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
 
 
 class Runtime:
-    """The runtime beside a runc that only tells its arguments, on a node with a driver of two libraries."""
+    """The runtime with a runc that only prints its arguments, on a node with a driver of two libraries."""
 
     def __init__(self, program: Path, folder: Path) -> None:
         self.bundle = folder / "bundle"
@@ -40,7 +40,7 @@ class Runtime:
         self._environment = {"PATH": f"{runc.parent}:{os.environ['PATH']}"}
 
     def create(self, *environment: str, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the container's description after `create`, for a container with *environment* besides its PATH."""
+        """Return config.json after `create`, for a container with *environment* and PATH."""
         process = {**SPEC["process"], "env": [*SPEC["process"]["env"], *environment]}
         (self.bundle / "config.json").write_text(json.dumps({**SPEC, "process": process}))
         self.run(*(arguments or ("--root", "/run/runc", "create", "--bundle", str(self.bundle), "c1")))
@@ -48,7 +48,7 @@ class Runtime:
         return changed
 
     def run(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the runtime with its configuration in the place of the node's."""
+        """Run the runtime with its configuration instead of the node's."""
         argv = [str(self._program), *arguments]
         environment = {**self._environment, "NVIDIA_CONTAINER_RUNTIME_CONFIG": str(self.configured)}
         return subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True, check=False)
@@ -56,13 +56,13 @@ class Runtime:
 
 @pytest.fixture
 def runtime(programs: Path, tmp_path: Path) -> Runtime:
-    """Return a runtime on a node of its own."""
+    """Return a runtime on a new node."""
     return Runtime(programs / "nvidia-container-runtime", tmp_path)
 
 
 @pytest.mark.parametrize("wanted", ["all", "GPU-1,GPU-2", "0"])
-def test_container_that_asks_for_devices_gets_the_driver(runtime: Runtime, wanted: str) -> None:
-    """The libraries are where a linker looks, read-only; the hardware is writable, and the variable names it."""
+def test_container_with_devices_gets_the_driver(runtime: Runtime, wanted: str) -> None:
+    """The libraries are read-only in a folder of the linker. The hardware is writable, and the variable names it."""
     changed = runtime.create(f"NVIDIA_VISIBLE_DEVICES={wanted}")
 
     added = {mount["destination"]: mount for mount in changed["mounts"][1:]}
@@ -76,8 +76,8 @@ def test_container_that_asks_for_devices_gets_the_driver(runtime: Runtime, wante
     assert expected == changed["process"]["env"]
 
 
-def test_nothing_else_of_the_description_changes(runtime: Runtime) -> None:
-    """Also numbers beyond a double's precision and characters special in HTML stay as they were."""
+def test_nothing_else_in_the_configuration_changes(runtime: Runtime) -> None:
+    """Numbers beyond the precision of a double and special characters of HTML stay, too."""
     changed = runtime.create("NVIDIA_VISIBLE_DEVICES=all")
 
     changed["process"]["env"] = SPEC["process"]["env"]
@@ -95,8 +95,8 @@ def test_nothing_else_of_the_description_changes(runtime: Runtime) -> None:
         pytest.param(("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=none"), id="the last setting counts"),
     ],
 )
-def test_container_that_asks_for_none_is_left_alone(runtime: Runtime, environment: tuple[str, ...]) -> None:
-    """Its description stays as it was, and a node without a driver can start it."""
+def test_container_without_devices_is_unchanged(runtime: Runtime, environment: tuple[str, ...]) -> None:
+    """Its configuration stays the same, and a node without a driver can start it."""
     runtime.configured.unlink()
 
     changed = runtime.create(*environment)
@@ -106,7 +106,7 @@ def test_container_that_asks_for_none_is_left_alone(runtime: Runtime, environmen
 
 @pytest.mark.parametrize("form", ["--bundle={}", "-b={}"])
 def test_bundle_may_be_named_in_one_argument(runtime: Runtime, form: str) -> None:
-    """The forms runc's own command line takes."""
+    """These are the forms of runc's command line."""
     changed = runtime.create(
         "NVIDIA_VISIBLE_DEVICES=all", arguments=("create", form.format(runtime.bundle), "--pid-file", "p", "c1")
     )
@@ -114,8 +114,8 @@ def test_bundle_may_be_named_in_one_argument(runtime: Runtime, form: str) -> Non
     assert 4 == len(changed["mounts"])
 
 
-def test_process_that_joins_finds_the_hardware_too(runtime: Runtime) -> None:
-    """`exec` describes a process of its own, with the container's environment as it was before `create` changed it."""
+def test_exec_process_has_the_hardware_too(runtime: Runtime) -> None:
+    """`exec` describes a process with the container's environment before the change by `create`."""
     process = runtime.bundle / "process.json"
     process.write_text(json.dumps({**SPEC["process"], "env": ["NVIDIA_VISIBLE_DEVICES=0"]}))
 
@@ -125,8 +125,8 @@ def test_process_that_joins_finds_the_hardware_too(runtime: Runtime) -> None:
     assert expected == json.loads(process.read_text())
 
 
-def test_process_that_joins_a_container_without_devices_is_left_alone(runtime: Runtime) -> None:
-    """Also one that is described by arguments instead of a file."""
+def test_exec_process_in_a_container_without_devices_is_unchanged(runtime: Runtime) -> None:
+    """It may be described by arguments instead of a file."""
     process = runtime.bundle / "process.json"
     process.write_text(json.dumps(SPEC["process"]))
 
@@ -137,15 +137,15 @@ def test_process_that_joins_a_container_without_devices_is_left_alone(runtime: R
     assert "exec c1 true\n" == done.stdout
 
 
-def test_runc_takes_over_with_the_same_arguments(runtime: Runtime) -> None:
-    """Whatever the command, and no file of the bundle is needed for others than create."""
+def test_runc_gets_the_same_arguments(runtime: Runtime) -> None:
+    """This holds for every command, and only create needs files of the bundle."""
     done = runtime.run("--root", "/r", "delete", "--force", "c1")
 
     assert (0, "--root /r delete --force c1\n") == (done.returncode, done.stdout)
 
 
-def test_unreadable_description_is_an_error_that_names_it(runtime: Runtime) -> None:
-    """Containerd shows the message; runc is not started."""
+def test_unreadable_configuration_is_an_error_that_names_it(runtime: Runtime) -> None:
+    """containerd shows the message, and runc is not started."""
     (runtime.bundle / "config.json").write_text("{")
 
     done = runtime.run("create", "--bundle", str(runtime.bundle), "c1")
@@ -155,8 +155,8 @@ def test_unreadable_description_is_an_error_that_names_it(runtime: Runtime) -> N
     assert "" == done.stdout
 
 
-def test_it_costs_a_container_next_to_nothing(runtime: Runtime) -> None:
-    """The fastest of several runs is below 20 ms, runc's stand-in and the start of both processes included."""
+def test_it_costs_a_container_very_little_time(runtime: Runtime) -> None:
+    """The fastest of several runs takes less than 20 ms, with the start of both processes."""
     fastest = 1.0
     for _ in range(20):
         began = time.perf_counter()

@@ -1,5 +1,5 @@
 """
-The store of images: what a machine gets from it is there at once, and its own from then on.
+The store of images: a machine gets them at once, and its changes affect no other machine.
 """
 
 import os
@@ -23,7 +23,7 @@ _CGROUP = f"hami-test-{os.getpid()}"
 
 
 class Rack:
-    """Stores of one folder, and machines that are filled from them."""
+    """Stores of one folder, and machines with images from them."""
 
     def __init__(self, folder: Path, binaries: Path) -> None:
         self.sets = folder / "sets"
@@ -33,18 +33,18 @@ class Rack:
         self.store = self.another_store("store")
 
     def another_store(self, name: str) -> Store:
-        """Return a store that imports on a machine of its own."""
+        """Return a store with another machine for imports."""
         return Store(self.sets, *self._machine(name))
 
     def filled(self, name: str, archive: Path) -> Machine:
-        """Return a new machine with what is in the store of *archive*, its containerd running."""
+        """Return a new machine with the image of *archive* and a running containerd."""
         machine, containerd = self._machine(name)
         self.store.fill(machine, [archive])
         store.start(machine, containerd)
         return machine
 
     def remove(self) -> None:
-        """Leave no machine."""
+        """Remove all machines."""
         for machine in self._machines:
             machine.kill()
         cgroups.remove(_CGROUP)
@@ -62,7 +62,7 @@ class Rack:
 
 @pytest.fixture
 def rack(go: None, tmp_path: Path) -> Iterator[Rack]:
-    """Yield a store with nothing in it, and nothing else."""
+    """Yield an empty store."""
     rack = Rack(tmp_path, build.binaries(step=print))
     yield rack
     rack.remove()
@@ -70,7 +70,7 @@ def rack(go: None, tmp_path: Path) -> Iterator[Rack]:
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that every import adds the name of its machine to."""
+    """Return a list to which every import adds the name of its machine."""
     found: list[str] = []
     run = Machine.run
 
@@ -88,12 +88,12 @@ def _ctr(machine: Machine, *arguments: str) -> str:
 
 
 def _names(machine: Machine) -> list[str]:
-    """Return what its images are called, but for the names containerd's CRI plugin adds."""
+    """Return the names of its images, except those that containerd's CRI plugin adds."""
     return [name for name in _ctr(machine, "images", "list", "-q").split() if not name.startswith("sha256:")]
 
 
-def test_machine_is_born_with_what_was_imported_once(rack: Rack, probe_image: Path, imports: list[str]) -> None:
-    """Two machines, one import; loading it again does nothing, there or in the store."""
+def test_machines_start_with_images_that_are_imported_once(rack: Rack, probe_image: Path, imports: list[str]) -> None:
+    """There are two machines and one import. Loading the archive again does nothing."""
     rack.store.add([probe_image])
     rack.store.add([probe_image])
     for name in ("one", "two"):
@@ -104,8 +104,8 @@ def test_machine_is_born_with_what_was_imported_once(rack: Rack, probe_image: Pa
     assert ["store"] == imports
 
 
-def test_stores_of_one_folder_import_once_between_them(rack: Rack, probe_image: Path, imports: list[str]) -> None:
-    """Also those that begin at the same time, as clusters side by side do."""
+def test_stores_of_one_folder_import_once_in_total(rack: Rack, probe_image: Path, imports: list[str]) -> None:
+    """They may start at the same time, like clusters that run side by side."""
     stores = [rack.another_store(name) for name in ("first", "second", "third")]
 
     with ThreadPoolExecutor() as pool:
@@ -115,8 +115,8 @@ def test_stores_of_one_folder_import_once_between_them(rack: Rack, probe_image: 
     assert [PROBE_IMAGE] == _names(rack.filled("one", probe_image))
 
 
-def test_sets_that_were_used_last_stay(rack: Rack, probe_image: Path) -> None:
-    """Every change of an image makes another set, and a disk has an end."""
+def test_recently_used_sets_are_kept(rack: Rack, probe_image: Path) -> None:
+    """Every change of an image makes another set, and disks are finite."""
     for number in range(KEPT_SETS + 2):
         place = rack.sets / f"images-{number}"
         place.mkdir(parents=True)
@@ -131,10 +131,10 @@ def test_sets_that_were_used_last_stay(rack: Rack, probe_image: Path) -> None:
 
 def test_image_removed_from_one_machine_stays_in_the_others(rack: Rack, probe_image: Path, tmp_path: Path) -> None:
     """
-    And in the store, so that the next machine has it whole.
+    It also stays in the store, for the next machine.
 
-    What the container says goes to a file: `ctr run` loses it when the container ends before the first read (its
-    task is deleted with the pipes closed, containerd v2.1.8, pkg/cio/io_unix.go).
+    The container writes to a file, because `ctr run` loses its output if it ends before the first read (its task is
+    deleted with the pipes closed, containerd v2.1.8, pkg/cio/io_unix.go).
     """
     one, two = rack.filled("one", probe_image), rack.filled("two", probe_image)
 
@@ -148,8 +148,8 @@ def test_image_removed_from_one_machine_stays_in_the_others(rack: Rack, probe_im
         assert "/usr/local/bin/probe\n" == said.read_text()
 
 
-def test_import_that_failed_is_done_again(rack: Rack, probe_image: Path, imports: list[str]) -> None:
-    """A store says that it holds an archive only when it does."""
+def test_failed_import_is_repeated(rack: Rack, probe_image: Path, imports: list[str]) -> None:
+    """A store has an archive only after a complete import."""
     content = bytearray(probe_image.read_bytes())
     middle = len(content) // 2
     content[middle] ^= 0xFF

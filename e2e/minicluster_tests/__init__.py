@@ -1,3 +1,3 @@
 """
-The embedded cluster keeps its promises to its peers.
+Tests of the embedded cluster that do not run on a real one: functions, processes, faults, real back-offs.
 """

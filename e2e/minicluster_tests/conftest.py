@@ -1,7 +1,7 @@
 """
 An API server and a client for the tests of the embedded cluster.
 
-The server runs in the test's own loop, on a real socket; tests of the process itself start `python -m minicluster`.
+The server runs in the test's loop, on a real socket. Tests of the process start `python -m minicluster`.
 """
 
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
 """
-The real peers of a kubelet under test: an API server, the kubelet as a process, a device plugin on its socket.
+The peers of a kubelet under test: an API server and a device plugin, with the kubelet as a process.
 
-Owns their start and end, and builders for the objects a test sends. Knows no promise.
+Owns their start and end, and builders for objects.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ def a_container(name: str = "main", script: str = "sleep 1000", devices: int = 0
     """
     Return a container that runs *script* in a shell.
 
-    A path that is mounted goes into `args`, as $0 and on: without namespaces, one inside a script cannot be mapped.
+    A mounted path must be in `args`, as $0 and so on, because without namespaces a path in a script cannot be mapped.
     """
     limits = {"limits": {RESOURCE: str(devices)}} if devices else {}
     return {"name": name, "image": "shell", "command": ["sh", "-c", script], "resources": limits, **more}
 
 
 def a_pod(name: str, *containers: Object, **spec: Any) -> Object:
-    """Return a Pod that is already bound to the node under test."""
+    """Return a Pod that is bound to the Node under test."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -46,7 +46,7 @@ def a_pod(name: str, *containers: Object, **spec: Any) -> Object:
 
 @dataclass
 class Process:
-    """One component as its own process."""
+    """A component as a process."""
 
     arguments: list[str]
     log: Path
@@ -62,7 +62,7 @@ class Process:
             )
 
     def wait(self) -> int:
-        """Return its exit code once it has ended."""
+        """Wait until it ends, and return its exit code."""
         assert self.popen is not None
         return self.popen.wait(20)
 
@@ -75,7 +75,7 @@ class Process:
 
 @dataclass
 class Cluster:
-    """An API server and one kubelet, with the calls a test makes."""
+    """An API server and one kubelet, with helpers for tests."""
 
     root: Path
     client: Api
@@ -83,7 +83,7 @@ class Cluster:
     host: Host
 
     async def plugin(self, count: int = 8) -> Plugin:
-        """Start a plugin with *count* devices and wait until the Node offers them."""
+        """Start a plugin with *count* devices, and wait until the Node offers them."""
         plugin = await self.host.plugin(count)
         await self.allocatable_is(str(count))
         return plugin
@@ -98,7 +98,7 @@ class Cluster:
         return True
 
     async def create(self, pod: Object) -> Object:
-        """Create *pod* and return it as the API server has it."""
+        """Create *pod*, and return the API server's answer."""
         created: Object = await self.client.create("/api/v1/namespaces/default/pods", pod)
         return created
 
@@ -125,13 +125,13 @@ class Cluster:
         return await self.until(name, lambda status: status.get("phase") == phase, seconds)
 
     async def log(self, name: str, container: str = "main") -> str:
-        """Return what the newest attempt of a container has printed."""
+        """Return the log of a container's newest attempt."""
         uid = (await self.pod(name))["metadata"]["uid"]
         logs = sorted((self.root / "pods" / uid / container).glob("*.log"))
         return logs[-1].read_text() if logs else ""
 
     async def says(self, name: str, text: str, container: str = "main") -> str:
-        """Return a container's log once it holds *text*."""
+        """Return the log of a container once it has *text*."""
 
         async def found() -> str:
             log = await self.log(name, container)
@@ -142,7 +142,7 @@ class Cluster:
         return log
 
     async def delete(self, name: str, grace_seconds: int = 0) -> None:
-        """Delete the Pod *name* and wait until it is gone."""
+        """Delete the Pod *name*, and wait until it is gone."""
         await self.client.delete(f"/api/v1/namespaces/default/pods/{name}", grace_seconds=grace_seconds)
 
         async def is_gone() -> bool:
@@ -156,7 +156,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def processes(root: Path, *flags: str) -> Iterator[Process]:
-    """Run an API server and a kubelet below *root*, yielding the kubelet; all its containers are ended with it."""
+    """Run an API server and a kubelet below *root*, and yield the kubelet. All containers end with it."""
     kubeconfig = root / "kubeconfig"
     apiserver = Process(["apiserver", "--listen", "127.0.0.1:0", "--kubeconfig", str(kubeconfig)], root / "api.log")
     common = ["--node", NODE, "--root", str(root / "k"), "--backoff-scale", "0.05"]
@@ -176,7 +176,7 @@ def processes(root: Path, *flags: str) -> Iterator[Process]:
 
 @contextlib.asynccontextmanager
 async def a_cluster(root: Path, kubelet: Process) -> AsyncIterator[Cluster]:
-    """Reach what `processes` runs, once the Node is registered."""
+    """Connect to the processes of `processes` once the Node is registered."""
     async with Api.from_kubeconfig(root / "kubeconfig", "test") as client:
         peer = EmbeddedPeer(root)
         peer.device_plugins, peer.pod_resources = (root / "k" / name for name in ("device-plugins", "pod-resources"))
@@ -186,5 +186,5 @@ async def a_cluster(root: Path, kubelet: Process) -> AsyncIterator[Cluster]:
         for plugin in cluster.host.plugins:
             await plugin.stop()
         if cluster.host.plugins:
-            # A plugin that registers before the kubelet has seen its predecessor's end would be taken for ended too.
+            # Wait, because the end of the old plugin disconnects one that registers before the kubelet has seen it.
             await cluster.allocatable_is("0")

@@ -1,5 +1,5 @@
 """
-An extender on a socket of its own, and a scheduler in the test's loop to ask it.
+An extender on a socket, and a scheduler in the test's loop that calls it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ GPU = "nvidia.com/gpu"
 
 @contextlib.asynccontextmanager
 async def extender() -> AsyncIterator[tuple[Extender, str]]:
-    """Yield an extender that listens, and its URL."""
+    """Yield a listening extender and its URL."""
     peer = Extender()
     application = web.Application()
     application.router.add_post("/{verb}", peer.handle)

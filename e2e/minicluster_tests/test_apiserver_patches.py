@@ -51,7 +51,7 @@ RFC_7396 = [
 @pytest.mark.parametrize(("target", "patch", "expected"), RFC_7396)
 def test_merge_patch_agrees_with_the_examples_of_rfc_7396(target: Any, patch: Any, expected: Any) -> None:
     """
-    The examples are those of the RFC's appendix A.
+    The examples are in appendix A of the RFC.
     """
     assert expected == merge(target, patch)
 
@@ -60,7 +60,7 @@ def test_merge_patch_agrees_with_the_examples_of_rfc_7396(target: Any, patch: An
 @given(OBJECTS, OBJECTS)
 def test_merge_patch_of_a_difference_yields_the_new_object(old: Any, new: Any) -> None:
     """
-    What differs, sent as a patch, makes one object of the other, wherever null is not a value.
+    The difference of two objects without null values, as a patch, changes one into the other.
     """
     old, new = without_nulls(old), without_nulls(new)
 
@@ -81,9 +81,9 @@ def test_patching_twice_is_patching_once(target: Any, patch: Any) -> None:
 
 @pytest.mark.property
 @given(OBJECTS, OBJECTS)
-def test_patches_leave_their_target_alone(target: Any, patch: Any) -> None:
+def test_patches_do_not_change_their_target(target: Any, patch: Any) -> None:
     """
-    A patch makes a new object; the stored one is shared and must not move.
+    A patch makes a new object, because the stored one is shared.
     """
     before = repr(target)
 
@@ -137,7 +137,7 @@ def test_json_patch_agrees_with_rfc_6902(target: Any, patch: Any, expected: Any)
 )
 def test_json_patch_that_does_not_fit_is_an_error(operation: Any) -> None:
     """
-    Nothing is guessed: missing places, foreign indices and unknown operations fail.
+    Missing paths, invalid indices and unknown operations fail.
     """
     with pytest.raises(PatchError):
         json_patch({"a": 1, "l": [1, 2], "o": {}}, [operation])
@@ -145,7 +145,7 @@ def test_json_patch_that_does_not_fit_is_an_error(operation: Any) -> None:
 
 def test_strategic_patch_merges_containers_by_name_and_env_by_name() -> None:
     """
-    One variable of one container changes, nothing else moves.
+    Only one variable of one container changes.
     """
     pod = {"spec": {"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "i"}]}}
     patch = {"spec": {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}]}}
@@ -167,7 +167,7 @@ def test_strategic_patch_replaces_tolerations_and_taints_as_a_whole() -> None:
 
 def test_strategic_patch_merges_conditions_by_type_and_owners_by_uid() -> None:
     """
-    A writer of one condition does not remove another's.
+    A writer of one condition does not remove those of others.
     """
     found = {"conditions": [{"type": "Ready", "status": "False"}], "ownerReferences": [{"uid": "1", "name": "a"}]}
     patch = {
@@ -203,7 +203,7 @@ def test_strategic_patch_merges_conditions_by_type_and_owners_by_uid() -> None:
 )
 def test_strategic_patch_obeys_its_directives(patch: Any, expected: Any) -> None:
     """
-    The directives are those kubectl writes.
+    The directives are those of kubectl.
     """
     found = {"env": [{"name": "a"}, {"name": "b"}], "finalizers": ["x", "y"]}
 
@@ -211,7 +211,7 @@ def test_strategic_patch_obeys_its_directives(patch: Any, expected: Any) -> None
 
 
 @pytest.mark.parametrize("patch", [{"$patch": "frob"}, {"env": [{"value": "no name"}]}])
-def test_strategic_patch_without_sense_is_an_error(patch: Any) -> None:
+def test_invalid_strategic_patch_is_an_error(patch: Any) -> None:
     """
     An unknown directive and an item without its merge key cannot be applied.
     """

@@ -22,7 +22,7 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 @asynccontextmanager
 async def apiserver(folder: Path, *flags: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Path]]:
-    """Run `python -m minicluster apiserver` until the block ends; yield it and its kubeconfig."""
+    """Run `python -m minicluster apiserver` during a block. Yields the process and its kubeconfig."""
     kubeconfig = folder / "kubeconfig"
     kubeconfig.unlink(missing_ok=True)
     command = [sys.executable, "-m", "minicluster", "apiserver", "--kubeconfig", str(kubeconfig), *flags]
@@ -41,7 +41,7 @@ async def apiserver(folder: Path, *flags: str) -> AsyncIterator[tuple[asyncio.su
 
 
 async def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
-    """Return what kubectl prints, on both streams."""
+    """Return kubectl's output and errors."""
     process = await asyncio.create_subprocess_exec(
         "kubectl",
         f"--kubeconfig={kubeconfig}",
@@ -70,9 +70,9 @@ def labelled(text: str) -> str:
 
 
 @needs_kubectl
-async def test_server_side_apply_is_refused_in_words(kubeconfig: Path) -> None:
+async def test_server_side_apply_is_rejected_with_a_message(kubeconfig: Path) -> None:
     """
-    Better a clear no than a wrong merge.
+    A clear error is better than a wrong merge.
     """
     said = await kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=labelled("x"))
 
@@ -81,7 +81,7 @@ async def test_server_side_apply_is_refused_in_words(kubeconfig: Path) -> None:
 
 async def test_loaded_files_are_served(tmp_path: Path) -> None:
     """
-    Lists and single objects, JSON and YAML, with the status they come with.
+    Lists and single objects, in JSON and YAML, keep their status.
     """
     nodes, pods = tmp_path / "nodes.json", tmp_path / "pods.yaml"
     nodes.write_bytes(orjson.dumps({"kind": "NodeList", "apiVersion": "v1", "items": [a_node("n1"), a_node("n2")]}))
@@ -99,7 +99,7 @@ async def test_loaded_files_are_served(tmp_path: Path) -> None:
 
 async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     """
-    Whatever a client was told is there after the restart, at the same version; what comes then is newer.
+    Every acknowledged object is there after the restart, at the same version, and later versions are higher.
     """
     told: dict[str, str] = {}
     data = str(tmp_path / "data")
@@ -133,7 +133,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
 
 async def test_sigterm_ends_the_server_at_once(tmp_path: Path) -> None:
     """
-    Running watches do not hold it.
+    Running watches do not delay it.
     """
     async with apiserver(tmp_path) as (process, kubeconfig), Client.from_kubeconfig(kubeconfig, "test") as client:
         watch = client.watch("/api/v1/pods", "1")

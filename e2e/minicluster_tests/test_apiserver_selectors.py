@@ -1,5 +1,5 @@
 """
-Selectors select what the API says they select.
+Label and field selectors select the right objects.
 """
 
 import pytest
@@ -43,7 +43,7 @@ def test_label_selector_text_selects(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["a in b", "a in (b", "=b", "a>x", "a b", "(a)"])
-def test_label_selector_text_that_is_none_is_refused(text: str) -> None:
+def test_invalid_label_selector_is_rejected(text: str) -> None:
     """
     A selector that cannot be parsed must not select everything.
     """
@@ -53,7 +53,7 @@ def test_label_selector_text_that_is_none_is_refused(text: str) -> None:
 
 def test_empty_selectors_select_everything() -> None:
     """
-    No text, no requirement.
+    No text means no requirement.
     """
     assert None is label_selector("")
     assert None is field_selector("", ())
@@ -72,7 +72,7 @@ def test_empty_selectors_select_everything() -> None:
 )
 def test_field_selector_compares_and_takes_absent_fields_as_empty(text: str, expected: bool) -> None:
     """
-    `spec.nodeName=` is how clients find unbound Pods.
+    Clients find unbound Pods with `spec.nodeName=`.
     """
     selects = field_selector(text, ("spec.nodeName", "status.phase"))
 
@@ -80,9 +80,9 @@ def test_field_selector_compares_and_takes_absent_fields_as_empty(text: str, exp
     assert expected is selects({"spec.nodeName": "n1", "status.phase": ""})
 
 
-def test_field_selector_on_a_field_that_is_not_offered_is_refused() -> None:
+def test_field_selector_on_an_unsupported_field_is_rejected() -> None:
     """
-    Only some fields are indexed; silence would look like an empty list.
+    Only some fields are selectable, and an empty list would be wrong.
     """
     with pytest.raises(SelectorError, match=r"field label not supported: spec\.hostname"):
         field_selector("spec.hostname=x", ("spec.nodeName",))
@@ -103,7 +103,7 @@ def test_text_and_object_of_a_requirement_agree(
     labels: dict[str, str], key: str, values: list[str], operator: str
 ) -> None:
     """
-    A list's selector and a webhook's say the same with the same words.
+    The selector of a list and that of a webhook have the same meaning.
     """
     listed = f"({','.join(values)})"
     text = {"In": f"{key} in {listed}", "NotIn": f"{key} notin {listed}", "Exists": key, "DoesNotExist": f"!{key}"}
@@ -118,7 +118,7 @@ def test_text_and_object_of_a_requirement_agree(
 @given(st.dictionaries(KEYS, VALUES), KEYS, st.lists(VALUES, min_size=1, max_size=3))
 def test_every_operator_is_the_negation_of_its_opposite(labels: dict[str, str], key: str, values: list[str]) -> None:
     """
-    In and NotIn, Exists and DoesNotExist divide all label sets between them.
+    Every label set matches exactly one of In and NotIn, and one of Exists and DoesNotExist.
     """
     pairs = [(f"{key} in ({','.join(values)})", f"{key} notin ({','.join(values)})"), (key, f"!{key}")]
     for text, opposite in pairs:

@@ -1,5 +1,5 @@
 """
-Storage remembers the past as far as it says, pages are consistent, and the journal loses nothing.
+The history of the storage is exact, pages are consistent, and the journal loses nothing.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ WRITES = st.lists(st.tuples(st.sampled_from(["put", "remove"]), NAMES), max_size
 
 
 def write(storage: Storage, writes: list[tuple[str, str]]) -> list[dict[str, bytes]]:
-    """Apply *writes* and return the state after each version, by name."""
+    """Apply *writes*, and return the state after each version, by name."""
     states = [state_of(storage)]
     for verb, name in writes:
         key = CONFIG_MAPS.key("default", name)
@@ -36,15 +36,15 @@ def write(storage: Storage, writes: list[tuple[str, str]]) -> list[dict[str, byt
 
 
 def state_of(storage: Storage) -> dict[str, bytes]:
-    """Return what is stored."""
+    """Return the stored objects, by name."""
     return {key: entry.data for key, entry in storage.collections[CONFIG_MAPS].entries.items()}
 
 
 @pytest.mark.property
 @given(WRITES)
-def test_a_state_of_the_past_is_what_it_was(writes: list[tuple[str, str]]) -> None:
+def test_a_past_state_is_restored_exactly(writes: list[tuple[str, str]]) -> None:
     """
-    Undoing the changes since a version restores it, for every version.
+    Undoing the changes since a version restores the state at that version.
     """
     storage = Storage()
     states = write(storage, writes)
@@ -57,11 +57,11 @@ def test_a_state_of_the_past_is_what_it_was(writes: list[tuple[str, str]]) -> No
 
 @pytest.mark.property
 @given(WRITES, WRITES, st.integers(1, 4))
-def test_pages_show_one_moment_whatever_is_written_between_them(
+def test_pages_show_one_version_despite_writes_between_them(
     before: list[tuple[str, str]], between: list[tuple[str, str]], limit: int
 ) -> None:
     """
-    All pages together are the list as it was at the first, in order, each object once.
+    All pages together are the list at the first page, in order, with each object once.
     """
     storage = Storage()
     write(storage, before)
@@ -81,7 +81,7 @@ def test_pages_show_one_moment_whatever_is_written_between_them(
     assert [data for _, data in expected] == shown
 
 
-def test_a_page_of_a_forgotten_moment_is_410() -> None:
+def test_a_page_of_a_compacted_version_is_410() -> None:
     """
     After compaction a list must start again.
     """
@@ -99,7 +99,7 @@ def test_a_page_of_a_forgotten_moment_is_410() -> None:
 
 def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Old changes go; asking for them is an error, not an omission.
+    Old changes are dropped, and a request for them is an error.
     """
     monkeypatch.setattr("minicluster.apiserver.store.storage.HISTORY_CHANGES", 10)
     storage = Storage()
@@ -116,7 +116,7 @@ def test_a_journal_cut_anywhere_in_its_last_line_restores_every_other_write(
     tmp_path_factory: Any, first: Any, second: Any, cut: int
 ) -> None:
     """
-    A kill in the middle of a write loses at most that write, which nobody was told of.
+    A kill during a write loses at most that write, which was not acknowledged.
     """
     folder = tmp_path_factory.mktemp("journal")
     storage = journaled(folder)
@@ -134,16 +134,16 @@ def test_a_journal_cut_anywhere_in_its_last_line_restores_every_other_write(
 
 
 def journaled(folder: Path) -> Storage:
-    """Return a storage that remembers what is in *folder*."""
+    """Return a storage with the objects in *folder*."""
     journal = Journal(folder)
     storage = Storage(journal.append)
     journal.load(storage)
     return storage
 
 
-def test_versions_go_on_where_the_journal_ended(tmp_path: Path) -> None:
+def test_versions_continue_after_those_of_the_journal(tmp_path: Path) -> None:
     """
-    A resourceVersion is never given out twice, also not to the removal that came last.
+    A resourceVersion is never used twice, not even that of the last removal.
     """
     storage = journaled(tmp_path)
     write(storage, [("put", "c1"), ("remove", "c1")])

@@ -1,5 +1,5 @@
 """
-What tests do to an API server's watches and requests, and how a client of it lives through that.
+Injected faults of watches and requests, and a client that survives them.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def events(api: Api, path: str, version: str, count: int, **query: str) ->
 
 async def test_expired_watch_ends_with_a_bookmark_at_the_newest_version(api: Api) -> None:
     """
-    A quiet watch resumes there, not where its last event was.
+    A watch without events resumes there, and not at its last event.
     """
     _, version = await api.list(CONFIG_MAPS)
     await api.create_node()
@@ -56,9 +56,9 @@ async def test_forgotten_version_is_gone_for_lists_and_watches(api: Api) -> None
     assert 410 == listed.status
 
 
-async def test_mirror_follows_through_every_kind_of_outage(api: Api) -> None:
+async def test_mirror_survives_every_kind_of_outage(api: Api) -> None:
     """
-    Ended, broken and expired watches cost nothing but a moment: additions and removals all arrive, once.
+    After ended, broken and expired watches, every addition and removal arrives exactly once.
     """
     seen: list[str] = []
 
@@ -85,9 +85,9 @@ async def test_mirror_follows_through_every_kind_of_outage(api: Api) -> None:
     assert {("default", "c1"), ("default", "c2")} == set(mirror.objects)
 
 
-async def test_faults_hit_as_often_as_they_say(api: Api) -> None:
+async def test_faults_apply_to_the_given_number_of_requests(api: Api) -> None:
     """
-    A 409 storm of two, then the world is in order again.
+    Two requests get a 409, and the next one succeeds.
     """
     await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
     fault = {"method": "PATCH", "path": "configmaps/a", "times": 2, "status": 409, "reason": "Conflict"}
@@ -102,7 +102,7 @@ async def test_faults_hit_as_often_as_they_say(api: Api) -> None:
 
 async def test_disconnect_after_makes_a_write_ambiguous(api: Api) -> None:
     """
-    The client sees a broken connection, the object is there; before, it is not.
+    The connection breaks. With `after` the object exists, and with `before` it does not.
     """
     await api.create("/minicluster/faults", {"path": "configmaps", "disconnect": "after"})
     after = await error_of(api.create(CONFIG_MAPS, {"metadata": {"name": "after"}}))
@@ -115,7 +115,7 @@ async def test_disconnect_after_makes_a_write_ambiguous(api: Api) -> None:
 
 async def test_requests_are_counted_by_verb_resource_and_client(api: Api) -> None:
     """
-    What a service writes is a promise that tests can hold it to.
+    So tests can check how much a service writes.
     """
     await api.create_pod()
     await api.bind("p")

@@ -1,5 +1,5 @@
 """
-A webhook's Service is reached where a flag says, for there is no service network here.
+A flag gives the address of a webhook's Service, because there is no service network.
 """
 
 import base64
@@ -22,7 +22,7 @@ SERVICE = "hami-webhook.kube-system.svc"
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a self-signed certificate for 127.0.0.1 and the service's name, and its key."""
+    """Write a self-signed certificate for 127.0.0.1 and the name of the service, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook")])
     names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName(SERVICE)])
@@ -40,9 +40,9 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return cert_file, key_file
 
 
-async def test_service_of_a_webhook_is_reached_where_the_flag_says(tmp_path: Path) -> None:
+async def test_service_of_a_webhook_is_reached_at_the_flags_address(tmp_path: Path) -> None:
     """
-    The certificate must be the service's, whatever the address.
+    The certificate must be for the name of the service, whatever the address.
     """
     cert_file, key_file = certificate(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

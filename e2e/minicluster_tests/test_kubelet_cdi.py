@@ -1,4 +1,4 @@
-"""CDI spec files are read when containerd would read them, and refused where it would refuse them."""
+"""CDI spec files are read and rejected like in containerd."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ async def test_any_noticed_change_reads_the_whole_directory(cache: CdiCache, tmp
 
 
 async def test_removed_spec_is_unresolvable(cache: CdiCache) -> None:
-    """The message is the runtime's, with every device that is missing."""
+    """The message is the runtime's, with every missing device."""
     write_by_rename(cache.directory, a_spec())
     (cache.directory / "a.json").unlink()
 
@@ -87,7 +87,7 @@ async def test_removed_spec_is_unresolvable(cache: CdiCache) -> None:
 
 
 async def test_device_in_two_files_is_used_from_neither(cache: CdiCache) -> None:
-    """A conflict resolves to nothing."""
+    """It is a conflict."""
     write_by_rename(cache.directory, a_spec(), name="a.json")
     write_by_rename(cache.directory, a_spec(), name="b.json")
 
@@ -108,8 +108,8 @@ async def test_edits_of_the_spec_come_once_and_before_those_of_its_devices(cache
     assert Edits((("ALL", "1"), ("VALUE", "1"), ("VALUE", "2")), (("/b", "/a", True),)) == edits
 
 
-async def test_hooks_are_refused(cache: CdiCache) -> None:
-    """A hook that silently did not run would be worse."""
+async def test_hooks_are_rejected(cache: CdiCache) -> None:
+    """Ignoring a hook silently would be worse."""
     write_by_rename(cache.directory, a_spec(hooks=[{"hookName": "createContainer", "path": "/bin/true"}]))
 
     with pytest.raises(CdiError, match="hooks cannot be run"):
@@ -143,8 +143,8 @@ async def test_one_character_vendor_or_class_ends_the_runtime(cache: CdiCache, k
         ({"kind": ["x"], "cdiVersion": "0.6.0"}, "kind"),
     ],
 )
-async def test_invalid_spec_is_left_out_and_named(cache: CdiCache, spec: dict[str, Any], problem: str) -> None:
-    """The other files go on working."""
+async def test_invalid_spec_is_ignored_and_named(cache: CdiCache, spec: dict[str, Any], problem: str) -> None:
+    """The other files are used."""
     write_by_rename(cache.directory, spec, name="bad.json")
     write_by_rename(cache.directory, a_spec(), name="good.json")
 
@@ -152,8 +152,8 @@ async def test_invalid_spec_is_left_out_and_named(cache: CdiCache, spec: dict[st
     assert problem in cache.problems["bad.json"]
 
 
-async def test_files_of_other_endings_are_not_read(cache: CdiCache) -> None:
-    """A plugin's temporary file in the same directory does no harm."""
+async def test_files_with_other_suffixes_are_not_read(cache: CdiCache) -> None:
+    """A plugin may write temporary files in the same directory."""
     (cache.directory / "draft.tmp").write_text("{")
     write_by_rename(cache.directory, a_spec())
 

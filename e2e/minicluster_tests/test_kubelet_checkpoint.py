@@ -1,4 +1,4 @@
-"""The checkpoint is the kubelet's own file: format and checksum as Go writes them."""
+"""The checkpoint has the kubelet's format and Go's checksum."""
 
 from pathlib import Path
 
@@ -42,12 +42,12 @@ ENTRIES = st.builds(
     ids=["empty", "two entries"],
 )
 def test_checksum_is_the_one_the_kubelet_computes(checkpoint: Checkpoint, expected: int) -> None:
-    """The numbers were computed by Go's hash/fnv over go-spew 1.1.1, as pkg/util/hash does it."""
+    """The numbers were computed with Go's hash/fnv over go-spew 1.1.1, like in pkg/util/hash."""
     assert expected == checksum(checkpoint)
 
 
 def test_file_has_the_fields_of_the_kubelet(tmp_path: Path) -> None:
-    """A plugin that reads the file finds the ids of an init container under these names."""
+    """Plugins read the ids of init containers from these fields."""
     write_checkpoint(tmp_path, TWO_ENTRIES.entries[:1], {"nvidia.com/gpu": ("GPU-1-0",)})
 
     content = orjson.loads((tmp_path / FILE_NAME).read_bytes())
@@ -62,7 +62,7 @@ def test_file_has_the_fields_of_the_kubelet(tmp_path: Path) -> None:
     assert {"PodDeviceEntries": [entry], "RegisteredDevices": {"nvidia.com/gpu": ["GPU-1-0"]}} == content["Data"]
 
 
-def test_damaged_file_is_refused(tmp_path: Path) -> None:
+def test_damaged_file_is_rejected(tmp_path: Path) -> None:
     """One changed id is enough."""
     write_checkpoint(tmp_path, TWO_ENTRIES.entries, TWO_ENTRIES.registered)
     path = tmp_path / FILE_NAME
@@ -74,7 +74,7 @@ def test_damaged_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.property
 @given(st.lists(ENTRIES, max_size=4), st.dictionaries(NAMES, st.lists(NAMES, max_size=3).map(tuple), max_size=3))
-def test_what_was_written_is_read(
+def test_checkpoint_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], registered: dict[str, tuple[str, ...]]
 ) -> None:
     """Writing and reading loses nothing."""

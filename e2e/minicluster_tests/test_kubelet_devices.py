@@ -1,4 +1,4 @@
-"""What a kubelet does of a plugin that is gone for longer than a test of the real one could wait."""
+"""The kubelet's behaviour after a plugin is gone for longer than tests of the real one can wait."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ async def amounts(cluster: Cluster) -> tuple[str, str]:
 
 
 async def test_capacity_outlives_the_plugin_for_the_grace_time(tmp_path: Path) -> None:
-    """Allocatable is 0 at once; capacity follows when the time is over."""
+    """Allocatable is 0 at once, and capacity after the grace time."""
     with processes(tmp_path, "--endpoint-grace-seconds", "0.5") as kubelet:
         async with a_cluster(tmp_path, kubelet) as cluster:
             plugin = await cluster.plugin(3)

@@ -1,4 +1,4 @@
-"""A container sees its mounts and nothing of them stays on the host, with and without namespaces."""
+"""A container sees its mounts, and nothing stays on the host, with and without namespaces."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ TOP, DEEP = "/minicluster-test-top/deep", "/usr/local/minicluster-test"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that says so when it is loaded."""
+    """A library that prints a line when it is loaded."""
     directory = tmp_path_factory.mktemp("library")
     source = directory / "loaded.c"
     source.write_text(
@@ -44,7 +44,7 @@ async def run(
     nvidia: NvidiaRuntime | None = None,
     with_pids: bool = False,
 ) -> tuple[int, str]:
-    """Run *script* in a container of its own and return exit code and output."""
+    """Run *script* in a new container, and return exit code and output."""
     argv = ["sh", "-c", script]
     container = await start(root, kind, argv, *mounts, environment=environment, nvidia=nvidia, with_pids=with_pids)
     ended = await asyncio.wait_for(container.wait(), 10)
@@ -72,8 +72,8 @@ async def start(
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-async def test_preload_file_takes_effect_in_the_container_alone(tmp_path: Path, kind: str, library: Path) -> None:
-    """The library is loaded from its path in the container; the host's /etc gets no file."""
+async def test_preload_file_takes_effect_in_the_container_only(tmp_path: Path, kind: str, library: Path) -> None:
+    """The library is loaded from its path in the container, and the host's /etc gets no file."""
     preload = tmp_path / "preload"
     preload.write_text(f"{DEEP}/loaded.so\n")
     (tmp_path / "state").mkdir()
@@ -92,7 +92,7 @@ async def test_preload_file_takes_effect_in_the_container_alone(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 async def test_mount_point_missing_in_a_mounted_directory_stays_there(tmp_path: Path, kind: str) -> None:
-    """As with runc, a file mounted below a mounted directory leaves an empty file in the host's directory."""
+    """Like with runc, a file mounted below a mounted directory leaves an empty file in the host's directory."""
     (tmp_path / "state").mkdir()
     (tmp_path / "file").write_text("contents")
     mounts = [(DEEP, str(tmp_path / "state"), False), (f"{DEEP}/libvgpu.so", str(tmp_path / "file"), True)]
@@ -104,8 +104,8 @@ async def test_mount_point_missing_in_a_mounted_directory_stays_there(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_new_top_level_directory_is_the_containers_own(tmp_path: Path, kind: str) -> None:
-    """What is written there is on the host where the mount comes from, and nowhere else."""
+async def test_new_top_level_directory_exists_in_the_container_only(tmp_path: Path, kind: str) -> None:
+    """Files in it are in the source of the mount, and nowhere else on the host."""
     (tmp_path / "source").mkdir()
 
     mount = (TOP, str(tmp_path / "source"), False)
@@ -130,7 +130,7 @@ async def test_read_only_mount_cannot_be_written(tmp_path: Path, kind: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_mount_does_not_hide_the_source_of_another(tmp_path: Path, kind: str) -> None:
-    """A directory mounted onto itself's parent leaves the other sources reachable, as they are the host's."""
+    """A directory mounted onto its parent does not hide the other sources, which are paths of the host."""
     (tmp_path / "hook" / "own").mkdir(parents=True)
     (tmp_path / "hook" / "file").write_text("from the host")
     hook = str(tmp_path / "hook")
@@ -142,7 +142,7 @@ async def test_mount_does_not_hide_the_source_of_another(tmp_path: Path, kind: s
 
 
 async def test_mapping_rewrites_environment_arguments_and_preload(tmp_path: Path) -> None:
-    """Without namespaces, a path into a mount becomes the host's path; other values stay."""
+    """Without namespaces, a path below a mount becomes the host's path, and other values stay."""
     (tmp_path / "state").mkdir()
     variables = {"CACHE": f"{DEEP}/a.cache", "LIST": f"/x:{DEEP}/b", "DEVICES": "GPU-1:GPU-2", "NEAR": f"{DEEP}er"}
     mounts = [(DEEP, str(tmp_path / "state"), False)]
@@ -161,7 +161,7 @@ async def test_mapping_rewrites_environment_arguments_and_preload(tmp_path: Path
     + [(hidden, f"/mine  {hidden}") for hidden in ("", "void", "none")],
 )
 async def test_driver_is_added_where_devices_are_visible(tmp_path: Path, visible: str, expected: str) -> None:
-    """The NVIDIA container runtime decides by NVIDIA_VISIBLE_DEVICES, and so does this."""
+    """As in the NVIDIA container runtime, NVIDIA_VISIBLE_DEVICES decides."""
     nvidia = NvidiaRuntime(Path("/driver"), Path("/hardware"))
     variables = {"NVIDIA_VISIBLE_DEVICES": visible, "LD_LIBRARY_PATH": "/mine"}
     script = 'echo "$LD_LIBRARY_PATH $FAKE_DRIVER_DIR $NVIDIA_VISIBLE_DEVICES"'
@@ -173,7 +173,7 @@ async def test_driver_is_added_where_devices_are_visible(tmp_path: Path, visible
 
 @pytest.mark.skipif(not KINDS, reason="needs namespaces")
 async def test_process_namespace_numbers_from_one(tmp_path: Path) -> None:
-    """With it the container's pid is not the host's, and /proc shows the container alone."""
+    """In the container, pids differ from the host's, and /proc shows only the container."""
     code, output = await run(tmp_path, KINDS[0], "echo $$; ls /proc | grep -c '^[0-9]'", with_pids=True)
 
     assert 0 == code
@@ -183,7 +183,7 @@ async def test_process_namespace_numbers_from_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 async def test_program_that_cannot_be_executed_has_ended_with_128(tmp_path: Path, kind: str) -> None:
-    """As Kubernetes shows it: reason StartError, and which executable was not found."""
+    """The reason is StartError, and the message names the executable."""
     container = await start(tmp_path, kind, ["no-such-program"])
 
     ended = await container.wait()
@@ -193,7 +193,7 @@ async def test_program_that_cannot_be_executed_has_ended_with_128(tmp_path: Path
 
 
 async def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> None:
-    """Not even a process that left its session."""
+    """Also not a process that left its session."""
     script = f"setsid sh -c 'sleep 0.3; touch {tmp_path}/outlived' & exit 3"
 
     code, _ = await run(tmp_path, EVERY_KIND[0], script)
@@ -203,8 +203,8 @@ async def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path)
     assert not (tmp_path / "outlived").exists()
 
 
-async def test_stop_insists_after_the_grace_period(tmp_path: Path) -> None:
-    """A program that ignores SIGTERM is killed, and its exit code says so."""
+async def test_stop_kills_after_the_grace_period(tmp_path: Path) -> None:
+    """A program that ignores SIGTERM is killed, which its exit code shows."""
     script = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     container = await start(tmp_path, EVERY_KIND[0], ["sh", "-c", script])
     await poll(lambda: "ready" in container.log.read_text())
@@ -217,7 +217,7 @@ async def test_stop_insists_after_the_grace_period(tmp_path: Path) -> None:
 
 
 async def test_all_containers_of_a_folder_can_be_killed_without_a_kubelet(tmp_path: Path) -> None:
-    """What cleans up after a kubelet that was killed."""
+    """This cleans up after a killed kubelet."""
     container = await start(tmp_path, EVERY_KIND[0], ["sleep", "1000"])
 
     kill_all(tmp_path)

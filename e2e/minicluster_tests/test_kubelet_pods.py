@@ -1,4 +1,4 @@
-"""Back-offs in their real steps, many Pods at once, and flags that cannot be followed."""
+"""Real back-offs, many Pods at once, and invalid flags of the kubelet."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +13,7 @@ from minicluster_tests.kubelet_peers import Cluster, Process, a_cluster, a_conta
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Process]]:
-    """One API server and one kubelet for all tests of this module."""
+    """The API server and the kubelet of all tests of this module."""
     root = tmp_path_factory.mktemp("pods")
     with processes(root, "--cpu", "2") as kubelet:
         yield root, kubelet
@@ -21,25 +21,25 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pr
 
 @pytest.fixture
 async def cluster(running: tuple[Path, Process]) -> AsyncIterator[Cluster]:
-    """The module's cluster, with a client of the test's own."""
+    """The module's cluster, with a client for one test."""
     async with a_cluster(*running) as cluster:
         yield cluster
 
 
 def states(pod: Object, group: str = "containerStatuses") -> dict[str, Object]:
-    """Return the containers' statuses by name."""
+    """Return the container statuses by name."""
     return {status["name"]: status for status in pod["status"][group]}
 
 
 async def test_signal_that_ends_a_container_is_its_exit_code(cluster: Cluster) -> None:
-    """128 and the signal's number; `$$$$` is the shell's `$$`, for Kubernetes expands commands itself."""
+    """It is 128 and the number of the signal. `$$$$` is the shell's `$$`, because Kubernetes expands commands."""
     await cluster.create(a_pod("signal", a_container(script="kill -9 $$$$"), restartPolicy="Never"))
 
     assert 137 == states(await cluster.phase("signal", "Failed"))["main"]["state"]["terminated"]["exitCode"]
 
 
 async def test_container_that_fails_is_started_again_and_backs_off(cluster: Cluster) -> None:
-    """The first restart comes at once, from the second on the container waits in CrashLoopBackOff."""
+    """The first restart is immediate. From the second on, the container waits in CrashLoopBackOff."""
     await cluster.create(a_pod("crash", a_container(script="exit 7")))
 
     def backs_off(status: Object) -> bool:
@@ -53,7 +53,7 @@ async def test_container_that_fails_is_started_again_and_backs_off(cluster: Clus
 
 
 async def test_forty_pods_at_once_all_run(cluster: Cluster) -> None:
-    """And all are gone again."""
+    """All can be deleted, too."""
     names = [f"many-{index}" for index in range(40)]
     await asyncio.gather(*(cluster.create(a_pod(name)) for name in names))
     await asyncio.gather(*(cluster.phase(name, "Running", 60) for name in names))
@@ -64,8 +64,8 @@ async def test_forty_pods_at_once_all_run(cluster: Cluster) -> None:
         await cluster.pod(names[0])
 
 
-async def test_long_root_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """A Unix socket's path has 107 bytes."""
+async def test_long_root_is_rejected_with_the_reason(tmp_path: Path) -> None:
+    """The path of a Unix socket may have 107 bytes."""
     config = tmp_path / "kubeconfig"
     config.write_text("{}")
     arguments = ["kubelet", "--kubeconfig", str(config), "--node", "n", "--root", str(tmp_path / ("x" * 100))]

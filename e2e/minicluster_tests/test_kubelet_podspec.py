@@ -1,4 +1,4 @@
-"""Commands and environment are what Kubernetes makes of a Pod's spec."""
+"""Commands and environment equal those that Kubernetes makes of a Pod's spec."""
 
 from typing import Any
 
@@ -36,14 +36,14 @@ POD: dict[str, Any] = {
     ],
 )
 def test_variables_are_expanded_as_kubernetes_does(text: str, expected: str) -> None:
-    """Two dollar signs are one; what is not defined or not closed stays."""
+    """Two dollar signs become one, and an undefined or unclosed reference stays."""
     assert expected == expand(text, {"A": "1"})
 
 
 @pytest.mark.property
 @given(st.text())
 def test_doubled_dollar_signs_protect_any_text(text: str) -> None:
-    """Escaping and expanding gives the text back."""
+    """Escaping and expanding returns the text."""
     assert text == expand(text.replace("$", "$$"), {"A": "1"})
 
 
@@ -59,12 +59,12 @@ def test_doubled_dollar_signs_protect_any_text(text: str) -> None:
     ],
 )
 def test_downward_api_knows_the_field(path: str, expected: str) -> None:
-    """The fields that containers commonly ask for."""
+    """These are the common fields."""
     assert expected == field(POD, path)
 
 
-def test_unknown_field_is_refused_by_name() -> None:
-    """With those that exist."""
+def test_unknown_field_is_rejected_by_name() -> None:
+    """The message lists the known fields."""
     with pytest.raises(ContainerError, match=r"'metadata\.nothing' is none of metadata\.name"):
         field(POD, "metadata.nothing")
 
@@ -81,7 +81,7 @@ def test_unknown_field_is_refused_by_name() -> None:
     ],
 )
 def test_resource_is_divided_and_rounded_up(resource: str, divisor: str, expected: str) -> None:
-    """A limit that is not set is what the Node has."""
+    """A missing limit is the Node's allocatable."""
     container = {"resources": {"limits": {"memory": "512Mi", "cpu": "250m", "nvidia.com/gpu": "2"}}}
 
     shown = resource_field(container, {"resource": resource, "divisor": divisor}, {"ephemeral-storage": "8Gi"})
@@ -90,7 +90,7 @@ def test_resource_is_divided_and_rounded_up(resource: str, divisor: str, expecte
 
 
 def test_later_sources_of_a_variable_win() -> None:
-    """Image and devices, then envFrom, then env; only the Pod's own variables are expanded into others."""
+    """The order is image and devices, envFrom, env. Only variables of the Pod are expanded in others."""
     container = {
         "name": "c",
         "envFrom": [{"configMapRef": {"name": "m"}, "prefix": "P_"}],
@@ -102,15 +102,15 @@ def test_later_sources_of_a_variable_win() -> None:
     assert {"GIVEN": "v $(DEVICE)", "DEVICE": "d", "P_K": "v"} == found
 
 
-def test_command_and_args_expand_what_devices_gave() -> None:
-    """Unlike env, they see every variable of the container."""
+def test_command_and_args_expand_variables_of_devices() -> None:
+    """Unlike env, they can use every variable of the container."""
     container = {"command": ["run"], "args": ["--id=$(DEVICE)"]}
 
     assert ["run", "--id=d"] == arguments(container, {"DEVICE": "d"})
 
 
 def test_every_configmap_and_secret_is_found() -> None:
-    """In environment, volumes and projected volumes."""
+    """References are in environment, volumes and projected volumes."""
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}]
     projected = {"sources": [{"secret": {"name": "s3"}}, {"configMap": {"name": "m2"}}]}
     volumes = [{"name": "v", "secret": {"secretName": "s2"}}, {"name": "w", "projected": projected}]

@@ -1,4 +1,4 @@
-"""A kubelet may be killed at any time: containers go on, and it finds them and their devices again."""
+"""A kubelet may be killed at any time. Containers keep running, and it finds them and their devices again."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """A cluster of the test's own."""
+    """A new cluster."""
     with processes(tmp_path, "--cpu", "4") as kubelet:
         async with a_cluster(tmp_path, kubelet) as cluster:
             yield cluster
@@ -26,7 +26,7 @@ def pid_of(cluster: Cluster, pod: Object, container: str = "main") -> int:
 
 
 async def restart(cluster: Cluster, how: signal.Signals = signal.SIGKILL) -> None:
-    """End the kubelet and start it again, until it serves."""
+    """End the kubelet, start it again, and wait until it serves."""
     cluster.kubelet.end(how)
     (cluster.root / "pod-resources" / "kubelet.sock").unlink(missing_ok=True)
     cluster.kubelet.start()
@@ -35,7 +35,7 @@ async def restart(cluster: Cluster, how: signal.Signals = signal.SIGKILL) -> Non
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_running_containers_are_found_again(cluster: Cluster, how: signal.Signals) -> None:
-    """The same process, no restart counted, the same ids owned, no call to the plugin."""
+    """Same process, no restart, same ids, no call to the plugin."""
     plugin = await cluster.plugin()
     sidecar = a_container("side", devices=1, restartPolicy="Always")
     inits = [a_container("init", "true"), sidecar]
@@ -54,7 +54,7 @@ async def test_running_containers_are_found_again(cluster: Cluster, how: signal.
 
 
 async def test_container_that_ended_meanwhile_is_reported_and_restarted(cluster: Cluster) -> None:
-    """With the exit code its shim wrote down."""
+    """The shim has recorded the exit code."""
     await cluster.create(a_pod("ends", a_container(script="sleep 0.5; exit 5")))
     await cluster.phase("ends", "Running")
     cluster.kubelet.end(signal.SIGKILL)
@@ -67,7 +67,7 @@ async def test_container_that_ended_meanwhile_is_reported_and_restarted(cluster:
 
 
 async def test_pod_deleted_meanwhile_is_ended(cluster: Cluster) -> None:
-    """Whether it was deleted with grace or by force, its containers do not stay."""
+    """Its containers end, whether it was deleted with a grace period or by force."""
     for name in ("asked", "forced"):
         await cluster.create(a_pod(name))
     pods = [await cluster.phase(name, "Running") for name in ("asked", "forced")]
@@ -83,7 +83,7 @@ async def test_pod_deleted_meanwhile_is_ended(cluster: Cluster) -> None:
 
 
 async def test_pods_bound_meanwhile_are_admitted_by_age(cluster: Cluster) -> None:
-    """Of two that each want the whole Node, the older gets it, although the list names the younger first."""
+    """Of two Pods that each need the whole Node, the older gets it, although the list has the younger first."""
     cluster.kubelet.end(signal.SIGKILL)
     for name in ("z-older", "a-younger"):
         main = a_container()
@@ -98,7 +98,7 @@ async def test_pods_bound_meanwhile_are_admitted_by_age(cluster: Cluster) -> Non
 
 
 async def test_pod_that_was_being_created_needs_its_plugin_first(cluster: Cluster) -> None:
-    """Nothing of it ran, so it is admitted anew, and the devices are unhealthy until the plugin is back."""
+    """No container ran, so it is admitted again, and the devices are unhealthy until the plugin is back."""
     plugin = await cluster.plugin()
 
     def refuse(ids: list[str]) -> None:
@@ -116,7 +116,7 @@ async def test_pod_that_was_being_created_needs_its_plugin_first(cluster: Cluste
 
 
 async def test_damaged_checkpoint_does_not_stop_the_kubelet(cluster: Cluster) -> None:
-    """It starts without and says so."""
+    """It starts without the checkpoint, and prints why."""
     await cluster.plugin()
     cluster.kubelet.end(signal.SIGKILL)
     (cluster.root / "device-plugins" / FILE_NAME).write_text("{}")

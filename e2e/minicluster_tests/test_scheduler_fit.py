@@ -1,5 +1,5 @@
 """
-The in-tree filters refuse what the real ones refuse, in their words.
+The in-tree filters reject the same Pods as the real ones, with the same texts.
 """
 
 import copy
@@ -65,9 +65,9 @@ def affinity(*expressions: Object) -> Object:
         (affinity(), ("node(s) didn't match Pod's node affinity/selector",)),
     ],
 )
-def test_pod_fits_or_is_told_why_not(spec: Object, expected: tuple[str, ...]) -> None:
+def test_pod_fits_or_has_the_right_reasons(spec: Object, expected: tuple[str, ...]) -> None:
     """
-    Requests by Kubernetes' own formula, selectors and affinity by theirs.
+    Requests, selectors and affinity follow the rules of Kubernetes.
     """
     assert expected == reasons(spec)
 
@@ -86,9 +86,9 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
         ({"key": "other", "operator": "Exists"}, False),
     ],
 )
-def test_taint_keeps_pods_away_that_do_not_tolerate_it(toleration: Object, is_tolerated: bool) -> None:
+def test_taint_rejects_pods_without_a_matching_toleration(toleration: Object, is_tolerated: bool) -> None:
     """
-    Key, value and effect all have to agree, where they are given.
+    Key, value and effect must match if they are set.
     """
     node = {**a_node(), "spec": {"taints": [TAINT]}}
     expected = () if is_tolerated else ("node(s) had untolerated taint(s)",)
@@ -98,14 +98,14 @@ def test_taint_keeps_pods_away_that_do_not_tolerate_it(toleration: Object, is_to
 
 def test_resources_left_to_extenders_are_not_counted() -> None:
     """
-    The Node offers none, the scheduler does not care.
+    The Node offers none, and the scheduler ignores that.
     """
     assert () == reasons({"containers": [asking(**{"nvidia.com/gpu": "8"})]}, ignored=frozenset({"nvidia.com/gpu"}))
 
 
-def test_refusal_counts_each_reason_in_a_text_that_does_not_depend_on_order() -> None:
+def test_rejection_counts_each_reason_in_any_order() -> None:
     """
-    A text that changes would wake its own Pod for ever.
+    A changing text would wake its Pod for ever.
     """
     found = {
         "n1": Misfit("Extender", ("no room",), True),
@@ -138,9 +138,9 @@ def test_sample_is_as_large_as_measured(nodes: int, percentage: int, expected: i
 @given(
     st.lists(st.tuples(st.sampled_from(["place", "end", "assume", "forget", "node"]), st.integers(0, 4)), max_size=30)
 )
-def test_cache_counts_what_is_on_a_node_and_nothing_else(steps: list[tuple[str, int]]) -> None:
+def test_cache_counts_exactly_the_pods_on_a_node(steps: list[tuple[str, int]]) -> None:
     """
-    Whatever came in whatever order, use is the sum over the Pods that are there.
+    After any sequence of changes, the use of a Node is the sum of its Pods.
     """
     cache, there = Cache(NONE), dict[int, bool]()
     cache.node_changed(None, a_node("n1"))
@@ -181,7 +181,7 @@ def test_cache_counts_what_is_on_a_node_and_nothing_else(steps: list[tuple[str, 
 )
 def test_configuration_errors_name_the_field(fields: Object, expected: str) -> None:
     """
-    As the real scheduler, this one does not start with them.
+    Like the real scheduler, this one does not start with an invalid configuration.
     """
     with pytest.raises(ConfigError) as caught:
         parse(fields)
@@ -190,7 +190,7 @@ def test_configuration_errors_name_the_field(fields: Object, expected: str) -> N
 
 def test_configuration_defaults_are_the_real_ones() -> None:
     """
-    One profile, adaptive sampling, 1 s and 10 s of back-off, leader election on.
+    They are one profile, adaptive sampling, back-offs of 1 s and 10 s, and leader election.
     """
     config = parse({})
 

@@ -1,5 +1,5 @@
 """
-The scheduler samples many Nodes, finds the first one, and survives its API server's troubles.
+The scheduler samples many Nodes, finds the first one, and survives errors of its API server.
 """
 
 from collections.abc import AsyncIterator
@@ -32,11 +32,9 @@ async def bound(api: Api, name: str = "p") -> None:
     await poll(is_bound)
 
 
-async def test_extender_sees_a_sample_of_many_nodes_and_the_window_moves_on(
-    server: str, api: Api, peer: tuple[Extender, str]
-) -> None:
+async def test_extender_gets_a_moving_sample_of_many_nodes(server: str, api: Api, peer: tuple[Extender, str]) -> None:
     """
-    48 percent of 240, the next Pod's sample starts where the last one's ended; 100 percent shows all.
+    It is 48 percent of 240. The sample of the next Pod starts where the last one ended. 100 percent are all Nodes.
     """
     asked, url = peer
     for index in range(240):
@@ -55,9 +53,9 @@ async def test_extender_sees_a_sample_of_many_nodes_and_the_window_moves_on(
     assert 240 == len(asked.of("filter")[0].body["NodeNames"])
 
 
-async def test_pod_without_any_node_is_tried_again_soon_after_one_comes(server: str, api: Api) -> None:
+async def test_pod_is_retried_soon_after_the_first_node_is_created(server: str, api: Api) -> None:
     """
-    The first Node of a cluster is found by back-off.
+    The back-off finds the first Node of a cluster.
     """
     async with scheduling(server, configured()):
         await api.create_pod()
@@ -73,7 +71,7 @@ async def test_pod_without_any_node_is_tried_again_soon_after_one_comes(server: 
 
 async def test_api_outage_is_survived(server: str, api: Api, peer: tuple[Extender, str]) -> None:
     """
-    Dropped watches and failing reports cost time, never a Pod.
+    Dropped watches and failing reports cost time, and never lose a Pod.
     """
     await api.create_node()
     async with scheduling(server, configured(peer[1])):

@@ -24,14 +24,14 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-schedul
 
 
 def an_election(**fields: Any) -> LeaderElection:
-    """Return an election that is over quickly."""
+    """Return an election with short times."""
     values = {"lease_seconds": 1.0, "renew_seconds": 0.2, "retry_seconds": 0.02, **fields}
     return LeaderElection(is_on=True, namespace="kube-system", name="kube-scheduler", **values)
 
 
 async def test_second_candidate_waits_until_the_first_gives_up(api: Api) -> None:
     """
-    A released Lease is taken at once, and the change of holders is counted.
+    A released Lease is acquired at once, and the transition is counted.
     """
     first, second = Lease(api, an_election()), Lease(api, an_election())
     await first.acquire()
@@ -51,7 +51,7 @@ async def test_second_candidate_waits_until_the_first_gives_up(api: Api) -> None
 
 async def test_lease_of_a_dead_holder_expires(api: Api) -> None:
     """
-    It is judged by the watcher's own clock, not by the times in it.
+    The clock of the candidate decides, not the times in the Lease.
     """
     await Lease(api, an_election()).acquire()
 
@@ -64,7 +64,7 @@ async def test_lease_of_a_dead_holder_expires(api: Api) -> None:
 
 async def test_leader_that_cannot_renew_stops(api: Api) -> None:
     """
-    Two schedulers must never both think they lead.
+    Two schedulers must never lead at the same time.
     """
     lease = Lease(api, an_election())
     await lease.acquire()
@@ -76,7 +76,7 @@ async def test_leader_that_cannot_renew_stops(api: Api) -> None:
 
 @asynccontextmanager
 async def answering(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Yield the URL of a server that sends these bytes, one for each request, and the requests it gets; b'' closes."""
+    """Yield the URL of a server, and its received requests. It sends one of *answers* for each, and b'' closes."""
     requests: list[bytes] = []
     left = list(answers)
 
@@ -107,7 +107,7 @@ GZIP = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n
 
 async def test_answers_are_read_in_every_form_and_the_connection_is_kept() -> None:
     """
-    Content-Length, chunks and gzip, one after the other on one connection.
+    Content-Length, chunks and gzip are read, one after the other, on one connection.
     """
     async with answering(PLAIN, CHUNKED, GZIP) as (url, requests):
         poster = Poster(f"{url}/scheduler", None, "", 5.0)
@@ -130,7 +130,7 @@ async def test_answers_are_read_in_every_form_and_the_connection_is_kept() -> No
 )
 async def test_broken_answers_are_errors_in_gos_words(answer: bytes, expected: str) -> None:
     """
-    Half an answer is none.
+    Incomplete and invalid answers are errors.
     """
     async with answering(answer) as (url, _):
         poster = Poster(url, None, "", 5.0)
@@ -140,9 +140,9 @@ async def test_broken_answers_are_errors_in_gos_words(answer: bytes, expected: s
     assert f'Post "{url}/bind": {expected}' == str(caught.value)
 
 
-async def test_answer_that_never_comes_times_out() -> None:
+async def test_missing_answer_times_out() -> None:
     """
-    httpTimeout covers the whole exchange.
+    httpTimeout limits the whole exchange.
     """
     async with answering(b"HTTP/1.1 100", PLAIN) as (url, _):
         poster = Poster(url, None, "", 0.1)
@@ -152,7 +152,7 @@ async def test_answer_that_never_comes_times_out() -> None:
 
 async def test_at_most_two_idle_connections_are_kept() -> None:
     """
-    A burst opens a connection for each request, afterwards two are left.
+    A burst opens a connection for each request, and two are left afterwards.
     """
     open_now: set[asyncio.StreamWriter] = set()
 
@@ -175,11 +175,9 @@ async def test_at_most_two_idle_connections_are_kept() -> None:
     assert 2 == left
 
 
-async def test_process_schedules_and_hands_its_lease_over_at_sigterm(
-    api: Api, kubeconfig: Path, tmp_path: Path
-) -> None:
+async def test_process_schedules_and_releases_its_lease_at_sigterm(api: Api, kubeconfig: Path, tmp_path: Path) -> None:
     """
-    `python -m minicluster kube-scheduler` with a real configuration file.
+    The command is `python -m minicluster kube-scheduler` with a real configuration file.
     """
     config = tmp_path / "kubescheduler.yaml"
     head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

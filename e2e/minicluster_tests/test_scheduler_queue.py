@@ -1,5 +1,5 @@
 """
-The queue loses no Pod, keeps its order and waits as long as it says.
+The queue loses no Pod, keeps its order, and waits for the right times.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ EXTENDER = frozenset({PLUGIN_EXTENDER})
 
 
 def a_pod(uid: str = "u", priority: int = 0, **spec: Any) -> dict[str, Any]:
-    """Return what the queue looks at."""
+    """Return a Pod with the fields that the queue reads."""
     return {"metadata": {"uid": uid}, "spec": {"priority": priority, **spec}}
 
 
 def a_queue(*names: str) -> Queue:
-    """Return a queue with Pods that came one after the other."""
+    """Return a queue with Pods that were added one after the other."""
     queue = Queue(1.0, 10.0, now=0.0)
     for index, name in enumerate(names):
         queue.add(("ns", name), a_pod(name), index * 0.001)
@@ -28,7 +28,7 @@ def a_queue(*names: str) -> Queue:
 
 
 def popped(queue: Queue, now: float) -> QueuedPod:
-    """Return the next Pod, which must be there."""
+    """Return the next Pod, which must exist."""
     queued = queue.pop(now)
     assert queued is not None
     return queued
@@ -44,9 +44,9 @@ def test_pods_come_in_order_of_priority_then_arrival() -> None:
     assert ["c", "a", "b"] == [popped(queue, 2.0).uid for _ in range(3)]
 
 
-def test_refused_pod_waits_for_an_event_and_then_needs_no_back_off_on_an_idle_queue() -> None:
+def test_rejected_pod_waits_for_an_event_and_skips_its_back_off_on_an_idle_queue() -> None:
     """
-    SchedulerPopFromBackoffQ: with nothing else to do the woken Pod is taken at once.
+    With SchedulerPopFromBackoffQ, a woken Pod is taken at once if no other is active.
     """
     queue = a_queue("a")
     queue.refused(popped(queue, 0.0), EXTENDER, 0.0)
@@ -58,7 +58,7 @@ def test_refused_pod_waits_for_an_event_and_then_needs_no_back_off_on_an_idle_qu
 
 def test_fresh_pods_go_before_woken_ones_in_back_off() -> None:
     """
-    Waiting Pods get the scheduler's spare time only.
+    Pods in back-off are tried only if no other is active.
     """
     queue = a_queue("refused")
     queue.refused(popped(queue, 0.0), EXTENDER, 0.0)
@@ -70,7 +70,7 @@ def test_fresh_pods_go_before_woken_ones_in_back_off() -> None:
 
 def test_errors_wait_as_measured_on_the_real_scheduler() -> None:
     """
-    Back-off 1, 2, 4, 8, 10 s, each rounded up to the next tick of one second.
+    The back-offs are 1, 2, 4, 8, 10 s, each rounded up to the next second.
     """
     queue = a_queue("a")
     now, tried = 0.8, []
@@ -83,9 +83,9 @@ def test_errors_wait_as_measured_on_the_real_scheduler() -> None:
     assert [0.8, 2.0, 5.0, 10.0, 19.0, 30.0] == tried
 
 
-def test_refused_pod_is_looked_at_again_after_five_minutes_of_nothing() -> None:
+def test_rejected_pod_is_retried_after_five_minutes_without_an_event() -> None:
     """
-    300 s, looked at every 30 s.
+    The limit is 300 s, checked every 30 s.
     """
     queue = a_queue("a")
     queue.refused(popped(queue, 1.0), EXTENDER, 1.0)
@@ -111,7 +111,7 @@ def test_refused_pod_is_looked_at_again_after_five_minutes_of_nothing() -> None:
 )
 def test_only_events_that_may_help_a_plugin_wake_its_pods(plugin: str, event: Event, wakes: bool) -> None:
     """
-    In-tree plugins have hints, an extender's refusal has none.
+    In-tree plugins have hints, and a rejection by an extender has none.
     """
     queue = a_queue("a")
     queue.refused(popped(queue, 0.0), frozenset({plugin}), 0.0)
@@ -121,9 +121,9 @@ def test_only_events_that_may_help_a_plugin_wake_its_pods(plugin: str, event: Ev
     assert wakes is (queue.pop(5.0) is not None)
 
 
-def test_own_tolerations_help_against_taints_and_own_labels_do_not() -> None:
+def test_new_tolerations_wake_a_pod_rejected_by_taints_and_new_labels_do_not() -> None:
     """
-    A Pod's own change is judged like any event.
+    A change of the Pod itself is an event.
     """
     queue = a_queue("a")
     queue.refused(popped(queue, 0.0), frozenset({PLUGIN_TAINTS}), 0.0)
@@ -135,7 +135,7 @@ def test_own_tolerations_help_against_taints_and_own_labels_do_not() -> None:
 
 
 class Play:
-    """A queue that things happen to, one method a kind of thing."""
+    """A queue, with a method for each kind of change."""
 
     def __init__(self, random: Any) -> None:
         self.queue = Queue(1.0, 10.0, 0.0)
@@ -150,7 +150,7 @@ class Play:
         self.queue.add(("ns", str(self._made)), a_pod(str(self._made)), self.now)
 
     def pop(self) -> None:
-        """The scheduler takes a Pod, which it must not have already."""
+        """The scheduler takes a Pod that it is not trying already."""
         queued = self.queue.pop(self.now)
         if queued is not None:
             assert queued not in self.trying
@@ -167,7 +167,7 @@ class Play:
             self.queue.failed(self.trying.pop(self._random.randrange(len(self.trying))), self.now)
 
     def event(self) -> None:
-        """Something changes in the cluster."""
+        """An event happens."""
         self.queue.happened(self._random.choice(list(Event)), self.now)
 
     def update(self) -> None:
@@ -177,7 +177,7 @@ class Play:
             self.queue.update(key, self.queue.pods[key].pod, self.now)
 
     def remove(self) -> None:
-        """A Pod goes."""
+        """A Pod is deleted."""
         if self.queue.pods:
             self.queue.remove(self._random.choice(list(self.queue.pods)))
 
@@ -191,9 +191,9 @@ STEPS = st.lists(st.sampled_from(["add", "pop", "refuse", "fail", "event", "upda
 
 @pytest.mark.property
 @given(STEPS, st.randoms(use_true_random=False))
-def test_every_pod_is_tried_again_in_the_end_whatever_happened(steps: list[str], random: Any) -> None:
+def test_every_pod_is_retried_in_the_end(steps: list[str], random: Any) -> None:
     """
-    No order of events strands a Pod, none is handed out twice at once.
+    After any sequence of changes, every Pod is tried again, and never twice at once.
     """
     play = Play(random)
     for step in steps:

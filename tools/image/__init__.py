@@ -1,5 +1,5 @@
 """
 Build container images without a container engine, a registry or a daemon.
 
-Neighbours: `tools/images.py` is the command; the Dockerfiles say what is in an image, and nothing here does.
+Must never define the content of an image: the Dockerfiles do. Neighbours: `tools/images.py` is the command.
 """

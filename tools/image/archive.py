@@ -1,7 +1,7 @@
 """
-Read what an OCI archive holds: its digest, its configuration, the sizes of its layers and some of its files.
+Read an OCI archive: digest, configuration, sizes of layers, some files.
 
-An archive's name stands beside the image, not in it, so that one image can be written under any.
+The name of an image is in the archive's index, not in the image, so the same image can be written with any name.
 Source: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md
 """
 
@@ -22,31 +22,31 @@ _NAME = "org.opencontainers.image.ref.name"
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer, as it lies on a node's disk."""
+    """A layer, uncompressed."""
 
     diff_id: str
     """The digest of its uncompressed bytes."""
     size_bytes: int
-    """The sum of its files."""
+    """The total size of its files."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What is in an archive of one image."""
+    """The content of an archive with one image."""
 
     reference: str
     digest: str
-    """Of the manifest, by which a registry knows the image."""
+    """The digest of the manifest, which identifies the image in a registry."""
     config: dict[str, Any]
     """Source: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md"""
     layers: tuple[Layer, ...]
-    """The base's comes first."""
+    """The layer of the base is first."""
     size_bytes: int
-    """Of the archive itself."""
+    """The size of the archive."""
 
 
 def read_archive(path: Path) -> Archive:
-    """Return what the archive at *path* holds."""
+    """Return the content of the archive at *path*."""
     with tarfile.open(path) as archive:
         entry, manifest = _manifest(archive)
         config = json.loads(_blob(archive, manifest["config"]).read())
@@ -59,7 +59,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def unpack(path: Path, wanted: re.Pattern[str], folder: Path) -> None:
-    """Write to *folder* those files of an image, modes aside, whose whole path below `/` matches *wanted*."""
+    """Write the files of an image whose path below `/` matches *wanted* to *folder*, without their modes."""
     with tarfile.open(path) as archive:
         for layer in _manifest(archive)[1]["layers"]:
             with _files(archive, layer) as files:
@@ -71,7 +71,7 @@ def unpack(path: Path, wanted: re.Pattern[str], folder: Path) -> None:
 
 
 def rename(path: Path, reference: str, renamed: Path) -> None:
-    """Write to *renamed* the image of the archive at *path*, byte for byte, under the name *reference*."""
+    """Write the image of the archive at *path* to *renamed*, byte for byte, with the name *reference*."""
     part = renamed.with_suffix(".part")
     with tarfile.open(path) as archive, tarfile.open(part, "w") as copy:
         for member in archive:
@@ -93,7 +93,7 @@ def _index(archive: tarfile.TarFile) -> dict[str, Any]:
 
 
 def _manifest(archive: tarfile.TarFile) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the index's only entry, and the manifest it names."""
+    """Return the only entry of the index, and its manifest."""
     (entry,) = _index(archive)["manifests"]
     return entry, json.loads(_blob(archive, entry).read())
 
@@ -106,7 +106,7 @@ def _blob(archive: tarfile.TarFile, descriptor: dict[str, Any]) -> IO[bytes]:
 
 @contextmanager
 def _files(archive: tarfile.TarFile, layer: dict[str, Any]) -> Iterator[tarfile.TarFile]:
-    """Open a layer; its members are to be read in order."""
+    """Open a layer. Its members must be read in order."""
     blob = _blob(archive, layer)
     with tarfile.open(fileobj=gzip.open(blob) if layer["mediaType"].endswith("gzip") else blob) as files:
         yield files

@@ -1,9 +1,9 @@
 """
-Make the Python images that the Dockerfiles stand on, from Debian packages.
+Make the Python base images of the Dockerfiles from Debian packages.
 
-Owns what `python:3.11-slim` is where no registry can be reached: Debian's essential packages and its Python, once bare
-for the images and once with venv for their build stages. They are kept in buildah's storage under a name that holds a
-digest of the recipe, and made anew when it changes.
+Owns the replacement of `python:3.11-slim`, so that no registry is needed: Debian's essential packages and its Python,
+once for the images, and once with venv for build stages. Their names in buildah's storage contain a digest of the
+recipe, so a changed recipe makes new images.
 Source: https://manpages.debian.org/bookworm/mmdebstrap/mmdebstrap.1.en.html
 """
 
@@ -18,16 +18,16 @@ from image.buildah import EPOCH, Buildah, BuildError
 
 SUITE = "bookworm"
 RUNTIME = ("python3", "python-is-python3", "libstdc++6", "usr-is-merged")
-"""What is in every image beside the essential packages; the last stands in for a package that needs Perl."""
+"""The packages of every image, beside the essential ones. The last replaces a package that needs Perl."""
 BUILD = (*RUNTIME, "python3-venv")
-"""What is in a build stage."""
+"""The packages of a build stage."""
 EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*", "/usr/share/doc/*")
 INCLUDED = ("/usr/share/doc/*/copyright",)
 HOOKS = (
     'find "$1/usr/lib" "$1/usr/share" -name __pycache__ -prune -exec rm -r {} +',
     'rm -rf "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/var/log/* "$1"/var/cache/ldconfig "$1"/var/cache/debconf/*-old',
 )
-"""What differs from one run to the next is taken out; byte code carries the time of its source."""
+"""Removes files that differ between runs. Byte code contains the time of its source."""
 DOCKERFILE = """\
 FROM scratch
 ADD root.tar /
@@ -37,13 +37,13 @@ CMD ["python"]
 
 
 def python_image(packages: tuple[str, ...], arch: str) -> str:
-    """Return the name of the image with *packages* for machines of *arch*; the recipe decides it."""
+    """Return the name of the image with *packages* for *arch*, which depends on the recipe."""
     recipe = repr((EPOCH, DOCKERFILE, _bootstrap(packages, arch)))
     return f"localhost/hami/python:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def make_python_image(buildah: Buildah, packages: tuple[str, ...], arch: str, step: Callable[[str], None]) -> None:
-    """Put the image with *packages* into the storage, unless it is there. Raises: BuildError."""
+    """Make the image with *packages* if the storage lacks it. Raises: BuildError."""
     reference = python_image(packages, arch)
     if buildah.has(reference):
         return
@@ -71,7 +71,7 @@ def _bootstrap(packages: tuple[str, ...], arch: str) -> list[str]:
 
 
 def apt_options(folder: Path) -> list[str]:
-    """Return the option by which apt in the new root reaches its mirrors as this machine's does."""
+    """Return the options that give apt in the new root this machine's proxy settings."""
     command = ["apt-config", "dump", "--no-empty", "Acquire::http", "Acquire::https"]
     settings = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (folder / "apt.conf").write_text(settings)
@@ -79,7 +79,7 @@ def apt_options(folder: Path) -> list[str]:
 
 
 def mirrors() -> list[str]:
-    """Return this machine's mirrors of Debian as lines of apt's; where it has none, mmdebstrap knows its own."""
+    """Return this machine's Debian mirrors as apt lines. Without any, mmdebstrap uses its default."""
     command = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
     known = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     suites = {"Debian": (SUITE, f"{SUITE}-updates"), "Debian-Security": (f"{SUITE}-security",)}

@@ -1,8 +1,8 @@
 """
-Write an image's bill of materials, in CycloneDX's form, from what is installed in it.
+Write the bill of materials of an image, in CycloneDX's form.
 
-Owns the reading of Debian's package database and of Python's package metadata in an image's files. Must never run
-anything of the image. What it writes depends on the image alone, not on its tag.
+Reads Debian's package database and Python's package metadata in the files of an image. Must never run anything of the
+image. The result depends on the image only, not on its tag.
 Source: https://cyclonedx.org/docs/1.6/json/
 """
 
@@ -32,15 +32,15 @@ _DPKG = "var/lib/dpkg/status"
 _LIBRARY = "opt/hami/lib/libvgpu.so"
 _SITE = "opt/hami/lib/python3.*/site-packages"
 _READ = re.compile(rf"{_DPKG}|{_LIBRARY}|opt/hami/lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
-"""What is read of an image's files."""
+"""The files of an image that are read."""
 
 
 def write_bill(archive: Path, image: Archive, path: Path) -> None:
     """
-    Write to *path* what is installed in *image*, which the archive holds.
+    Write the bill of materials of *image*, from the files in *archive*, to *path*.
 
     Raises:
-        BuildError: the result is not what CycloneDX's schema asks for.
+        BuildError: the result does not match CycloneDX's schema.
     """
     labels = image.config["config"]["Labels"]
     name = image.reference.partition(":")[0]
@@ -65,7 +65,7 @@ def write_bill(archive: Path, image: Archive, path: Path) -> None:
     text = make_outputter(bill, OutputFormat.JSON, VERSION).output_as_string(indent=2)
     error = JsonStrictValidator(VERSION).validate_str(text)
     if error is not None:
-        raise BuildError(f"{path.name} is no valid bill of materials: {str(error).splitlines()[0]}")
+        raise BuildError(f"{path.name} is not a valid bill of materials: {str(error).splitlines()[0]}")
     path.write_text(text + "\n")
 
 
@@ -81,7 +81,7 @@ def _debian_packages(root: Path) -> Iterator[Component]:
 
 
 def _python_packages(root: Path) -> Iterator[Component]:
-    """Yield the packages of the image's own environment."""
+    """Yield the packages of the image's Python environment."""
     (site,) = root.glob(_SITE)
     for package in distributions(path=[str(site)]):
         name = re.sub(r"[-_.]+", "-", package.name).lower()
@@ -91,13 +91,13 @@ def _python_packages(root: Path) -> Iterator[Component]:
 
 
 def _libraries(root: Path, version: str) -> Iterator[Component]:
-    """Yield our own library, if the image carries it; it is built along with the image."""
+    """Yield our library, if the image has it. It is built with the image."""
     if (root / _LIBRARY).exists():
         yield Component(name="libvgpu.so", version=version, bom_ref="libvgpu.so", licenses=_licenses("Apache-2.0"))
 
 
 def _license_of(package: Distribution) -> str:
-    """Return the licence a package states, an SPDX expression where it has one; empty where it states none."""
+    """Return the licence of a package, as an SPDX expression if it has one. Empty if it states none."""
     metadata = package.metadata.json
     stated = str(metadata.get("license_expression") or metadata.get("license") or "")
     return "" if "\n" in stated else stated

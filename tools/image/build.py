@@ -1,7 +1,7 @@
 """
-Build one image: from its recipe to an archive, its bill of materials and what is told of it.
+Build one image from its recipe: the archive, its bill of materials, its figures.
 
-Neighbours: `buildah` runs the Dockerfile, `store` keeps what comes out.
+Neighbours: `buildah` runs the Dockerfile, `store` keeps the result.
 """
 
 import json
@@ -20,11 +20,11 @@ from image.store import Built
 
 def build(recipe: Recipe, key: str, buildah: Buildah, options: Sequence[str], archive: Path, log: Path) -> Built:
     """
-    Build *recipe* into *archive*, under a name without a tag, and write beside it what is kept with it.
+    Build *recipe* into *archive*, with a name without a tag, and write the bill of materials beside it.
 
-    key         the recipe's
-    options     more of buildah's
-    log         what buildah says, also when it fails
+    key         key of the recipe
+    options     further options of buildah
+    log         output of buildah, also after a failure
 
     Raises:
         BuildError: a step failed, or the recipe's files changed meanwhile.
@@ -42,7 +42,7 @@ def build(recipe: Recipe, key: str, buildah: Buildah, options: Sequence[str], ar
         log=log,
     )
     if recipe.key() != key:
-        raise BuildError("the files that go into it changed while it was built; build it again")
+        raise BuildError("its input files changed during the build; build it again")
     image = read_archive(archive)
     write_bill(archive, image, archive.with_suffix(".cdx.json"))
     shutil.copyfile(log, archive.with_suffix(".log"))

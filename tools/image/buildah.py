@@ -1,8 +1,7 @@
 """
-Call buildah, with a storage of its own below the user's cache folder.
+Run buildah, with a storage below the user's cache folder.
 
-Owns how buildah is called: isolation, storage, where its words go. Must never touch the system's storage of images, nor
-ask a registry for what the storage lacks.
+Owns isolation, storage and output of buildah. Must never use the system's storage of images, or pull from a registry.
 Source: https://github.com/containers/buildah/tree/v1.28.2/docs
 """
 
@@ -15,55 +14,55 @@ from contextlib import contextmanager
 from pathlib import Path
 
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1735689600"))
-"""When every file of every image was made, in seconds of Unix time, so that the same input gives the same layers."""
+"""The time of every file in every image, in Unix seconds, so that the same input gives the same layers."""
 _NAMELESS = "<none>:<none>"
 _CACHE_MOUNTS = "buildah-cache"
-"""Where below TMPDIR buildah keeps what build stages cache, such as pip's downloads."""
+"""The folder below TMPDIR with the caches of build stages, such as pip's downloads."""
 
 
 class BuildError(Exception):
-    """A command failed; the message ends with what it said last."""
+    """A command failed. The message has the end of its output."""
 
 
 class Buildah:
     """
     A storage of images and the commands on it.
 
-    Commands may run side by side. Every process of ours that uses the storage holds its lock, so that none takes
-    another's builds for leftovers.
+    Commands may run in parallel. A process must hold the lock of the storage, so that none removes the builds of
+    another.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        """Where all of it lives; made when missing."""
+        """The folder of the storage, created if missing."""
         self.scratch = folder / "tmp"
-        """Where files of a build may lie; what is forgotten there goes with the next `clean`."""
+        """A folder for files of a build. The next `clean` removes what is left there."""
         self.scratch.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def alone(self, step: Callable[[str], None] = lambda sentence: None) -> Iterator[None]:
-        """Let one process at a time use the storage; the others say so by *step* and wait."""
+        """During a block, hold the lock of the storage. Other processes report to *step* and wait."""
         with (self.folder / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                step("waiting for another one that uses the storage")
+                step("waiting for another process that uses the storage")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def has(self, reference: str) -> bool:
-        """Return whether the storage holds the image *reference*."""
+        """Return whether the storage has the image *reference*."""
         return self._process("inspect", "--type", "image", reference).returncode == 0
 
     def identity(self, reference: str) -> str:
         """
-        Return what names the image *reference* in a build for any machine.
+        Return an identifier of the image *reference* for builds of any architecture.
 
-        By its name, buildah finds an image only if it is for the machines that the whole build is for: FROM knows no
+        buildah finds an image by its name only if it has the architecture of the build, because FROM has no
         BUILDPLATFORM. Source: buildah-build(1), --platform
 
         Raises:
-            BuildError: the storage does not hold it.
+            BuildError: the storage does not have it.
         """
         return self.run("inspect", "--type", "image", "--format", "{{.FromImageID}}", reference).strip()
 
@@ -80,10 +79,10 @@ class Buildah:
         log: Path | None = None,
     ) -> None:
         """
-        Build *dockerfile* into the image *reference*; what buildah says goes to *log*.
+        Build *dockerfile* into the image *reference*, with buildah's output in *log*.
 
-        arch        whose machines it is for, as OCI calls them: `amd64`
-        archive     where to write it, in OCI's layout; it goes to the storage if this is not given
+        arch        architecture, by its OCI name: `amd64`
+        archive     path of the OCI archive to write; without it the image is kept in the storage
 
         Raises:
             BuildError: a step failed.
@@ -97,7 +96,7 @@ class Buildah:
         self.run("build", *fixed, *given, *options, *written, "--file", str(dockerfile), str(context), log=log)
 
     def clean(self, kept: Collection[str]) -> None:
-        """Remove what interrupted builds left, and every image whose name is not among *kept*."""
+        """Remove the remains of interrupted builds, and all images except *kept*."""
         self.run("rm", "--all")
         listed = self.run("images", "--noheading", "--no-trunc", "--format", "{{.ID}} {{.Name}}:{{.Tag}}")
         for identity, name in map(str.split, listed.splitlines()):
@@ -108,7 +107,7 @@ class Buildah:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def run(self, *arguments: str, log: Path | None = None) -> str:
-        """Return what `buildah ARGUMENTS` prints. Raises: BuildError."""
+        """Return the output of `buildah ARGUMENTS`. Raises: BuildError."""
         done = self._process(*arguments)
         if log is not None:
             log.write_text(done.stdout + done.stderr)

@@ -1,8 +1,8 @@
 """
-Let pip in a build stage find packages as pip on this machine does.
+Give pip in a build stage this machine's settings.
 
-Owns the translation of this machine's settings of pip, whether they stand in files or in the environment, into what
-buildah mounts while it builds: nothing of it stays in an image, for an index may be named with a password.
+Owns the translation of pip's settings, from files and environment, into mounts of a build. Nothing of it stays in an
+image, because the URL of an index may contain a password.
 Source: https://pip.pypa.io/en/stable/topics/configuration/
 """
 
@@ -19,14 +19,14 @@ _SETTING = re.compile(r"^(?:global|install|:env:)\.([\w-]+)=(.*)$")
 _PASSED_ON = ("index-url", "extra-index-url", "trusted-host", "proxy", "default-timeout", "timeout", "retries")
 _CERTIFICATES = Path("/run/secrets/ca-certificates.crt")
 _WHEELS = Path("/srv")
-"""Every base has this folder, and it is empty, so that mounting wheels there leaves no trace."""
+"""An empty folder of every base, so that mounting wheels there leaves no trace."""
 
 
 def pip_options(scratch: Path) -> list[str]:
     """
-    Return buildah's options that carry this machine's settings of pip.
+    Return buildah's options for this machine's settings of pip.
 
-    scratch     a folder that stays as long as the build
+    scratch     folder that exists as long as the build
     """
     settings = _settings()
     said = {name: value for name, value in settings.items() if name in _PASSED_ON}

@@ -1,8 +1,7 @@
 """
-What decides an image: its Dockerfile, the files that it copies, and the values it is given.
+The inputs of an image: its Dockerfile, the files that it copies, and its build arguments.
 
-Owns the reading of Dockerfiles for what they copy, the digest that tells whether an image must be built again, and the
-labels that say what it was built from. Must never build.
+Owns finding the copied files in a Dockerfile, the digest of all inputs, and the values of labels. Must never build.
 """
 
 import fnmatch
@@ -16,25 +15,25 @@ from pathlib import Path
 _COPY = re.compile(r"^COPY\s+(?!--from)(.+)$", re.MULTILINE)
 _BIND = re.compile(r"--mount=type=bind,source=([^,\s]+)")
 _BUILDER = Path(__file__).parent
-"""How images are built decides what comes out, too."""
+"""The build tools, which are an input, too."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """An image to be."""
+    """The inputs of one image."""
 
     name: str
-    """As its archive is called, e.g. `webhook`."""
+    """The name of its archive, e.g. `webhook`."""
     version: str
-    """What a label says; the tag, by which a Pod names the image, is no part of it."""
+    """The version in a label. It does not depend on the tag."""
     source: Path
-    """The checkout; the build's context."""
+    """The checkout, which is the context of the build."""
     dockerfile: str
     """Relative to *source*."""
     bases: tuple[tuple[str, str], ...]
-    """The arguments that name base images, and their values."""
+    """The build arguments for base images, and their values."""
     arch: str
-    """Whose machines it is for, as OCI and Debian call them: `amd64`."""
+    """The architecture, by its name in OCI and Debian: `amd64`."""
 
     @property
     def repository(self) -> str:
@@ -42,18 +41,18 @@ class Recipe:
         return f"localhost/hami/{self.name}"
 
     def inputs(self) -> list[str]:
-        """Return the files and folders of the checkout that go into the image, relative to it."""
+        """Return the input files and folders, relative to the checkout."""
         text = (self.source / self.dockerfile).read_text()
         copied = [path for line in _COPY.findall(text) for path in line.split()[:-1]]
         return sorted({self.dockerfile, ".dockerignore", *copied, *_BIND.findall(text)})
 
     def arguments(self) -> dict[str, str]:
-        """Return the build's arguments: the bases, and what the labels say."""
+        """Return the build arguments: the bases and the values of labels."""
         revision, created = self._last_change()
         return {**dict(self.bases), "VERSION": self.version, "REVISION": revision, "CREATED": created}
 
     def key(self) -> str:
-        """Return a digest of all that decides the image's bytes: with the same key there is nothing to build."""
+        """Return a digest of all inputs. With the same key, the image need not be built again."""
         digest = hashlib.sha256(repr((self.name, self.arch, sorted(self.arguments().items()))).encode())
         for folder, paths in ((_BUILDER, sorted(_BUILDER.glob("*.py"))), (self.source, self._files())):
             for path in paths:
@@ -71,14 +70,14 @@ class Recipe:
                     yield path
 
     def _ignored(self) -> list[str]:
-        """Return the patterns of what the checkout holds and no build sees."""
+        """Return the patterns of files that builds do not see."""
         return [line for line in (self.source / ".dockerignore").read_text().splitlines() if line]
 
     def _last_change(self) -> tuple[str, str]:
         """
-        Return the last commit that touched the inputs and its time; with changes on top it ends with `-dirty`.
+        Return the last commit that changed the inputs, with `-dirty` if they have uncommitted changes, and its time.
 
-        Both are empty where the checkout has no history.
+        Both are empty if the checkout has no history.
         """
         commit = self._git("log", "-1", "--format=%H %cI")
         if not commit:
@@ -95,7 +94,7 @@ class Recipe:
 
 
 def _is_ignored(path: Path, patterns: list[str]) -> bool:
-    """Return whether *path*, or a folder it lies in, matches one of .dockerignore's *patterns*."""
+    """Return whether *path* or a parent folder matches one of the *patterns* of .dockerignore."""
     for candidate in [path, *path.parents]:
         for pattern in patterns:
             if pattern.startswith("**/") and fnmatch.fnmatch(candidate.name, pattern[3:]):

@@ -1,8 +1,8 @@
 """
-Keep built images below the user's cache, so that each is built once, for whichever checkout and under whichever tag.
+The cache of built images, so that each is built once for all checkouts and tags.
 
-Owns a folder of them: an entry for each image and key of its recipe, whole or not there. What nobody has asked for in
-`KEPT_DAYS` goes. Must never build.
+Owns a folder with an entry for each image and key of its recipe, which exists only if it is complete. Entries without a
+request in `KEPT_DAYS` are removed. Must never build.
 """
 
 import json
@@ -19,29 +19,29 @@ from image.archive import rename
 
 KEPT_DAYS = 14
 BESIDE = (".cdx.json", ".log")
-"""What lies beside an archive: its bill of materials, and what its build said."""
+"""The files beside an archive: its bill of materials and the log of its build."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What is told of an image; written beside its archive."""
+    """The figures of an image, in a file beside its archive."""
 
     digest: str
     unpacked_bytes: int
     above_base_bytes: int
     archive_bytes: int
     seconds: float
-    """What the build took."""
+    """The duration of the build."""
 
 
 class Store:
-    """The images that are kept. An entry is a folder, and its time is when somebody last asked for it."""
+    """The kept images. An entry is a folder, and its time is that of the last request."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def has(self, name: str, key: str) -> bool:
-        """Return whether the image *name* is kept as built from *key*; if so it stays for `KEPT_DAYS` from now."""
+        """Return whether the store has the image *name* with *key*. If so, it is kept for another `KEPT_DAYS`."""
         try:
             os.utime(self._entry(name, key))
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class Store:
 
     @contextmanager
     def adding(self, name: str, key: str) -> Iterator[Path]:
-        """Give where to write an archive and what lies beside it; they are kept if the block ends well."""
+        """Yield the path of a new archive. It and the files beside it are kept if the block succeeds."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder) as part:
             entry = Path(part) / "entry"
@@ -59,7 +59,7 @@ class Store:
             entry.rename(self._entry(name, key))
 
     def deliver(self, key: str, reference: str, archive: Path) -> Built:
-        """Write the image kept for *key* to *archive* under the name *reference*, unless that is what is there."""
+        """Write the image with *key* to *archive* with the name *reference*, unless it is there already."""
         kept = self._entry(archive.stem, key) / archive.name
         told = archive.with_suffix(".json")
         built = Built(**json.loads(kept.with_suffix(".json").read_text()))
@@ -73,7 +73,7 @@ class Store:
         return built
 
     def prune(self) -> None:
-        """Remove what nobody has asked for in `KEPT_DAYS`."""
+        """Remove the entries without a request in `KEPT_DAYS`."""
         oldest = time.time() - KEPT_DAYS * 24 * 3600
         for entry in self._folder.iterdir() if self._folder.exists() else ():
             if entry.stat().st_mtime < oldest:

@@ -1,3 +1,3 @@
 """
-The image tools build what the Dockerfiles say, once, and the same again.
+Tests of the image tools, and of the images that they build.
 """

@@ -1,5 +1,5 @@
 """
-Fixtures: each image as it would run, from the archive that `tools/images.py` wrote.
+Fixtures: each image, unpacked from the archive of `tools/images.py`.
 """
 
 import json
@@ -24,21 +24,21 @@ from images_tests.unpacked import Image, root_of  # noqa: E402
 
 @pytest.fixture(scope="session")
 def buildah() -> Iterator[Buildah]:
-    """A storage of the tests' own, so that images can be built meanwhile."""
+    """A separate storage, so that images can be built at the same time."""
     if os.geteuid() != 0 or shutil.which("buildah") is None:
-        pytest.skip("unpacking an image takes root and buildah: tox -e images")
+        pytest.skip("unpacking an image needs root and buildah: tox -e images")
     with tempfile.TemporaryDirectory(prefix="hami-images-") as folder:
         yield Buildah(Path(folder))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the images of other machines be looked into."""
+    """Add the option for images of other architectures."""
     parser.addoption("--images", type=Path, default=ROOT / "build/images", help="the folder of the archives")
 
 
 @pytest.fixture(scope="session")
 def image_of(buildah: Buildah, pytestconfig: pytest.Config) -> Iterator[Callable[[str], Image]]:
-    """Give the image of a name; each is unpacked once."""
+    """A function that returns an image by name. Each is unpacked once."""
     with ExitStack() as unpacked:
         images: dict[str, Image] = {}
 

@@ -1,5 +1,5 @@
 """
-What every image holds, and how it starts: checked in the images' own files, with a root that cannot be written to.
+The content of every image, and its start with a read-only root.
 """
 
 import json
@@ -28,8 +28,8 @@ UNCHECKED_HASH = 0b01
 """The flags of byte code that is never compared with its source. Source: PEP 552."""
 
 
-def test_image_weighs_little_more_than_its_base(image: Image) -> None:
-    """What is pulled for a service on a node that knows the base stays small."""
+def test_image_is_little_larger_than_its_base(image: Image) -> None:
+    """So a node with the base pulls little for a service."""
     sizes = [layer.size_bytes for layer in image.archive.layers]
 
     print(f"{image.name}: {sum(sizes) / MB:.0f} MB, {sum(sizes[1:]) / MB:.0f} MB above its base")
@@ -37,8 +37,8 @@ def test_image_weighs_little_more_than_its_base(image: Image) -> None:
     assert sum(sizes[1:]) <= LARGEST_MB * MB
 
 
-def test_image_holds_nothing_that_builds(image: Image) -> None:
-    """No compiler, header, installer, wheel or cache is left for an intruder, or for a node's disk."""
+def test_image_has_no_build_tools(image: Image) -> None:
+    """There is no compiler, header, installer, wheel or cache, for security and for size."""
     files = [path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink()]
 
     tools = [path for path in files if path.parent.name in ("bin", "sbin") and BUILD_TOOL.fullmatch(path.name)]
@@ -48,22 +48,22 @@ def test_image_holds_nothing_that_builds(image: Image) -> None:
     assert [] == tools + leftovers + installers
 
 
-def test_service_runs_as_nobody_unless_the_node_is_root_s(service: Image) -> None:
-    """Only what works on a node's own files is root."""
+def test_service_runs_as_an_ordinary_user_unless_it_needs_root(service: Image) -> None:
+    """Only services that change files of the node run as root."""
     assert USERS[service.name] == service.user
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_service_answers_with_a_read_only_root(service: Image, flag: str) -> None:
-    """The program is whole: every module it imports is there, for the user it runs as."""
+    """The user of the image can import every module of the program."""
     done = service.run(*service.config["Entrypoint"], flag)
 
     assert (0, "") == (done.returncode, done.stderr)
     assert f"hami-{service.name}" in done.stdout
 
 
-def test_service_starts_from_byte_code_alone(service: Image) -> None:
-    """With a root that is read-only nothing can be compiled later, so what a start imports is compiled already."""
+def test_service_starts_from_byte_code_only(service: Image) -> None:
+    """With a read-only root nothing can be compiled later, so all modules of a start are compiled already."""
     script = (
         "import runpy, sys; sys.argv[1:] = ['--version']\n"
         "try: runpy.run_path(sys.argv[0])\n"
@@ -80,16 +80,16 @@ def test_service_starts_from_byte_code_alone(service: Image) -> None:
     assert [] == [path for path in cached if not path.exists()]
 
 
-def test_byte_code_holds_no_time(image: Image) -> None:
-    """Byte code that held its source's time would differ from build to build."""
+def test_byte_code_has_no_time(image: Image) -> None:
+    """Byte code with the time of its source would differ between builds."""
     compiled = [path for path in image.root.rglob("*.pyc") if not path.is_symlink()]
 
     assert compiled
     assert [] == [path for path in compiled if path.read_bytes()[4] != UNCHECKED_HASH]
 
 
-def test_labels_say_what_the_image_is(service: Image) -> None:
-    """A registry and a node show them."""
+def test_labels_describe_the_image(service: Image) -> None:
+    """Registries and nodes show them."""
     project = tomllib.loads((ROOT / f"services/{service.name}/pyproject.toml").read_text())["project"]
     expected = {
         "title": project["name"],
@@ -107,8 +107,8 @@ def test_labels_say_what_the_image_is(service: Image) -> None:
 
 
 @pytest.mark.parametrize("name", ["scheduler", "monitor"])
-def test_metric_of_the_build_names_the_labels_commit(image_of: Callable[[str], Image], name: str) -> None:
-    """A dashboard shows what a registry shows."""
+def test_build_metric_has_the_commit_of_the_labels(image_of: Callable[[str], Image], name: str) -> None:
+    """Dashboards and registries show the same commit."""
     image = image_of(name)
     script = (
         "from hamicommon.runtime.build import build_family\n"
@@ -122,7 +122,7 @@ def test_metric_of_the_build_names_the_labels_commit(image_of: Callable[[str], I
 
 
 def test_library_loads_with_a_glibc_of_2_17(image_of: Callable[[str], Image]) -> None:
-    """The containers that load it are older than the image that carries it."""
+    """Containers that load it may be older than the image."""
     wanted = needed_versions(image_of("device-plugin").root / LIBRARY)
 
     versions = [tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in wanted]
@@ -131,8 +131,8 @@ def test_library_loads_with_a_glibc_of_2_17(image_of: Callable[[str], Image]) ->
     assert max(versions) <= OLDEST_GLIBC
 
 
-def test_library_is_for_the_image_s_machines(image_of: Callable[[str], Image]) -> None:
-    """Whatever machine builds the image compiles it, and the image's own loader takes it."""
+def test_library_has_the_architecture_of_the_image(image_of: Callable[[str], Image]) -> None:
+    """It may be built on another architecture, and the image's loader loads it."""
     image = image_of("device-plugin")
 
     done = image.run("/opt/hami/bin/python", "-c", f"import ctypes; ctypes.CDLL('/{LIBRARY}')")
@@ -142,12 +142,12 @@ def test_library_is_for_the_image_s_machines(image_of: Callable[[str], Image]) -
 
 
 def test_bill_of_materials_follows_the_schema(image: Image) -> None:
-    """Scanners can read it."""
+    """So scanners can read it."""
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(image.bill)) is None
 
 
-def test_bill_of_materials_names_what_the_lock_names(service: Image) -> None:
-    """Nothing is installed that no lock pins, but our own two packages."""
+def test_bill_of_materials_lists_the_packages_of_the_lock(service: Image) -> None:
+    """Except our two packages, everything installed is in a lock."""
     listed = {(part["name"], part["version"]) for part in service.bill["components"] if "pypi" in part.get("purl", "")}
 
     ours = {pair for pair in listed if pair[0] in ("hamicommon", f"hami-{service.name}")}
@@ -156,8 +156,8 @@ def test_bill_of_materials_names_what_the_lock_names(service: Image) -> None:
     assert listed - ours <= locked(service.name)
 
 
-def test_bill_of_materials_names_the_base_s_packages(image: Image) -> None:
-    """Most of what is found to be vulnerable lies in the base."""
+def test_bill_of_materials_lists_the_packages_of_the_base(image: Image) -> None:
+    """Most vulnerabilities are found in the base."""
     named = {part["name"] for part in image.bill["components"] if part.get("purl", "").startswith("pkg:deb/")}
 
     assert named >= {"libc6", "libssl3", "python3.11-minimal"}
@@ -165,14 +165,14 @@ def test_bill_of_materials_names_the_base_s_packages(image: Image) -> None:
 
 @pytest.mark.parametrize("command", ["gpu-hold --help", "python3 -c 'import pynvml'", "sleep 0", "sh -c true"])
 def test_workloads_have_the_commands_of_the_tests(image_of: Callable[[str], Image], command: str) -> None:
-    """Manifests of the tests name commands, which the image's PATH finds."""
+    """The manifests of the tests use them, and the image's PATH finds them."""
     done = image_of("workloads").run("sh", "-c", command)
 
     assert (0, "") == (done.returncode, done.stderr)
 
 
 def test_gpu_table_without_a_driver_says_so(image_of: Callable[[str], Image]) -> None:
-    """NVML comes from the node, not from the image."""
+    """NVML is on the node, not in the image."""
     done = image_of("workloads").run("gpu-table")
 
     assert 1 == done.returncode

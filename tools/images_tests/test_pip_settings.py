@@ -1,5 +1,5 @@
 """
-A build stage finds packages where this machine's pip does, and an image keeps nothing of it.
+A build stage has this machine's settings of pip, and an image has none of them.
 """
 
 import configparser
@@ -13,7 +13,7 @@ from image.pip_settings import pip_options
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, on a machine without settings of pip's."""
+    """An empty folder, on a machine without settings of pip."""
     for name in [name for name in os.environ if name.startswith("PIP_") or name == "SSL_CERT_FILE"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -22,14 +22,14 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings_in(scratch: Path) -> dict[str, str]:
-    """Return what pip is told in a build stage."""
+    """Return the settings of pip in a build stage."""
     config = configparser.RawConfigParser()
     config.read(scratch / "pip.conf")
     return dict(config["global"])
 
 
-def test_index_is_passed_on_as_a_secret(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index may be named with a password, which has no place in a build's arguments."""
+def test_index_is_a_secret(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL of an index may contain a password, which must not be in build arguments."""
     monkeypatch.setenv("PIP_INDEX_URL", "https://me:secret@mirror.example/simple")
 
     options = pip_options(scratch)
@@ -39,8 +39,8 @@ def test_index_is_passed_on_as_a_secret(scratch: Path, monkeypatch: pytest.Monke
     assert "https://me:secret@mirror.example/simple" == settings_in(scratch)["index-url"]
 
 
-def test_certificates_are_named_as_the_stage_sees_them(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of this machine is mounted, so its path here would be wrong there."""
+def test_certificates_have_the_path_in_the_stage(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is mounted, so its path on this machine would be wrong."""
     authorities = scratch.parent / "authorities.pem"
     authorities.write_text("")
     monkeypatch.setenv("PIP_CERT", str(authorities))
@@ -52,7 +52,7 @@ def test_certificates_are_named_as_the_stage_sees_them(scratch: Path, monkeypatc
 
 
 def test_folders_of_wheels_are_mounted_as_one(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders that do not exist are passed over, as pip does."""
+    """Missing folders are ignored, like in pip."""
     for name in ("first", "second"):
         (scratch.parent / name).mkdir()
         (scratch.parent / name / f"{name}.whl").write_text("")
@@ -67,8 +67,8 @@ def test_folders_of_wheels_are_mounted_as_one(scratch: Path, monkeypatch: pytest
     assert ["https://wheels.example/", "/srv"] == settings_in(scratch)["find-links"].split()
 
 
-def test_machine_without_settings_passes_on_none(scratch: Path) -> None:
-    """pip's own defaults hold in the stage as they do here."""
+def test_machine_without_settings_adds_none(scratch: Path) -> None:
+    """The stage uses pip's defaults."""
     pip_options(scratch)
 
     assert {} == settings_in(scratch)

@@ -1,5 +1,5 @@
 """
-What an image's key stands for, and what the Dockerfiles and locks have in common: needs no root and builds nothing.
+The keys of images, and the consistency of Dockerfiles and locks. Needs no root, and builds nothing.
 """
 
 import re
@@ -38,20 +38,20 @@ def a_recipe(checkout: Path, version: str = "1", base: str = "base", arch: str =
 
 
 def commit(checkout: Path) -> None:
-    """Commit all there is."""
+    """Commit all files."""
     author = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.com"]
     for command in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message", "A change"]):
         subprocess.run(["git", "-C", str(checkout), *command], check=True)
 
 
-def test_inputs_are_what_the_dockerfile_takes_from_the_checkout(checkout: Path) -> None:
-    """Copies from other stages are not the checkout's, what a step mounts is."""
+def test_inputs_are_the_files_that_the_dockerfile_uses(checkout: Path) -> None:
+    """Mounts of a step are inputs, and copies from other stages are not."""
     assert [".dockerignore", "Dockerfile", "prepare.sh", "src"] == a_recipe(checkout).inputs()
 
 
 @pytest.mark.parametrize("name", ["src/kept", "prepare.sh", "Dockerfile", ".dockerignore", "src/new"])
 def test_changed_input_makes_a_new_key(checkout: Path, name: str) -> None:
-    """Whatever can change the image is in its key."""
+    """Everything that can change the image is in its key."""
     before = a_recipe(checkout).key()
 
     with (checkout / name).open("a") as file:
@@ -61,8 +61,8 @@ def test_changed_input_makes_a_new_key(checkout: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["other", "src/tests/ignored", "src/trace.log"])
-def test_change_elsewhere_keeps_the_key(checkout: Path, name: str) -> None:
-    """What does not reach the image does not build it again."""
+def test_other_changes_keep_the_key(checkout: Path, name: str) -> None:
+    """Files that are not in the image do not cause a build."""
     before = a_recipe(checkout).key()
 
     (checkout / name).write_text("after")
@@ -74,12 +74,12 @@ def test_change_elsewhere_keeps_the_key(checkout: Path, name: str) -> None:
     "changed", [{"version": "2"}, {"base": "other"}, {"arch": "arm64"}], ids=["version", "base", "arch"]
 )
 def test_version_base_and_arch_are_in_the_key(checkout: Path, changed: dict[str, str]) -> None:
-    """The same files with another version, on another base, or for other machines are another image."""
+    """The same files with another version, base or architecture are another image."""
     assert a_recipe(checkout).key() != a_recipe(checkout, **changed).key()
 
 
-def test_tag_is_a_name_and_keeps_the_key() -> None:
-    """The image of a commit that changed nothing of it is the one before, whatever it is called."""
+def test_tag_does_not_change_the_key() -> None:
+    """A commit that does not change an image reuses it, with any tag."""
     one, other = (wanted("webhook", ROOT, tag) for tag in ("1.0.0", "previous"))
 
     assert ("localhost/hami/webhook:1.0.0", "localhost/hami/webhook:previous") == (one.reference, other.reference)
@@ -87,7 +87,7 @@ def test_tag_is_a_name_and_keeps_the_key() -> None:
 
 
 def test_key_is_the_same_in_another_checkout(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What was built of one is not built again of the other."""
+    """An image of one checkout is used for the other."""
     commit(checkout)
     other = tmp_path_factory.mktemp("clone")
     subprocess.run(["git", "clone", "--quiet", str(checkout), str(other)], check=True)
@@ -96,8 +96,8 @@ def test_key_is_the_same_in_another_checkout(checkout: Path, tmp_path_factory: p
 
 
 @pytest.mark.parametrize(("name", "is_kept"), [("other", True), ("src/tests/ignored", True), ("src/kept", False)])
-def test_revision_is_the_last_commit_that_touched_the_image(checkout: Path, name: str, is_kept: bool) -> None:
-    """A commit to what no build sees leaves the labels, and so the image, as they are."""
+def test_revision_is_the_last_commit_that_changed_the_image(checkout: Path, name: str, is_kept: bool) -> None:
+    """A commit to ignored files keeps the labels, and so the image."""
     commit(checkout)
     before = a_recipe(checkout).arguments()["REVISION"]
 
@@ -108,8 +108,8 @@ def test_revision_is_the_last_commit_that_touched_the_image(checkout: Path, name
 
 
 @pytest.mark.parametrize(("name", "is_dirty"), [("other", False), ("src/tests/new", False), ("src/kept", True)])
-def test_change_that_is_not_committed_shows_in_the_revision(checkout: Path, name: str, is_dirty: bool) -> None:
-    """An image that no commit describes says so."""
+def test_uncommitted_change_is_in_the_revision(checkout: Path, name: str, is_dirty: bool) -> None:
+    """Such an image is marked as dirty."""
     commit(checkout)
 
     (checkout / name).write_text("after")
@@ -127,23 +127,23 @@ def test_file_that_becomes_executable_makes_a_new_key(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_dockerfile_takes_the_bases_it_is_given(name: str) -> None:
-    """One that is given under another name is not taken, and a registry's is asked for."""
+def test_dockerfile_uses_the_given_bases(name: str) -> None:
+    """With another argument name, the build would pull from a registry."""
     declared = re.findall(r"^ARG (\w+)=", (ROOT / DOCKERFILES[name]).read_text(), re.MULTILINE)
 
     assert list(bases(name, OUR_ARCH)) == declared
 
 
 @pytest.mark.parametrize("arch", ARCHES.values())
-def test_library_alone_is_built_on_this_machine_for_any(arch: str) -> None:
-    """A compiler that is emulated takes very long; pip is emulated, since it asks the machine what to install."""
+def test_only_the_library_is_cross_compiled(arch: str) -> None:
+    """An emulated compiler is very slow. pip is emulated, because the architecture decides what it installs."""
     expected = {"PYTHON_IMAGE": (RUNTIME, arch), "BUILD_IMAGE": (BUILD, arch), "LIBRARY_IMAGE": (BUILD, OUR_ARCH)}
 
     assert expected == bases("device-plugin", arch)
 
 
-def test_every_dockerfile_stands_on_the_same_pinned_base() -> None:
-    """A tag can be moved; a digest names the same bytes for ever."""
+def test_every_dockerfile_has_the_same_pinned_base() -> None:
+    """A tag can move, and a digest cannot."""
     bases = {
         re.findall(r"^ARG PYTHON_IMAGE=(.*)$", (ROOT / path).read_text(), re.MULTILINE)[0]
         for path in DOCKERFILES.values()
@@ -154,8 +154,8 @@ def test_every_dockerfile_stands_on_the_same_pinned_base() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_an_image_takes_in_is_named_by_its_lock(service: str) -> None:
-    """A dependency that a service declares and its lock lacks would be missing in the image alone."""
+def test_lock_of_an_image_has_all_dependencies(service: str) -> None:
+    """A dependency that is missing in the lock would be missing in the image only."""
     lock = (ROOT / f"requirements/{service}.lock").read_text()
     project = tomllib.loads((ROOT / f"services/{service}/pyproject.toml").read_text())["project"]
 
@@ -165,8 +165,8 @@ def test_what_an_image_takes_in_is_named_by_its_lock(service: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SERVICES, "workloads", "setuptools"])
-def test_image_locks_hold_what_the_tests_ran_with(name: str) -> None:
-    """Every line of a run-time lock, hashes and all, stands in the lock of the checkout."""
+def test_image_locks_have_the_versions_of_the_tests(name: str) -> None:
+    """Every line of a run-time lock, with hashes, is in the lock of the checkout."""
     checkout, image = ((ROOT / f"requirements/{lock}.lock").read_text() for lock in ("dev", name))
     packages = re.split(r"\n(?=\S)", image.rstrip("\n"))
 

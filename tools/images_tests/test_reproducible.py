@@ -1,5 +1,5 @@
 """
-The same checkout gives the same bytes.
+Builds of the same checkout give the same bytes.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ from images import DOCKERFILES
 
 @pytest.fixture(scope="session")
 def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every image, really built a second time."""
+    """Every image, built a second time."""
     folder = tmp_path_factory.mktemp("rebuilt")
     command = [sys.executable, str(ROOT / "tools/images.py"), "--rebuild", "--output", str(folder)]
     subprocess.run(command, check=True)
@@ -25,7 +25,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_second_build_gives_the_same_layers(name: str, rebuilt: Path) -> None:
-    """Nobody has to believe where an image comes from: it can be built again and compared."""
+    """So the origin of an image can be verified by building it again."""
     first, second = (read_archive(folder / f"{name}.tar") for folder in (ROOT / "build/images", rebuilt))
 
     assert first.layers == second.layers

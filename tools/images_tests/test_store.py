@@ -1,5 +1,5 @@
 """
-What was built once is kept, and given under any name: needs no root and builds nothing.
+Built images are kept, and delivered with any name. Needs no root, and builds nothing.
 """
 
 import json
@@ -21,7 +21,7 @@ BUILT = Built(digest="sha256:1", unpacked_bytes=1, above_base_bytes=1, archive_b
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A store that keeps nothing yet."""
+    """An empty store."""
     return Store(tmp_path / "archives")
 
 
@@ -35,13 +35,13 @@ def keep(store: Store, name: str, key: str) -> None:
 
 
 def keep_half(archive: Path) -> None:
-    """Write an archive, and fail at what lies beside it."""
+    """Write an archive, and fail at the files beside it."""
     archive.write_text("half")
     (archive / "beside").write_text("")
 
 
-def test_image_is_delivered_under_any_name(store: Store, tmp_path: Path) -> None:
-    """The name stands beside the image: digest, configuration and layers stay what they were."""
+def test_image_is_delivered_with_any_name(store: Store, tmp_path: Path) -> None:
+    """Digest, configuration and layers do not depend on the name."""
     keep(store, "it", "key")
 
     for tag in ("one", "other"):
@@ -53,8 +53,8 @@ def test_image_is_delivered_under_any_name(store: Store, tmp_path: Path) -> None
     assert (one.digest, one.config, one.layers) == (other.digest, other.config, other.layers)
 
 
-def test_delivered_again_nothing_is_written(store: Store, tmp_path: Path) -> None:
-    """A run that changes nothing costs nothing."""
+def test_second_delivery_writes_nothing(store: Store, tmp_path: Path) -> None:
+    """A run without changes costs nothing."""
     keep(store, "it", "key")
     archive = tmp_path / "it.tar"
     store.deliver("key", "localhost/hami/it:1", archive)
@@ -65,8 +65,8 @@ def test_delivered_again_nothing_is_written(store: Store, tmp_path: Path) -> Non
     assert before == archive.stat().st_ino
 
 
-def test_image_under_another_tag_replaces_the_delivered_one(store: Store, tmp_path: Path) -> None:
-    """What is asked for last is what is there."""
+def test_image_with_another_tag_replaces_the_delivered_one(store: Store, tmp_path: Path) -> None:
+    """The last request wins."""
     keep(store, "it", "key")
 
     for tag in ("1", "2"):
@@ -77,7 +77,7 @@ def test_image_under_another_tag_replaces_the_delivered_one(store: Store, tmp_pa
 
 
 def test_failed_build_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    """An entry is whole, or it is not there."""
+    """An entry is complete or missing."""
     with pytest.raises(NotADirectoryError), store.adding("it", "key") as archive:
         keep_half(archive)
 
@@ -85,8 +85,8 @@ def test_failed_build_leaves_nothing(store: Store, tmp_path: Path) -> None:
     assert [] == list((tmp_path / "archives").iterdir())
 
 
-def test_what_nobody_asks_for_goes(store: Store, tmp_path: Path) -> None:
-    """Asking for an image keeps it; the cache holds what is in use."""
+def test_unused_image_is_removed(store: Store, tmp_path: Path) -> None:
+    """A request for an image keeps it."""
     for key in ("asked-for", "forgotten"):
         keep(store, "it", key)
         long_ago = time.time() - (KEPT_DAYS + 1) * 24 * 3600
@@ -99,9 +99,9 @@ def test_what_nobody_asks_for_goes(store: Store, tmp_path: Path) -> None:
 
 
 def test_image_that_is_kept_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second checkout, and a second tag, cost a copy."""
+    """A second checkout or tag only costs a copy."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(images, "Buildah", lambda _: pytest.fail("something is built"))
+    monkeypatch.setattr(images, "Buildah", lambda _: pytest.fail("an image is built"))
     monkeypatch.setattr("sys.argv", ["images.py", "--output", str(tmp_path), "--tag", "mine", "webhook"])
     keep(Store(images.cache_folder() / "archives"), "webhook", images.wanted("webhook", ROOT, None).key)
 

@@ -1,5 +1,5 @@
 """
-An image, unpacked, and what runs in it.
+An unpacked image, and commands in it.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ mount --bind "$root" "$root" && mount -o remount,bind,ro "$root" && exec chroot 
 
 @dataclass(frozen=True)
 class Image:
-    """An image, unpacked."""
+    """An unpacked image."""
 
     name: str
     root: Path
@@ -29,17 +29,17 @@ class Image:
 
     @property
     def config(self) -> dict[str, Any]:
-        """How a runtime starts it."""
+        """The configuration for a runtime."""
         config: dict[str, Any] = self.archive.config["config"]
         return config
 
     @property
     def user(self) -> str:
-        """Who it runs as, `uid:gid`."""
+        """The user, `uid:gid`."""
         return self.config.get("User") or "0:0"
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run *command* in its files, none of which can be changed, as its user and with its environment."""
+        """Run *command* in its files, read-only, with its user and environment."""
         isolated = ["unshare", "--mount", "sh", "-c", READ_ONLY_CHROOT, "sh", str(self.root), self.user, *command]
         environment = dict(line.split("=", 1) for line in self.config["Env"])
         return subprocess.run(isolated, env=environment, capture_output=True, text=True, timeout=60, check=False)
@@ -47,7 +47,7 @@ class Image:
 
 @contextmanager
 def root_of(buildah: Buildah, archive: Path) -> Iterator[Path]:
-    """Give a throw-away copy of the files of an archive's image."""
+    """Yield a temporary copy of the files of an image."""
     container = buildah.run("from", "--pull-never", f"oci-archive:{archive}").strip()
     try:
         yield Path(buildah.run("mount", container).strip())
