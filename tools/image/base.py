@@ -71,7 +71,7 @@ def _bootstrap(packages: tuple[str, ...], arch: str) -> list[str]:
 
 
 def apt_options(folder: Path) -> list[str]:
-    """Return the options that give apt in the new root this machine's proxy settings."""
+    """Return the option that gives apt in the new root this machine's settings for downloads, such as a proxy."""
     command = ["apt-config", "dump", "--no-empty", "Acquire::http", "Acquire::https"]
     settings = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (folder / "apt.conf").write_text(settings)
