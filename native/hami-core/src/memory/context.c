@@ -22,7 +22,7 @@
  */
 static pthread_mutex_t mutexes[HAMI_ORDINALS_MAX] = {[0 ... HAMI_ORDINALS_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
 
-static bool has_mutex(CUdevice ordinal)
+static bool needs_turn(CUdevice ordinal)
 {
     return !hami_inside && ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX;
 }
@@ -76,12 +76,11 @@ static CUresult call_driver(const void *arguments)
     return creation->create ? creation->create(creation->context, creation->flags, creation->ordinal) : CUDA_ERROR_NOT_FOUND;
 }
 
-static void undo(const struct creation *creation)
+static CUresult undo(const struct creation *creation)
 {
     if (creation->retain)
-        release_primary(creation->ordinal);
-    else if (hami_real.cuCtxDestroy_v2)
-        hami_real.cuCtxDestroy_v2(*creation->context);
+        return release_primary(creation->ordinal);
+    return hami_real.cuCtxDestroy_v2 ? hami_real.cuCtxDestroy_v2(*creation->context) : CUDA_ERROR_NOT_FOUND;
 }
 
 /* Make a context and charge it. Destroy it again if it passes the limit. */
@@ -94,11 +93,9 @@ static CUresult make(const struct creation *creation, int device)
 
     if (is_within)
         return result;
-    hami_inside++;
-    undo(creation);
+    HAMI_INSIDE(undo(creation));
     if (hami_real.cuCtxSetCurrent)
-        hami_real.cuCtxSetCurrent(before);
-    hami_inside--;
+        HAMI_INSIDE(hami_real.cuCtxSetCurrent(before));
     forget_context(*creation->context);
     *creation->context = NULL;
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -107,17 +104,17 @@ static CUresult make(const struct creation *creation, int device)
 /* Make a context, unless it is a primary context that exists; that one costs nothing more. */
 static CUresult create(const struct creation *creation)
 {
-    bool is_alone = has_mutex(creation->ordinal);
+    bool is_locked = needs_turn(creation->ordinal);
     int device = creation->context && !hami_inside ? hami_device_of_ordinal(creation->ordinal) : -1;
     CUresult result;
 
-    if (is_alone)
+    if (is_locked)
         pthread_mutex_lock(&mutexes[creation->ordinal]);
     if (device < 0 || (creation->retain && primary_is_active(creation->ordinal)))
         result = call_driver(creation);
     else
         result = make(creation, device);
-    if (is_alone)
+    if (is_locked)
         pthread_mutex_unlock(&mutexes[creation->ordinal]);
     return result;
 }
@@ -298,41 +295,41 @@ static CUresult end_primary(CUdevice ordinal, bool is_reset, __typeof__(&cuDevic
     return result;
 }
 
-static CUresult end_primary_alone(CUdevice ordinal, bool is_reset, __typeof__(&cuDevicePrimaryCtxRelease_v2) real)
+static CUresult end_primary_in_turn(CUdevice ordinal, bool is_reset, __typeof__(&cuDevicePrimaryCtxRelease_v2) real)
 {
-    bool is_alone = has_mutex(ordinal);
+    bool is_locked = needs_turn(ordinal);
     CUresult result;
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
     if (hami_inside)
         return real(ordinal);
-    if (is_alone)
+    if (is_locked)
         pthread_mutex_lock(&mutexes[ordinal]);
     result = end_primary(ordinal, is_reset, real);
-    if (is_alone)
+    if (is_locked)
         pthread_mutex_unlock(&mutexes[ordinal]);
     return result;
 }
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
 {
-    return end_primary_alone(ordinal, false, HAMI_REAL_CUDA(cuDevicePrimaryCtxRelease_v2));
+    return end_primary_in_turn(ordinal, false, HAMI_REAL_CUDA(cuDevicePrimaryCtxRelease_v2));
 }
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
 {
-    return end_primary_alone(ordinal, false, HAMI_REAL_CUDA(cuDevicePrimaryCtxRelease));
+    return end_primary_in_turn(ordinal, false, HAMI_REAL_CUDA(cuDevicePrimaryCtxRelease));
 }
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)
 {
-    return end_primary_alone(ordinal, true, HAMI_REAL_CUDA(cuDevicePrimaryCtxReset_v2));
+    return end_primary_in_turn(ordinal, true, HAMI_REAL_CUDA(cuDevicePrimaryCtxReset_v2));
 }
 
 HAMI_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
 {
-    return end_primary_alone(ordinal, true, HAMI_REAL_CUDA(cuDevicePrimaryCtxReset));
+    return end_primary_in_turn(ordinal, true, HAMI_REAL_CUDA(cuDevicePrimaryCtxReset));
 }
 
 /*
