@@ -7,7 +7,7 @@
 #include "log.h"
 
 /* How long a blocked launch sleeps before it looks again: the longest time that it waits after the block has ended. */
-#define BLOCKED_NAP_NS 20000000u
+#define BLOCKED_SLEEP_NS 20000000u
 
 static bool is_asking(const _Atomic uint64_t *asked_at_ns, uint64_t now_ns)
 {
@@ -43,7 +43,7 @@ void hami_priority_pass(struct hami_region *region, _Atomic uint64_t *asked_at_n
     int32_t recent = atomic_load(&region->recent_kernel);
 
     while (asked_at_ns && hami_priority_must_wait(&block, &region->recent_kernel, asked_at_ns, hami_now_ns()))
-        hami_sleep_ns(BLOCKED_NAP_NS);
+        hami_sleep_ns(BLOCKED_SLEEP_NS);
     if (block.since_ns)
         hami_log(HAMI_LOG_DECISION, "launches continue after %llu ms",
                  (unsigned long long)(hami_now_ns() - block.since_ns) / 1000000u);

@@ -15,11 +15,11 @@
 
 /*
  * How long a waiting launch sleeps: until the bucket holds enough to fill a time slice of the device, because an interrupted slice
- * costs both containers. At most MAX, so that a changed limit soon has effect.
+ * costs both containers. At most SLEEP_MAX_NS, so that a changed limit soon has effect.
  */
-#define TURN_NS 1800000u
-#define NAP_LEAST_MAX_NS 20000000u
-#define NAP_MAX_NS 50000000u
+#define SLICE_NS 1800000u
+#define SLEEP_LEAST_MAX_NS 20000000u
+#define SLEEP_MAX_NS 50000000u
 
 /* A process may be late for its turn by this long before another takes the turn. */
 #define LATE_NS 5000000u
@@ -30,7 +30,7 @@
 #define ENOUGH_FOR_ALL_NS (HAMI_BUCKET_KEPT_NS / 2)
 
 /* How often a launch looks again that waits for the device and not for the bucket. */
-#define DEVICE_NAP_NS 1000000u
+#define DEVICE_SLEEP_NS 1000000u
 
 /*
  * What may be queued on a limited device: enough to keep it busy while launches sleep, and so little that wrong estimates do not
@@ -164,14 +164,14 @@ static uint64_t wait_ns(const struct hami_device_now *now, const struct hami_ker
     if (!paid_at)
         return 0;
     if (!atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && probed && now_ns - probed < HAMI_PATIENCE_NS)
-        return DEVICE_NAP_NS;
+        return DEVICE_SLEEP_NS;
     if ((meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES) &&
         now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
-        return DEVICE_NAP_NS;
+        return DEVICE_SLEEP_NS;
     wait = hami_bucket_wait_ns(paid_at, now_ns);
     if (!wait && (hami_bucket_kept_ns(paid_at, now_ns) > ENOUGH_FOR_ALL_NS || !hami_meter_must_yield(device, now_ns)))
         return 0;
-    wait = clamp(wait, clamp(TURN_NS * 100ull / now->percent, 0, NAP_LEAST_MAX_NS), NAP_MAX_NS);
+    wait = clamp(wait, clamp(SLICE_NS * 100ull / now->percent, 0, SLEEP_LEAST_MAX_NS), SLEEP_MAX_NS);
     hami_meter_wait(device, now_ns + wait + LATE_NS);
     return wait;
 }

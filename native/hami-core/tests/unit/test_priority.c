@@ -12,7 +12,7 @@
 #define SECOND 1000000000ull
 #define BEGIN (100 * SECOND)
 
-enum { WAITERS = 3, NAPS_A_SECOND = 50 };
+enum { WAITERS = 3, LOOKS_A_SECOND = 50 };
 
 static _Atomic int32_t recent;
 static _Atomic uint64_t asked_at;
@@ -33,12 +33,12 @@ static uint64_t passes_at(uint64_t dies_at, uint64_t at_most)
 
     recent = HAMI_RECENT_BLOCKED;
     asked_at = 0;
-    for (uint64_t nap = 0; nap < at_most * NAPS_A_SECOND; nap++) {
-        uint64_t second = nap / NAPS_A_SECOND;
+    for (uint64_t look = 0; look < at_most * LOOKS_A_SECOND; look++) {
+        uint64_t second = look / LOOKS_A_SECOND;
 
-        if (nap % (5 * NAPS_A_SECOND) == 0 && second < dies_at)
+        if (look % (5 * LOOKS_A_SECOND) == 0 && second < dies_at)
             monitor_round();
-        if (!hami_priority_must_wait(&blocks[nap % WAITERS], &recent, &asked_at, BEGIN + nap * SECOND / NAPS_A_SECOND))
+        if (!hami_priority_must_wait(&blocks[look % WAITERS], &recent, &asked_at, BEGIN + look * SECOND / LOOKS_A_SECOND))
             return second;
     }
     return at_most;

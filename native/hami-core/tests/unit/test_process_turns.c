@@ -11,7 +11,7 @@
 
 #define MS 1000000u
 #define NOW 1000000000000ull
-#define NAP (100 * MS)
+#define SLEEP_NS (100 * MS)
 
 enum { PROCESSES = 4 };
 
@@ -30,14 +30,14 @@ static void launch(unsigned wanting, const uint64_t *lengths, uint64_t total)
         if (!(wanting & 1u << one))
             continue;
         if (hami_process_turns_must_yield(&turns, one, PROCESSES, true, now)) {
-            hami_process_turns_wait(&turns, one, now + NAP);
+            hami_process_turns_wait(&turns, one, now + SLEEP_NS);
             continue;
         }
-        hami_process_turns_pass(&turns, one, now + NAP);
+        hami_process_turns_pass(&turns, one, now + SLEEP_NS);
         hami_process_turns_use(&turns, one, (int64_t)lengths[one]);
         had[one] += lengths[one];
         used += lengths[one];
-        hami_process_turns_wait(&turns, one, now + NAP);
+        hami_process_turns_wait(&turns, one, now + SLEEP_NS);
     }
 }
 
@@ -69,7 +69,7 @@ static void all_come_along_evenly(void)
 static void one_at_a_time_launches(void)
 {
     begin(0);
-    hami_process_turns_wait(&turns, 1, NOW + NAP);
+    hami_process_turns_wait(&turns, 1, NOW + SLEEP_NS);
     CHECK(!hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
     hami_process_turns_use(&turns, 0, (int64_t)HAMI_LEAD_NS);
     hami_process_turns_pass(&turns, 0, NOW + MS);
@@ -79,7 +79,7 @@ static void one_at_a_time_launches(void)
     CHECK(hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
     CHECK(!hami_process_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
     hami_process_turns_pass(&turns, 1, NOW + MS);
-    hami_process_turns_wait(&turns, 0, NOW + NAP);
+    hami_process_turns_wait(&turns, 0, NOW + SLEEP_NS);
     CHECK(hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
     CHECK(!hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW + MS));
 }
@@ -88,20 +88,20 @@ static void one_at_a_time_launches(void)
 static void who_waits_keeps_its_claim(void)
 {
     begin(0);
-    hami_process_turns_wait(&turns, 1, NOW + NAP);
+    hami_process_turns_wait(&turns, 1, NOW + SLEEP_NS);
     hami_process_turns_use(&turns, 0, 100 * (int64_t)HAMI_LEAD_NS);
     hami_process_turns_pass(&turns, 0, NOW + MS);
     CHECK(!hami_process_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
     hami_process_turns_use(&turns, 1, 50 * (int64_t)HAMI_LEAD_NS);
     hami_process_turns_pass(&turns, 1, NOW + MS);
-    hami_process_turns_wait(&turns, 0, NOW + NAP);
+    hami_process_turns_wait(&turns, 0, NOW + SLEEP_NS);
     CHECK(!hami_process_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
 }
 
 static void beside_others_only_who_is_ahead_yields(void)
 {
     begin(0);
-    hami_process_turns_wait(&turns, 1, NOW + NAP);
+    hami_process_turns_wait(&turns, 1, NOW + SLEEP_NS);
     CHECK(!hami_process_turns_must_yield(&turns, 0, PROCESSES, false, NOW));
     hami_process_turns_use(&turns, 0, (int64_t)HAMI_LEAD_NS);
     CHECK(!hami_process_turns_must_yield(&turns, 0, PROCESSES, false, NOW));
@@ -124,10 +124,10 @@ static void who_rests_loses_its_claim(void)
 static void dead_are_not_waited_for(void)
 {
     begin(0);
-    hami_process_turns_wait(&turns, 1, NOW + NAP);
+    hami_process_turns_wait(&turns, 1, NOW + SLEEP_NS);
     hami_process_turns_use(&turns, 0, 2 * (int64_t)HAMI_LEAD_NS);
     CHECK(hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW));
-    CHECK(!hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW + NAP));
+    CHECK(!hami_process_turns_must_yield(&turns, 0, PROCESSES, true, NOW + SLEEP_NS));
 }
 
 int main(void)
