@@ -82,9 +82,9 @@ def test_a_call_upwards_does_not_link(
     found = {folder, *described[folder][0]}
     archives = [build / "tests/direction" / f"libhami_{name.replace('/', '_')}_archive.a" for name in sorted(found)]
     supplied = build / "tests/direction/CMakeFiles/supplied.dir/supplied.c.o"
-    command = [os.environ.get("HAMI_CC", "cc"), "-shared", "-fPIC", "-Wl,-z,defs", caller, "-o", tmp_path / "linked.so"]
+    command: list[str | Path] = [os.environ.get("HAMI_CC", "cc"), "-shared", "-fPIC", "-Wl,-z,defs", caller]
     command += ["-Wl,--start-group", *archives, supplied, "-Wl,--end-group", "-ldl", "-lpthread"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "-o", tmp_path / "linked.so"], capture_output=True, text=True, check=False)
     missing = set(re.findall(r"undefined (?:reference to |symbol: )[`']?(\w+)", done.stderr))
 
     assert {CALLED[name] for name in set(CALLED) - found} == missing

@@ -6,7 +6,7 @@ import ctypes
 import time
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-from client import Cuda
+from client import Cuda  # type: ignore[import-not-found]  # in the PYTHONPATH of test programs
 
 __all__ = [
     "busy",

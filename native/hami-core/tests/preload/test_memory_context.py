@@ -268,6 +268,7 @@ before = used()
 for _ in range(5): lib.cuDevicePrimaryCtxRelease_v2(0)
 say([results, before, used()])
 """,
+        preload=True,
         FAKE_DRIVER_CONTEXT_MIB="150",
         **slow,
     )
@@ -414,6 +415,7 @@ def test_device_of_a_limit_is_told_by_its_uuid(container: Container, visible: st
     )
     results = container.run(
         "cuda = Cuda()\nsay([cuda.visible()[1], cuda.allocate(300 * MIB)[0], cuda.allocate(100 * MIB)[0]])",
+        preload=True,
         NVIDIA_VISIBLE_DEVICES=INSTANCE,
         CUDA_DEVICE_MEMORY_LIMIT_0="200m",
         **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}),

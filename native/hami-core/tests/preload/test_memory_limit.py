@@ -236,7 +236,7 @@ for ordinal in range(count.value):
 say(seen)
 """
 
-    assert [[size, 2] for size in sizes] == container.run(program, CUDA_VISIBLE_DEVICES=visible, **limits)
+    assert [[size, 2] for size in sizes] == container.run(program, preload=True, CUDA_VISIBLE_DEVICES=visible, **limits)
 
 
 def test_limits_are_listed_in_the_order_of_the_grant(container: Container) -> None:

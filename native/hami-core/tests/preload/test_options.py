@@ -25,7 +25,7 @@ def test_bad_value_is_reported_once(container: Container, variable: str, value: 
     One line names the variable and its value. An invalid limit refuses everything; other options get their default.
     """
     results, errors = container.run_and_listen(
-        "cuda = Cuda()\nsay([cuda.allocate(MIB)[0], cuda.allocate(1000 * MIB)[0]])", **{variable: value}
+        "cuda = Cuda()\nsay([cuda.allocate(MIB)[0], cuda.allocate(1000 * MIB)[0]])", preload=True, **{variable: value}
     )
 
     assert [allocated, 2] == results
@@ -39,7 +39,9 @@ def test_options_of_hami_without_effect_are_ignored_silently(container: Containe
     HAMi's device plugin and images may set them. No process is killed, and nothing is printed.
     """
     results, errors = container.run_and_listen(
-        "cuda = Cuda()\nsay([cuda.allocate(1001 * MIB)[0], cuda.allocate(1000 * MIB)[0]])", **{variable: "true"}
+        "cuda = Cuda()\nsay([cuda.allocate(1001 * MIB)[0], cuda.allocate(1000 * MIB)[0]])",
+        preload=True,
+        **{variable: "true"},
     )
 
     assert ([2, 0], "") == (results, errors)
