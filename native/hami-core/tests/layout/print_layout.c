@@ -6,43 +6,60 @@
 
 #include "hami/region.h"
 
-#define REGION(name, field) printf("%s\"%s\": %zu", separator, name, offsetof(struct hami_region, field)), separator = ", "
-#define SLOT(name, field) printf("%s\"%s\": %zu", separator, name, offsetof(struct hami_slot, field)), separator = ", "
+struct field {
+    const char *name;
+    size_t offset;
+};
+
+#define REGION(name, field) {name, offsetof(struct hami_region, field)}
+#define SLOT(name, field) {name, offsetof(struct hami_slot, field)}
+
+static const struct field region_fields[] = {
+    REGION("initialized_flag", initialized_flag),
+    REGION("major_version", major_version),
+    REGION("minor_version", minor_version),
+    REGION("sm_init_flag", sm_init_flag),
+    REGION("owner_pid", owner_pid),
+    REGION("sem", sem),
+    REGION("device_count", device_count),
+    REGION("uuids", uuids),
+    REGION("limit", limit),
+    REGION("sm_limit", sm_limit),
+    REGION("procs", procs),
+    REGION("proc_num", proc_num),
+    REGION("utilization_switch", utilization_switch),
+    REGION("recent_kernel", recent_kernel),
+    REGION("priority", priority),
+    REGION("last_kernel_time", last_kernel_time),
+    REGION("sem_postinit", sem_postinit),
+};
+
+static const struct field slot_fields[] = {
+    SLOT("pid", pid),
+    SLOT("hostpid", host_pid),
+    SLOT("used", used),
+    SLOT("monitorused", monitor_used),
+    SLOT("device_util", device_use),
+    SLOT("status", status),
+    SLOT("seqlock", seqlock),
+};
+
+static void print_fields(const char *name, const struct field *fields, size_t count)
+{
+    printf(", \"%s\": {", name);
+    for (size_t index = 0; index < count; index++)
+        printf("%s\"%s\": %zu", index ? ", " : "", fields[index].name, fields[index].offset);
+    printf("}");
+}
 
 int main(void)
 {
-    const char *separator = "";
-
     printf("{\"layout\": \"v1.2\", \"region_size\": %zu, \"slot_size\": %zu, \"memory_size\": %zu, \"sem_size\": %zu, "
-           "\"util_size\": %zu, \"file_size\": %zu, \"region\": {",
+           "\"util_size\": %zu, \"file_size\": %zu",
            sizeof(struct hami_region), sizeof(struct hami_slot), sizeof(struct hami_device_memory), sizeof(struct hami_semaphore),
            sizeof(struct hami_device_use), HAMI_REGION_FILE_BYTES);
-    REGION("initialized_flag", initialized_flag);
-    REGION("major_version", major_version);
-    REGION("minor_version", minor_version);
-    REGION("sm_init_flag", sm_init_flag);
-    REGION("owner_pid", owner_pid);
-    REGION("sem", sem);
-    REGION("device_count", device_count);
-    REGION("uuids", uuids);
-    REGION("limit", limit);
-    REGION("sm_limit", sm_limit);
-    REGION("procs", procs);
-    REGION("proc_num", proc_num);
-    REGION("utilization_switch", utilization_switch);
-    REGION("recent_kernel", recent_kernel);
-    REGION("priority", priority);
-    REGION("last_kernel_time", last_kernel_time);
-    REGION("sem_postinit", sem_postinit);
-    printf("}, \"slot\": {");
-    separator = "";
-    SLOT("pid", pid);
-    SLOT("hostpid", host_pid);
-    SLOT("used", used);
-    SLOT("monitorused", monitor_used);
-    SLOT("device_util", device_use);
-    SLOT("status", status);
-    SLOT("seqlock", seqlock);
-    printf("}}\n");
+    print_fields("region", region_fields, sizeof(region_fields) / sizeof(region_fields[0]));
+    print_fields("slot", slot_fields, sizeof(slot_fields) / sizeof(slot_fields[0]));
+    printf("}\n");
     return 0;
 }
