@@ -390,7 +390,7 @@ def main() -> int:
         "--run",
         nargs=argparse.REMAINDER,
         metavar="SERVICE",
-        help="in a cluster that was kept, stop this service and run it here, with options of Python such as -m pdb",
+        help="run this service of a cluster that was left running here, with options of Python such as -m pdb",
     )
     parser.add_argument("--picture", type=Path, help="also write the output to this SVG file")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the cluster (default %(default)s)")
@@ -413,7 +413,7 @@ def take_down(folder: Path) -> int:
 
 
 def run_service(folder: Path, name: str, *options: str) -> NoReturn:
-    """Become the service *name* of a cluster that was kept, under a Python with *options*."""
+    """Replace the service *name* of a cluster that was left running by this process, with *options* of Python."""
     try:
         arguments, environment = take_over(folder, name)
     except LookupError as error:

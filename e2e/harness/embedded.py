@@ -105,7 +105,7 @@ class EmbeddedCluster(Cluster):
         elif part == "apiserver":
             await eventually(lambda: self.api.get("/version"), "the API server answers")
 
-    async def exchange_plugin(self, node: FakeNode, allocation: str) -> None:
+    async def replace_plugin(self, node: FakeNode, allocation: str) -> None:
         """Start another device plugin in place of a killed one, and wait until the Node's devices are allocatable."""
         self._start_plugin(node, allocation)
         await self.ready(f"plugin-{node.name}")

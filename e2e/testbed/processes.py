@@ -167,9 +167,9 @@ def stop_leftovers(folder: Path) -> list[str]:
 
 def take_over(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
     """
-    Take the place of the process *name* of an earlier run in *folder*, which is ended if it still runs.
+    Replace the process *name* of an earlier run in *folder* by this one, and end it if it runs.
 
-    Returns its arguments, and what its environment has beside ours. Raises: LookupError when there was none.
+    Returns its arguments and its added environment. Raises: LookupError if there is no such process.
     """
     ledger = folder / "processes.json"
     entries = json.loads(ledger.read_text()) if ledger.exists() else {}
@@ -184,7 +184,7 @@ def take_over(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _end(pid: int, ticks: int) -> None:
-    """Ask a process that is no child of ours to end (SIGTERM), and insist after TERMINATE_SECONDS."""
+    """End a process that is not a child of this one, with SIGTERM, and with SIGKILL after TERMINATE_SECONDS."""
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + TERMINATE_SECONDS
     while start_ticks(pid) == ticks and time.monotonic() < deadline:

@@ -2,7 +2,7 @@
 Laws of the whole scheduler under any history: what a solver by brute force says, and nothing granted twice.
 
 The history is everything an API server, kube-scheduler, operators, users and clocks can do. Invariants I1 to I5 are
-those of `e2e/invariants.py`, on the objects of the API server and on the ledger.
+those of `e2e/harness/invariants.py`, on the objects of the API server and on the ledger.
 """
 
 import asyncio

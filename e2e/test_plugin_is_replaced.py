@@ -1,5 +1,5 @@
 """
-Another device plugin takes the place of ours, and needs the node lock.
+A device plugin that needs the node lock replaces ours.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ PODS = 6
 
 
 async def finds_owners(cluster: Cluster) -> set[bool]:
-    """Return what the inventory says of its devices."""
+    """Return, for all devices of the inventory, whether they have the mark of identity."""
     node = await cluster.api.get(f"/api/v1/nodes/{NODE.name}")
     devices = decode_node_devices(node["metadata"]["annotations"]["hami.io/node-nvidia-register"])
     return {device.finds_owners for device in devices}
@@ -30,9 +30,9 @@ async def finds_owners(cluster: Cluster) -> set[bool]:
 @pytest.mark.timeout(180)
 async def test_pods_get_their_own_shares_from_the_plugin_after_a_killed_one() -> None:
     """
-    Ours is killed and cannot take its mark back; the next one writes its inventory over it and follows HAMi's lock.
+    Ours is killed, so it cannot remove its mark. The next plugin overwrites the inventory, and uses HAMi's lock.
 
-    HAMi's plugin is played by ours, which under the lock writes and reads what HAMi's does.
+    Our plugin stands for HAMi's. With the node lock it writes and reads the same.
     """
     async with embedded.running(short_folder(), (NODE,), Settings(allocation="identity")) as cluster:
         await cluster.create(a_pod("before", command=SLEEP, gpu=1, gpumem=500))
@@ -40,7 +40,7 @@ async def test_pods_get_their_own_shares_from_the_plugin_after_a_killed_one() ->
         await cluster.kill(f"plugin-{NODE.name}")
         assert {True} == await finds_owners(cluster)
 
-        await cluster.exchange_plugin(NODE, "lock")
+        await cluster.replace_plugin(NODE, "lock")
         assert {False} == await finds_owners(cluster)
         names = [f"p{number}" for number in range(PODS)]
         await asyncio.gather(

@@ -1,5 +1,5 @@
 """
-A process of an earlier run is found in its folder, and another may take its place.
+A process of an earlier run is found in its folder, and can be replaced.
 """
 
 import os
@@ -23,24 +23,24 @@ print(supervisor.start("one", ["sleep", "1000"], {"COLOUR": "green"}).pid)
 
 @pytest.fixture
 def pid(tmp_path: Path) -> int:
-    """The process `one` that an earlier run left in the folder."""
+    """The pid of the process `one` of an earlier run."""
     run = [sys.executable, "-c", EARLIER_RUN, str(tmp_path)]
     return int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
 
 
 def test_left_process_is_ended_and_named(pid: int, tmp_path: Path) -> None:
-    """The second time there is none."""
+    """A second call finds none."""
     assert ["one"] == stop_leftovers(tmp_path)
 
     assert start_ticks(pid) is None
     assert [] == stop_leftovers(tmp_path)
 
 
-def test_process_whose_place_is_taken_ends_and_tells_how_it_was_started(pid: int, tmp_path: Path) -> None:
-    """The one in its place is what the next run ends; here it is this test, which has ended by then."""
+def test_replaced_process_ends_and_its_command_is_returned(pid: int, tmp_path: Path) -> None:
+    """Later runs end the process that replaced it, unless that has ended."""
     taker = "import sys, pathlib, testbed.processes as p; print(p.take_over(pathlib.Path(sys.argv[1]), 'one'))"
     run = [sys.executable, "-c", taker, str(tmp_path)]
-    for _ in range(2):  # also when the one before has ended
+    for _ in range(2):  # the second time it has already ended
         done = subprocess.run(run, capture_output=True, text=True, check=True)
         assert "(['sleep', '1000'], {'COLOUR': 'green'})\n" == done.stdout
 
