@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane import parts, prerequisites
-from controlplane.api import Administrator
+from controlplane.administrator import Administrator
 from controlplane.images import oci
 from controlplane.images.store import CONTAINERD_ROOT, Store, load, serves_kubelet
 from controlplane.machines import cgroups, network
