@@ -14,8 +14,6 @@ from .builders import a_device, a_node, a_pod
 from .effort import LAW_SECONDS
 from .service import Running, running
 
-IDENTITY = {"hami_io__node_allocation": "identity"}
-
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Let tests run on the event loop that the program runs on."""
@@ -33,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 async def api() -> AsyncIterator[ApiServer]:
     """An API server with one Pod, one Node that needs no lock, and one that does."""
     async with an_api_server() as server:
-        server.put("nodes", a_node("exact", a_device("GPU-a"), **IDENTITY))  # type: ignore[arg-type]
+        server.put("nodes", a_node("exact", a_device("GPU-a", finds_owners=True)))
         server.put("nodes", a_node("locked", a_device("GPU-l")))
         server.put("pods", a_pod())
         yield server

@@ -16,7 +16,6 @@ from hami_scheduler.state.reservation import RESERVATION_SECONDS
 from .builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod, promises
 from .world import World
 
-IDENTITY: dict[str, Any] = {"hami_io__node_allocation": "identity"}
 FULL = {"GPU-a": [1, 9000, 0]}
 
 
@@ -28,8 +27,8 @@ class Scene:
         self.blocked: str | None = None
         self.world = World()
         self.cluster = a_cluster(
-            a_node("n1", a_device("GPU-a", memory_mib=9000), **IDENTITY),
-            a_node("n2", a_device("GPU-b", memory_mib=9000), **IDENTITY),
+            a_node("n1", a_device("GPU-a", memory_mib=9000, finds_owners=True)),
+            a_node("n2", a_device("GPU-b", memory_mib=9000, finds_owners=True)),
         )
         api: Any = self.world
         locks: Any = None
@@ -112,8 +111,8 @@ async def test_bound_pod_that_is_bound_again_keeps_its_room(scene: Scene) -> Non
     pod = scene.create("p")
     await scene.ask(pod, "n1")
     assert "" == await scene.bind(pod, "n1", "done")
-    ill = a_device("GPU-a", memory_mib=9000, healthy=False)
-    scene.cluster.put_node(a_node("n1", ill, **IDENTITY))
+    ill = a_device("GPU-a", memory_mib=9000, healthy=False, finds_owners=True)
+    scene.cluster.put_node(a_node("n1", ill))
 
     assert "" == await scene.bind(pod, "n1")
     assert "already bound to node n1" in await scene.bind(pod, "n2")

@@ -3,7 +3,6 @@ What the scheduler does while nobody tells it anything, and how soon it does the
 """
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -18,14 +17,13 @@ from .service import until
 from .virtual import MemoryApi, a_life, run_virtually
 
 AWAY_SECONDS = 60.0
-IDENTITY: dict[str, Any] = {"hami_io__node_allocation": "identity"}
 LEASE: Object = {"metadata": {"name": "hami", "namespace": "kube-system"}}
 
 
 async def an_api() -> MemoryApi:
     """Return an API server with one Node of one device of 10000 MiB."""
     api = MemoryApi()
-    await api.put("nodes", a_node("n1", a_device(memory_mib=10000), **IDENTITY))
+    await api.put("nodes", a_node("n1", a_device(memory_mib=10000, finds_owners=True)))
     return api
 
 

@@ -14,8 +14,6 @@ from hami_scheduler.state.cluster import Cluster
 from .builders import Object, a_cluster, a_container, a_device, a_node, a_pod, a_request
 from .service import Running, running, until
 
-IDENTITY: dict[str, Any] = {"hami_io__node_allocation": "identity"}
-
 
 def a_resident(name: str, share: str, priority: int = 0, **fields: Any) -> Object:
     """Return a Pod on n1 that holds *share* of GPU-a or GPU-b."""

@@ -22,7 +22,6 @@ from .builders import VECTORS, Object, a_container, a_device, a_node, a_pod
 from .service import Running, running, until
 
 PROGRAM = Path(sys.executable).with_name("hami-scheduler")
-IDENTITY = {"hami_io__node_allocation": "identity"}
 SHARE = "GPU-a,NVIDIA,1000,0:;"
 
 
@@ -94,7 +93,7 @@ async def test_pod_that_asks_for_nothing_passes(scheduler: Running) -> None:
 async def test_nodes_that_exist_may_be_sent_whole(scheduler: Running) -> None:
     """A kube-scheduler with `nodeCacheCapable: false` gets its answer in kind, and a Node that has room."""
     for name, memory_mib in (("full", 1500), ("roomy", 9000)):
-        node = a_node(name, a_device(f"GPU-{name}", memory_mib=memory_mib), hami_io__node_allocation="identity")
+        node = a_node(name, a_device(f"GPU-{name}", memory_mib=memory_mib, finds_owners=True))
         scheduler.api.put("nodes", {**node, "metadata": {**node["metadata"], "uid": f"uid-{name}"}})
     scheduler.api.put("pods", a_pod("resident", node="full", allocated="GPU-full,NVIDIA,1000,0:;"))
     await until(lambda: scheduler.cluster.ledger.grant("uid-resident") is not None)
@@ -204,7 +203,7 @@ async def test_binding_without_an_answer_is_looked_up(scheduler: Running, fault:
 async def test_binding_that_stays_open_keeps_its_room_and_its_node(scheduler: Running) -> None:
     """A Binding that may still arrive keeps its reservation, and the next choice is the same, so both say the same."""
     pod = scheduler.api.pod("p")
-    scheduler.api.put("nodes", a_node("other", a_device("GPU-o", memory_mib=1001), **IDENTITY))  # type: ignore[arg-type]
+    scheduler.api.put("nodes", a_node("other", a_device("GPU-o", memory_mib=1001, finds_owners=True)))
     await until(lambda: scheduler.cluster.ledger.node("other"))
     await scheduler.filter(pod, "exact")
     scheduler.api.fail("/binding", "lost", "lost")
@@ -454,7 +453,7 @@ async def test_failures_after_the_binding_do_not_fail_the_bind(scheduler: Runnin
 
 async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(scheduler: Running) -> None:
     """kube-scheduler no longer offers the Node; what the Binding would take there is kept until it cannot arrive."""
-    scheduler.api.put("nodes", a_node("other", a_device("GPU-o"), **IDENTITY))  # type: ignore[arg-type]
+    scheduler.api.put("nodes", a_node("other", a_device("GPU-o", finds_owners=True)))
     await until(lambda: scheduler.cluster.ledger.node("other"))
     pod = scheduler.api.pod("p")
     await scheduler.filter(pod, "exact")
@@ -469,7 +468,7 @@ async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(sched
 
 async def test_open_binding_on_a_node_without_room_is_decided_anew(scheduler: Running) -> None:
     """The promise cannot be kept there any more."""
-    scheduler.api.put("nodes", a_node("other", a_device("GPU-o"), **IDENTITY))  # type: ignore[arg-type]
+    scheduler.api.put("nodes", a_node("other", a_device("GPU-o", finds_owners=True)))
     pod = scheduler.api.pod("p")
     await scheduler.filter(pod, "exact")
     scheduler.api.fail("/binding", "lost", "lost")

@@ -80,7 +80,7 @@ def test_binding_refused_as_a_conflict_is_looked_up_once_and_not_repeated(monkey
     async def story() -> None:
         """Six Bindings are refused though the Pod has no Node."""
         api = MemoryApi()
-        await api.put("nodes", a_node("n1", a_device(memory_mib=SHARE_MIB), hami_io__node_allocation="identity"))
+        await api.put("nodes", a_node("n1", a_device(memory_mib=SHARE_MIB, finds_owners=True)))
         pod = await a_member(api, "m0")
         async with a_life(api) as service:
             assert await chosen(service, pod)
