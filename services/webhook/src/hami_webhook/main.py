@@ -64,15 +64,21 @@ async def run(config: Config) -> None:
         tls = certificate is not None
         logger.info("Serving", version=__version__, address=config.http_bind, port=server.port, tls=tls)
         if config.metrics_bind_address:
-            app = http.application(NAME, __version__, ready=ready, registry=registry)
-            server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
-            stack.push_async_callback(server.close)
-            logger.info("Serving metrics", address=config.metrics_bind_address, port=server.port)
+            await _serve_metrics(config.metrics_bind_address, ready, registry, stack)
         registration = _registration(config, admissions.policy, kube, registry)
         async with asyncio.TaskGroup() as group:
             if certificate_loop is not None:
                 group.create_task(certificate_loop.run())
             group.create_task(follow_device_config(devices, admissions, kube, registration))
+
+
+async def _serve_metrics(
+    address: str, ready: http.Probe | None, registry: CollectorRegistry, stack: AsyncExitStack
+) -> None:
+    app = http.application(NAME, __version__, ready=ready, registry=registry)
+    server = await http.serve(app, address, flag="--metrics-bind-address")
+    stack.push_async_callback(server.close)
+    logger.info("Serving metrics", address=address, port=server.port)
 
 
 def _registration(

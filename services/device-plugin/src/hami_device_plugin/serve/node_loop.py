@@ -106,10 +106,18 @@ class NodeLoop:
     async def _step(self, devices: Sequence[Device]) -> None:
         if self._view.node:
             await self._announce(devices, self._view.annotations)
+        if self._mode.is_identity:
+            await self._release_needless_lock()
+        await self._reconcile_specs()
+
+    async def _release_needless_lock(self) -> None:
         owner = self._view.lock_owner()
-        if self._mode.is_identity and owner and await self._is_needless(*owner):
-            logger.info("Releasing a lock this Node does not need", namespace=owner[0], pod=owner[1])
+        if owner and await self._is_needless(*owner):
+            logger.info("Releasing a lock that this Node does not need", namespace=owner[0], pod=owner[1])
             await self._view.release_lock(*owner)
+
+    async def _reconcile_specs(self) -> None:
+        """Mark the Pods that have a spec as allocated, and remove the specs of Pods that are gone."""
         found = await asyncio.to_thread(lambda: list(cdi_files.spec_files(self._cdi_root)))
         for spec in found:
             # A spec means that PreStartContainer wrote it, and may have ended before it marked the Pod.

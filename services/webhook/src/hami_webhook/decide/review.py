@@ -46,15 +46,7 @@ def read_review(body: bytes) -> Review:
         ReviewError: *body* is not JSON, has a key twice, has more values than any Pod, or is not an AdmissionReview
             with a request.
     """
-    # Signs inside strings count too. A Pod has few of them, and an exact count would mean reading the body.
-    values = sum(body.count(sign) for sign in (b"[", b"{", b":"))
-    if values > VALUES_MAX:
-        raise ReviewError(f"body: has {values} objects, lists and keys, more than {VALUES_MAX}")
-    try:
-        review = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ReviewError(f"body: is not JSON: {error}") from error
-    _refuse_repeated_keys(body)
+    review = _read_json(body)
     if not isinstance(review, dict):
         raise ReviewError(f"body: must be an AdmissionReview object, not {type(review).__name__}")
     version = review.get("apiVersion")
@@ -92,6 +84,19 @@ def answer(review: Review, admission: Admission) -> bytes:
     return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
 
 
+def _read_json(body: bytes) -> Any:
+    # Signs inside strings count too. A Pod has few of them, and an exact count would mean reading the body.
+    values = sum(body.count(sign) for sign in (b"[", b"{", b":"))
+    if values > VALUES_MAX:
+        raise ReviewError(f"body: has {values} objects, lists and keys, more than {VALUES_MAX}")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ReviewError(f"body: is not JSON: {error}") from error
+    _reject_repeated_keys(body)
+    return value
+
+
 def _is_pod_creation(request: dict[str, Any]) -> bool:
     """Return whether *request* creates a Pod; absent fields count as a match."""
     resource = request.get("resource")
@@ -111,7 +116,7 @@ def _text(request: dict[str, Any], name: str) -> str:
     return value
 
 
-def _refuse_repeated_keys(body: bytes) -> None:
+def _reject_repeated_keys(body: bytes) -> None:
     """Reject a body with a repeated key, because two readers could see two different Pods."""
 
     def once(pairs: list[tuple[str, Any]]) -> None:
