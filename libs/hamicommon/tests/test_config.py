@@ -108,7 +108,7 @@ hygon: [1]
         ),
         (
             "iluvatars: [{commonWord: A}, {commonWord: A}, {}]",
-            "iluvatars[1].commonWord: 'A' is another entry's, too",
+            "iluvatars[1].commonWord: 'A' is already the word of another entry",
         ),
         (
             "nvidia: {resourceCountName: x, migProfileAllowlist: [{models: [], profiles: [1g.5gb]}]}",
@@ -148,35 +148,35 @@ def test_what_older_versions_wrote_is_read_or_warned_of() -> None:
     [
         pytest.param(
             "nvidia: {resourceCountName: nvidia.com/gpu, resourceMemoryName: nvidia.com/gpu}",
-            "nvidia.resourceMemoryName: 'nvidia.com/gpu' is the name of nvidia.resourceCountName, too",
+            "nvidia.resourceMemoryName: 'nvidia.com/gpu' is already the name of nvidia.resourceCountName",
             id="in a section",
         ),
         pytest.param(
             "nvidia: {resourceCountName: a/gpu}\namd: {resourceCountName: a/gpu}",
-            "amd.resourceCountName: 'a/gpu' is the name of nvidia.resourceCountName, too",
+            "amd.resourceCountName: 'a/gpu' is already the name of nvidia.resourceCountName",
             id="of two vendors",
         ),
         pytest.param(
             "iluvatars: [{commonWord: A, resourceMemoryName: a/mem}, {commonWord: B, resourceMemoryName: a/mem}]",
-            "iluvatars[1].resourceMemoryName: 'a/mem' is the name of iluvatars[0].resourceMemoryName, too",
+            "iluvatars[1].resourceMemoryName: 'a/mem' is already the name of iluvatars[0].resourceMemoryName",
             id="of two chips",
         ),
         pytest.param(
             "biren: {resourceCountName: a/x}\nvnpus: {configs: [{commonWord: A, resourceName: a/x}]}",
-            "vnpus.configs[0].resourceName: 'a/x' is the name of biren.resourceCountName, too",
+            "vnpus.configs[0].resourceName: 'a/x' is already the name of biren.resourceCountName",
             id="of a vendor and a chip",
         ),
         pytest.param(
             "enflame: {resourceNameGCU: a/gcu, resourceNameVGCU: a/gcu}",
-            "enflame.resourceNameVGCU: 'a/gcu' is the name of enflame.resourceNameGCU, too",
+            "enflame.resourceNameVGCU: 'a/gcu' is already the name of enflame.resourceNameGCU",
             id="old name in effect",
         ),
     ],
 )
 def test_resource_name_that_stands_twice_is_a_problem(text: str, problem: str) -> None:
     """Both places are named, among whatever else is wrong."""
-    assert f"{problem}; each resource has a name of its own" in problems(text)
-    assert {f"{problem}; each resource has a name of its own"} < {*problems(f"{text}\nhygon: {{memoryFactor: -1}}")}
+    assert f"{problem}; each resource needs its own name" in problems(text)
+    assert {f"{problem}; each resource needs its own name"} < {*problems(f"{text}\nhygon: {{memoryFactor: -1}}")}
 
 
 def test_resource_name_without_effect_stands_for_nothing() -> None:

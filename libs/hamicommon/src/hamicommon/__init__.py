@@ -1,8 +1,8 @@
 """
-The contract the services share, and how a service lives.
+The formats that the services share, and the run-time parts of a service.
 
-Everything but `runtime` and the command line is pure: bytes and text in, values out.
-`runtime` is for services only: API client, HTTP server, process life, logs.
+`wire`, `vendors` and the modules beside them are pure: text and bytes in, values out. They must never import `runtime`.
+`runtime` has the API client, HTTP server, process and logs. Only services import it. `cli` is the command line.
 """
 
 from importlib.metadata import version

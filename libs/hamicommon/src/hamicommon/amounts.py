@@ -1,10 +1,9 @@
 """
-A container's amounts, read the few ways HAMi's vendors read them.
+The ways in which HAMi's vendors read the amounts of a container.
 
-Whether an amount that is broken or beyond 32 bits voids the whole request, counts as absent or saturates differs by
-vendor; each vendor's `parse_request` says it by the function it calls. Where HAMi's integers wrap, ours saturate, so a
-request that is too large fits nowhere instead of fitting as a small one.
-Neighbours: one module a vendor composes these into its `parse_request`.
+An amount that is broken or beyond 32 bits can void the request, count as absent, or saturate. This differs by
+vendor: each `parse_request` calls the matching function. HAMi's integers wrap where ours saturate, so that a request
+that is too large fits nowhere, instead of fitting as a small one.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ _BYTES_PER_MIB = 2**20
 
 def whole_amount(resources: Mapping[str, Any], name: str) -> int | None:
     """
-    Return the limit on *name*, else the request; None where there is neither, or it is no whole number.
+    Return the limit on *name*, else the request; None if there is neither, or it is no whole number.
 
     >>> whole_amount({"limits": {"a": "2"}, "requests": {"a": "3", "b": "4k", "c": "500m"}}, "b")
     4000
@@ -33,7 +32,7 @@ def whole_amount(resources: Mapping[str, Any], name: str) -> int | None:
 
 def rounded_amount(resources: Mapping[str, Any], name: str) -> int | None:
     """
-    Return the limit on *name*, else the request, rounded up; None where there is neither, or it is no number.
+    Return the limit on *name*, else the request, rounded up; None if there is neither, or it is no number.
 
     >>> rounded_amount({"limits": {"a": "500m"}}, "a")
     1
@@ -46,14 +45,14 @@ def rounded_amount(resources: Mapping[str, Any], name: str) -> int | None:
 
 
 def limit_of(resources: Mapping[str, Any], name: str) -> Any | None:
-    """Return the limit on *name*, None where there is none; a request does not count."""
+    """Return the limit on *name*, None if there is none. A request does not count."""
     limits = resources.get("limits")
     return amount({"limits": limits}, name)
 
 
 def saturated(value: int | None, absent: int = 0) -> int:
     """
-    Return *value* within 0 to 2^31-1, *absent* where there is none.
+    Return *value* within 0 to 2^31-1, *absent* if it is None.
 
     >>> saturated(4294967297), saturated(-5), saturated(None, absent=100)
     (2147483647, 0, 100)
@@ -63,7 +62,7 @@ def saturated(value: int | None, absent: int = 0) -> int:
 
 def within(value: int | None, absent: int = 0) -> int | None:
     """
-    Return *value* if it is within 0 to 2^31-1, *absent* where there is none; None voids the request.
+    Return *value* if it is within 0 to 2^31-1, *absent* if it is None. The result None voids the request.
 
     >>> within(7), within(4294967297), within(-5), within(None, absent=100)
     (7, None, None, 100)
@@ -75,7 +74,7 @@ def within(value: int | None, absent: int = 0) -> int | None:
 
 def exact_mib(resources: Mapping[str, Any], name: str, mib_per_unit: int) -> int | None:
     """
-    Return the MiB asked for under *name*, 0 where nothing is; None, where they are broken, voids the request.
+    Return the MiB asked for under *name*, 0 if absent. None, for a broken amount, voids the request.
 
     >>> resources = {"limits": {"memory": "20", "much": "8388608", "odd": "500m"}}
     >>> [exact_mib(resources, name, 256) for name in ("memory", "much", "odd", "none")]
@@ -89,7 +88,7 @@ def exact_mib(resources: Mapping[str, Any], name: str, mib_per_unit: int) -> int
 
 def request_of(vendor: str, count: int | None, memory_mib: int | None, core_percent: int | None) -> Request | None:
     """
-    Return what is asked of *vendor*: *memory_mib* of each device, 0 being all of it; None where a void amount is given.
+    Return a request of *vendor*; *memory_mib* 0 is all memory of each device. None if an amount is void.
 
     >>> request_of("MLU", 1, 0, 30)
     Request(vendor='MLU', count=1, memory_mib=0, memory_percent=100, core_percent=30, profile_size=0)
@@ -101,9 +100,9 @@ def request_of(vendor: str, count: int | None, memory_mib: int | None, core_perc
 
 def unit_advice(text: Any, unit_mib: int, most: int = quantity.INT32_MAX) -> str:
     """
-    Return what to write in place of *text*, an amount of memory in units of *unit_mib*, at *most* so many of them.
+    Return what to write instead of *text*, an amount of memory in units of *unit_mib*, at *most* so many units.
 
-    What is very much may have been meant as bytes.
+    A very large amount was probably meant as bytes.
 
     >>> unit_advice("16Gi", 1), unit_advice("many", 256)
     ('; the unit is 1 MiB, so for 16Gi bytes write 16384', '; the unit is 256 MiB')

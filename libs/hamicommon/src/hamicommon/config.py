@@ -1,9 +1,9 @@
 """
-The device config: HAMi's YAML, as its chart renders it, as frozen values with every error reported at once.
+The device config: the YAML that HAMi's chart renders, as frozen values, with every error reported at once.
 
-Every vendor's section is described in its module of `vendors`. A section that is absent leaves its resource names
-empty, which match nothing. Inside a section, an absent key has the chart's default.
-Neighbours: `config_schema` reads nodes into values, `node_overrides` is the other file, one Node's exceptions.
+Each vendor's section is described in its module of `vendors`. In an absent section all resource names are empty and
+match nothing. An absent key has the chart's default.
+Neighbours: `config_schema` reads nodes into values, `node_overrides` reads the file of single Nodes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/charts/hami/templates/scheduler/device-configmap.yaml
 """
 
@@ -20,31 +20,31 @@ from hamicommon.vendors import ascend, descriptions, iluvatar
 
 T = TypeVar("T")
 _WHOLE_FILE = "(file): "
-"""How a problem begins that is no single key's."""
+"""Begins a problem of the file as a whole."""
 
 
 class ConfigError(HamiError):
-    """A configuration has errors; `problems` holds each as `path: reason`."""
+    """A configuration has errors; `problems` lists them as `path: reason`."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("configuration: " + "; ".join(problems))
         self.problems = problems
 
     def in_file(self, path: str) -> "ConfigError":
-        """Return the same error of a text that was read from *path*, which each problem names."""
+        """Return the same error, with the file *path* in each problem."""
         return ConfigError(tuple(f"{path}: {problem.removeprefix(_WHOLE_FILE)}" for problem in self.problems))
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What a file has in the place of a text."""
+    """Stands for the text of a file that cannot be read."""
 
     reason: str
     is_missing: bool = False
 
 
 Texts = dict[str, str | Unreadable]
-"""What is in files, by path."""
+"""The content of files, by path."""
 
 
 def _section_fields() -> list[tuple[str, Any, Any]]:
@@ -62,8 +62,8 @@ class DeviceConfig:
     """
     The whole file.
 
-    `warnings` names what is odd, `ignored` what only others read, `old_forms` what is read and would be written
-    otherwise today, each as `path: reason`.
+    `warnings`, `ignored` (keys that only other programs read) and `old_forms` (forms of older versions, which are read)
+    are lists of `path: reason`.
     """
 
     sections: Any = field(default_factory=SECTIONS)
@@ -90,7 +90,7 @@ class DeviceConfig:
         )
 
     def enabled(self, *, has_ascend: bool, has_iluvatar: bool) -> "DeviceConfig":
-        """Return the config without the vendors that HAMi has only where a flag says so."""
+        """Return the config without the vendors that HAMi enables by a flag, unless they are enabled."""
         with_ascend = self if has_ascend else self.replaced(ascend.SECTION, replace(self[ascend.SECTION], chips=()))
         return with_ascend if has_iluvatar else with_ascend.replaced(iluvatar.SECTION, ())
 
@@ -104,7 +104,7 @@ def load_device_config(text: str) -> DeviceConfig:
     Return the device config in *text*.
 
     Raises:
-        ConfigError: it is not YAML, or some values are wrong; `problems` holds all of them.
+        ConfigError: the text is not YAML, or values are wrong; `problems` lists all of them.
     """
     report = Report()
     config = DeviceConfig(_load(text, report))
@@ -147,17 +147,17 @@ def _load(text: str, report: Report) -> Any:
 
 
 def _check_names(sections: Any, written: list[str], report: Report) -> None:
-    """Report resource names that stand twice; *written* is the order of the sections in the file."""
+    """Report resource names that are used twice; *written* is the order of the sections in the file."""
     places: dict[str, str] = {}
     names = sorted(_resource_names(sections), key=lambda found: written.index(re.split(r"[.[]", found[0])[0]))
     for path, name in names:
         if name in places:
-            report.problem(path, f"{name!r} is the name of {places[name]}, too; each resource has a name of its own")
+            report.problem(path, f"{name!r} is already the name of {places[name]}; each resource needs its own name")
         places.setdefault(name, path)
 
 
 def _resource_names(section: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every resource name in *section* that has an effect, with its path."""
+    """Yield the path and the value of every resource name in *section* that has an effect."""
     for each in fields(section):
         rules: Key | None = each.metadata.get("key")
         if rules is None or rules.without_effect:

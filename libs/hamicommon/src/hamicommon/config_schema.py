@@ -1,9 +1,9 @@
 """
-Read a tree of YAML nodes into frozen dataclasses, collecting every problem with its path instead of stopping at one.
+Read a tree of YAML nodes into frozen dataclasses, and collect every problem with its path.
 
-A dataclass is the schema: its field types are the kinds, `key(...)` adds the name in the file and the range.
-Reads as HAMi's Go decoder does: unknown keys are ignored (and warned of), a null is an absent key, any scalar is a
-string, a number in quotes is not a number.
+A dataclass is the schema: its field types are the kinds, and `key(...)` adds the name in the file and the range.
+The rules are those of HAMi's Go decoder: an unknown key is ignored (with a warning), null is an absent key, any scalar
+is a string, a number in quotes is not a number.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """How a field is spelled in the file, and which values it takes."""
+    """The name of a field in the file, and its valid values."""
 
     name: str
     least: float | None = None
@@ -36,23 +36,23 @@ class Key:
     check: Callable[[Any], str | None] | None = None
     """Returns what is wrong with a value, or None."""
     quoted_number: bool = False
-    """Whether a number in quotes counts, as where HAMi keeps it as text."""
+    """Whether a number in quotes is valid, because HAMi keeps it as text."""
     without_effect: str = ""
-    """Why the value changes nothing here, empty where it does."""
+    """Why the value has no effect here; empty if it has."""
     chart: Any = None
-    """What the chart writes, of a key whose default it does not write in `values.yaml` itself."""
+    """The value that `tools/chart_values.py` writes into the chart; None: no value."""
 
 
 def key(name: str, default: Any, **rules: Any) -> Any:
-    """Return a dataclass field that is written as *name* in the file and is *default* where it is absent."""
+    """Return a dataclass field with the key *name* in the file; without that key it is *default*."""
     return dataclasses.field(default=default, metadata={"key": Key(name, **rules)})
 
 
 class Report:
     """
-    What was found, each as `path: reason`.
+    Findings, each as `path: reason`.
 
-    Wrong (`problems`), odd (`warnings`), without effect (`ignored`), or of an older version and read (`old_forms`).
+    `problems` are errors, `ignored` are keys without effect, `old_forms` are forms of older versions, which are read.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Report:
         self.warnings.append(f"{path}: {reason}")
 
     def old_form(self, path: str, reason: str) -> None:
-        """Add a form of an older version that is read."""
+        """Add a form of an older version, which is read."""
         self.old_forms.append(f"{path}: {reason}")
 
     def ignore(self, path: str, reason: str) -> None:
@@ -80,7 +80,7 @@ class Report:
 
 
 def read_mapping(kind: type[T], node: Node, path: str, report: Report, handled: Sequence[str] = ()) -> T:
-    """Return a *kind* from the mapping *node*; keys in *handled* are known to the caller."""
+    """Return a *kind* from the mapping *node*; keys in *handled* are not reported as unknown."""
     if not isinstance(node, Mapping):
         report.problem(path, f"line {node.line}: must be a mapping, not {_describe(node)}")
         return kind()

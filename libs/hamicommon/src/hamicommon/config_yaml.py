@@ -1,8 +1,8 @@
 """
 YAML text as a tree of nodes with line numbers, in bounded time and memory.
 
-An alias is the same node again, never a copy, so no text grows by being read; depth and size are limited, and a key
-given twice is a problem rather than a silent choice. Owns no meaning: `config_schema` turns nodes into values.
+An alias is the same node, never a copy, so aliases cannot multiply the size of a text. Depth and size are limited. Keys
+that are given twice are recorded. Neighbours: `config_schema` turns nodes into values.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 TEXT_LIMIT = 1024 * 1024
-"""Bytes; what a ConfigMap may hold."""
+"""Characters; Kubernetes limits a ConfigMap to as many bytes."""
 DEPTH_LIMIT = 32
 NODE_LIMIT = 100_000
 
@@ -19,7 +19,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class YamlError(Exception):
-    """The text is not YAML, or more of it than a configuration ever is; the message says where."""
+    """The text is not YAML, or is too large; the message says where."""
 
 
 @dataclass(slots=True)
@@ -29,11 +29,11 @@ class Scalar:
     line: int
     text: str
     is_plain: bool
-    """Whether it was written without quotes, so that `10` may be a number."""
+    """Whether it is written without quotes, so that `10` can be a number."""
 
     @property
     def is_null(self) -> bool:
-        """Whether it stands for nothing."""
+        """Whether it is null or empty."""
         return self.is_plain and self.text in {"", "~", "null", "Null", "NULL"}
 
 
@@ -62,7 +62,7 @@ def read(text: str) -> Node | None:
     Return the first document of *text*, None if it is empty.
 
     Raises:
-        YamlError: it is not YAML, or passes a limit.
+        YamlError: it is not YAML, or exceeds a limit.
     """
     if len(text) > TEXT_LIMIT:
         raise YamlError(f"{len(text)} characters are more than the {TEXT_LIMIT} a configuration may have")
@@ -77,7 +77,7 @@ def read(text: str) -> Node | None:
 
 
 class _Reader:
-    """Builds nodes from events, keeping count of how many and how deep."""
+    """Builds nodes from events, and counts their number and depth."""
 
     def __init__(self) -> None:
         self._anchors: dict[str, Node] = {}

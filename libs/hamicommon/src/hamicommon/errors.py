@@ -1,7 +1,7 @@
 """
-The root of every error this project raises on purpose.
+The base class of every error that this project raises on purpose.
 
-A subclass carries its facts as fields; `str()` of it is one sentence a person can act on.
+A subclass has its facts as fields. Its `str()` is one sentence that a person can act on.
 """
 
 

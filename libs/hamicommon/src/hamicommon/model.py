@@ -1,8 +1,8 @@
 """
-The values the contract speaks of: devices, shares, requests and what surrounds them.
+The values that all formats and services use: devices, shares, requests, locks, moments.
 
-Frozen, comparable, free of behaviour that needs a clock, a file or the network. Units are in the names:
-memory in MiB, cores in percent of one device.
+They are frozen and comparable, and need no clock, file or network. Units are in the names: memory in MiB, cores in
+percent of one device.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class MigPlacement:
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """A partition a MIG device can be cut into, and every place it can be cut at."""
+    """A partition that a MIG device can be cut into, and the places where it may be."""
 
     name: str
     memory_mib: int
@@ -47,7 +47,7 @@ class Device:
     index: int = 0
     numa: int = 0
     mode: str = ""
-    """`hami-core`, `mig`, `mps`; empty where the writer had none."""
+    """`hami-core`, `mig` or `mps`; empty if the writer names none."""
     healthy: bool = True
     vendor: str = ""
     mig_profiles: tuple[MigProfile, ...] = ()
@@ -146,7 +146,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class NodeLock:
-    """Who holds a Node's allocation lock since when; owner fields are None in the form that names no owner."""
+    """Since when a Node's allocation lock is held, and by which Pod; None in the form without owner."""
 
     time: Moment
     namespace: str | None = None
@@ -171,15 +171,15 @@ class Request:
     count: int
     """Distinct devices, > 0."""
     memory_mib: int
-    """Per device; 0 means `memory_percent` decides."""
+    """Per device; 0: `memory_percent` applies."""
     memory_percent: int | None
-    """Of each device's memory, 0..100; None where memory_mib decides."""
+    """Of each device's memory, 0 to 100; None: `memory_mib` applies."""
     core_percent: int
-    """Per device, 0 means no part is promised."""
+    """Per device; 0: no compute is reserved."""
     profile_size: int = 0
-    """Parts of a device asked for as such, where the vendor cuts devices by profile; 0 where the amounts decide."""
+    """Parts of a device, for a vendor that cuts devices by profile; 0: memory and cores apply."""
 
     @property
     def held_core_percent(self) -> int:
-        """Of each device: what it comes to hold, which is at most all of it, however much is asked."""
+        """What the container holds of each device: what it asks, at most all of it."""
         return min(self.core_percent, 100)

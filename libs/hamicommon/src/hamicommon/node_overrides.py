@@ -1,8 +1,8 @@
 """
-`config.json`: what single Nodes do differently from the device config's `nvidia` section.
+`config.json`: settings of single Nodes that override the device config's `nvidia` section.
 
-Key names match in any case, as Go's decoder matches them. A number that is 0 leaves the device config's value, as
-HAMi's merge does; `false` is believed, so one Node can switch something off.
+Keys match in any case, as in Go's decoder. A number 0 keeps the device config's value, as in HAMi's merge. `false` is
+applied, so that a Node can switch a setting off.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (DevicePluginConfigs)
 """
 
@@ -22,7 +22,7 @@ OPERATING_MODES = ("hami-core", "mig", "mps")
 
 @dataclass(frozen=True, slots=True)
 class NodeOverride:
-    """One entry: None or empty where the Node does as the device config says."""
+    """One entry. None or empty: the device config's value applies."""
 
     name: str
     operating_mode: str | None = None
@@ -39,7 +39,7 @@ class NodeOverride:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What holds on one Node."""
+    """The settings of one Node."""
 
     nvidia: NvidiaConfig
     operating_mode: str = "hami-core"
@@ -51,13 +51,13 @@ class NodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class NodeOverrides:
-    """The file; `warnings` names what was ignored, as `path: reason`."""
+    """The file. `warnings` lists what was ignored, as `path: reason`."""
 
     entries: tuple[NodeOverride, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def apply(self, config: NvidiaConfig, node_name: str) -> NodeConfig:
-        """Return *config* as it holds on *node_name*: every entry of that name in order, so the last one wins."""
+        """Return *config* for *node_name*, with every entry of that name applied in order."""
         result = NodeConfig(config)
         for entry in self.entries:
             if entry.name == node_name:
@@ -67,10 +67,10 @@ class NodeOverrides:
 
 def load_node_overrides(text: str | bytes) -> NodeOverrides:
     """
-    Return the overrides in *text*; nothing at all is an empty set of them.
+    Return the overrides in *text*; an empty text has none.
 
     Raises:
-        ConfigError: it is not JSON of the right shape; `problems` holds all that is wrong.
+        ConfigError: the text is not JSON of the right shape; `problems` lists everything that is wrong.
     """
     report = Report()
     entries = _read_file(text, report)
@@ -141,14 +141,16 @@ def _read_entry(item: object, path: str, report: Report) -> NodeOverride:
         excluded_indices=filtered.items("index", int),
     )
     if (entry.take("migstrategy", str) or "none") != "none":
-        report.warn(f"{path}.migstrategy", "has no effect, in HAMi neither: set flags.migStrategy in the device config")
+        report.warn(
+            f"{path}.migstrategy", "has no effect; set flags.migStrategy in the device config"
+        )
     entry.warn_of_rest()
     filtered.warn_of_rest()
     return result
 
 
 class _Entry:
-    """Takes values of known kinds out of one JSON object and reports the others."""
+    """Takes values of known kinds from a JSON object, and reports all others."""
 
     def __init__(self, values: Mapping[str, Any], path: str, report: Report) -> None:
         self._values = _lowered(values)
@@ -156,7 +158,7 @@ class _Entry:
         self._report = report
 
     def take(self, name: str, kind: type[Any]) -> Any:
-        """Return the value of *name* if it is of *kind*, None where it is absent or was reported."""
+        """Return the value of *name* if it is of *kind*, None if it is absent or was reported."""
         value = self._values.pop(name, None)
         if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
             return value
@@ -164,14 +166,14 @@ class _Entry:
         return None
 
     def text(self, name: str, choices: tuple[str, ...] = ()) -> str | None:
-        """Return a text, None where it is empty; *choices* are all it may be."""
+        """Return a text, None if it is empty; *choices* lists the valid ones."""
         value: str | None = self.take(name, str) or None
         if value is not None and choices and value not in choices:
             self._report.problem(f"{self._path}.{name}", f"{value[:40]!r} is none of {', '.join(choices)}")
         return value
 
     def whole(self, name: str) -> int | None:
-        """Return a whole number, None where it is 0."""
+        """Return a whole number, None if it is 0."""
         number = self.number(name)
         if number is not None and not number.is_integer():
             self._report.problem(f"{self._path}.{name}", f"{number} is not a whole number")
@@ -179,7 +181,7 @@ class _Entry:
         return None if number is None else int(number)
 
     def number(self, name: str) -> float | None:
-        """Return a number from 0 on, None where it is 0; the log level may be in quotes."""
+        """Return a number of 0 or more, None if it is 0. The log level may be in quotes."""
         value = self._values.pop(name, None)
         if isinstance(value, str) and name == "libcudaloglevel" and value.isascii() and value.isdigit():
             value = int(value[:9])
@@ -202,7 +204,7 @@ class _Entry:
         return tuple(values)
 
     def warn_of_rest(self) -> None:
-        """Report what nobody took as unknown."""
+        """Report the values that were not taken as unknown keys."""
         for name in self._values:
             self._report.warn(f"{self._path}.{name[:60]}", "unknown key, ignored")
 

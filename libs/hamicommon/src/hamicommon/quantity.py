@@ -1,8 +1,8 @@
 """
-Kubernetes quantities: exact amounts, and the whole numbers HAMi reads out of them.
+Kubernetes quantities: exact amounts, and the whole numbers that HAMi reads from them.
 
-Owns the grammar and nothing else. `parse_quantity` is exact; `whole` is what Go's `Quantity.AsInt64` gives, which says
-"no" to some amounts that are whole, and HAMi's answers depend on which.
+`parse_quantity` is exact. `whole` returns what Go's `Quantity.AsInt64` returns. It refuses some whole amounts, and
+HAMi's answers depend on that.
 Source: https://github.com/kubernetes/apimachinery/blob/v0.34.1/pkg/api/resource/quantity.go
 """
 
@@ -16,7 +16,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _FAST_PATH_DIGITS = 18
-"""Decimal digits Go keeps in an int64; more of them, and the quantity becomes a big decimal that is never "whole"."""
+"""Digits that Go keeps in an int64. A longer quantity becomes a big decimal, which `AsInt64` refuses."""
 _TEXT_LIMIT = 256
 
 _GRAMMAR = re.compile(
@@ -36,7 +36,7 @@ class QuantityError(HamiError):
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A quantity taken apart: (-1 if negative) x digits x 10^exponent10 x 2^exponent2."""
+    """The parts of a quantity: (-1 if negative) x digits x 10^exponent10 x 2^exponent2."""
 
     negative: bool
     digits: str
@@ -60,7 +60,7 @@ def parse_quantity(text: str | int) -> Fraction:
     exponent = parts.exponent10 - parts.fraction_length
     if not parts.digits.strip("0"):
         return Fraction(0)
-    # Anything this large or small is the cap or the smallest amount: no need to build the number.
+    # Beyond these sizes the amount is the cap, or the smallest one.
     if exponent + len(parts.digits) > 40:
         amount = Fraction(INT64_MAX)
     elif exponent + len(parts.digits) < -40:
@@ -73,7 +73,7 @@ def parse_quantity(text: str | int) -> Fraction:
 
 def whole(text: str | int) -> int | None:
     """
-    Return *text* as Go's AsInt64 would, None where AsInt64 says it cannot or *text* is no quantity.
+    Return *text* as Go's AsInt64 does, None if AsInt64 refuses it or it is no quantity.
 
     A trailing fraction, `m` suffixes, 19 digits and large binary suffixes are refused even where the amount is whole.
 

@@ -1,9 +1,9 @@
 """
-What a ResourceQuota says of the resources that are shared here.
+The limits that a ResourceQuota sets on shared resources.
 
-HAMi's quotas are ordinary ResourceQuotas whose `limits.<resource>` kube-apiserver cannot enforce: a percentage, or a
-default, becomes an amount only in a scheduler. Neighbours: `vendors` says how each limit is read, webhook and scheduler
-compare these limits with what they count.
+HAMi's quotas are ordinary ResourceQuotas with `limits.<resource>`. kube-apiserver cannot enforce them, because a
+percentage or a default becomes an amount only in the scheduler.
+Neighbours: `vendor` reads each limit, webhook and scheduler compare the limits with what they count.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
@@ -15,14 +15,15 @@ from hamicommon.quantity import QuantityError
 
 PREFIX = "limits."
 Readers = Mapping[str, Callable[[str | int], int]]
-"""Per resource that may be limited: its amount in the unit in which it is counted; raises QuantityError."""
+"""For each resource that can be limited: reads its amount in the unit that is counted, or raises QuantityError."""
 
 
 def hard_limits(quota: Mapping[str, Any], readers: Readers) -> dict[str, int]:
     """
-    Return the limits that *quota*, a v1 ResourceQuota, sets to the resources of *readers*; what is no quantity is none.
+    Return the limits of *quota*, a v1 ResourceQuota, on the resources of *readers*.
 
-    A quota with scopes limits nothing: what only the Pods it selects hold is not known.
+    Values that are no quantity are ignored. A quota with scopes limits nothing, because the Pods it selects are not
+    counted separately.
 
     >>> from hamicommon.quantity import rounded_down
     >>> hard_limits({"spec": {"hard": {"limits.example.com/memory": "4k"}}}, {"example.com/memory": rounded_down})
@@ -33,7 +34,7 @@ def hard_limits(quota: Mapping[str, Any], readers: Readers) -> dict[str, int]:
 
 def unapplied_limits(quota: Mapping[str, Any], readers: Readers) -> dict[str, int]:
     """
-    Return the limits that *quota* names and does not set, because it has scopes.
+    Return the limits in *quota* that do not apply because it has scopes.
 
     >>> from hamicommon.quantity import rounded_down
     >>> spec = {"hard": {"limits.example.com/memory": "0"}, "scopes": ["BestEffort"]}
@@ -60,7 +61,7 @@ def _limits_named(quota: Mapping[str, Any], readers: Readers) -> dict[str, int]:
 
 def strictest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """
-    Return the smallest limit of each resource, as Kubernetes counts where several quotas name one.
+    Return the smallest limit of each resource, which applies in Kubernetes if several quotas limit it.
 
     >>> strictest([{"a": 3, "b": 1}, {"a": 2}])
     {'a': 2, 'b': 1}

@@ -1,7 +1,7 @@
 """
-What a description of a vendor consists of.
+The parts of a vendor's description.
 
-Neighbours: `vendors` has one module with one `DESCRIPTION` for each vendor, `config` reads their sections.
+Neighbours: each module of `vendors` has one `DESCRIPTION`; `config` reads the sections.
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (one package a vendor)
 """
 
@@ -37,41 +37,41 @@ class Vendor:
     key: str
     """How shares name the vendor (`NVIDIA`). No two vendors have the same."""
     resource_names: tuple[str, ...]
-    """Extended resources a container asks with; the first is the one that counts devices."""
+    """Extended resources that a container can ask for; the first one counts devices."""
     to_allocate_key: str
-    """Pod annotation: what the device plugin still has to hand out."""
+    """Pod annotation: the shares that the device plugin still has to allocate."""
     allocated_key: str
-    """Pod annotation: what was granted."""
+    """Pod annotation: the granted shares."""
     register_key: str = ""
-    """Node annotation: the inventory; empty where it comes from the Node's capacity."""
+    """Node annotation: the inventory; empty if the devices are counted by the Node's capacity."""
     handshake_key: str = ""
-    """Node annotation by which plugin and scheduler see each other alive."""
+    """Node annotation: the liveness note between plugin and scheduler."""
     use_uuid_key: str = ""
-    """Pod annotations: lists of device UUIDs and models to use, or not to."""
+    """Pod annotation: UUIDs of devices to use. Likewise `nouse`: devices to avoid, and `type`: models."""
     nouse_uuid_key: str = ""
     also_use_uuid_key: str = ""
-    """The same lists of UUIDs under other keys; a device must pass all of them."""
+    """Another key for the list; a device must pass both lists."""
     also_nouse_uuid_key: str = ""
     use_type_key: str = ""
     nouse_type_key: str = ""
     lock_key: str = ""
     """Node annotation: the allocation lock."""
     lock_seconds: int = 0
-    """After how long its lock, which names no owner, is anyone's; 0 where it names one."""
+    """After how many seconds a lock without owner expires; 0 if the lock names its owner."""
     memory_resource_name: str = ""
-    """The resource whose `limits.` quota bounds granted memory."""
+    """The resource whose `limits.` quota limits granted memory."""
     core_resource_name: str = ""
-    """The resource whose `limits.` quota bounds granted cores."""
+    """The resource whose `limits.` quota limits granted cores."""
     memory_factor: int = 1
     """MiB per unit of `memory_resource_name`."""
     read_memory_limit: Callable[[str | int], int] | None = None
-    """Reads a quota's limit on memory in MiB, rounded down. None: the limit is a number of units."""
+    """Reads a quota's limit on memory as MiB, rounded down. None: the limit is a number of units."""
     grants_percent: bool = True
-    """Whether a share's compute is a percentage, as it is asked for and limited, and not units or bits."""
+    """Whether a share's compute is the percentage that was asked for, not units or bits."""
     cores_of_a_device: int = 0
-    """What a request for all cores of a device counts against a quota where it says 0."""
+    """What a request with 0 cores, which means all of a device, counts against a quota."""
     amounts_before_placement: Callable[[Request], tuple[int, int]] | None = None
-    """Returns the MiB and cores of each device that a request counts as before it has a device. None: as it says."""
+    """Returns the MiB and cores per device that a request counts before it has a device. None: the amounts it names."""
     parse_request: RequestParser = field(default=lambda _resources: None, compare=False)
     config: Any = field(default=None, compare=False)
     """The vendor's section of the device config, or the chip in it."""
@@ -86,22 +86,22 @@ class Section(Generic[T]):
     name: str
     """Its key in the file."""
     empty: T
-    """Its value where the file has no such key: no resource has a name."""
+    """Its value if the file has no such key: no resource has a name."""
     kind: Any = None
     """Its type, if that is not the type of `empty`."""
     meaning: str = ""
     """What it is, for the documentation; empty where its keys say enough."""
     translate: Callable[[YamlMapping, Report], None] | None = None
-    """Brings what older versions wrote in the file to the present form, or reports what to write instead."""
+    """Changes the forms of older versions into the present one, or reports what to write instead."""
     check: Callable[[T, Report], None] | None = None
     """Reports what is wrong between fields."""
     finish: Callable[[T], T] | None = None
-    """Brings a value that was read to the form the rest of the code expects."""
+    """Completes a value after it was read, such as by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """All that is known of one vendor."""
+    """The description of one vendor."""
 
     title: str
     """Its name in the documentation."""
@@ -109,7 +109,7 @@ class Description:
     vendors: Callable[[Any], Iterable[Vendor]]
     """Returns the vendors of a section: one, one for each chip, or one each for whole and shared devices."""
     order: int = 1000
-    """Vendors are asked in this order, which for HAMi's vendors is HAMi's; equal ones by name."""
+    """The vendor's place in the order of vendors. HAMi's vendors have HAMi's order; equal places are sorted by name."""
 
 
 def resource_name(name: str, chart: str = "") -> Any:
@@ -140,7 +140,7 @@ class Chip(Protocol):
 def chip_vendor(
     chip: Chip, register_key: str, memory_factor: int, parse_request: RequestParser, config: object
 ) -> Vendor:
-    """Return one chip of a vendor that has several: its common word is the key, and part of every other."""
+    """Return one chip of a vendor with several. Its common word is its key, and a part of its annotation keys."""
     word = chip.common_word
     return Vendor(
         key=word,
@@ -161,19 +161,19 @@ def chip_vendor(
 
 
 def check_words(path: str, chips: Iterable[Chip], report: Report) -> None:
-    """Report chips whose annotation keys, which are made of the common word, would be empty or another chip's."""
+    """Report chips without a common word, or with the word of another chip."""
     words: list[str] = []
     for index, chip in enumerate(chips):
         if not chip.common_word:
-            report.problem(f"{path}[{index}].commonWord", "must not be empty; annotation keys are made of it")
+            report.problem(f"{path}[{index}].commonWord", "must not be empty; annotation keys contain it")
         elif chip.common_word in words:
-            report.problem(f"{path}[{index}].commonWord", f"{chip.common_word!r} is another entry's, too")
+            report.problem(f"{path}[{index}].commonWord", f"{chip.common_word!r} is already the word of another entry")
         words.append(chip.common_word)
 
 
 def limit_readers(vendors: Iterable[Vendor]) -> dict[str, Callable[[str | int], int]]:
     """
-    Return how a quota's limit on each resource of *vendors* is read: memory as MiB, cores as they are, rounded down.
+    Return readers of the quota limits on the resources of *vendors*: memory as MiB, cores as numbers, rounded down.
 
     >>> names = {"memory_resource_name": "memory", "core_resource_name": "cores"}
     >>> readers = limit_readers([Vendor("v", ("gpu",), "", "", **names, memory_factor=256)])
@@ -199,7 +199,7 @@ def named(*names: str) -> tuple[str, ...]:
 
 
 def amount(resources: Mapping[str, Any], name: str) -> Any | None:
-    """Return what a container's `resources` say of *name*: the limit, else the request, else None."""
+    """Return the limit on *name* in a container's `resources`, else the request, else None."""
     if not name:
         return None
     for part in ("limits", "requests"):
