@@ -121,7 +121,7 @@ def test_durations_have_a_least() -> None:
     """A wait may be none; a span may not."""
     assert (0, 2) == (flags.wait("0"), flags.wait("2s"))
     assert 2 == flags.span("2s")
-    with pytest.raises(argparse.ArgumentTypeError, match="'-1s' is negative; 0 is the least"):
+    with pytest.raises(argparse.ArgumentTypeError, match="'-1s' is negative; write 0 or more"):
         flags.wait("-1s")
     with pytest.raises(argparse.ArgumentTypeError, match="'0s' is not longer than 0"):
         flags.span("0s")

@@ -148,8 +148,8 @@ def test_empty_policy_is_the_default() -> None:
     [
         ("--node-lock-timeout=-1m", "--node-lock-timeout: '-1m' is not longer than 0"),
         ("--node-lock-timeout=0", "--node-lock-timeout: '0' is not longer than 0"),
-        ("--node-lock-retry-timeout=-1s", "--node-lock-retry-timeout: '-1s' is negative; 0 is the least"),
-        ("--default-mem=5000", "unknown flag: --default-mem; HAMi 2.10 has it no more; write nvidia.defaultMemory in"),
+        ("--node-lock-retry-timeout=-1s", "--node-lock-retry-timeout: '-1s' is negative; write 0 or more"),
+        ("--default-mem=5000", "unknown flag: --default-mem; removed in HAMi 2.10; write nvidia.defaultMemory in"),
         ("--default-cores=5", "write nvidia.defaultCores in the device config"),
         ("--default-gpu=1", "write nvidia.defaultGPUNum in the device config"),
         ("--iluvatar-name=x", "write the names under iluvatars in the device config"),

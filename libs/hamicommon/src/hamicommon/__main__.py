@@ -1,8 +1,8 @@
 """
-`python -m hamicommon`: see what an annotation or a region file says, and write what another version would read.
+`python -m hamicommon`: decode annotations and region files, and encode them for another version of HAMi.
 
-The way in for a person and for a test. Owns the command line; what the formats are is `hamicommon.wire`'s business.
-Every answer is one line of JSON or wire text, every refusal one line that names the place and the reason.
+An answer is one line of JSON or wire text. An error is one line that names the place and the reason.
+Neighbours: `cli.formats` is the table of formats.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"hamicommon: {options.subject}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read our output has what they wanted; the interpreter must not fail to flush the rest at exit.
+        # The reader has closed the pipe. The interpreter must not fail to flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _decode(options: argparse.Namespace) -> Iterator[str]:
-    """Answer `decode`: the JSON shape of a wire text."""
+    """Return the answer of `decode`: the JSON of a wire text."""
     format_ = _format(options.subject)
     if options.lines:
         return _line_by_line(lambda line: format_.shape(_line_text(line), options.vendor))
@@ -49,7 +49,7 @@ def _decode(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _encode(options: argparse.Namespace) -> Iterator[str]:
-    """Answer `encode`: the wire text of a JSON shape."""
+    """Return the answer of `encode`: the wire text of a JSON value."""
     format_ = _format(options.subject)
     version = WireVersion.parse(options.wire_version)
     if options.lines:
@@ -58,12 +58,12 @@ def _encode(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _region(options: argparse.Namespace) -> Iterator[str]:
-    """Answer `region`: what a region file says."""
+    """Return the answer of `region`: the JSON of a region file."""
     return _one(shapes.region_shape(read_region(options.text)))
 
 
 def _formats(_options: argparse.Namespace) -> Iterator[str]:
-    """Answer `formats`: the table of formats."""
+    """Yield the answer of `formats`: the table of formats."""
     rows = [("FORMAT", "KEY OR FILE", "WRITTEN BY", "READ BY", "HAMI VERSIONS")]
     rows += [(each.name, each.keys, each.writers, each.readers, each.versions) for each in FORMATS]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -94,7 +94,7 @@ def _json(shape: Any) -> Iterator[str]:
 
 
 def _line_by_line(answer: Callable[[bytes], Any]) -> Iterator[str]:
-    """Yield one JSON object per line of standard input, in order, whatever the lines hold."""
+    """Yield one JSON object per line of standard input, in order, with an error for a bad line."""
     for line in sys.stdin.buffer:
         try:
             parts = list(_json(answer(line)))
@@ -116,7 +116,7 @@ def _line_text(line: bytes) -> str:
 
 
 def _text(argument: str) -> str:
-    """Return the text of an argument; `-` is standard input, less the line end a shell's tools add."""
+    """Return the text of an argument; `-` is standard input without its last line end."""
     if argument == "-":
         return _utf8(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
     return _utf8(os.fsencode(argument), "argument")
@@ -130,13 +130,13 @@ def _utf8(data: bytes, place: str) -> str:
 
 
 def _write(parts: Iterable[str]) -> None:
-    """Write *parts* as UTF-8, whatever the locale says."""
+    """Write *parts* as UTF-8, in any locale."""
     for part in parts:
         sys.stdout.buffer.write(part.encode("utf-8", "replace"))
 
 
 class _Command(argparse.ArgumentParser):
-    """A sub-command whose options may stand anywhere among its arguments; argparse must be asked for that."""
+    """A sub-command that takes options anywhere among its arguments, as argparse does only on request."""
 
     _is_asked = False
 
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     decode = commands.add_parser("decode", help="print the value of a wire text as one line of JSON")
     decode.add_argument("subject", metavar="FORMAT", choices=names, help=", ".join(names))
     decode.add_argument(
-        "text", metavar="TEXT", nargs="?", default="-", help="the text (a region's file); -: standard input"
+        "text", metavar="TEXT", nargs="?", default="-", help="the text, or the path of a region file; -: standard input"
     )
     decode.set_defaults(command=_decode)
 
@@ -176,16 +176,14 @@ def _parser() -> argparse.ArgumentParser:
     encode.set_defaults(command=_encode)
 
     for command in (decode, encode):
-        command.add_argument(
-            "--vendor", metavar="V", default="", help="whose annotation it is, by the vendor's key (node-devices only)"
-        )
-        command.add_argument("--lines", action="store_true", help="one answer per line of standard input")
+        command.add_argument("--vendor", metavar="V", default="", help="key of the vendor (node-devices only)")
+        command.add_argument("--lines", action="store_true", help="read one text per line of standard input")
 
-    region = commands.add_parser("region", help="print what a region file says as one line of JSON")
+    region = commands.add_parser("region", help="print a region file as one line of JSON")
     region.add_argument("text", metavar="FILE", help="the file; -: standard input")
     region.set_defaults(command=_region, subject="region")
 
-    formats = commands.add_parser("formats", help="list the formats with keys, writers, readers, versions")
+    formats = commands.add_parser("formats", help="list the formats with their keys, writers, readers and versions")
     formats.set_defaults(command=_formats, subject="formats")
     return parser
 

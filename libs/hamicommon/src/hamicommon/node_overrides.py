@@ -141,9 +141,7 @@ def _read_entry(item: object, path: str, report: Report) -> NodeOverride:
         excluded_indices=filtered.items("index", int),
     )
     if (entry.take("migstrategy", str) or "none") != "none":
-        report.warn(
-            f"{path}.migstrategy", "has no effect; set flags.migStrategy in the device config"
-        )
+        report.warn(f"{path}.migstrategy", "has no effect; set flags.migStrategy in the device config")
     entry.warn_of_rest()
     filtered.warn_of_rest()
     return result

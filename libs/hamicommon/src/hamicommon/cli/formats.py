@@ -20,7 +20,7 @@ from hamicommon.wire.version import PLACEMENTS_SINCE, WireVersion
 
 @dataclass(frozen=True)
 class Format:
-    """One format: what the table says of it, and how text becomes its JSON shape and back."""
+    """One format: its row in the table, and the functions between wire text and JSON."""
 
     name: str
     keys: str
@@ -28,9 +28,9 @@ class Format:
     readers: str
     versions: str
     shape: Callable[[str, str], Any]
-    """Wire text and vendor to JSON shape."""
+    """Returns the JSON value of a wire text and a vendor."""
     text: Callable[[str, WireVersion, str], str]
-    """JSON text, version and vendor to wire text."""
+    """Returns the wire text of a JSON text, a version and a vendor."""
 
 
 def _node_devices(text: str, vendor: str) -> Any:
@@ -40,9 +40,7 @@ def _node_devices(text: str, vendor: str) -> Any:
 
 def _since_placements(name: str, version: WireVersion) -> None:
     if version < PLACEMENTS_SINCE:
-        raise EncodeError(
-            "wire version", f"{name} exists since {PLACEMENTS_SINCE}, {version} neither writes nor reads it"
-        )
+        raise EncodeError("wire version", f"{version} does not have {name}, which exists since {PLACEMENTS_SINCE}")
 
 
 def _mig_text(json: str, version: WireVersion, _vendor: str) -> str:

@@ -1,5 +1,5 @@
 """
-Reading a region file that the command line names.
+Read a region file that the command line names.
 """
 
 import sys
@@ -10,11 +10,11 @@ from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.region import Region, decode_region
 
 _MAX_REGION_BYTES: Final = 64 * 1024 * 1024
-"""Far more than any region; keeps an endless device file from filling memory."""
+"""More than any region, so that an endless device file does not fill the memory."""
 
 
 def read_region(path: str) -> Region:
-    """Return what the region file at *path* says; `-` is standard input."""
+    """Return the region in the file at *path*; `-` is standard input."""
     return decode_region(_bytes_of(path))
 
 

@@ -1,7 +1,7 @@
 """
-The JSON in which people and tests see values, units in the names: what `python -m hamicommon` prints and takes.
+The JSON that `python -m hamicommon` prints and takes, with units in the names.
 
-Not a wire format: no service writes it anywhere. Reading it is strict, so that a misspelt key is an error.
+It is not a wire format: no service writes it. A misspelt key is an error.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,3 +1,6 @@
 """
-How a service lives: API client and reflector, HTTP server, process, logs, flags. Only services import this.
+The run-time parts of a service: API client, reflector, HTTP server, process, logs, flags.
+
+Only services import it. `kube` and `http` are the only modules that import their client library. A module here must
+never know a service.
 """

@@ -1,7 +1,7 @@
 """
-What can go wrong when a service talks to the API server, as one exception per thing a caller can do about it.
+The errors of the API server: one exception for each reaction of a caller.
 
-Neighbours: `kube` raises these, `reflector` survives them.
+Neighbours: `kube` raises them, `reflector` retries after them.
 Source: https://github.com/kubernetes/apimachinery/blob/v0.34.1/pkg/apis/meta/v1/types.go (Status, StatusReason)
 """
 
@@ -13,15 +13,15 @@ from hamicommon.errors import HamiError
 
 
 class KubeConfigError(HamiError):
-    """There is no usable way to reach an API server: the kubeconfig or the service account is missing or broken."""
+    """The kubeconfig or the service account is missing or broken, so no API server can be reached."""
 
 
 class KubeError(HamiError):
     """
     The API server refused a request, or answered something that is not its protocol.
 
-    `status` is the HTTP status, 0 where there was no answer. `reason` is the Status object's reason (`NotFound`),
-    `path` what was asked for, `retry_after_seconds` what the server asked us to wait (0: nothing).
+    `status` is the HTTP status, 0 without an answer. `reason` is the Status object's reason (`NotFound`), `path` the
+    path of the request, `retry_after_seconds` the wait that the server asked for (0: none).
     """
 
     def __init__(self, path: str, status: int, reason: str, message: str, retry_after_seconds: float = 0.0) -> None:
@@ -42,18 +42,18 @@ class Conflict(KubeError):  # noqa: N818
 
 
 class Gone(KubeError):  # noqa: N818
-    """410: the resourceVersion or continue token is older than what the server remembers; list again."""
+    """410: the server no longer has the resourceVersion or continue token; list again."""
 
 
 class Unreachable(KubeError):  # noqa: N818
-    """No answer: the network, TLS, or the time allowed. Whether a write happened is unknown."""
+    """No answer, because of the network, TLS or a timeout. A write may have happened."""
 
 
 _BY_STATUS: dict[int, type[KubeError]] = {404: NotFound, 409: Conflict, 410: Gone}
 
 
 def error_from_status(path: str, status: int, body: bytes, retry_after: str | None = None) -> KubeError:
-    """Return the error that a refused request's *status* and *body* stand for; any body will do."""
+    """Return the error for a rejected request with *status* and *body*, which may be any bytes."""
     reason, message = f"HTTP {status}", body[:200].decode("utf-8", "replace").strip()
     answer = _json_object(body)
     if answer is not None:
@@ -64,7 +64,7 @@ def error_from_status(path: str, status: int, body: bytes, retry_after: str | No
 
 
 def error_from_event(path: str, status_object: object) -> KubeError:
-    """Return the error that the Status inside a watch's ERROR event stands for."""
+    """Return the error for the Status in a watch's ERROR event."""
     status = status_object if isinstance(status_object, dict) else {}
     code = status.get("code")
     kind = _BY_STATUS.get(code, KubeError) if isinstance(code, int) else KubeError
@@ -85,7 +85,7 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Return the Retry-After header's seconds; its date form, which API servers do not send, counts as none."""
+    """Return the Retry-After header's seconds; 0 for its date form, which API servers do not send."""
     if retry_after is None or not retry_after.isascii() or not retry_after.isdigit():
         return 0.0
     return float(min(int(retry_after[:9]), 3600))

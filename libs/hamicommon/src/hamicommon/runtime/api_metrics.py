@@ -1,8 +1,8 @@
 """
-What a service asked of the API server, counted: by verb, resource and outcome, and how long it had to wait its turn.
+Metrics of the requests to the API server: by verb, resource and outcome, and the time they waited.
 
-Owns names and labels; there is a series for each kind of request a service makes, some ten, and none for an object.
-Neighbours: `kube` tells of each request.
+There is a series for each kind of request, about ten for a service, and none for single objects.
+Neighbours: `kube` reports each request.
 """
 
 from functools import cache
@@ -27,7 +27,7 @@ class ApiMetrics:
         )
         seconds = Histogram(
             f"{prefix}_api_request_seconds",
-            "Time until the API server answered, watches left out.",
+            "Time until the API server answered, without watches.",
             ["verb"],
             buckets=_SECONDS,
             registry=registry,
@@ -35,12 +35,12 @@ class ApiMetrics:
         self._requests_of, self._seconds_of = cache(requests.labels), cache(seconds.labels)
         self._throttled = Counter(
             f"{prefix}_api_throttled_seconds",
-            "Time requests waited for a free connection, or were told to wait by the API server.",
+            "Time that requests waited for a connection, or that the API server asked them to wait.",
             registry=registry,
         )
 
     def answered(self, method: str, path: str, status: int, seconds: float, *, is_watch: bool) -> None:
-        """Count one request by its HTTP *method*; *status* is 0 where there was no answer."""
+        """Count one request by its HTTP *method*; *status* is 0 without an answer."""
         resource, is_object = resource_of(path)
         verb = _VERBS.get(method) or ("watch" if is_watch else "get" if is_object else "list")
         self._requests_of(verb, resource, outcome_of(status)).inc()
@@ -48,7 +48,7 @@ class ApiMetrics:
             self._seconds_of(verb).observe(seconds)
 
     def waited(self, seconds: float) -> None:
-        """Count time in which a request was held back."""
+        """Count time that a request waited."""
         self._throttled.inc(seconds)
 
 
@@ -70,7 +70,7 @@ def resource_of(path: str) -> tuple[str, bool]:
 
 def outcome_of(status: int) -> str:
     """
-    Return in one word what became of a request.
+    Return the outcome of a request in one word.
 
     >>> [outcome_of(status) for status in (0, 201, 403, 409, 429, 503)]
     ['unreachable', 'ok', 'refused', 'conflict', 'throttled', 'server_error']

@@ -1,5 +1,5 @@
 """
-Which build a service is, as HAMi's own metric tells it.
+The build of a service, as HAMi's metric `hami_build_info`.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/metrics/metrics.go
 """
@@ -19,8 +19,8 @@ def build_family(version: str, environment: Mapping[str, str] = os.environ) -> M
     """
     Return `hami_build_info`, whose value is always 1.
 
-    The label `go_version` names the language run time, as it does for HAMi. An image tells in *environment* which
-    commit it was built from, and that commit's time; outside of one the two labels are empty.
+    The label `go_version` names the language run time. In an image, *environment* has the commit that was built and its
+    time. Elsewhere both labels are empty.
     """
     family = GaugeMetricFamily("hami_build_info", "Which build this is", labels=_LABELS)
     machine = platform.machine()

@@ -1,9 +1,9 @@
 """
-The device config as a service lives by it: read from its file at the start, and again whenever the file changes.
+The device config of a running service: read from its file at the start, and again when the file changes.
 
-Owns which texts are in force, the device config's and those of files beside it. Must never hand out a configuration
-that has an error: the old one stays, and every error of the new one is told.
-Neighbours: `hamicommon.config` says what the text means, each service what a new one changes.
+It has the texts in use: the device config's, and those of files beside it. It must never return a configuration with
+errors: the previous one stays in use, and every error of the new one is logged.
+Neighbours: `hamicommon.config` reads the text, each service applies a new configuration.
 """
 
 import asyncio
@@ -26,30 +26,30 @@ logger = structlog.get_logger()
 
 
 class Configuration(Protocol):
-    """What files mean."""
+    """A configuration that was read from files."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What in them is odd."""
+        """Parts without effect that are probably mistakes."""
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """What in them is for others."""
+        """Keys that only other programs read."""
 
     @property
     def old_forms(self) -> tuple[str, ...]:
-        """What in them is read and would be written otherwise today."""
+        """Forms of older versions, which are read."""
 
 
 T = TypeVar("T", bound=Configuration)
 
 
 class ConfigFiles(Collector, Generic[T]):
-    """Some files, the configuration in force, and how that came about, for people and for Prometheus."""
+    """The configuration in use, its files, and metrics of both."""
 
     def __init__(self, paths: tuple[str, ...], load: Callable[[Texts], T]) -> None:
         """
-        Read the files at *paths*, the device config's first; *load* says what they mean.
+        Read the files at *paths*, the device config's first, by *load*.
 
         Raises:
             ConfigError: as *load* does.
@@ -62,11 +62,11 @@ class ConfigFiles(Collector, Generic[T]):
 
     @property
     def digest(self) -> str:
-        """Name the device config in force: the first digits of its SHA-256, as `sha256sum` prints it."""
+        """Return the first digits of the SHA-256 of the device config in use, as `sha256sum` prints it."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:_HASH_DIGITS]
 
     async def changes(self, poll_seconds: float = POLL_SECONDS) -> AsyncGenerator[T, None]:
-        """Yield each new good configuration that the files come to hold, until cancelled; a bad one is logged once."""
+        """Yield each new valid configuration in the files, until cancelled. An invalid one is logged once."""
         while True:
             await asyncio.sleep(poll_seconds)
             texts = await asyncio.to_thread(_texts, self._paths)
@@ -74,11 +74,11 @@ class ConfigFiles(Collector, Generic[T]):
                 yield self.config
 
     def reload(self) -> None:
-        """Read the files at once, whether or not they changed; `changes` does not speak of what is taken here."""
+        """Read the files now, changed or not. `changes` does not yield this configuration."""
         self._judge(_texts(self._paths))
 
     def _judge(self, texts: Texts) -> bool:
-        """Bring *texts* into force and return whether they are good."""
+        """Use *texts* if they are valid, and return whether they are."""
         files = [path for path in self._paths if texts[path] != self._seen[path]]
         self._seen = texts
         try:
@@ -93,9 +93,9 @@ class ConfigFiles(Collector, Generic[T]):
 
     def _take(self, texts: Texts) -> None:
         self.config = self._load(texts)
-        """What the texts in force mean."""
+        """The configuration in use."""
         self.text, self.loaded_at = str(texts[self._paths[0]]), time.time()
-        """The device config in force, as it was written."""
+        """The text of the device config in use."""
         for warning in self.config.warnings:
             logger.warning("Part of the device config has no effect", file=self._paths[0], what=warning)
         for form in self.config.old_forms:
@@ -104,20 +104,22 @@ class ConfigFiles(Collector, Generic[T]):
             logger.info("A key of the device config has no effect here", file=self._paths[0], key=key)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield which config is in force, since when, and whether a newer one was refused."""
-        digest = GaugeMetricFamily("hami_device_config_info", "The device config in force, always 1.", labels=["hash"])
+        """Yield the hash of the config in use, when it was read, and whether a newer one was rejected."""
+        digest = GaugeMetricFamily("hami_device_config_info", "The device config in use, always 1.", labels=["hash"])
         digest.add_metric([self.digest], 1)
         yield digest
         yield GaugeMetricFamily(
-            "hami_device_config_load_timestamp_seconds", "When the device config in force was read.", self.loaded_at
+            "hami_device_config_load_timestamp_seconds", "When the device config in use was read.", self.loaded_at
         )
         yield GaugeMetricFamily(
-            "hami_device_config_refused", "1 while the file holds one that has errors.", float(self._is_refused)
+            "hami_device_config_refused",
+            "1 while the file has errors, and the previous config stays in use.",
+            float(self._is_refused),
         )
 
 
 class DeviceConfigFile(ConfigFiles[DeviceConfig]):
-    """The device config's file, with none beside it."""
+    """The device config's file, without other files."""
 
     def __init__(self, path: str) -> None:
         """

@@ -1,8 +1,8 @@
 """
-Command lines that take what Go's pflag and klog take, so that HAMi's arguments start these services unchanged.
+Command lines in the syntax of Go's pflag and klog, so that HAMi's arguments work unchanged.
 
-`--flag=value`, `--flag value`, `--bool`, `--bool=false`, `-v=4`, `--v=4`, a lone `version`; no abbreviations, the last
-of several wins, and an error names its flag.
+It accepts `--flag=value`, `--flag value`, `--bool`, `--bool=false`, `-v=4`, `--v=4` and `version`, and no
+abbreviations. If a flag is repeated, the last one applies. An error names its flag.
 Source: https://github.com/spf13/pflag/blob/v1.0.10/README.md (Command line flag syntax)
 """
 
@@ -23,10 +23,10 @@ _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "
 
 
 class FlagParser(argparse.ArgumentParser):
-    """An ArgumentParser with pflag's habits."""
+    """An ArgumentParser with pflag's syntax."""
 
     def __init__(self, prog: str, version: str, description: str) -> None:
-        """Describe *prog*."""
+        """Make a parser for *prog*."""
         super().__init__(
             prog=prog,
             usage=f"{prog} [--flag=value]...",
@@ -37,18 +37,18 @@ class FlagParser(argparse.ArgumentParser):
         self.version = version
         self.bool_flags: set[str] = set()
         self.removed: dict[str, str] = {}
-        """Flags of older versions that are refused, each with what to write instead."""
+        """Flags of older versions that are rejected, each with what to write instead."""
         self.ignored = self.add_argument_group("accepted without effect")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse *args* (default: the process's); print and leave on `version`, `--help` or an error."""
+        """Parse *args* (default: the process's). Exit on `version`, `--help` or an error."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self._refuse(unknown[0])
         return found
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """As `parse_args`, but return what is not understood."""
+        """Parse as `parse_args`, and also return the unknown arguments."""
         given = list(sys.argv[1:] if args is None else args)
         if given == ["version"]:
             given = ["--version"]
@@ -61,7 +61,7 @@ class FlagParser(argparse.ArgumentParser):
         return name in self._option_string_actions
 
     def without_effect(self, found: argparse.Namespace) -> tuple[str, ...]:
-        """Return of *found*, what was parsed, each flag that has no effect, as `--flag: the reason`."""
+        """Return each flag in *found*, the parsed flags, that has no effect, as `--flag: reason`."""
         given = vars(found)
         return tuple(
             f"{action.option_strings[0]}: {action.help}"
@@ -70,7 +70,7 @@ class FlagParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Print one line that says where help is, too, and leave with 2."""
+        """Print one line with a hint to the help, and exit with 2."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def _refuse(self, word: str) -> NoReturn:
@@ -84,7 +84,7 @@ class FlagParser(argparse.ArgumentParser):
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Says the default of each flag that has one, in the spelling the flag takes."""
+    """Prints the default of each flag that has one, as it is written on the command line."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
@@ -112,7 +112,7 @@ def bool_flag(flags: FlagParser, name: str, default: bool, help: str) -> None:  
 
 
 def ignored_flag(flags: FlagParser, name: str, help: str, *, is_bool: bool = False) -> None:  # noqa: A002
-    """Accept a flag of HAMi's that has no effect here, as *help* explains; it is in the result only if it was given."""
+    """Accept a flag of HAMi that has no effect, as *help* explains. It is in the result only if it was given."""
     if is_bool:
         flags.bool_flags.add(name)
     flags.ignored.add_argument(name, default=argparse.SUPPRESS, metavar="BOOL" if is_bool else "VALUE", help=help)
@@ -135,18 +135,18 @@ def duration(text: str) -> float:
 
 
 def wait(text: str) -> float:
-    """Return the seconds of a Go duration that may be 0."""
+    """Return the seconds of a Go duration of 0 or more."""
     seconds = duration(text)
     if seconds < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is negative; 0 is the least")
+        raise argparse.ArgumentTypeError(f"{text!r} is negative; write 0 or more")
     return seconds
 
 
 def span(text: str) -> float:
-    """Return the seconds of a Go duration for which 0 would have no sense."""
+    """Return the seconds of a Go duration above 0."""
     seconds = duration(text)
     if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not longer than 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not longer than 0; write a duration such as 30s")
     return seconds
 
 

@@ -1,9 +1,8 @@
 """
-Every flag of HAMi's scheduler, which is two services here, and of the logger that most programs of HAMi share.
+Every flag of HAMi's scheduler, which is two services here, and of its logger klog.
 
-HAMi's chart passes one list to one process, so each service takes the whole list: a flag a service does not have itself
-is accepted without effect, and one that HAMi has no more is refused with what to write instead. Owns the names; what
-a flag does is its service's business.
+HAMi's chart passes one list of flags to one process, so both services accept the whole list. A flag that a service does
+not have is accepted without effect. A flag that HAMi has removed is rejected, with what to write instead.
 Neighbours: `flags` parses.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go, https://pkg.go.dev/k8s.io/klog/v2#InitFlags
 """
@@ -51,18 +50,18 @@ VENDOR_FLAGS: Mapping[str, bool] = {
     **dict.fromkeys(("--enflame-vgcu-resource-name", "--enflame-vgcu-legacy-resource-name"), False),
     "--enflame-vgcu-percentage-resource-name": False,
 }
-"""Names of resources, which HAMi parses and then overwrites by the device config's."""
+"""Names of resources. HAMi parses them and replaces them by those of the device config."""
 
 REMOVED_FLAGS: Mapping[str, str] = {
-    "--default-mem": "HAMi 2.10 has it no more; write nvidia.defaultMemory in the device config",
-    "--default-cores": "HAMi 2.10 has it no more; write nvidia.defaultCores in the device config",
-    "--default-gpu": "HAMi 2.10 has it no more; write nvidia.defaultGPUNum in the device config",
+    "--default-mem": "removed in HAMi 2.10; write nvidia.defaultMemory in the device config",
+    "--default-cores": "removed in HAMi 2.10; write nvidia.defaultCores in the device config",
+    "--default-gpu": "removed in HAMi 2.10; write nvidia.defaultGPUNum in the device config",
     **dict.fromkeys(
         ("--iluvatar-name", "--iluvatar-memory", "--iluvatar-cores"),
-        "HAMi 2.7.1 has it no more; write the names under iluvatars in the device config",
+        "removed in HAMi 2.7.1; write the names under iluvatars in the device config",
     ),
 }
-"""What HAMi's scheduler had once. They changed what Pods get, so going on without them would be no service."""
+"""Flags that HAMi has removed. They changed what Pods get, so they are not ignored silently."""
 
 KLOG_FLAGS: Mapping[str, bool] = {
     "--add_dir_header": True,
@@ -80,11 +79,11 @@ KLOG_FLAGS: Mapping[str, bool] = {
     "--stderrthreshold": False,
     "--vmodule": False,
 }
-"""Where and how klog writes; `-v` every service has."""
+"""klog's flags except `-v`, which every service has."""
 
 
 def accept_scheduler_flags(flags: FlagParser, reasons: Mapping[str, str]) -> None:
-    """Accept every flag of HAMi's scheduler that *flags* lacks; *reasons* say of each why it has no effect."""
+    """Accept every flag of HAMi's scheduler that *flags* does not have; *reasons* explains why each has no effect."""
     for name, is_bool in SCHEDULER_FLAGS.items():
         if not flags.has(name):
             ignored_flag(flags, name, reasons[name], is_bool=is_bool)

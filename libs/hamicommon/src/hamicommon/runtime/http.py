@@ -1,9 +1,9 @@
 """
 The HTTP server of a service: health, metrics, version. The only module with aiohttp.
 
-A handler that fails is logged and answered with 500 and one line of text; it never ends the server. What a peer does
-wrong is 400 and one debug line: no peer can fill the log.
-Neighbours: `tls` has what is shown in handshakes.
+If a handler fails, the server logs it and answers 500 with one line of text. A bad request is answered with 400 and one
+debug line, so that no client can fill the log.
+Neighbours: `tls` has the certificate.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from hamicommon.runtime.tls import Certificate, FileCertificate
 
 KEEP_ALIVE_SECONDS = 120.0
 BODY_SECONDS = 60.0
-"""Longest wait for a request's body, HAMi's own read time-out."""
+"""Longest wait for a request's body, as in HAMi."""
 DRAIN_SECONDS = 10.0
-"""Longest wait for requests in progress when the server closes."""
+"""Longest wait for running requests when the server closes."""
 
 Probe = Callable[[], str | None]
-"""Returns None when all is well, else what is not."""
+"""Returns None if the service is well, else the reason."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = structlog.get_logger()
 
 
 class ServeError(HamiError):
-    """The server cannot start: the address is not usable."""
+    """The server cannot start, because the address cannot be used."""
 
 
 def application(
@@ -53,7 +53,7 @@ def application(
     """
     Return an application with GET /livez, /healthz (the same), /readyz, /metrics and /version; add routes to it.
 
-    A probe's reason is answered as 503 with the reason as text.
+    If a probe returns a reason, the answer is 503 with the reason as text.
     """
     app = web.Application(middlewares=[_plain_text_errors], client_max_size=max_body_bytes)
     app.router.add_get("/livez", _probe(live))
@@ -66,10 +66,10 @@ def application(
 
 async def read_body(request: web.Request) -> bytes:
     """
-    Return the whole body, bounded in size by the application and in time by BODY_SECONDS.
+    Return the whole body, limited in size by the application and in time by BODY_SECONDS.
 
     Raises:
-        web.HTTPBadRequest: it is not what its headers say, or the peer hung up in the middle (400).
+        web.HTTPBadRequest: it does not match its headers, or the client closed the connection (400).
         web.HTTPRequestEntityTooLarge: it is larger than the application allows (413).
         web.HTTPRequestTimeout: it did not arrive in time (408).
     """
@@ -87,16 +87,16 @@ async def read_body(request: web.Request) -> bytes:
 
 
 class Server:
-    """A listening server; `close` stops listening, waits for requests in progress, and closes the rest."""
+    """A listening server."""
 
     def __init__(self, runner: web.AppRunner, port: int, reloader: asyncio.Task[None] | None) -> None:
-        """Own *runner*, which already listens at *port*."""
+        """Take over *runner*, which already listens at *port*."""
         self.port = port
         self._runner = runner
         self._reloader = reloader
 
     async def close(self) -> None:
-        """Drain and stop."""
+        """Stop listening, wait for running requests, and close the connections."""
         if self._reloader is not None:
             self._reloader.cancel()
             with suppress(asyncio.CancelledError):
@@ -106,12 +106,13 @@ class Server:
 
 async def serve(app: web.Application, address: str, tls: Certificate | None = None, *, flag: str = "address") -> Server:
     """
-    Listen at *address* (`host:port`, `:port` for every interface, `[::1]:port`; port 0 picks one) and return.
+    Listen at *address* and return the server.
 
-    *flag* is what errors call the address. Without *tls* it speaks plain HTTP; files are followed while it serves.
+    *address* is `host:port`, `:port` for every interface, or `[::1]:port`; port 0 selects a free port. Errors name
+    *flag*. Without *tls* the server speaks plain HTTP. A certificate in files is reloaded when they change.
 
     Raises:
-        ServeError: the address is malformed or taken.
+        ServeError: the address is malformed or already in use.
     """
     try:
         host, port = split_address(address)
@@ -131,7 +132,7 @@ async def serve(app: web.Application, address: str, tls: Certificate | None = No
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        # What asyncio adds to the reason is the address once more.
+        # asyncio adds the address to the reason.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
         raise ServeError(f"{flag} {address}: cannot listen there: {reason}") from error
     reloader = asyncio.create_task(tls.follow()) if isinstance(tls, FileCertificate) else None
@@ -140,7 +141,7 @@ async def serve(app: web.Application, address: str, tls: Certificate | None = No
 
 def split_address(address: str) -> tuple[str | None, int]:
     """
-    Return the host (None for every interface) and port of a Go listen address.
+    Return the host (None: every interface) and port of a Go listen address.
 
     >>> split_address(":9395"), split_address("127.0.0.1:8080"), split_address("[::1]:0")
     ((None, 9395), ('127.0.0.1', 8080), ('::1', 0))
@@ -156,16 +157,16 @@ def split_address(address: str) -> tuple[str | None, int]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return in one line what was wrong, as the parser of aiohttp says it."""
+    """Return the message of aiohttp's parser in one line."""
     return " ".join(str(getattr(error, "message", error)).split())
 
 
 def _is_no_peers_fault(record: logging.LogRecord) -> bool:
-    """Return whether *record* of aiohttp's is worth a line; what a peer did wrong it tells with a traceback."""
+    """Return whether to log *record* of aiohttp, which logs a client's errors with a traceback."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, HttpProcessingError):
         logger.debug("Request not readable", reason=_reason(error))
-    # `read_body` tells of the others.
+    # `read_body` logs the others.
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
 
@@ -182,7 +183,7 @@ def _probe(probe: Probe | None) -> Handler:
 
 
 class _Collected(Collector):
-    """Families as they were at one moment."""
+    """The metric families at one moment."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._families = list(registry.collect())
@@ -194,7 +195,7 @@ class _Collected(Collector):
 def _metrics(registry: CollectorRegistry) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # To write them takes far longer than to collect them: seconds, where there are some hundred thousand series.
+        # To format them takes far longer than to collect them: seconds for some hundred thousand series.
         text = await asyncio.to_thread(encode, _Collected(registry))
         return web.Response(body=text, headers={"Content-Type": content_type})
 

@@ -1,12 +1,12 @@
 """
-The only module that knows the Kubernetes client library: credentials, requests, and what they answer.
+The client of the API server, and the only module that imports the Kubernetes client library.
 
-The library finds and renews credentials; requests go to aiohttp, and objects stay plain dicts: its typed models cost
-twenty times what orjson does, and its REST layer adds a fifth to a request.
-Every request has a deadline, and every failure is a `KubeError` that says what was asked.
-Must never retry a write on its own: whether to ask again is the caller's decision.
-Neighbours: `api_errors` names the failures, `watch_stream` reads what watches say, `reflector` keeps a copy of a
-collection current.
+The library finds and renews credentials. Requests use aiohttp, and objects are plain dicts: the library's typed models
+cost twenty times as much as orjson, and its REST layer adds a fifth to a request.
+Every request has a deadline, and every failure is a `KubeError` with the path. It must never retry a write: the caller
+decides.
+Neighbours: `api_errors` has the failures, `watch_stream` reads watches, `reflector` keeps a copy of a collection
+current.
 """
 
 import asyncio
@@ -54,17 +54,17 @@ from kubernetes.aio.client.rest import RESTClientObject
 __all__ = ["Conflict", "Gone", "Kube", "KubeConfigError", "KubeError", "NotFound", "Object", "Reflector", "Unreachable"]
 
 Object = dict[str, Any]
-"""A Kubernetes object as it is on the wire."""
+"""A Kubernetes object as JSON."""
 
 JSON = "application/json"
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 CONNECTIONS = 100
-"""At once, watches included; what else is asked waits for one. A burst would open many more, each with a handshake."""
+"""Largest number of connections, with watches. Further requests wait, instead of opening more in a burst."""
 PAGE_SIZE = 500
-"""Objects a list request asks for at once; what client-go's pager uses."""
+"""Objects in a page of a list request, as in client-go's pager."""
 READ_BUFFER_BYTES = 2 * 1024 * 1024
-"""How much of an answer is read ahead; at aiohttp's own 64 KiB a watch would stop and go at every burst."""
+"""How much of an answer is read ahead. With aiohttp's 64 KiB a watch would pause in every burst."""
 
 _IN_CLUSTER_REFRESH_SECONDS = 60.0
 _KUBECONFIG_REFRESH_SECONDS = 300.0
@@ -85,10 +85,10 @@ class _Call:
     content_type: str = JSON
     seconds: float = REQUEST_SECONDS
     readers: Mapping[str, type[EventReader]] = field(default_factory=dict)
-    """Of a watch: the encodings that are preferred to JSON, by media type, best first."""
+    """For a watch: encodings that are preferred to JSON, by media type, best first."""
 
     def reader_of(self, response: aiohttp.ClientResponse) -> type[EventReader]:
-        """Return what reads *response* to a watch."""
+        """Return the reader of *response* to a watch."""
         return self.readers.get(response.content_type, JsonLines)
 
 
@@ -104,11 +104,11 @@ class Kube:
         self, configuration: Configuration, kubeconfig: str | None, user_agent: str, metrics: ApiMetrics | None
     ) -> None:
         """
-        Speak to the server of *configuration*, read from *kubeconfig*, None for the service account.
+        Use the server of *configuration*, which was read from *kubeconfig*, None for the service account.
 
         Raises:
             OSError: a certificate cannot be read.
-            ValueError: or understood.
+            ValueError: a certificate is malformed.
         """
         self._configuration = configuration
         self._tls: ssl.SSLContext = RESTClientObject(configuration).ssl_context
@@ -127,7 +127,7 @@ class Kube:
     @classmethod
     async def connect(cls, kubeconfig: str | None, user_agent: str, metrics: ApiMetrics | None = None) -> Self:
         """
-        Read credentials and return a client; no request is made. *metrics* hears of each request.
+        Read credentials and return a client, without a request. *metrics* counts each request.
 
         The first that exists is used: *kubeconfig*, `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
 
@@ -136,7 +136,7 @@ class Kube:
         """
         found = _kubeconfig_path(kubeconfig)
         configuration = await _read_credentials(found)
-        # Left to aiohttp, proxies and a netrc would be looked for at every request, in another thread.
+        # aiohttp would look for proxies and a netrc at every request, in another thread.
         configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
         try:
             return cls(configuration, found, user_agent, metrics)
@@ -180,7 +180,7 @@ class Kube:
         Yield each object of a collection, page by page.
 
         Raises:
-            Gone: the server forgot the snapshot between two pages; start again.
+            Gone: the server no longer has the snapshot between two pages; start again.
         """
         async for page, _ in self.pages(path, **query):
             for item in page:
@@ -211,11 +211,11 @@ class Kube:
         """
         Yield each event of a watch at *path* until the server ends it.
 
-        *readers* are preferred encodings by media type, best first; a server that has none of them answers JSON.
+        *readers* are preferred encodings by media type, best first. A server without any of them answers JSON.
 
         Raises:
-            KubeError: the watch was refused, told of an error, or said what is no event.
-            Unreachable: the stream broke, or its last event was cut short.
+            KubeError: the watch was rejected, had an ERROR event, or something that is no event.
+            Unreachable: the stream broke, or ended in the middle of an event.
         """
         parameters = {"watch": "1", "timeoutSeconds": timeout_seconds, **query}
         call = _Call("GET", path, parameters, seconds=timeout_seconds + REQUEST_SECONDS, readers=readers)
@@ -236,7 +236,7 @@ class Kube:
 
     @asynccontextmanager
     async def _turn(self, call: "_Call") -> AsyncIterator["_Call"]:
-        """Have one of CONNECTIONS for the length of a block; yield *call* with the time that is left to it."""
+        """Hold one of CONNECTIONS during a block; yield *call* with the time that is left."""
         if self._turns.locked():
             call = await self._wait_for_turn(call)
         else:
@@ -272,7 +272,7 @@ class Kube:
         return answer
 
     async def _send(self, call: "_Call") -> aiohttp.ClientResponse:
-        """Send one request and return its successful response with the body unread; a 401 is retried once."""
+        """Send one request and return its successful response with an unread body. Retry once after 401."""
         await self._refresh_credentials(
             _KUBECONFIG_REFRESH_SECONDS if self._kubeconfig else _IN_CLUSTER_REFRESH_SECONDS
         )
@@ -323,7 +323,7 @@ class Kube:
         return response
 
     async def _refresh_credentials(self, older_than_seconds: float) -> None:
-        """Read credentials again if they are old: tokens expire, and so do certificates of clients and authorities."""
+        """Read credentials again if they are old, because tokens and certificates expire."""
         if time.monotonic() - self._credentials_read < older_than_seconds:
             return
         async with self._credentials_lock:
@@ -343,7 +343,7 @@ def event(
     regarding: Object, reason: str, message: str, *, component: str, warning: bool = False, now: datetime
 ) -> Object:
     """
-    Return a core/v1 Event about *regarding*; an Event about a cluster-wide object lives in `default`.
+    Return a core/v1 Event about *regarding*. For a cluster-wide object its namespace is `default`.
 
     The name is unique to the microsecond, as client-go's is to the nanosecond.
     """
@@ -376,7 +376,7 @@ def event(
 
 
 def _proxy_of(server: str) -> str | None:
-    """Return the proxy that the environment names for the URL *server*, None where it is reached without."""
+    """Return the proxy that the environment names for the URL *server*, None without a proxy."""
     parts = urlsplit(server)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
@@ -420,7 +420,7 @@ async def _read_credentials(kubeconfig: str | None) -> Configuration:
 
 
 def _load_certificates(context: ssl.SSLContext, fresh: Configuration) -> None:
-    """Show and trust what *fresh* names, beside what *context* trusts already."""
+    """Load the certificates of *fresh* into *context*."""
     if fresh.cert_file:
         context.load_cert_chain(fresh.cert_file, fresh.key_file)
     if fresh.ssl_ca_cert:
@@ -428,12 +428,12 @@ def _load_certificates(context: ssl.SSLContext, fresh: Configuration) -> None:
 
 
 def _exists(kubeconfig: str) -> bool:
-    """Return whether any file of a kubeconfig list is there; the client library skips those that are not."""
+    """Return whether any file of a kubeconfig list exists. The client library skips missing ones."""
     return any(Path(part).expanduser().is_file() for part in kubeconfig.split(os.pathsep) if part)
 
 
 def _detect_dead_peer(response: aiohttp.ClientResponse) -> None:
-    """Let the kernel probe an idle watch, so that a server that vanished is noticed in a minute, not in two hours."""
+    """Let the kernel probe an idle watch, so that a dead server is noticed in a minute, not in two hours."""
     transport = response.connection.transport if response.connection else None
     connection = transport.get_extra_info("socket") if transport else None
     if connection is None or connection.family not in {socket.AF_INET, socket.AF_INET6}:
@@ -446,4 +446,4 @@ def _detect_dead_peer(response: aiohttp.ClientResponse) -> None:
 
 
 def _unreachable(path: str, error: BaseException) -> Unreachable:
-    return Unreachable(path, 0, type(error).__name__, str(error) or "no answer in the time allowed")
+    return Unreachable(path, 0, type(error).__name__, str(error) or "no answer before the deadline")

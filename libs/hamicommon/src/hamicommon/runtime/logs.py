@@ -1,7 +1,7 @@
 """
-One log line per happening: the event is a sentence, the facts are keys. JSON, or columns on a terminal.
+Structured logs: the event is a sentence, the facts are keys. JSON, or columns on a terminal.
 
-Modules say `logger = structlog.get_logger()`; only a service's `main` calls `configure`.
+Modules use `logger = structlog.get_logger()`. Only a service's `main` calls `configure`.
 """
 
 import logging
@@ -12,14 +12,15 @@ import orjson
 import structlog
 
 DEBUG_VERBOSITY = 4
-"""klog's convention: `-v=4` and above is for people who debug."""
+"""klog's convention: `-v=4` and above shows debug lines."""
 
 
 def configure(verbosity: int, json: bool | None = None) -> None:
     """
-    Send every log to stderr: debug lines from verbosity 4 on, JSON unless stderr is a terminal or *json* says.
+    Write all logs to stderr, with debug lines from verbosity 4 on.
 
-    Libraries that use `logging` go the same way, from WARNING on.
+    The format is JSON unless stderr is a terminal; *json* selects it explicitly. Logs of libraries are included from
+    WARNING on.
     """
     as_json = not sys.stderr.isatty() if json is None else json
     level = logging.DEBUG if verbosity >= DEBUG_VERBOSITY else logging.INFO

@@ -1,7 +1,7 @@
 """
-The life of a service's process: run, drain on SIGTERM, and leave with an exit code that says how it ended.
+The process of a service: run, drain on SIGTERM, and exit with a code.
 
-A second signal ends the process at once: whoever sends it has stopped waiting.
+A second signal ends the process immediately.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ logger = structlog.get_logger()
 
 
 def refuse(name: str, error: HamiError) -> int:
-    """Say on one line of stderr why *name* cannot start with these settings, and return the exit code."""
+    """Print to stderr in one line why *name* cannot start, and return the exit code."""
     sys.stderr.write(f"{name}: {error}\n")
     return 1
 
@@ -31,10 +31,9 @@ def run(
     """
     Run *main* until it returns or a signal cancels it, and return the process's exit code.
 
-    *loop_factory* makes the event loop, asyncio's own where none is given.
-
-    0 after a return or a signal; 1 after an error: one line for a `HamiError`, a traceback for anything else.
-    Draining is what *main* does when it is cancelled.
+    *loop_factory* makes the event loop; without it, the loop is asyncio's. The code is 0 after a return or a signal. It
+    is 1 after an error, which is logged in one line if it is a `HamiError`, else with a traceback. *main* drains when
+    it is cancelled.
     """
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -56,7 +55,7 @@ async def _until_signalled(main: Callable[[], Awaitable[None]], name: str) -> No
     def on_signal(number: signal.Signals) -> None:
         nonlocal signalled
         if signalled:
-            logger.warning("Second signal, leaving at once", service=name, signal=number.name)
+            logger.warning("Second signal, exiting immediately", service=name, signal=number.name)
             os._exit(1)
         signalled = True
         logger.info("Draining", service=name, signal=number.name)
@@ -77,7 +76,7 @@ async def _until_signalled(main: Callable[[], Awaitable[None]], name: str) -> No
 
 
 def _expected(error: BaseException) -> Iterator[HamiError]:
-    """Yield the HamiErrors in *error* if it is made of nothing else."""
+    """Yield the HamiErrors in *error* if it has no others."""
     if isinstance(error, HamiError):
         yield error
     elif isinstance(error, BaseExceptionGroup):

@@ -1,9 +1,8 @@
 """
-Keep a copy of one API collection current: list, watch, and begin again whatever the server does.
+Keep a copy of one API collection current: list, watch, and start again after any failure.
 
-Owns resourceVersions, bookmarks, relisting and backing off. Knows nothing of what the objects mean: three callbacks
-receive them, and a callback that raises ends the reflector, because that is a bug of its owner.
-Must never loop without waiting while the server misbehaves.
+It handles resourceVersions, bookmarks, new lists and backoff. Three callbacks receive the objects. A callback that
+raises ends the reflector, because that is a bug. It must never loop without waiting while the server fails.
 Neighbours: `kube` opens the requests, `watch_stream` reads their events.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -20,19 +19,19 @@ from hamicommon.runtime.api_errors import Gone, KubeError
 from hamicommon.runtime.watch_stream import Event
 
 WATCH_SECONDS = (300, 600)
-"""A watch is asked to end after a random time in this range, as client-go asks, so that load spreads over servers."""
+"""A watch ends after a random time in this range, as in client-go, so that load spreads over servers."""
 BACKOFF_FIRST_SECONDS = 0.5
 BACKOFF_LAST_SECONDS = 30.0
 SHORT_WATCH_SECONDS = 1.0
-"""A watch that ends sooner is a failure, however politely it ended."""
+"""A watch that ends sooner counts as a failure."""
 LONG_WATCH_SECONDS = 10.0
-"""A watch that lived this long ends a series of failures."""
+"""A watch that lasted this long ends a series of failures."""
 
 logger = structlog.get_logger()
 
 
 class Collection(Protocol):
-    """What a reflector needs of an API client."""
+    """The methods of an API client that a reflector uses."""
 
     def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
         """Yield the objects and the resourceVersion of each page."""
@@ -42,7 +41,7 @@ class Collection(Protocol):
 
 
 class Backoff:
-    """Waiting times that double from the first to the last, each drawn from its upper half."""
+    """Waiting times that double up to a limit. Each is random in the upper half of its range."""
 
     def __init__(
         self, first_seconds: float = BACKOFF_FIRST_SECONDS, last_seconds: float = BACKOFF_LAST_SECONDS
@@ -53,7 +52,7 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Forget the failures so far."""
+        """Forget the previous failures."""
         self._failures = 0
 
     def next_seconds(self, at_least: float = 0.0) -> float:
@@ -83,7 +82,7 @@ class Reflector:
         delete: Callable[[dict[str, Any]], None],
         backoff: Backoff | None = None,
     ) -> None:
-        """Follow the collection at *path*; nothing happens before `run`."""
+        """Prepare to follow the collection at *path*; `run` starts it."""
         self.synced = asyncio.Event()
         self.restarts = 0
         self._kube = kube
@@ -96,7 +95,7 @@ class Reflector:
         self._heard: float | None = None
 
     def age_seconds(self) -> float:
-        """Return how long ago the server last said anything of the collection; infinite before the first list."""
+        """Return the seconds since the server last sent anything of the collection; infinite before the first list."""
         return float("inf") if self._heard is None else time.monotonic() - self._heard
 
     async def run(self) -> None:
@@ -106,14 +105,14 @@ class Reflector:
                 version = await self._list()
                 await self._follow(version)
             except Gone as error:
-                logger.info("Listing again, the server no longer remembers the version", path=self._path)
+                logger.info("Listing again, the server no longer has the version", path=self._path)
                 await self._wait(error)
             except KubeError as error:
                 logger.warning("Listing again after an API error", path=self._path, error=str(error))
                 await self._wait(error)
 
     async def _list(self) -> str:
-        """Hand the whole collection to `replace` and return its resourceVersion."""
+        """Pass the whole collection to `replace` and return its resourceVersion."""
         try:
             objects, version = await self._collect()
         except Gone:
@@ -134,7 +133,7 @@ class Reflector:
         return objects, version
 
     async def _follow(self, version: str) -> None:
-        """Watch from *version* on, again and again, until only a new list can help."""
+        """Watch from *version* on, repeatedly, until a new list is needed."""
         broken_before = False
         while True:
             began = time.monotonic()
@@ -143,7 +142,7 @@ class Reflector:
             except Gone:
                 raise
             except _Broken as broken:
-                # A proxy that cuts long connections is no reason to list again: ask once more at once, and only once.
+                # A proxy may cut long connections. Retry the watch immediately, but only once, before a new list.
                 if broken_before or time.monotonic() - began < LONG_WATCH_SECONDS:
                     raise broken.cause from broken
                 broken_before, version = True, broken.version
@@ -156,7 +155,7 @@ class Reflector:
                 self._backoff.reset()
 
     async def _watch(self, version: str) -> str:
-        """Apply one watch's events and return the version it had come to when the server ended it."""
+        """Apply the events of one watch and return its last version."""
         events = self._kube.watch(
             self._path,
             random.randint(*WATCH_SECONDS),
@@ -183,7 +182,7 @@ class Reflector:
 
 
 class _Broken(Exception):  # noqa: N818 - carries an error between two methods, never leaves this module
-    """A watch failed after it had come to a version."""
+    """A watch failed after *version*."""
 
     def __init__(self, cause: KubeError, version: str) -> None:
         super().__init__(str(cause))

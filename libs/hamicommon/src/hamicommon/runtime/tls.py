@@ -1,7 +1,7 @@
 """
-What a server shows in TLS handshakes, exchanged while it serves.
+The certificate of a TLS server, which is replaced while the server runs.
 
-Must never serve half a pair or a broken one: the old pair stays until a good one is taken.
+It must never use an incomplete or broken pair: the previous pair stays in use.
 Neighbours: `http` listens with it.
 """
 
@@ -20,36 +20,36 @@ logger = structlog.get_logger()
 
 
 class TlsError(HamiError):
-    """A certificate and key that cannot be served."""
+    """A certificate and key that cannot be used."""
 
 
 class Certificate:
     """
-    The certificate of a server, none until `take`: handshakes fail before.
+    The certificate of a server. Before the first `take`, handshakes fail.
 
-    New handshakes are moved to the newest context by OpenSSL's server-name callback, which runs for clients that send
-    no name, too; so a renewal is one assignment, and connections that are open go on.
+    OpenSSL's server-name callback, which runs for every handshake, selects the newest context. A renewal is therefore
+    one assignment, and open connections continue.
     """
 
     def __init__(self) -> None:
-        """Have nothing to show yet."""
+        """Start without a certificate."""
         self.chain = b""
-        """What is shown, PEM, the server's certificate first; empty: nothing."""
+        """The PEM chain in use, the server's certificate first; empty before `take`."""
         self.context = self._current = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        """What to listen with."""
+        """The context to listen with."""
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.sni_callback = self._use_current
 
     def take(self, chain: bytes, key: bytes) -> None:
         """
-        Show this PEM *chain*, whose first certificate is *key*'s, from the next handshake on.
+        Use this PEM *chain*, whose first certificate belongs to *key*, from the next handshake on.
 
         Raises:
-            TlsError: they are no PEM, or not a pair; the old one stays.
+            TlsError: they are no PEM, or no pair; the previous ones stay in use.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # OpenSSL as Python has it reads files only; this one is memory, so the key touches no disk.
+        # Python's ssl reads files only. This file is in memory, so that the key is not written to a disk.
         with os.fdopen(os.memfd_create("certificate"), "wb") as memory:
             memory.write(chain + b"\n" + key)
             memory.flush()
@@ -64,7 +64,7 @@ class Certificate:
 
 
 class FileCertificate(Certificate):
-    """What two PEM files hold, as mounted from a Secret; errors call them by their flags."""
+    """A certificate in two PEM files, as mounted from a Secret. Errors name the flags."""
 
     def __init__(self, cert_file: str, key_file: str) -> None:
         """
@@ -80,13 +80,13 @@ class FileCertificate(Certificate):
         self._take_seen()
 
     async def follow(self, poll_seconds: float = POLL_SECONDS) -> None:
-        """Look at the files every *poll_seconds* and take each new good pair, until cancelled."""
+        """Check the files every *poll_seconds* and use each new valid pair, until cancelled."""
         while True:
             await asyncio.sleep(poll_seconds)
             await asyncio.to_thread(self.reload_if_changed)
 
     def reload_if_changed(self) -> bool:
-        """Return whether a new pair was taken; a broken one is logged once and the old one stays."""
+        """Return whether a new pair is in use. A broken one is logged once, and the previous one stays."""
         content = self._content()
         if content == self._seen:
             return False
@@ -94,13 +94,13 @@ class FileCertificate(Certificate):
         try:
             self._take_seen()
         except TlsError as error:
-            logger.error("New certificate not used, the old one keeps serving", error=str(error))
+            logger.error("New certificate not used, the previous one stays in use", error=str(error))
             return False
         logger.info("Certificate renewed", cert_file=str(self._cert_file))
         return True
 
     def _content(self) -> tuple[bytes | str, ...]:
-        """Return the content of both files; text says why one cannot be read."""
+        """Return the content of both files, or as text why a file cannot be read."""
         return _read(self._cert_file), _read(self._key_file)
 
     def _take_seen(self) -> None:

@@ -1,8 +1,8 @@
 """
-What the stream of a watch says: its bytes as events, whatever the encoding.
+The stream of a watch as events, in any encoding.
 
-Owns what every encoding has in common, and JSON, which each API server speaks. Does no I/O. Neighbours: `kube` feeds
-the bytes, `reflector` applies the events.
+It has the parts that all encodings share, and JSON, which every API server speaks. It does no I/O.
+Neighbours: `kube` passes the bytes, `reflector` applies the events.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
@@ -14,7 +14,7 @@ import orjson
 from hamicommon.runtime.api_errors import KubeError, Unreachable, error_from_event
 
 EVENT_BYTES = 32 * 1024 * 1024
-"""Longest event believed. etcd refuses objects above 1.5 MiB, so more is not an event."""
+"""Longest event. etcd rejects objects above 1.5 MiB, so a longer line is not an event."""
 _KINDS = {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}
 
 Event = tuple[str, dict[str, Any]]
@@ -22,24 +22,24 @@ Event = tuple[str, dict[str, Any]]
 
 
 class EventReader(Protocol):
-    """Reads one stream, chunk by chunk; one for each watch."""
+    """Reads the stream of one watch, chunk by chunk."""
 
     def __init__(self, path: str) -> None:
         """Read a watch at *path*."""
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Yield each event that *chunk* completes. Raises: KubeError, also for what an ERROR event tells."""
+        """Yield each event that *chunk* completes. Raises: KubeError, also for an ERROR event."""
 
     def end(self) -> None:
-        """Take note that the stream has ended. Raises: Unreachable: in the middle of an event."""
+        """Note that the stream has ended. Raises: Unreachable: in the middle of an event."""
 
     @staticmethod
     def refusal(body: bytes) -> bytes:
-        """Return the Status that a watch was refused with as JSON, and what is none as it is."""
+        """Return the body of a rejected watch, with a Status as JSON."""
 
 
 class JsonLines:
-    """An event a line, each a JSON object with `type` and `object`."""
+    """Reads one event per line, a JSON object with `type` and `object`."""
 
     def __init__(self, path: str) -> None:
         """Read a watch at *path*."""
@@ -60,7 +60,7 @@ class JsonLines:
         check_length(self._length, self._path)
 
     def end(self) -> None:
-        """Take note that the stream has ended."""
+        """Note that the stream has ended."""
         if b"".join(self._parts).strip():
             raise cut_short(self._path)
 
@@ -72,10 +72,10 @@ class JsonLines:
 
 def checked(kind: object, item: object, path: str, said: bytes) -> Event:
     """
-    Return *kind* and *item* as an event; *said* is what they were read from.
+    Return *kind* and *item* as an event; *said* is their text.
 
     Raises:
-        KubeError: it is none, or one that tells of an error.
+        KubeError: they are no event, or an ERROR event.
     """
     if kind == "ERROR":
         raise error_from_event(path, item)
@@ -91,7 +91,7 @@ def check_length(length: int, path: str) -> None:
 
 
 def cut_short(path: str) -> Unreachable:
-    """Return the error for a stream that ends where it may not."""
+    """Return the error for a stream that ends in the middle of an event."""
     return Unreachable(path, 0, "CutShort", "the watch ended in the middle of an event")
 
 

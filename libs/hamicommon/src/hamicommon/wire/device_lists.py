@@ -1,8 +1,8 @@
 """
-Which devices a Pod's annotations allow: comma lists of UUIDs and of models, and a truth value.
+The devices that a Pod's annotations allow: comma lists of UUIDs and of models.
 
-`nvidia.com/use-gpuuuid`, `nvidia.com/nouse-gputype` and every other vendor's. The same in all versions, except that
-before 2.10 a UUID's `nouse` list was ignored where a `use` list was present.
+Keys: `nvidia.com/use-gpuuuid`, `nvidia.com/nouse-gputype` and those of other vendors. All versions read them alike,
+except that before 2.10 a `nouse` list of UUIDs was ignored beside a `use` list.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
@@ -13,28 +13,28 @@ from hamicommon.wire.go.strings import BLANKS, pieces
 
 def uuid_allowed(use: str | None, nouse: str | None, uuid: str) -> bool:
     """
-    Say whether the lists *use* and *nouse* (None: no such annotation) allow the device *uuid*.
+    Return whether the lists *use* and *nouse* (None: no such annotation) allow the device *uuid*.
 
-    Members are trimmed and compared exactly; a blank list says nothing.
+    Members are trimmed and compared exactly. A blank list has no effect.
 
     >>> uuid_allowed("GPU-a, GPU-b", None, "GPU-b"), uuid_allowed(None, "GPU-b", "GPU-b")
     (True, False)
     """
-    if _says_something(use) and not _names(use, uuid):
+    if _has_effect(use) and not _names(use, uuid):
         return False
-    return not (_says_something(nouse) and _names(nouse, uuid))
+    return not (_has_effect(nouse) and _names(nouse, uuid))
 
 
 def on_both(one: str | None, other: str | None) -> str | None:
     """
-    Return the list of UUIDs that are on both lists; one that says nothing leaves it to the other.
+    Return the list of UUIDs that are on both lists. Without effect of one, it is the other.
 
     >>> on_both("GPU-a, GPU-b", "GPU-b,GPU-c"), on_both(None, "GPU-a"), on_both("GPU-a", "GPU-b")
     ('GPU-b', 'GPU-a', ',')
     """
-    if not _says_something(one):
+    if not _has_effect(one):
         return other
-    if not _says_something(other):
+    if not _has_effect(other):
         return one
     common = [uuid for member in pieces(one, ",") if _names(other, uuid := member.strip(BLANKS))]
     return ",".join(common) or ","
@@ -42,7 +42,7 @@ def on_both(one: str | None, other: str | None) -> str | None:
 
 def on_either(one: str | None, other: str | None) -> str | None:
     """
-    Return the list of UUIDs that are on any of two lists.
+    Return the list of UUIDs that are on either list.
 
     >>> on_either("GPU-a", "GPU-b"), on_either(None, "GPU-a"), on_either(None, None)
     ('GPU-a,GPU-b', 'GPU-a', None)
@@ -52,19 +52,19 @@ def on_either(one: str | None, other: str | None) -> str | None:
 
 def type_allowed(use: str | None, nouse: str | None, model: str) -> bool:
     """
-    Say whether the lists *use* and *nouse* (None: no such annotation) allow the device model *model*.
+    Return whether the lists *use* and *nouse* (None: no such annotation) allow the device model *model*.
 
-    A member is met by any model that contains it, upper and lower case alike; blank members say nothing.
+    A member matches every model that contains it, in any case. Blank members have no effect.
 
     >>> type_allowed("a100,h100", None, "NVIDIA A100-SXM4-40GB"), type_allowed(None, "a100", "NVIDIA A100")
     (True, False)
     """
-    if _says_something(use) and not _part_of(use, model):
+    if _has_effect(use) and not _part_of(use, model):
         return False
-    return not (_says_something(nouse) and _part_of(nouse, model))
+    return not (_has_effect(nouse) and _part_of(nouse, model))
 
 
-def _says_something(members: str | None) -> TypeGuard[str]:
+def _has_effect(members: str | None) -> TypeGuard[str]:
     return members is not None and members.strip(BLANKS) != ""
 
 

@@ -1,5 +1,5 @@
 """
-What a decoder and an encoder raise, and nothing else.
+The errors that decoders and encoders raise.
 """
 
 from typing import Self
@@ -7,7 +7,7 @@ from typing import Self
 from hamicommon.errors import HamiError
 
 WHOLE_TEXT = "whole text"
-"""The place of an error that no one part of the text causes."""
+"""The place of an error in no single part of the text."""
 
 _SHOWN_CHARACTERS = 60
 
@@ -43,7 +43,7 @@ class EncodeError(_PlacedError):
 
 def quote(text: str) -> str:
     """
-    Return *text* as an error message shows it: escaped, on one line, cut when long.
+    Return *text* for an error message: escaped, on one line, cut if long.
 
     >>> print(quote("a\\nb"))
     'a\\nb'

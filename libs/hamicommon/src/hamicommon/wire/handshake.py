@@ -1,14 +1,14 @@
 """
-The liveness note between scheduler and device plugin: `hami.io/node-handshake` and its kin, and what it says.
+The liveness note between scheduler and device plugin: `hami.io/node-handshake` and other vendors' keys.
 
 | written by | text |
 |---|---|
-| scheduler up to 2.4 | `Requesting_2026.08.21 06:20:39`, `Deleted_` likewise |
-| scheduler since 2.5 | `Requesting_2026-08-21 06:20:39`, `Deleted_` likewise up to 2.9 |
-| NVIDIA plugin up to 2.7, DCU plugin | `Reported 2025-09-05 10:12:02.516 +0000 UTC m=+3391.3`, Go's own time text |
+| scheduler up to 2.4 | `Requesting_2026.08.21 06:20:39`, also `Deleted_` |
+| scheduler since 2.5 | `Requesting_2026-08-21 06:20:39`, also `Deleted_` up to 2.9 |
+| NVIDIA plugin up to 2.7, DCU plugin | `Reported 2025-09-05 10:12:02.516 +0000 UTC m=+3391.3`, Go's time format |
 | Ascend plugin | `Reported_2026.08.21 06:20:39` |
 
-Times are the writer's local time, without a zone except in Go's own text.
+Times are local times of the writer, without zone except in Go's format.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
@@ -25,11 +25,11 @@ from hamicommon.wire.limits import check_size
 from hamicommon.wire.version import DASHED_TIME_SINCE, NEWEST, WireVersion
 
 TIMEOUT: Final = timedelta(seconds=60)
-"""After this an unanswered request counts, unless the kubelet still has devices to give."""
+"""After this time an unanswered request means a dead plugin, unless the kubelet still offers devices."""
 
 
 class HandshakeState(Enum):
-    """What the note says; the value is the word on the wire."""
+    """The state in a note; the value is its word in the text."""
 
     REQUESTING = "Requesting"
     REPORTED = "Reported"
@@ -37,23 +37,23 @@ class HandshakeState(Enum):
 
 
 class HandshakeLayout(Enum):
-    """How the note spells its time."""
+    """The format of the time in a note."""
 
     DASHED = "YYYY-MM-DD hh:mm:ss"
     DOTTED = "YYYY.MM.DD hh:mm:ss"
-    GO = "Go's own time text"
+    GO = "Go's time format"
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """A note: what was said, and when by the writer's clock."""
+    """A note: a state, and the time on the writer's clock."""
 
     state: HandshakeState
     time: Moment
-    """Without offset: the writer's local time."""
+    """The writer's local time, without offset."""
     layout: HandshakeLayout = HandshakeLayout.DASHED
     rest: str = ""
-    """What Go's own time text has after the seconds: fraction, zone and monotonic clock, verbatim."""
+    """The rest of Go's time format: fraction, zone and monotonic clock, verbatim."""
 
 
 _NOTE: Final = re.compile(
@@ -68,13 +68,13 @@ _GO_TEXT: Final = re.compile(
 
 def decode_handshake(text: str) -> Handshake:
     """
-    Return what *text* says.
+    Return the note in *text*.
 
     >>> note = decode_handshake("Requesting_2026-08-21 06:20:39")
     >>> note.state, str(note.time)
     (<HandshakeState.REQUESTING: 'Requesting'>, '2026-08-21T06:20:39')
 
-    Raises: DecodeError when it is not a note that any version writes.
+    Raises: DecodeError when no version writes such a note.
     """
     check_size(text)
     found = _NOTE.fullmatch(text)
@@ -92,12 +92,12 @@ def decode_handshake(text: str) -> Handshake:
 
 def encode_handshake(handshake: Handshake, version: WireVersion | None = None) -> str:
     """
-    Return *handshake* as it was written, or with the layout in which the scheduler of *version* writes its time.
+    Return *handshake* in its own layout, or in that of the scheduler of *version*.
 
     >>> encode_handshake(decode_handshake("Requesting_2026-08-21 06:20:39"), WireVersion(2, 4))
     'Requesting_2026.08.21 06:20:39'
 
-    Raises: EncodeError when *version* writes no such note: 2.10 removes the annotation instead of marking it deleted.
+    Raises: EncodeError for a deleted note since 2.10, which removes the annotation instead.
     """
     layout = handshake.layout
     if version is not None and handshake.state is not HandshakeState.REPORTED:
@@ -113,21 +113,21 @@ def encode_handshake(handshake: Handshake, version: WireVersion | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class HealthPlan:
-    """What a scheduler makes of a vendor's note on one Node."""
+    """What a scheduler does after it has read a vendor's note on a Node."""
 
     is_healthy: bool
-    """False: forget the vendor's devices on this Node."""
+    """False: remove the vendor's devices on this Node."""
     refresh: bool
     """Read the inventory again."""
     request: bool = False
-    """Write the note anew: `Requesting_` and the time."""
+    """Write `Requesting_` and the time into the note."""
 
 
 def check_health(value: str | None, *, now: datetime, allocatable: int) -> HealthPlan:
     """
-    Decide from the note *value* (None: none there) and the kubelet's *allocatable* devices.
+    Decide by the note *value* (None: no annotation) and the kubelet's *allocatable* devices.
 
-    *now* is by the scheduler's local clock, on which the note's time is read.
+    *now* is the scheduler's local time, as is the time in the note.
 
     >>> from datetime import UTC
     >>> noon = datetime(2026, 8, 21, 12, tzinfo=UTC)
@@ -150,7 +150,7 @@ def check_health(value: str | None, *, now: datetime, allocatable: int) -> Healt
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was last seen of a Node: the kubelet's allocatable devices and the inventory's text."""
+    """The last values of a Node: the kubelet's allocatable devices and the inventory's text."""
 
     allocatable: int = 0
     inventory: str = ""
@@ -162,7 +162,8 @@ def check_nvidia_health(
     """
     Decide as `check_health`, and refresh when the count or the inventory's text changed since *seen*.
 
-    Returns the plan and what to remember. The plugin answers no note since 2.8: the kubelet's count is what counts.
+    Returns the plan and the values to remember. NVIDIA's plugin answers no note since 2.8, so the kubelet's count
+    decides.
     """
     plan = check_health(value, now=now, allocatable=allocatable)
     current = Seen(allocatable, inventory)
@@ -178,7 +179,7 @@ def check_nvidia_health(
 
 
 def _go_note(state: HandshakeState, time: str) -> Handshake:
-    """Read a note with Go's own time text."""
+    """Read a note with Go's time format."""
     found = _GO_TEXT.fullmatch(time)
     clock = DASHED.fullmatch(found["clock"]) if found else None
     if found is None or clock is None:

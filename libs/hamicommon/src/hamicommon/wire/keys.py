@@ -1,12 +1,12 @@
 """
-Every annotation and label key of the contract that is not a vendor's own, each listed once.
+Every annotation and label key, except those of a vendor.
 
-A vendor's keys are in its description, `hamicommon.vendors`.
+A vendor's keys are in its description in `hamicommon.vendors`.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/types.go
 """
 
 POD_NODE = "hami.io/vgpu-node"
-"""Pod annotation and label: the Node its devices were granted on."""
+"""Pod annotation and label: the Node of the granted devices."""
 POD_TIME = "hami.io/vgpu-time"
 """Pod annotation: Unix seconds of the decision."""
 BIND_PHASE = "hami.io/bind-phase"
@@ -20,7 +20,7 @@ MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 """Pod annotation: JSON, see `wire.mig_allocations`."""
 
 ROOM_TIME = "hami.io/room-time"
-"""Pod annotation, ours: Unix seconds at which there was room for a Pod nobody asked about; its change wakes it."""
+"""Our Pod annotation: Unix seconds at which the waiting Pod had room. The change makes kube-scheduler retry it."""
 
 NODE_SCHEDULER_POLICY = "hami.io/node-scheduler-policy"
 GPU_SCHEDULER_POLICY = "hami.io/gpu-scheduler-policy"
@@ -29,10 +29,10 @@ SCORING_WEIGHTS = "hami.io/device-scoring-weights"
 NODE_LOCK = "hami.io/mutex.lock"
 """Node annotation: see `wire.node_lock`."""
 NODE_CORDON = "hami.io/device-cordon"
-"""Node annotation: comma list of device UUIDs closed to new Pods."""
+"""Node annotation: comma list of UUIDs of devices that take no new Pods."""
 OLD_NODE_ALLOCATION = "hami.io/node-allocation"
-"""Node annotation, ours: the mark that is now in the inventory. It is removed, and no longer read."""
+"""Our old Node annotation. Its mark is now in the inventory; the plugin removes it and no service reads it."""
 
 WEBHOOK_LABEL = "hami.io/webhook"
-"""Namespace or Pod label; the value `ignore` opts out of admission."""
+"""Namespace or Pod label: `ignore` turns admission off."""
 SCHEDULER_ROLE_LABEL = "hami.io/scheduler-role"

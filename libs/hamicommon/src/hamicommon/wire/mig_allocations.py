@@ -1,5 +1,5 @@
 """
-Which MIG instances a Pod was promised: `hami.io/vgpu-mig-allocations`, a JSON list, since 2.10.
+The MIG instances granted to a Pod: the annotation `hami.io/vgpu-mig-allocations`, a JSON list, since 2.10.
 
 The scheduler writes the first five fields. The device plugin adds the runtime identity once the instance exists.
 Neighbours: `mig_suffix` is the form before 2.10.
@@ -22,7 +22,7 @@ PLACEMENT: Final = json.struct(
         "size": ("size", json.whole_number(32, signed=False)),
     },
 )
-"""How a placement is read; the inventory has them too."""
+"""A placement, also in the inventory."""
 _INSTANCE: Final = json.optional(json.whole_number(32, signed=False))
 _ALLOCATIONS: Final = json.array(
     json.struct(
@@ -43,14 +43,14 @@ _ALLOCATIONS: Final = json.array(
 
 def decode_mig_allocations(text: str) -> tuple[MigAllocation, ...]:
     """
-    Return the promised instances, in the text's order; none for the empty text.
+    Return the instances in the order of *text*; none for the empty text.
 
     >>> [one] = decode_mig_allocations('[{"gpuUUID":"GPU-a","profile":"1g.5gb","placement":{"size":1}}]')
     >>> one.container_index, one.placement, one.mig_uuid
     (0, MigPlacement(start=0, size=1), None)
 
-    Raises: DecodeError when the list is malformed, an entry incomplete, its runtime identity partial, or two entries
-    are for the same device of the same container.
+    Raises: DecodeError when the list is malformed, an entry or its runtime identity is incomplete, or two entries are
+    for the same device of the same container.
     """
     if not text:
         return ()
@@ -79,7 +79,7 @@ def encode_mig_allocations(allocations: Iterable[MigAllocation]) -> str:
 
 
 def _incomplete(allocation: MigAllocation) -> str:
-    """Return what is wrong with one entry, empty when nothing is."""
+    """Return what is missing in one entry, empty if it is complete."""
     if allocation.container_index < 0 or allocation.device_index < 0:
         return "containerIndex and deviceIndex must not be negative"
     for name, value in (
@@ -96,12 +96,12 @@ def _incomplete(allocation: MigAllocation) -> str:
 
 
 def _with_identity(allocation: MigAllocation) -> MigAllocation:
-    """Return *allocation* with an empty MIG UUID as none."""
+    """Return *allocation* with None in place of an empty MIG UUID."""
     return allocation if allocation.mig_uuid else replace(allocation, mig_uuid=None)
 
 
 def _json_allocation(allocation: MigAllocation) -> dict[str, Any]:
-    """Return what is written for one entry: the identity only where it exists."""
+    """Return the object of one entry, with the identity if it exists."""
     written: dict[str, Any] = {
         "containerIndex": allocation.container_index,
         "deviceIndex": allocation.device_index,

@@ -1,7 +1,7 @@
 """
-Which MIG slot a device is: `GPU-a[1-3]` as the UUID in a Pod's devices, from 2.5 to 2.9.
+The MIG slot in a device's UUID in a Pod's devices, `GPU-a[1-3]`, from 2.5 to 2.9.
 
-This is geometry 1 in the model's list of geometries, slot 3 of that geometry.
+The example is geometry 1 in the model's list of geometries, slot 3 in that geometry.
 Neighbours: `mig_allocations` is the form since 2.10.
 """
 
@@ -12,12 +12,12 @@ from hamicommon.wire.limits import check_size
 
 def decode_mig_suffix(uuid: str) -> tuple[str, tuple[int, int] | None]:
     """
-    Return the GPU's UUID and the geometry and slot that 2.5 to 2.9 appended to it, None where nothing is appended.
+    Return the GPU's UUID, and the geometry and slot after it, None if there is no suffix.
 
     >>> decode_mig_suffix("GPU-a[1-3]"), decode_mig_suffix("GPU-a")
     (('GPU-a', (1, 3)), ('GPU-a', None))
 
-    Raises: DecodeError when there is a bracket but not `[<integer>-<integer>]`.
+    Raises: DecodeError when there is a bracket, but no `[<integer>-<integer>]`.
     """
     check_size(uuid)
     left, right = uuid.find("["), uuid.find("]")

@@ -1,9 +1,9 @@
 """
-Who holds a Node's allocation lock: the annotation `hami.io/mutex.lock` or a vendor's own, and what to do about it.
+The allocation lock of a Node: the annotation `hami.io/mutex.lock`, or a vendor's key.
 
-`<RFC 3339 time>,<namespace>,<pod>` since 2.4; the time alone before, and still from the DCU plugin. Decisions are pure:
-they take the value and the time, and say what to write; the caller writes it on the condition that the value is still
-the one read.
+The text is `<RFC 3339 time>,<namespace>,<pod>` since 2.4. Before, and by the DCU plugin, it is the time alone.
+`plan_lock` and `releases` decide from the value and the time. The caller writes on the condition that the annotation
+still has the value it read.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/nodelock/nodelock.go
 """
 
@@ -19,29 +19,29 @@ from hamicommon.wire.limits import check_size
 from hamicommon.wire.version import NEWEST, WireVersion
 
 TIMEOUT: Final = timedelta(minutes=5)
-"""After this a lock is anyone's."""
+"""After this time a lock expires."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Lock:
-    """One of the locks of a Node."""
+    """A lock of a Node."""
 
     key: str
-    """The annotation it is."""
+    """Its annotation."""
     seconds: int = 0
-    """After how long it is anyone's, where it names no owner; 0 where it names one."""
+    """After how many seconds a lock without owner expires; 0 for a lock with owner."""
 
 
 def decode_node_lock(text: str) -> NodeLock:
     """
-    Return who holds the lock since when.
+    Return since when the lock is held, and by which Pod.
 
     >>> decode_node_lock("2026-08-21T06:20:39Z,default,train-0").pod
     'train-0'
     >>> decode_node_lock("2026-08-21T06:20:39Z").pod is None
     True
 
-    Raises: DecodeError when there are neither one nor three parts, or the first is no time.
+    Raises: DecodeError when the text has neither one nor three parts, or the first is no time.
     """
     check_size(text)
     commas = text.count(",")
@@ -55,12 +55,13 @@ def decode_node_lock(text: str) -> NodeLock:
 
 def encode_node_lock(lock: NodeLock, version: WireVersion = NEWEST) -> str:
     """
-    Return *lock* as every version writes it; without an owner it is the time alone.
+    Return *lock* as every version writes it. Without an owner it is the time alone.
 
     >>> encode_node_lock(decode_node_lock("2026-08-21T14:20:39+08:00,default,train-0"))
     '2026-08-21T14:20:39+08:00,default,train-0'
 
-    Raises: EncodeError when half an owner is given, a name has a comma, or the time has no offset in whole minutes.
+    Raises: EncodeError when only one part of the owner is given, a name has a comma, or the time has no offset in whole
+    minutes.
     """
     offset = lock.time.offset
     if offset is None or offset % timedelta(minutes=1):
@@ -75,27 +76,27 @@ def encode_node_lock(lock: NodeLock, version: WireVersion = NEWEST) -> str:
 
 
 class LockAction(Enum):
-    """What to do with a lock that is wanted."""
+    """What to do to get a lock."""
 
     TAKE = "take"
-    """Write the plan's value in place of the one read."""
+    """Replace the value that was read with the plan's value."""
     HELD = "held"
-    """Go on: this Pod already holds it."""
+    """Continue: this Pod already holds the lock."""
     ASK_OWNER = "ask owner"
-    """Look whether the Pod that holds it still exists, then plan again."""
+    """Check whether the Pod that holds the lock still exists, then plan again."""
     WAIT = "wait"
-    """Someone else holds it."""
+    """Wait: another Pod holds the lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockPlan:
-    """What to do, the value to write when taking it, and one sentence that says why."""
+    """What to do, why in one sentence, and the value to write if the lock is taken."""
 
     action: LockAction
     reason: str
     value: str | None = None
     owner: NodeLock | None = None
-    """Who holds it now, where the value says."""
+    """The present lock, if its value can be read."""
 
 
 def plan_lock(
@@ -110,11 +111,11 @@ def plan_lock(
     names_owner: bool = True,
 ) -> LockPlan:
     """
-    Decide how the Pod *namespace*/*pod* gets the lock whose annotation is *value* (None: not there).
+    Decide how the Pod *namespace*/*pod* gets the lock with the annotation *value* (None: no annotation).
 
-    *owner_exists* answers an earlier ASK_OWNER. A malformed value has no age of its own; it is waited for until
-    *timeout* after *first_seen*, when this process first saw that very value, and taken then. HAMi never takes it.
-    Without *names_owner* the value to write is the time alone.
+    *owner_exists* answers an earlier ASK_OWNER. A malformed value has no time. It expires *timeout* after *first_seen*,
+    when this process first read the value; in HAMi it never expires. Without *names_owner* the value to write is the
+    time.
 
     >>> from datetime import UTC
     >>> noon = datetime(2026, 8, 21, 12, tzinfo=UTC)
@@ -147,9 +148,9 @@ def plan_lock(
 
 def releases(value: str | None, namespace: str, pod: str, *, force: bool = False) -> bool:
     """
-    Say whether the Pod *namespace*/*pod* may remove the lock whose annotation is *value*.
+    Return whether the Pod *namespace*/*pod* may remove the lock with the annotation *value*.
 
-    Only its owner may, unless forced; a value that names no owner is anyone's.
+    Only the owner may remove it, unless *force* is set. Any Pod may remove a lock without owner.
 
     >>> releases("2026-08-21T12:00:00Z,default,train-0", "default", "train-0")
     True

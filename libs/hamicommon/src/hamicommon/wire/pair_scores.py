@@ -1,8 +1,7 @@
 """
-How well the GPUs of a Node are linked: the annotation `hami.io/node-nvidia-score`.
+The scores of the links between a Node's GPUs: the Node annotation `hami.io/node-nvidia-score`.
 
-`[{"uuid":"GPU-a","score":{"GPU-b":100}}]`, written by the NVIDIA plugin since 2.6 when `ENABLE_TOPOLOGY_SCORE` is
-`true`. The same in every version.
+HAMi's NVIDIA plugin writes `[{"uuid":"GPU-a","score":{"GPU-b":100}}]` since 2.6 if `ENABLE_TOPOLOGY_SCORE` is `true`.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
@@ -27,7 +26,7 @@ _SCORES: Final = json.array(
 
 def decode_pair_scores(text: str) -> dict[str, dict[str, int]]:
     """
-    Return the score of each pair: first GPU's UUID, then second's. A UUID listed twice keeps its last entry.
+    Return the scores by the UUIDs of both GPUs. If a UUID is listed twice, its last entry applies.
 
     >>> decode_pair_scores('[{"uuid":"GPU-a","score":{"GPU-b":100}}]')
     {'GPU-a': {'GPU-b': 100}}

@@ -1,8 +1,10 @@
 """
-What a Pod was granted: `hami.io/vgpu-devices-to-allocate`, `hami.io/vgpu-devices-allocated` and every other vendor's.
+The shares granted to a Pod, in an annotation.
 
-`uuid,type,mem,cores:` per device, `;` after each container, init containers first. Every version writes the same text
-for the same grant; they differ in how they mark containers without devices:
+Keys: `hami.io/vgpu-devices-to-allocate`, `hami.io/vgpu-devices-allocated`, and those of other vendors.
+
+A device is `uuid,type,mem,cores:`, and each container ends with `;`, init containers first. Versions differ in
+containers without devices:
 
 | written by | container without devices |
 |---|---|
@@ -10,8 +12,8 @@ for the same grant; they differ in how they mark containers without devices:
 | 2.6 to 2.9 | `;` |
 | 2.10 | `;`, but lost where the device's model differs from the vendor's key (HAMi #2899) |
 
-Each time a device plugin consumes a container it leaves one more `;` at the end. So a decoded value can have more or
-fewer entries than the Pod has containers; `shares_by_container` settles that.
+Each time a device plugin consumes a container, it adds a `;` at the end. A decoded value can therefore have more or
+fewer entries than the Pod has containers; `shares_by_container` corrects that.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
@@ -32,12 +34,12 @@ _LEAST: Final = -INT32_MAX - 1
 
 def decode_pod_devices(text: str) -> PodShares:
     """
-    Return one entry per `;`-separated part, so a value that ends in `;` has one empty entry at its end.
+    Return the shares of each part between `;`. A text that ends in `;` has an empty entry at its end.
 
     >>> decode_pod_devices(";GPU-a,NVIDIA,3000,30:;")
     ((), (Share(uuid='GPU-a', type='NVIDIA', memory_mib=3000, core_percent=30),), ())
 
-    A device without UUID is an old placeholder, not a device. Text between `:` that has no `,` is ignored, as are
+    A device without UUID is an old placeholder and is left out. A part between `:` without `,` is ignored, as are
     fields after the fourth.
 
     Raises: DecodeError when a device has fewer than four fields or an amount is not a 32-bit integer.
@@ -48,7 +50,7 @@ def decode_pod_devices(text: str) -> PodShares:
 
 def encode_pod_devices(shares: PodShares, version: WireVersion = NEWEST) -> str:
     """
-    Return *shares*, one entry per container, as every version of HAMi writes them.
+    Return *shares*, one entry per container. All versions of HAMi write the same text.
 
     >>> encode_pod_devices(((), (Share("GPU-a", "NVIDIA", 3000, 30),)))
     ';GPU-a,NVIDIA,3000,30:;'
@@ -111,9 +113,9 @@ def shares_by_container(shares: PodShares, container_count: int, requesting: Seq
     """
     Return exactly *container_count* entries: the shares of each container of the Pod, init containers first.
 
-    Surplus entries at the end are dropped. *requesting* says which containers ask for this vendor's devices; with it,
-    a value that lost its empty entries (HAMi #2899) is told by having shares where nothing was asked for, and the
-    n-th entry with shares then belongs to the n-th requesting container.
+    Surplus entries at the end are dropped. *requesting* says which containers ask for this vendor's devices. If another
+    container has shares, the value has lost its empty entries (HAMi #2899), and the n-th entry with shares belongs to
+    the n-th requesting container.
 
     >>> a = (Share("GPU-a", "NVIDIA", 1000, 0),)
     >>> shares_by_container((a, ()), 2, requesting=(False, True)) == ((), a)

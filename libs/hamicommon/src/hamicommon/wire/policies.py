@@ -1,5 +1,5 @@
 """
-Scheduling policies that annotations and flags name: one word, or since 2.10 a comma list.
+Device policies in annotations and flags: one word, or a comma list since 2.10.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/util.go
 """
@@ -10,12 +10,12 @@ from typing import Final
 from hamicommon.wire.go.strings import BLANKS, pieces
 
 DEVICE_POLICIES: Final = ("binpack", "spread", "topology-aware", "mutex", "numa")
-"""What a GPU policy list may name; anything else in it has no effect."""
+"""The policies that have an effect in a list."""
 
 
 def decode_device_policies(text: str) -> tuple[str, ...]:
     """
-    Return the policies that *text* names, in its order, each once.
+    Return the policies in *text*, in its order, each once.
 
     >>> decode_device_policies("binpack, numa,numa,BINPACK")
     ('binpack', 'numa')

@@ -1,7 +1,7 @@
 """
-How much used replicas, cores and memory weigh in a device's score: `hami.io/device-scoring-weights`.
+The weights of used replicas, cores and memory in a device's score: `hami.io/device-scoring-weights`.
 
-`slot=1,core=1,memory=3`, written by users, read since 2.10.
+Users write `slot=1,core=1,memory=3`. HAMi reads it since 2.10.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/device_scoring_weights.go
 """
 
@@ -18,12 +18,12 @@ _NAMES: Final = ("slot", "core", "memory")
 
 def decode_scoring_weights(text: str) -> ScoringWeights:
     """
-    Return the weights that *text* gives: `slot`, `core` and `memory`, each once, in any order.
+    Return the weights in *text*: `slot`, `core` and `memory`, each once, in any order.
 
     >>> decode_scoring_weights(" memory = 3, slot=1,core=0")
     ScoringWeights(slot=1, core=0, memory=3)
 
-    Raises: DecodeError when one is missing, twice, unknown, negative or no 64-bit integer, or all are zero.
+    Raises: DecodeError when a weight is missing, repeated, unknown, negative or no 64-bit integer, or all are zero.
     """
     check_size(text)
     if text.count(",") != len(_NAMES) - 1:

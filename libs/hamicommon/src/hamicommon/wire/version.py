@@ -1,8 +1,7 @@
 """
-Which HAMi release's readers a writer has to satisfy.
+The HAMi release for which a writer writes.
 
-Owns the order of releases and nothing they wrote: each format's module knows that. The setting `HAMI_WIRE_VERSION`
-of a service is parsed here; reading it from the environment is the service's part.
+It parses the setting `HAMI_WIRE_VERSION` of a service, and orders releases. Each format's module knows what they wrote.
 """
 
 import re
@@ -17,7 +16,7 @@ _TEXT = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?", re.ASCII)
 @dataclass(frozen=True, slots=True, order=True)
 class WireVersion:
     """
-    A HAMi minor release, ordered as releases are.
+    A HAMi minor release, in the order of releases.
 
     >>> WireVersion(2, 9) < WireVersion(2, 10)
     True
@@ -29,7 +28,7 @@ class WireVersion:
     @classmethod
     def parse(cls, text: str) -> Self:
         """
-        Return the release that *text* names; a leading `v` and a patch number are allowed, no wire form depends on one.
+        Return the release that *text* names, with or without a leading `v` and a patch number.
 
         >>> str(WireVersion.parse("2.7")), str(WireVersion.parse("v2.8.3"))
         ('2.7', '2.8')
@@ -51,10 +50,10 @@ OLDEST = WireVersion(2, 4)
 NEWEST = WireVersion(2, 10)
 
 NINE_FIELDS_SINCE = WireVersion(2, 5)
-"""The text inventory carries index and mode."""
+"""The text inventory has index and mode."""
 JSON_SINCE = WireVersion(2, 8)
-"""The NVIDIA inventory is JSON; older readers take only text, newer ones only JSON."""
+"""The NVIDIA inventory is JSON. Older readers accept only text, newer ones only JSON."""
 DASHED_TIME_SINCE = WireVersion(2, 5)
 """The scheduler writes handshake times as `YYYY-MM-DD hh:mm:ss`; before, with dots."""
 PLACEMENTS_SINCE = WireVersion(2, 10)
-"""MIG profiles in the inventory, MIG placements in an annotation of their own, scoring weights."""
+"""MIG profiles in the inventory, an annotation for MIG placements, scoring weights."""

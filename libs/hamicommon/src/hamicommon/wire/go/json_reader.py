@@ -1,13 +1,11 @@
 """
 JSON as Go's `encoding/json` reads it into typed values.
 
-The peers are written in Go, and their leniencies are part of the contract: keys match without regard to case, unknown
-keys are skipped, the last of two equal keys wins (merging objects, maps and lists), `null` leaves a scalar as it was
-and empties a list or map, invalid Unicode becomes U+FFFD. Their strictness is too: an integer field takes no
+Keys match in any case. Unknown keys are skipped. Of two equal keys the last applies; objects, maps and lists are
+merged. `null` keeps a scalar and empties a list or map. Invalid Unicode becomes U+FFFD. An integer field takes no
 fraction, exponent or overflow.
 
-Owns reading only; what the fields are is each format's business. A reader walks the text once, keeps nothing it was
-not asked for, and never recurses over what it skips.
+Each format says which fields it has, as a `Kind`. A reader walks the text once, and never recurses over what it skips.
 Source: https://pkg.go.dev/encoding/json#Unmarshal
 """
 
@@ -22,9 +20,9 @@ from hamicommon.wire.limits import check_size, max_items
 
 Kind = Callable[["Reader", Any], Any]
 """
-Read one value: takes the reader and what the place held before (None: nothing), returns what it holds now.
+Reads one value: takes the reader and the previous value of the place (None: no value), returns the new value.
 
-The previous value matters because Go decodes into it: `null` and repeated keys keep or extend what is there.
+Go decodes into the previous value: `null` and repeated keys keep or extend it.
 """
 
 _BLANKS: Final = frozenset(" \t\n\r")
@@ -35,13 +33,13 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _GO_NESTING: Final = 10000
 """Nesting at which `encoding/json` gives up."""
 _KEPT_NESTING: Final = 64
-"""Nesting of a free-form value that is kept: far more than any writer uses, and safe to walk recursively."""
+"""Deepest nesting of a free-form value: more than any writer uses, and safe for recursion."""
 _NAMED_NESTING: Final = 8
-"""How many steps of the way to an error are named."""
+"""How many steps of the path to an error are named."""
 
 
 class Reader:
-    """A position in a JSON text, and how many more items its value may have."""
+    """A position in a JSON text, and how many items are left to its value."""
 
     __slots__ = ("at", "depth", "items_left", "text")
 
@@ -91,7 +89,7 @@ class Reader:
         return True
 
     def null(self) -> bool:
-        """Step over `null` if it is next; any other value is left for the caller."""
+        """Step over `null` if it is next."""
         return self.peek() == "n" and self.word("null")
 
     def string(self) -> str:
@@ -120,7 +118,7 @@ class Reader:
         return found[0]
 
     def skip(self) -> None:
-        """Read the value of an object's key and forget it, checking its syntax."""
+        """Check the syntax of the value that is next, and ignore it."""
         nesting = bytearray()
         while True:
             opened = self._skip_one(nesting)
@@ -180,7 +178,7 @@ def decode(text: str, kind: Kind) -> Any:
 
 
 def string(reader: Reader, old: str | None) -> str:
-    """Read a string; `null` keeps the old one."""
+    """Read a string; `null` keeps the previous one."""
     if reader.null():
         return old or ""
     if reader.peek() != '"':
@@ -189,7 +187,7 @@ def string(reader: Reader, old: str | None) -> str:
 
 
 def truth(reader: Reader, old: bool | None) -> bool:
-    """Read a boolean; `null` keeps the old one."""
+    """Read a boolean; `null` keeps the previous one."""
     if reader.null():
         return bool(old)
     if reader.peek() and reader.word("true"):
@@ -201,7 +199,7 @@ def truth(reader: Reader, old: bool | None) -> bool:
 
 def whole_number(bits: int, *, signed: bool = True) -> Kind:
     """
-    Return the kind of integers of *bits* bits; `null` keeps the old one.
+    Return the kind of integers of *bits* bits; `null` keeps the previous one.
 
     >>> decode("-1", whole_number(32, signed=False))
     Traceback (most recent call last):
@@ -231,7 +229,7 @@ def whole_number(bits: int, *, signed: bool = True) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """Return the kind that holds None until a value is read; `null` makes it None again."""
+    """Return the kind that is None without a value, and for `null`."""
 
     def read(reader: Reader, _old: Any) -> Any:
         return None if reader.null() else kind(reader, None)
@@ -240,7 +238,7 @@ def optional(kind: Kind) -> Kind:
 
 
 def array(item: Kind) -> Kind:
-    """Return the kind of lists, read as tuples; `null` is the empty one, a repeated key reads into the old items."""
+    """Return the kind of lists, read as tuples; `null` is empty, a repeated key reads into the previous items."""
 
     def read(reader: Reader, old: tuple[Any, ...] | None) -> tuple[Any, ...]:
         """Return the list that is next."""
@@ -267,8 +265,8 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
     """
     Return the kind of objects with known keys, read as *zero*'s dataclass.
 
-    *zero* is the value of `{}`; each key has the attribute it sets and its kind; an empty attribute means that the
-    value is checked and forgotten. `null` keeps the old. A closed one has no room for a key it does not know.
+    *zero* is the value of `{}`. Each key has the attribute it sets and its kind; a value without attribute is checked
+    and ignored. `null` keeps the previous value. If *is_closed*, an unknown key is an error.
     """
     made = type(zero)
     blank = {field.name: getattr(zero, field.name) for field in fields(zero)}
@@ -302,13 +300,13 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
 
 
 def mapping(kind: Kind) -> Kind:
-    """Return the kind of objects with free keys; `null` is the empty one, a repeated key adds to the old entries."""
+    """Return the kind of objects with free keys; `null` is empty, a repeated key adds to the previous entries."""
 
     def read(reader: Reader, old: dict[str, Any] | None) -> dict[str, Any]:
         """Return the object that is next, every key of it."""
         if reader.null():
             return {}
-        # What is not empty was read from this very text; copying it for each repeated key would take quadratic time.
+        # Previous entries are from this text. To copy them for each repeated key would take quadratic time.
         entries = old or {}
         for name in _keys(reader):
             reader.count_item()
@@ -336,7 +334,7 @@ def anything(reader: Reader, _old: Any) -> Any:
 
 
 def _any_number(reader: Reader) -> int | float:
-    """Read a number of any form, within what a 64-bit float can hold (Go keeps it as one)."""
+    """Read a number of any form that fits a 64-bit float, Go's type for it."""
     start = reader.at
     text = reader.number()
     value = float(text)
@@ -346,7 +344,7 @@ def _any_number(reader: Reader) -> int | float:
 
 
 def _keys(reader: Reader) -> Iterator[str]:
-    """Yield the keys of the object that is next; the caller reads each one's value before asking for another."""
+    """Yield the keys of the object that is next. The caller reads the value of each key before the next."""
     if not reader.take("{"):
         raise _mismatch(reader, "an object")
     if reader.take("}"):
@@ -359,7 +357,7 @@ def _keys(reader: Reader) -> Iterator[str]:
 
 
 def _nested(reader: Reader, kind: Kind, old: Any, place: str) -> Any:
-    """Read a value inside another one, so that an error names the way to it."""
+    """Read a value inside another one; an error names its path."""
     reader.depth += 1
     depth = reader.depth
     try:
@@ -375,7 +373,7 @@ def _nested(reader: Reader, kind: Kind, old: Any, place: str) -> Any:
 
 
 def _folded(name: str) -> str:
-    """Return *name* as Go compares keys: two characters beyond ASCII have ASCII letters as other case."""
+    """Return *name* as Go compares keys. Two characters beyond ASCII are other cases of ASCII letters."""
     if not name.isascii():
         name = name.replace("\u017f", "s").replace("\u212a", "k")
         if not name.isascii():

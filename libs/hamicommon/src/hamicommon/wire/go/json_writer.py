@@ -1,7 +1,7 @@
 """
-JSON as Go's `encoding/json` writes it: compact, with the characters HTML gives a meaning escaped.
+JSON as Go's `encoding/json` writes it: compact, with HTML's special characters escaped.
 
-Readers need only equal values; equal bytes spare a peer that compares texts a needless patch.
+Readers need only equal values. Equal bytes avoid needless patches by peers that compare texts.
 Source: https://pkg.go.dev/encoding/json#Marshal
 """
 

@@ -1,8 +1,7 @@
 """
-Scalars in text, read exactly as Go's `strconv` reads them.
+Integers and booleans as Go's `strconv` reads them.
 
-The peers are written in Go, so what is a number and what is not is Go's to say: a sign is allowed, blanks,
-underscores and other scripts' digits are not, and a value beyond the type's range is an error.
+A sign is allowed. Blanks, underscores and other scripts' digits are not. A value beyond the type's range is an error.
 Source: https://pkg.go.dev/strconv
 """
 
@@ -14,12 +13,12 @@ _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _MAX_DIGITS: Final = 20
 _SAFE_DIGITS: Final = 9
-"""As many digits fit in 32 bits, the smallest size in use."""
+"""Any number of so many digits fits in 32 bits, the smallest size in use."""
 
 
 def parse_int(text: str, place: str, bits: int = 64) -> int:
     """
-    Return the signed decimal integer of *bits* bits that *text* is (Go: `ParseInt(text, 10, bits)`, `Atoi`).
+    Return *text* as a signed integer of *bits* bits (Go: `ParseInt(text, 10, bits)`, `Atoi`).
 
     >>> parse_int("+010", "count", 32)
     10
@@ -41,7 +40,7 @@ def parse_int(text: str, place: str, bits: int = 64) -> int:
 
 def parse_bool(text: str) -> bool | None:
     """
-    Return the truth value that *text* spells (Go: `ParseBool`), None when it spells none.
+    Return *text* as a boolean (Go: `ParseBool`), None if it is none.
 
     >>> parse_bool("T"), parse_bool("False"), parse_bool("yes")
     (True, False, None)

@@ -1,8 +1,8 @@
 """
-Moments in text, read as Go's `time.Parse` reads them.
+Times as Go's `time.Parse` reads them.
 
-Go is more lenient than RFC 3339 in two places (a one-digit hour, a comma before the fraction) and stricter in others
-(no lower case, no second 60); peers accept exactly what Go accepts.
+Go accepts more than RFC 3339 in two places (a one-digit hour, a comma before the fraction) and less in others (no lower
+case, no second 60). Peers accept what Go accepts.
 Source: https://pkg.go.dev/time#Parse
 """
 

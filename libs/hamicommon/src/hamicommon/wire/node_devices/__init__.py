@@ -59,7 +59,7 @@ def decode_node_devices(text: str) -> tuple[Device, ...]:
     >>> device.memory_mib, device.healthy
     (40960, False)
 
-    Raises: DecodeError when the text is in no form, or any one device is malformed.
+    Raises: DecodeError when the text has neither form, or a device is malformed.
     """
     return decode_json(text) if _is_json(text) else decode_text(text)
 
@@ -89,5 +89,5 @@ def encode_node_devices(devices: Iterable[Device], version: WireVersion = NEWEST
 
 
 def _is_json(text: str) -> bool:
-    """Say whether *text* is the JSON form: its first character is a bracket."""
+    """Return whether *text* has the JSON form: its first character is a bracket."""
     return text.lstrip(" \t\r\n").startswith("[")

@@ -1,7 +1,7 @@
 """
 The values of a region file.
 
-Neighbours: `layout` knows the places. The monitor maps the files and adds up what they say.
+Neighbours: `layout` has the places. The monitor maps the files and adds up their values.
 Source: https://github.com/Project-HAMi/HAMi-core/blob/main/src/multiprocess/multiprocess_memory_limit.h
 """
 

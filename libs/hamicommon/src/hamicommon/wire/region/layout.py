@@ -1,7 +1,7 @@
 """
-Where each build of the library keeps what in the region file, and which build a file is from.
+The layouts of the region file: where each build of the library keeps each value, and which build wrote a file.
 
-| layout | written by the library of | told by |
+| layout | written by the library of | recognised by |
 |---|---|---|
 | v0-early | before any release (2024-01) | size 804681 |
 | v0 | HAMi up to 2.4.0 | size 1197897 |
@@ -27,18 +27,18 @@ DEVICES: Final = 16
 SLOTS: Final = 1024
 UUID_BYTES: Final = 96
 SHARED_SEMAPHORE: Final = 128
-"""What glibc keeps in the third word of a semaphore that processes share."""
+"""glibc's value in the third word of a semaphore that processes share."""
 HEADER_BYTES: Final = 104
-"""How much of a file `detect_layout` looks at."""
+"""How much of a file `detect_layout` reads."""
 
 _MAX_MINOR: Final = 255
-"""HAMi's own monitor takes any minor version, so its library keeps the fields where 1.2 has them."""
+"""HAMi's monitor accepts any minor version, so later versions keep the fields of 1.2 in their places."""
 _SHIFTED_SEMAPHORE: Final = 56
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is: offsets in the region, offsets in a slot, sizes. None: no such field."""
+    """Sizes, offsets in the region, and offsets in a slot. None: no such field."""
 
     name: str
     region_size: int
@@ -171,11 +171,11 @@ LAYOUTS: Final = (
 
 def detect_layout(size: int, header: bytes | memoryview) -> Layout:
     """
-    Return the layout of a file of *size* bytes that begins with *header*, at least `HEADER_BYTES` of it.
+    Return the layout of a file of *size* bytes; *header* is its first `HEADER_BYTES` or more.
 
-    A version 1.1 file of the branch that never shipped looks like any other from here; `refined_layout` looks further.
+    The header is the same for v1.1 and v1.1-seqlock-first; `refined_layout` distinguishes them.
 
-    Raises: DecodeError when it is no region, too short for its version, or of a version that no library writes.
+    Raises: DecodeError when the file is no region, is too short, or has a version that no library writes.
     """
     if size < LAYOUT_V0_EARLY.region_size or len(header) < HEADER_BYTES:
         raise DecodeError("size", f"{size} bytes are too few for a region")
@@ -201,7 +201,7 @@ def detect_layout(size: int, header: bytes | memoryview) -> Layout:
 
 def refined_layout(layout: Layout, view: memoryview) -> Layout:
     """
-    Return the layout after a look at the places where another layout's library would have written.
+    Return the layout after a check of the places where a library of another layout writes.
 
     Raises: DecodeError when libraries of two layouts wrote to the file.
     """
@@ -233,7 +233,7 @@ def u64(view: bytes | memoryview, offset: int) -> int:
 
 
 def _has_semaphore(header: bytes | memoryview, offset: int) -> bool:
-    """Say whether a process-shared semaphore of glibc begins at *offset*: 128 in its third word."""
+    """Return whether a process-shared semaphore of glibc begins at *offset*: 128 in its third word."""
     return u32(header, offset + 8) == SHARED_SEMAPHORE
 
 
@@ -247,7 +247,7 @@ def _unversioned(size: int) -> Layout:
 
 
 def _has_seqlock_first(view: memoryview) -> bool:
-    """Say whether the slots in use have their status eight bytes later than version 1.1 has it."""
+    """Return whether the used slots have their status eight bytes later than in version 1.1."""
     count = max(0, min(i32(view, LAYOUT_V1_1.proc_num), SLOTS))
     for index in range(count):
         start = LAYOUT_V1_1.procs + LAYOUT_V1_1.slot_size * index
