@@ -55,10 +55,37 @@ def host_labels(index: int, device: str, name: str, *, node: bool = True) -> Lab
     return tuple(sorted((pairs | ({"node": NODE} if node else {})).items()))
 
 
-async def test_scrape_shows_every_family(
-    hook_path: HookPath, pod_server: PodServer, started: Start, fake_driver: dict[str, str]
-) -> None:
-    """Two layouts, two devices, an idle container, a refused region, and the host's devices."""
+FIRST, SECOND, OLD, IDLE = (
+    labels(),
+    labels(index=1, device="GPU-b"),
+    labels("old"),
+    labels("idle", device="GPU-b"),
+)
+HOST_DEVICES = ((0, DEVICE_A, "NVIDIA A100-SXM4-40GB"), (1, DEVICE_B, "NVIDIA T4"))
+HOST_IDLE = {host_labels(*device): 0 for device in HOST_DEVICES}
+SCRAPED = {
+    "hami_vgpu_memory_used_bytes": {FIRST: 70, SECOND: 2, OLD: 7, IDLE: 0},
+    "hami_vgpu_memory_limit_bytes": {FIRST: 3000, SECOND: 2000, OLD: 1000, IDLE: 2 << 20},
+    "hami_container_device_memory_bytes": {FIRST: 70, SECOND: 2, OLD: 7, IDLE: 0},
+    "hami_container_device_utilization_ratio": {FIRST: 55, SECOND: 3, OLD: 0, IDLE: 0},
+    "hami_vgpu_memory_context_bytes": {FIRST: 15, SECOND: 1, OLD: 7, IDLE: 0},
+    "hami_vgpu_memory_module_bytes": {FIRST: 20, SECOND: 0, OLD: 0, IDLE: 0},
+    "hami_vgpu_memory_buffer_bytes": {FIRST: 35, SECOND: 1, OLD: 0, IDLE: 0},
+    "hami_host_gpu_memory_used_bytes": HOST_IDLE,
+    "hami_host_gpu_utilization_ratio": HOST_IDLE,
+    "hami_host_gpu_memory_controller_utilization_ratio": {
+        host_labels(*device, node=False): 0 for device in HOST_DEVICES
+    },
+    "hami_monitor_regions": {(): 2},
+    "hami_monitor_driver_available": {(): 1},
+    "hami_monitor_directories_removed_total": {(): 0},
+    "hami_monitor_pod_lists_total": {(): 1},
+}
+"""The values of the Pod of `put_pod_of_every_kind`."""
+
+
+def put_pod_of_every_kind(hook_path: HookPath, pod_server: PodServer) -> None:
+    """Add a Pod with two layouts, two devices, a container without a region, and one with garbage."""
     hook_path.add(
         "u1_main",
         a_region(
@@ -76,45 +103,26 @@ async def test_scrape_shows_every_family(
     hook_path.add("u1_bad", b"garbage")
     granted = {"hami.io/vgpu-devices-allocated": ";;GPU-b,NVIDIA,4,0:;GPU-b,NVIDIA,2,0:;"}
     pod_server.put(a_pod("u1", "main", "old", "bad", "idle", annotations=granted))
-    first, second, old, idle = (
-        labels(),
-        labels(index=1, device="GPU-b"),
-        labels("old"),
-        labels("idle", device="GPU-b"),
-    )
-    devices = ((0, DEVICE_A, "NVIDIA A100-SXM4-40GB"), (1, DEVICE_B, "NVIDIA T4"))
-    idle_device = {host_labels(*each): 0 for each in devices}
-    expected = {
-        "hami_vgpu_memory_used_bytes": {first: 70, second: 2, old: 7, idle: 0},
-        "hami_vgpu_memory_limit_bytes": {first: 3000, second: 2000, old: 1000, idle: 2 << 20},
-        "hami_container_device_memory_bytes": {first: 70, second: 2, old: 7, idle: 0},
-        "hami_container_device_utilization_ratio": {first: 55, second: 3, old: 0, idle: 0},
-        "hami_vgpu_memory_context_bytes": {first: 15, second: 1, old: 7, idle: 0},
-        "hami_vgpu_memory_module_bytes": {first: 20, second: 0, old: 0, idle: 0},
-        "hami_vgpu_memory_buffer_bytes": {first: 35, second: 1, old: 0, idle: 0},
-        "hami_host_gpu_memory_used_bytes": idle_device,
-        "hami_host_gpu_utilization_ratio": idle_device,
-        "hami_host_gpu_memory_controller_utilization_ratio": {
-            host_labels(*device, node=False): 0 for device in devices
-        },
-        "hami_monitor_regions": {(): 2},
-        "hami_monitor_driver_available": {(): 1},
-        "hami_monitor_directories_removed_total": {(): 0},
-        "hami_monitor_pod_lists_total": {(): 1},
-    }
+
+
+async def test_scrape_shows_every_family(
+    hook_path: HookPath, pod_server: PodServer, started: Start, fake_driver: dict[str, str]
+) -> None:
+    """Two layouts, two devices, an idle container, a refused region, and the host's devices."""
+    put_pod_of_every_kind(hook_path, pod_server)
 
     async with started(**fake_driver) as service:
         await eventually(lambda: service.get("/readyz"), (200, "ok\n"))
 
         async def found() -> dict[str, dict[Labels, float] | None]:
             samples = await service.samples()
-            return {name: samples.get(name) for name in expected}
+            return {name: samples.get(name) for name in SCRAPED}
 
-        await eventually(found, expected)
+        await eventually(found, SCRAPED)
         samples = await service.samples()
 
     elapsed = samples["hami_container_last_kernel_elapsed_seconds"]
-    assert {first, second} == set(elapsed)
+    assert {FIRST, SECOND} == set(elapsed)
     assert all(100 <= value < 100 + DEADLINE_SECONDS for value in elapsed.values())
     assert 1 == samples["hami_monitor_regions_refused"][(("reason", "unknown-layout"),)]
     assert ["1"] == [str(int(value)) for value in samples["hami_build_info"].values()]

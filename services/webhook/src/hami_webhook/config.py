@@ -43,9 +43,9 @@ class Config:
     tls_secret: str = ""
     """`namespace/name` of the Secret for the webhook's own certificate; without it and without files: plain HTTP."""
     tls_names: tuple[str, ...] = ()
-    """DNS names and IP addresses of the own certificate."""
+    """DNS names and IP addresses of that certificate."""
     webhook_configuration: str = ""
-    """The MutatingWebhookConfiguration to check, and to publish the own certificate's authority in."""
+    """The MutatingWebhookConfiguration to check, and to publish that certificate's authority in."""
     scheduler_name: str = ""
     """The scheduler of Pods that request devices; empty: they keep theirs."""
     overwrite_default_scheduler: bool = True
@@ -60,7 +60,7 @@ class Config:
     """Path of a kubeconfig; empty: the usual places."""
     verbosity: int = 0
     without_effect: tuple[str, ...] = ()
-    """Flags that were given and do nothing, each with the reason."""
+    """Flags that were given and have no effect, each with the reason."""
 
 
 def read_config(arguments: Sequence[str]) -> Config:
@@ -69,7 +69,7 @@ def read_config(arguments: Sequence[str]) -> Config:
 
     Raises:
         ConfigError: with every problem found.
-        SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
+        SystemExit: after `--help`, `--version` or an invalid flag; the text has been printed.
     """
     flags = _flags()
     found = flags.parse_args(arguments)

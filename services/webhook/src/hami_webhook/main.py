@@ -1,8 +1,8 @@
 """
 Start the webhook: its settings, its servers, its certificate and its watches.
 
-With a given certificate the API server is optional. Without it, and before the first list, Pods are admitted without a
-check of quotas; the scheduler checks them again.
+With a given certificate the API server is optional. Without an API server, and before the first list, Pods are admitted
+without a check of quotas; the scheduler checks them in any case.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Read the kubelet's device checkpoint: which container holds which replicas, from
 The kubelet writes the file before a container can start. So it names the owner of ordinary init containers' replicas,
 which the PodResources API leaves out. It also holds the plugin's Allocate answers, so the plugin needs no record.
 Must never write the file: it belongs to the kubelet.
-Neighbours: `owner` decides by the entries.
+Neighbours: `owner` decides from the entries.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go
 """
 

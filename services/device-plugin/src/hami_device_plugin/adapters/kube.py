@@ -157,9 +157,10 @@ class NodeKube:
 
     async def change_annotations(self, decide: Callable[[Mapping[str, str]], Mapping[str, str | None]]) -> None:
         """
-        Merge what *decide* returns for the Node's annotations as they are now; None removes one, nothing ends it.
+        Read the Node, and merge the annotations that *decide* returns for the present ones; None removes one.
 
-        The write carries the resourceVersion read. If the Node changed meanwhile, it is read and decided again.
+        The write carries the resourceVersion that was read. If the Node changed meanwhile, both steps are repeated. An
+        empty result of *decide* writes nothing.
 
         Raises:
             KubeError: the Node cannot be read, or keeps changing.

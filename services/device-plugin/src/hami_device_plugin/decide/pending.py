@@ -112,8 +112,8 @@ def recipient(allocated: PodShares, place: int, containers: Sequence[PodContaine
     """
     Return the container that the list at *place* of *allocated*, the Pod's whole allocation, belongs to.
 
-    It is the container at that place, unless a container that requests no device would then get some. In that case
-    the writer left out the empty lists.
+    It is the container at that place, unless that gives shares to a container that requests none. In that case the
+    writer left out the empty lists.
 
     Raises:
         PendingError: there is no such container.

@@ -1,7 +1,7 @@
 """
 What the device plugin does: the sequences that read through adapters, decide, and write.
 
-`session` runs everything from one look at the driver to the next. It starts `node_loop`, which keeps the Node's
-annotations and the host's files right, and `calls`, which answers the kubelet through `identity` or `lock`.
+`plugin` runs one `session` after another. A session starts `calls`, which answers the kubelet through `identity` or
+`lock`, `kubelet_loop`, which registers with the kubelet, and `node_loop`, which updates the Node and the host's files.
 May import `adapters`, `decide` and settings. Must never import a client library.
 """

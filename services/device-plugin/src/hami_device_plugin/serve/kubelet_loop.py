@@ -1,7 +1,7 @@
 """
 Stay registered with the kubelet.
 
-The kubelet loses plugins: it takes every socket away when it restarts, and may stop listening without an error.
+The kubelet loses plugins: a restart removes every socket, and it may stop listening without an error.
 Neighbours: `registration` decides when to register, `kubelet` registers, `session` ends when the kubelet restarts.
 """
 
@@ -58,7 +58,7 @@ class KubeletLoop:
 
     async def _has_restarted(self) -> bool:
         """
-        Return whether the kubelet has restarted, which takes every socket away.
+        Return whether the kubelet has restarted, which removes every socket.
 
         Another plugin's socket that answers stays: one of the two plugins is about to end.
         """

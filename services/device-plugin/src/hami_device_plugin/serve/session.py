@@ -1,5 +1,5 @@
 """
-Serve devices from one look at the driver until something outside changes too much.
+Serve the devices that the driver shows, until a change requires a new session.
 
 A session ends when the kubelet restarts, the driver shows other devices, the Node reports another runtime, or a setting
 changes that a running session cannot adopt. The next session starts from nothing: what must last is in the API, in the
@@ -185,7 +185,7 @@ class Session:
                 return None
 
     def _prepare(self, mode: Mode) -> None:
-        """Make what answers the kubelet, and what keeps the Node up to date."""
+        """Create the parts that answer the kubelet and update the Node."""
         self._calls = Calls(
             self._config,
             vendor=self._vendor,

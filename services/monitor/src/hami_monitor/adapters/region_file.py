@@ -98,12 +98,13 @@ class RegionFile:
 
     def read(self) -> RegionReading:
         """
-        Return what the region says now: its head, the slots in use and its tail; the rest stays unread.
+        Return the present contents of the region.
 
-        The last slot belongs to the tail: a library of another layout leaves its traces there.
+        Only its head, the slots in use and its tail are read. The tail includes the last slot, because a library of
+        another layout writes there.
 
         Raises:
-            RegionRefusedError: the file was shrunk, or is no longer of the layout it was opened with.
+            RegionRefusedError: the file was shrunk, or its layout has changed since it was opened.
         """
         size = os.fstat(self._descriptor).st_size
         if size < self._layout.region_size:

@@ -20,7 +20,7 @@ logger = structlog.get_logger()
 
 
 class Regions:
-    """The regions of the containers below one folder."""
+    """The regions of the containers below one directory."""
 
     def __init__(self, folder: Path) -> None:
         """Prepare; the container directories are in *folder*."""

@@ -42,7 +42,7 @@ class Observation:
     """Containers whose region cannot be read; they are not shown."""
     host_devices: tuple[HostDevice, ...] = ()
     device_order: Mapping[str, int] = field(default_factory=dict)
-    """Index of each UUID on the host, as the driver last said."""
+    """Index of each UUID on the host, as the driver last reported it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """
 Answer each scrape with the present state of the monitor.
 
-Neighbours: `families` and `status` make the metrics, `main` provides the functions that read the state.
+Neighbours: `families` and `status` make the metrics, `hami_monitor.serve.monitor` provides the state.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
 """
 What the webhook decides: functions from frozen values to frozen values.
 
-`review` reads the question and writes the answer, `admission` decides, `pod` and `patch` are how a Pod is changed,
-`rules` and `vendors` what each vendor changes, `amounts` and `quota` what is refused, `registration` which Pods the API
-server asks about. `quota.Quotas` is the one value here that changes: it is what the decision knows of quotas.
+`review` reads the request and writes the answer, `admission` decides, `pod` and `patch` change a Pod. `rules` and
+`vendors` have each vendor's changes, `amounts` and `quota` the rejections. `registration` decides which resources the
+webhook's conditions leave out. One value changes: `quota.Quotas`, the quotas and grants that watches deliver.
 May import `hamicommon`. Must never import an adapter, a client library, a clock or a log.
 """

@@ -17,7 +17,7 @@ from hamicommon.vendor import Vendor, amount
 
 
 class AmountError(HamiError):
-    """A container asks for more than any device has; the message starts with HAMi's if HAMi rejects it too."""
+    """A container requests an amount that no device can have; the message starts with HAMi's if HAMi rejects it too."""
 
 
 @dataclass(frozen=True, slots=True)

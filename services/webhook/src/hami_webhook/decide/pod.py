@@ -114,7 +114,7 @@ class Pod:
     containers: tuple[Container, ...]
     _original: Object
     has_our_scheduler: bool = False
-    """Whether it already has the scheduler that admission gives, as every Pod that was admitted before."""
+    """Whether it already has the scheduler that admission sets, as every admitted Pod has."""
     removed_annotations: tuple[str, ...] = ()
     """Keys of the original annotations that are removed, in the Pod's order."""
     _spec_changes: dict[str, Any] = field(default_factory=dict)

@@ -58,5 +58,5 @@ class Rules:
 
 
 def counted(vendor: Vendor) -> Rules:
-    """Return the rules of a vendor that needs nothing done to a container."""
+    """Return rules that count devices and change nothing."""
     return Rules(vendor, vendor.resource_names[:1], bounds_of(vendor))
