@@ -4,7 +4,7 @@ The scheduler reads the same from a watch of Pods in protobuf as from JSON.
 
 import pytest
 
-from hami_scheduler.serve.pods import PROTOBUF, PodReader, trimmed
+from hami_scheduler.serve.kube.pods import PROTOBUF, PodReader, trimmed
 from hamicommon.runtime.kube import Kube
 from harness.cluster import Cluster
 from harness.manifests import a_container, a_pod

@@ -14,7 +14,7 @@ from grpc_tools import protoc
 ROOT = Path(__file__).parent.parent
 FOLDERS = {
     "libs/hamicommon/src/hamicommon/runtime/kubelet_api": ("python", "pyi", "grpc_python"),
-    "services/scheduler/src/hami_scheduler/serve/kube_api": ("python", "pyi"),
+    "services/scheduler/src/hami_scheduler/serve/kube/messages": ("python", "pyi"),
 }
 """What protoc makes of the .proto files in each."""
 

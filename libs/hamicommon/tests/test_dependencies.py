@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PACKAGES = ["libs/hamicommon", *(f"services/{name}" for name in ("device-plugin", "monitor", "scheduler", "webhook"))]
 KUBELET_STUBS = ROOT / "libs/hamicommon/src/hamicommon/runtime/kubelet_api/_proto"
-KUBE_STUBS = ROOT / "services/scheduler/src/hami_scheduler/serve/kube_api/_proto"
+KUBE_STUBS = ROOT / "services/scheduler/src/hami_scheduler/serve/kube/messages/_proto"
 DISTRIBUTIONS = {
     "google": "protobuf",
     "grpc": "grpcio",

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from .api_server import ApiServer, an_api_server
-from .builders import a_device, a_node, a_pod
-from .effort import LAW_SECONDS
-from .service import Running, running
+from .support.api_server import ApiServer, an_api_server
+from .support.builders import a_device, a_node, a_pod
+from .support.hypothesis_profiles import LAW_SECONDS
+from .support.service import Running, running
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -8,7 +8,7 @@ from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FL
 from hamicommon.vendors import ascend, iluvatar, nvidia
 from hamicommon.wire.version import WireVersion
 
-from .builders import VECTORS
+from .support.builders import VECTORS
 
 FILE = "--device-config-file=/etc/hami/device-config.yaml"
 LEASE = ("--leader-elect-resource-name=hami", "--leader-elect-resource-namespace=kube-system")
@@ -124,8 +124,8 @@ def test_every_device_policy_of_hamis_is_taken(text: str) -> None:
         ("--gpu-scheduler-policy=foo", "'foo' is no device policy; write binpack, spread, topology-aware, mutex, numa"),
         ("--gpu-scheduler-policy=binpack,nmua", "'nmua' is no device policy"),
         ("--gpu-scheduler-policy= binpack", "' binpack' is no device policy"),
-        ("--node-label-selector=gpu=on,zone=a=b", "'zone=a=b' is no requirement on labels; write key=value"),
-        ("--node-label-selector=gpu=on,", "'' is no requirement on labels"),
+        ("--node-label-selector=gpu=on,zone=a=b", "'zone=a=b' is not a requirement on labels; write key=value"),
+        ("--node-label-selector=gpu=on,", "'' is not a requirement on labels"),
     ],
 )
 def test_misspelt_value_is_refused_with_what_would_be_right(argument: str, text: str) -> None:
@@ -177,7 +177,7 @@ def test_people_are_answered_on_this_host_only() -> None:
     assert "localhost:1" == config("--explain-bind-address=localhost:1").explain_bind_address
     assert "" == config("--explain-bind-address=").explain_bind_address
     for address in (":9396", "0.0.0.0:9396", "10.0.0.1:9396", "scheduler:9396"):
-        with pytest.raises(ConfigError, match="must be an address of this host alone"):
+        with pytest.raises(ConfigError, match="must be a loopback address"):
             config(f"--explain-bind-address={address}")
 
 

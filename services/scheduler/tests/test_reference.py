@@ -1,6 +1,6 @@
 """The second opinion itself: what it says where anybody can see the answer."""
 
-from .reference import Ask, Card, Held, fits, fullness, peak, placements
+from .support.reference import Ask, Card, Held, fits, fullness, peak, placements
 
 CARDS = (Card("a", (2, 1000, 100)), Card("b", (2, 500, 100)))
 

@@ -19,16 +19,15 @@ from hami_scheduler.decide.memo import Memo
 from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.errors import BindError
-from hami_scheduler.serve.filter import filter_pod
-from hami_scheduler.serve.protocol import FilterAnswer
+from hami_scheduler.serve.filter import FilterAnswer, filter_pod
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.reservation import RESERVATION_SECONDS, Stage
 from hamicommon.wire import keys
 
-from .builders import NOW, Object, a_container, a_device, a_node, a_pod, a_request, vendors
-from .effort import effort
-from .reference import Ask, Card, Held, fits, fullness, peak, placements, takes, usage
-from .world import ANSWERS, World
+from .support.builders import NOW, Object, a_container, a_device, a_node, a_pod, a_request, vendors
+from .support.hypothesis_profiles import profile
+from .support.reference import Ask, Card, Held, fits, fullness, peak, placements, takes, usage
+from .support.scripted_api import ANSWERS, ScriptedApi
 
 HARDWARE = {
     "n1": {"GPU-a": (3, 8000, 100), "GPU-b": (2, 8000, 100)},
@@ -82,14 +81,14 @@ class Told(Cluster):
         super().replace_pods(pods, now)
 
 
-class Life(RuleBasedStateMachine):
+class History(RuleBasedStateMachine):
     """One cluster from the first Pod on; each rule is something that somebody does."""
 
     def __init__(self) -> None:
         """Begin with every Node known and no Pod."""
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.world = World()
+        self.api = ScriptedApi()
         self.steady, self.wall = 0.0, NOW
         self.closed: dict[str, set[str]] = {"unhealthy": set(), "cordoned": set()}
         self.created = 0
@@ -113,7 +112,7 @@ class Life(RuleBasedStateMachine):
     def create(self, names: int, namespace: str, made: list[tuple[str, int, int, int]]) -> None:
         """A user creates a Pod, perhaps under the name of one that is gone."""
         name = f"p{names}"
-        if f"{namespace}/{name}" in self.world.objects["pods"]:
+        if f"{namespace}/{name}" in self.api.objects["pods"]:
             return
         self.created += 1
         parts = [
@@ -124,7 +123,7 @@ class Life(RuleBasedStateMachine):
         inits = [part for kind, part in parts if kind != "app"]
         pod = a_pod(name, *apps, inits=inits, namespace=namespace, uid=f"u{self.created}")
         self.asked[f"u{self.created}"] = copy.deepcopy(pod)
-        self.world.put("pods", pod)
+        self.api.put("pods", pod)
 
     @precondition(lambda self: self.asked)
     @rule(which=index, one_is_left_out=st.booleans())
@@ -159,32 +158,32 @@ class Life(RuleBasedStateMachine):
         self.ask(which, one_is_left_out)
         self.bind(which, which)
         for answer in answers:
-            if self.world.writing:
+            if self.api.writing:
                 self.answer_bind(0, answer)
 
-    @precondition(lambda self: self.world.writing)
+    @precondition(lambda self: self.api.writing)
     @rule(which=index, answer=st.sampled_from(ANSWERS))
     def answer_bind(self, which: int, answer: str) -> None:
         """The API server gets to a Binding."""
-        writing = self.world.writing.pop(which % len(self.world.writing))
+        writing = self.api.writing.pop(which % len(self.api.writing))
         self.sent_at[id(writing.plan)] = self.steady
         writing.answer.set_result(answer)
         self.pump()
 
-    @precondition(lambda self: self.world.on_their_way)
+    @precondition(lambda self: self.api.on_their_way)
     @rule(which=index, is_made=st.booleans())
     def arrive(self, which: int, is_made: bool) -> None:
         """A Binding that nobody waits for any more is made after all, or is not."""
-        plan = self.world.on_their_way.pop(which % len(self.world.on_their_way))
+        plan = self.api.on_their_way.pop(which % len(self.api.on_their_way))
         if is_made:
-            self.world.apply(plan)
+            self.api.apply(plan)
 
     @rule(which=index, event=st.sampled_from(["Running", "Succeeded", "Failed", "inits", "terminating"]))
     def change(self, which: int, event: str) -> None:
         """A bound Pod goes on with its life."""
         alive = [
             pod
-            for pod in self.world.objects["pods"].values()
+            for pod in self.api.objects["pods"].values()
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in {"Succeeded", "Failed"}
         ]
         if not alive:
@@ -199,13 +198,13 @@ class Life(RuleBasedStateMachine):
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         else:
             pod["status"]["phase"] = event
-        self.world.put("pods", pod)
+        self.api.put("pods", pod)
 
-    @precondition(lambda self: self.world.objects["pods"])
+    @precondition(lambda self: self.api.objects["pods"])
     @rule(which=index)
     def delete(self, which: int) -> None:
         """A Pod's object goes, whatever is going on with it."""
-        self.world.remove("pods", self.world.objects["pods"][self.some(self.world.objects["pods"], which)])
+        self.api.remove("pods", self.api.objects["pods"][self.some(self.api.objects["pods"], which)])
 
     @rule(uuid=st.sampled_from(UUIDS), share=st.sampled_from([(500, 0), (2000, 30), (3000, 100)]))
     def bind_elsewhere(self, uuid: str, share: tuple[int, int]) -> None:
@@ -218,20 +217,20 @@ class Life(RuleBasedStateMachine):
         container = a_container(gpu=1, gpumem=share[0], gpucores=share[1])
         allocated = f"{uuid},NVIDIA,{share[0]},{share[1]}:;"
         name = f"foreign{self.created}"
-        self.world.put("pods", a_pod(name, container, uid=f"f{self.created}", node=node, allocated=allocated))
-        self.deliver(len(self.world.untold) - 1)
+        self.api.put("pods", a_pod(name, container, uid=f"f{self.created}", node=node, allocated=allocated))
+        self.deliver(len(self.api.untold) - 1)
 
-    @precondition(lambda self: self.world.untold)
+    @precondition(lambda self: self.api.untold)
     @rule(which=index, times=st.integers(1, 2))
-    def tell(self, which: int, times: int) -> None:
+    def queue_event(self, which: int, times: int) -> None:
         """A watch delivers an event, perhaps twice, perhaps before an earlier one of another object."""
-        places = list(self.world.deliverable())
+        places = list(self.api.deliverable())
         self.deliver(places[which % len(places)], times)
 
     @rule(kind=st.sampled_from(["pods", "nodes", "quotas"]))
     def relist(self, kind: str) -> None:
         """A watch broke or its version is gone, and a list takes its place."""
-        listed = self.world.listed(kind)
+        listed = self.api.listed(kind)
         if kind == "pods":
             self.cluster.replace_pods(listed, self.steady)
         elif kind == "nodes":
@@ -244,17 +243,17 @@ class Life(RuleBasedStateMachine):
     @rule(is_made=st.booleans())
     def restart(self, is_made: bool) -> None:
         """The scheduler dies, its requests with it, and another one begins from lists."""
-        plans = [*self.world.on_their_way, *(writing.plan for writing in self.world.writing)]
+        plans = [*self.api.on_their_way, *(writing.plan for writing in self.api.writing)]
         self.stop()
         for plan in plans if is_made else ():
-            self.world.apply(plan)
+            self.api.apply(plan)
         self.start()
 
     @rule(name=st.sampled_from(NAMES))
     def lose_or_find_node(self, name: str) -> None:
         """A Node's object goes, or comes back."""
-        if name in self.world.objects["nodes"]:
-            self.world.remove("nodes", self.world.objects["nodes"][name])
+        if name in self.api.objects["nodes"]:
+            self.api.remove("nodes", self.api.objects["nodes"][name])
         else:
             self.put_node(name)
 
@@ -263,7 +262,7 @@ class Life(RuleBasedStateMachine):
         """A device falls ill, recovers, is cordoned or uncordoned."""
         self.closed[how] ^= {uuid}
         name = next(name for name in NAMES if uuid in HARDWARE[name])
-        if name in self.world.objects["nodes"]:
+        if name in self.api.objects["nodes"]:
             self.put_node(name)
 
     @rule(namespace=st.sampled_from(NAMESPACES), limit=st.sampled_from([None, 0, 3000, 9000]))
@@ -271,17 +270,17 @@ class Life(RuleBasedStateMachine):
         """An operator sets, changes or removes a quota."""
         quota = {"metadata": {"namespace": namespace, "name": "q"}}
         if limit is None:
-            self.world.remove("quotas", quota)
+            self.api.remove("quotas", quota)
         else:
-            self.world.put("quotas", {**quota, "spec": {"hard": {"limits.nvidia.com/gpumem": str(limit)}}})
+            self.api.put("quotas", {**quota, "spec": {"hard": {"limits.nvidia.com/gpumem": str(limit)}}})
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
     def wait(self, seconds: float) -> None:
         """Time passes; no API server makes a Binding a minute after it was sent."""
         self.steady += seconds
         self.wall += timedelta(seconds=seconds)
-        self.world.on_their_way = [
-            plan for plan in self.world.on_their_way if self.steady - self.sent_at[id(plan)] < RESERVATION_SECONDS
+        self.api.on_their_way = [
+            plan for plan in self.api.on_their_way if self.steady - self.sent_at[id(plan)] < RESERVATION_SECONDS
         ]
         self.cluster.expire(self.steady)
 
@@ -293,7 +292,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def come_or_go(self) -> None:
         """The API server does not answer reads for a while."""
-        self.world.is_away = not self.world.is_away
+        self.api.is_away = not self.api.is_away
 
     @rule()
     def wake(self) -> None:
@@ -318,7 +317,7 @@ class Life(RuleBasedStateMachine):
         """I1 and I2: the bound Pods of the API server never hold more than there is, and who wants all has it alone."""
         bound = [
             held_by(pod)
-            for pod in self.world.objects["pods"].values()
+            for pod in self.api.objects["pods"].values()
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in {"Succeeded", "Failed"}
         ]
         for name, cards in HARDWARE.items():
@@ -330,7 +329,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def no_promise_outlives_its_time(self) -> None:
         """I4 and I5: what is reserved is about to expire, being written, or in doubt; all of it for a reason."""
-        underway = {writing.plan.uid for writing in self.world.writing}
+        underway = {writing.plan.uid for writing in self.api.writing}
         for held in self.cluster.reservations.all():
             if held.stage is Stage.CHOSEN:
                 assert held.expires_at is not None
@@ -358,8 +357,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def requests_are_few(self) -> None:
         """No step makes the scheduler ask the API server again and again."""
-        assert self.world.calls <= CALLS_A_STEP
-        self.world.calls = 0
+        assert self.api.calls <= CALLS_A_STEP
+        self.api.calls = 0
 
     # How
 
@@ -413,7 +412,7 @@ class Life(RuleBasedStateMachine):
 
     def deliver(self, place: int, times: int = 1) -> None:
         """Tell the scheduler one event."""
-        kind, verb, item = self.world.untold.pop(place)
+        kind, verb, item = self.api.untold.pop(place)
         for _ in range(times):
             if kind == "pods":
                 (self.cluster.put_pod if verb == "put" else self.cluster.drop_pod)(copy.deepcopy(item))
@@ -438,12 +437,12 @@ class Life(RuleBasedStateMachine):
         node = a_node(name, *devices)
         cordoned = self.closed["cordoned"] & set(HARDWARE[name])
         node["metadata"]["annotations"][keys.NODE_CORDON] = ",".join(sorted(cordoned))
-        self.world.put("nodes", {**node, "test": self.closed["unhealthy"] | cordoned})
+        self.api.put("nodes", {**node, "test": self.closed["unhealthy"] | cordoned})
 
     def start(self) -> None:
         """Begin a scheduler's life."""
         self.cluster, self.memo = Told(), Memo()
-        api: Any = self.world
+        api: Any = self.api
         locks: Any = None
         clock = Clock(lambda: self.wall, lambda: self.steady)
         self.context = Context(self.cluster, api, locks, clock, Settings(), lambda: None)
@@ -460,8 +459,8 @@ class Life(RuleBasedStateMachine):
 
         self.loop.run_until_complete(ended())
         self.binds.clear()
-        self.world.writing.clear()
-        self.world.on_their_way.clear()
+        self.api.writing.clear()
+        self.api.on_their_way.clear()
 
     def pump(self) -> None:
         """Let binds go on until all of them wait for the API server or have ended."""
@@ -518,5 +517,5 @@ def limit_of(quota: Object) -> int:
     return int(quota["spec"]["hard"]["limits.nvidia.com/gpumem"])
 
 
-Life.TestCase.settings = effort(40, 50)
-TestLife = pytest.mark.property(Life.TestCase)
+History.TestCase.settings = profile(40, 50)
+TestLife = pytest.mark.property(History.TestCase)

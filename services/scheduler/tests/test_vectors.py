@@ -25,8 +25,8 @@ from hami_scheduler.values.reasons import Misfit
 from hamicommon.quantity import INT32_MAX, parse_quantity
 from hamicommon.wire import keys
 
-from .builders import promises, vendors
-from .hami import (
+from .support.builders import promises, vendors
+from .support.hami_vectors import (
     Case,
     annotations_of_ours,
     answer_of,

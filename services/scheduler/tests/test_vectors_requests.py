@@ -10,8 +10,8 @@ from hami_scheduler.values.request import read_containers
 from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
 from hamicommon.vendor import Vendor
 
-from .builders import vendors
-from .hami import Case, by_name, cases
+from .support.builders import vendors
+from .support.hami_vectors import Case, by_name, cases
 
 Asked = dict[str, tuple[int, int, int | None, int]]
 """By vendor: count, MiB or parts, percent if it decides, cores."""

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from hami_scheduler.decide.bind_plan import plan_bind
-from hami_scheduler.serve.filter import filter_pod
-from hami_scheduler.serve.protocol import FilterAnswer
+from hami_scheduler.serve.filter import FilterAnswer, filter_pod
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.request import read_request
 from hami_scheduler.values.vendor import VendorFrame
@@ -21,8 +20,8 @@ from hamicommon.model import PodShares
 from hamicommon.wire import keys
 from hamicommon.wire.pod_devices import decode_pod_devices
 
-from .builders import promises
-from .hami import (
+from .support.builders import promises
+from .support.hami_vectors import (
     Case,
     Sums,
     a_context,

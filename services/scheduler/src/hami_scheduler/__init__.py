@@ -1,5 +1,5 @@
 """
-Places shares on devices: the extender of kube-scheduler.
+Places shares on devices: an extender of kube-scheduler.
 """
 
 from importlib.metadata import version

@@ -1,9 +1,9 @@
 """
-`hami-scheduler explain`, `simulate` and `snapshot`: what people ask, of a live scheduler or of a saved snapshot.
+The commands `hami-scheduler explain`, `simulate` and `snapshot`, for a live scheduler or a saved snapshot.
 
-Owns these command lines, files and exit codes: 0 when the Pods have or would get a Node, 1 when one would not, 2 when
-that could not be found out, which one line on stderr explains. Must never change anything in the cluster.
-Neighbours: `http` answers for a live scheduler, `report` answers here for a snapshot, `terminal` lays out.
+Exit codes: 0 if every Pod has or would get a Node, 1 if one would not, 2 if that is unknown; then one line on stderr
+says why. Must never change anything in the cluster. Neighbours: `http` answers for a live scheduler, `report` answers
+here for a snapshot, `terminal` lays out.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from hami_scheduler.explain.offline import (
 from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import explain, finish, shape, simulate
 from hami_scheduler.explain.terminal import page
-from hami_scheduler.serve.kube import objects
+from hami_scheduler.serve.kube.api import objects
 from hami_scheduler.values.request import Policies
 from hami_scheduler.values.vendor import VendorFrame
 from hami_scheduler.values.vendors import vendor_frames
@@ -48,7 +48,7 @@ from hamicommon.wire.errors import DecodeError
 
 COMMANDS = ("explain", "simulate", "snapshot")
 _PAPER_COLUMNS = 120
-"""The width of what no terminal shows."""
+"""The width of output that goes to no terminal."""
 _ANSWER_SECONDS = 60.0
 
 FITS, FITS_NOT, UNKNOWN = 0, 1, 2
@@ -57,11 +57,11 @@ Object = dict[str, Any]
 
 
 class CommandError(HamiError):
-    """A command could not be carried out; the message says what is wrong and what would be right."""
+    """A command failed; the message says what is wrong and what would be right."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry one command out and return the exit code."""
+    """Run one command and return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         found: int = options.command(options)
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{NAME} {options.name}: {error}\n")
         return UNKNOWN
     except BrokenPipeError:
-        # Whoever read our output has what they wanted; the interpreter must not fail to flush the rest at exit.
+        # The reader has closed the pipe; the interpreter must not fail to flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNKNOWN
     except KeyboardInterrupt:
@@ -79,15 +79,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    """Answer `explain`."""
+    """Run `explain`."""
     name = options.pod.rpartition("/")[2]
     if options.pod not in {name, f"pod/{name}", f"pods/{name}"} or not name:
-        raise CommandError(f"{options.pod!r} is no Pod's name; the namespace is given with -n")
+        raise CommandError(
+            f"{options.pod!r} is not the name of a Pod; write POD or pod/POD, and the namespace after -n"
+        )
     if options.snapshot:
         saved = _saved(options.snapshot)
         pod = saved.pod(options.namespace, name)
         if pod is None:
-            raise CommandError(f"there is no Pod {options.namespace}/{name} in {', '.join(options.snapshot)}")
+            raise CommandError(f"Pod {options.namespace}/{name} is not in {', '.join(options.snapshot)}")
         vendors, policies = _settings(saved, options)
         try:
             question = Question.of(pod, vendors, policies)
@@ -101,10 +103,10 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    """Answer `simulate`."""
+    """Run `simulate`."""
     pods = [_with_namespace(pod, options.namespace) for source in options.file for pod in pods_of(*_documents(source))]
     if not pods:
-        raise CommandError(f"{', '.join(options.file)}: no Pod, and nothing that makes one")
+        raise CommandError(f"{', '.join(options.file)}: holds no Pod and no object that creates Pods")
     if options.snapshot:
         saved = _saved(options.snapshot)
         vendors, policies = _settings(saved, options)
@@ -121,7 +123,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _snapshot(options: argparse.Namespace) -> int:
-    """Answer `snapshot`."""
+    """Run `snapshot`."""
     settings: dict[str, str]
     if options.device_config_file:
         settings = {DEVICE_CONFIG_KEY: _read(options.device_config_file), **_policy_settings(options)}
@@ -139,11 +141,11 @@ async def _objects(kubeconfig: str) -> list[Object]:
         return await objects(kube)
 
 
-# What is asked
+# Questions and input
 
 
 def _ask(server: str, path: str, body: bytes | None = None) -> Any:
-    """Return what the live scheduler at *server* answers."""
+    """Return the answer of the live scheduler at *server*."""
     request = urllib.request.Request(server.rstrip("/") + path, data=body, headers={"Accept": "application/json"})
     # The scheduler is on this host, so no proxy is between us.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -154,7 +156,7 @@ def _ask(server: str, path: str, body: bytes | None = None) -> Any:
         text = error.read().decode(errors="replace").strip()
         raise CommandError(text if error.code < 500 or text else f"{server}: HTTP {error.code}") from error
     except orjson.JSONDecodeError as error:
-        raise CommandError(f"{server} is no {NAME}: its answer is not JSON") from error
+        raise CommandError(f"{server} does not answer like {NAME}: the answer is not JSON") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise CommandError(
@@ -164,7 +166,7 @@ def _ask(server: str, path: str, body: bytes | None = None) -> Any:
 
 
 def _saved(files: Sequence[str]) -> Saved:
-    """Return what *files*, snapshots or lists of kubectl's, hold."""
+    """Return the objects in *files*: snapshots, or lists from kubectl."""
     saved = Saved()
     for source in files:
         documents, name = _documents(source)
@@ -172,14 +174,14 @@ def _saved(files: Sequence[str]) -> Saved:
             saved.add(document, name)
     if not saved.nodes:
         raise SnapshotError(
-            f"{', '.join(files)}: no Node in it; `{NAME} snapshot` writes what is needed, and so does "
+            f"{', '.join(files)}: holds no Node; write the file with `{NAME} snapshot`, or with "
             "`kubectl get nodes,pods,resourcequotas -A -o json`"
         )
     return saved
 
 
 def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorFrame, ...], Policies]:
-    """Return the vendors and policies in force: those of the flags, else those that were saved."""
+    """Return the vendors and policies: from flags, else from the snapshot."""
     text, source = saved.settings.get(DEVICE_CONFIG_KEY), "the snapshot's device config"
     if options.device_config_file:
         text, source = _read(options.device_config_file), options.device_config_file
@@ -207,7 +209,7 @@ def _policy_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _documents(source: str) -> tuple[list[Any], str]:
-    """Return the documents of a JSON or YAML file, and what to call it."""
+    """Return the documents of a JSON or YAML file, and its name for messages."""
     text, name = _read(source), "standard input" if source == "-" else source
     with contextlib.suppress(orjson.JSONDecodeError):
         return [orjson.loads(text)], name
@@ -232,7 +234,7 @@ def _with_namespace(pod: Object, namespace: str) -> Object:
     return {**pod, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 
 
-# What is shown
+# Output
 
 
 def _show(reports: Sequence[Object], options: argparse.Namespace) -> None:
@@ -251,27 +253,29 @@ def _show(reports: Sequence[Object], options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=NAME, description="Ask a scheduler what it decides and why.")
+    parser = argparse.ArgumentParser(prog=NAME, description="Ask the scheduler what it would decide, and why.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name")
 
-    command = commands.add_parser("explain", help="why a Pod is where it is, or nowhere, and what would change that")
-    command.add_argument("pod", metavar="POD", help="its name")
+    command = commands.add_parser("explain", help="why a Pod is where it is, or has no Node, and what would help")
+    command.add_argument("pod", metavar="POD", help="name of the Pod")
     command.set_defaults(command=_explain)
     _add_questions(command)
 
-    command = commands.add_parser("simulate", help="which Node and devices Pods would get that do not exist yet")
+    command = commands.add_parser("simulate", help="which Node and devices new Pods would get")
     command.add_argument(
         "-f",
         "--file",
         action="append",
         required=True,
-        help="manifest of Pods, or of what makes them; -: standard input",
+        help="manifest of Pods, or of objects that create them; -: standard input",
     )
     command.set_defaults(command=_simulate)
     _add_questions(command)
 
-    command = commands.add_parser("snapshot", help="print what decisions rest on, to explain and simulate elsewhere")
-    command.add_argument("--kubeconfig", default="", help="of the cluster; empty: as the service finds it")
+    command = commands.add_parser(
+        "snapshot", help="print the objects that decisions read, for explain and simulate elsewhere"
+    )
+    command.add_argument("--kubeconfig", default="", help="kubeconfig of the cluster (default: as for the service)")
     command.set_defaults(command=_snapshot)
     _add_settings(command)
     return parser
@@ -279,22 +283,27 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_questions(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("-n", "--namespace", default="default", help="of the Pod (default: %(default)s)")
-    add("-o", "--output", choices=("text", "json"), default="text", help="what to print (default: %(default)s)")
-    add("--all", action="store_true", help="a row for every Node, however many there are")
+    add("-n", "--namespace", default="default", help="namespace of the Pod (default: %(default)s)")
+    add("-o", "--output", choices=("text", "json"), default="text", help="output format (default: %(default)s)")
+    add("--all", action="store_true", help="print a row for every Node")
     add(
         "--snapshot",
         action="append",
         default=[],
         metavar="FILE",
-        help="decide on this instead of asking a live scheduler; a snapshot, or a list of kubectl's; may be repeated",
+        help="use this snapshot, or list from kubectl, instead of a live scheduler; may be repeated",
     )
     _add_settings(command)
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("--server", default=f"http://{EXPLAIN_ADDRESS}", help="the live scheduler (default: %(default)s)")
-    add("--device-config-file", default="", metavar="FILE", help="instead of the scheduler's, or the snapshot's")
-    add("--node-scheduler-policy", default="", metavar="POLICY", help="instead of the snapshot's")
-    add("--gpu-scheduler-policy", default="", metavar="POLICY", help="instead of the snapshot's")
+    add("--server", default=f"http://{EXPLAIN_ADDRESS}", help="address of the live scheduler (default: %(default)s)")
+    add(
+        "--device-config-file",
+        default="",
+        metavar="FILE",
+        help="use this device config instead of the scheduler's or the snapshot's",
+    )
+    add("--node-scheduler-policy", default="", metavar="POLICY", help="use this policy instead of the snapshot's")
+    add("--gpu-scheduler-policy", default="", metavar="POLICY", help="use this policy instead of the snapshot's")

@@ -1,8 +1,8 @@
 """
-What an operator can set, as typed fields, and the command line it comes from.
+The settings, as typed fields, and the command line that sets them.
 
-Owns HAMi's whole flag list: a flag either has its effect or says in `--help` that it has none. Reads no file and no
-clock. Neighbours: `main` starts the process with a `Config`.
+Accepts all flags of HAMi: a flag has its effect, or `--help` says that it has none. Reads no file and no clock.
+Neighbours: `main` starts the process with a `Config`.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go
 """
 
@@ -27,16 +27,16 @@ NAME = "hami-scheduler"
 NODE_LOCK_SECONDS = 300.0
 """HAMi's default for `--node-lock-timeout`."""
 DEVICE_SERIES_LIMIT = 2000
-"""Devices up to which `--device-metrics=auto` has a series for each; some 4 MiB and 0.1 s a scrape."""
+"""Most devices for which `--device-metrics=auto` has series; some 4 MiB and 0.1 s a scrape."""
 EXPLAIN_ADDRESS = "127.0.0.1:9396"
-"""Where people's questions are answered, and asked, by default."""
+"""Default address for the questions of people."""
 
 _WITHOUT_EFFECT = {
-    "--kube-qps": "requests are few by design and the API server has priority and fairness",
+    "--kube-qps": "the scheduler sends few requests, and the API server has priority and fairness",
     "--kube-burst": "as --kube-qps",
-    "--kube-timeout": "every request has a deadline of 30 s",
+    "--kube-timeout": "every request times out after 30 s",
     "--profiling": "there is no Go profiler here",
-    "--force-overwrite-default-scheduler": "the webhook is a service of its own",
+    "--force-overwrite-default-scheduler": "the webhook is a separate service",
 }
 
 
@@ -48,23 +48,23 @@ class Config:
     """Resource names and vendor settings, HAMi's YAML."""
     kubeconfig: str = ""
     http_bind: str = "127.0.0.1:8080"
-    """Where kube-scheduler calls."""
+    """Address for kube-scheduler."""
     cert_file: str = ""
     key_file: str = ""
-    """With both, the listener speaks TLS; renewed files are picked up."""
+    """With both files the listener uses TLS; renewed files are read again."""
     metrics_bind_address: str = ":9395"
-    """Where Prometheus scrapes; empty: nowhere but at `http_bind`, which serves the same numbers."""
+    """Address for Prometheus; if empty, only `http_bind` serves metrics."""
     explain_bind_address: str = ""
-    """Where people's questions are answered, on this host only; empty answers none."""
+    """Address for the questions of people, on this host only; if empty, none are answered."""
     scheduler_name: str = ""
     """Source component of Events."""
     policies: Policies = field(default_factory=Policies)
     prioritizes: bool = False
-    """Whether every Node that fits is named and ranked, and kube-scheduler chooses."""
+    """Whether a filter names all Nodes that fit and kube-scheduler chooses."""
     node_label_selector: str = ""
-    """Only Nodes with these labels are offered."""
+    """Only Nodes with these labels are used."""
     node_lock_timeout_seconds: float = NODE_LOCK_SECONDS
-    """Older node locks are anybody's."""
+    """Older node locks are ignored."""
     lock_wait_seconds: float = 28.0
     """How long a bind waits for a node lock; 0 fails at once."""
     must_lead: bool = False
@@ -73,16 +73,16 @@ class Config:
     lease_name: str = ""
     has_legacy_metrics: bool = False
     device_metrics: str = "auto"
-    """Series for each device and share: `always`, `never`, or `auto`, while the cluster is not too large for them."""
+    """Series for each device and share: `always`, `never`, or `auto`: up to DEVICE_SERIES_LIMIT devices."""
     has_ascend: bool = False
     has_iluvatar: bool = False
     """Whether the devices of these vendors are placed."""
     without_effect: tuple[str, ...] = ()
-    """Flags that were given and do nothing, each with the reason."""
+    """Flags that were given and have no effect, each with the reason."""
     wire_version: WireVersion = NEWEST
-    """The oldest HAMi whose readers must understand what is written."""
+    """The oldest HAMi that must be able to read what we write."""
     hostname: str = ""
-    """What the holder of the Lease on this host is called, before `_` and an ID."""
+    """The identity of the Lease's holder on this host, before `_` and an ID."""
     verbosity: int = 0
 
 
@@ -91,8 +91,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
     Return the settings of a command line and *environment* (`HAMI_WIRE_VERSION`, `HAMI_NODELOCK_EXPIRE`).
 
     Raises:
-        ConfigError: with every problem found.
-        SystemExit: a flag is wrong, or only help or the version was asked for; it has been printed.
+        ConfigError: with every problem.
+        SystemExit: a flag is wrong, or help or the version was printed.
     """
     flags = _flags()
     found = flags.parse_args(arguments)
@@ -137,11 +137,11 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str], hostna
 
 
 def _flag_problems(found: Namespace) -> Iterator[str]:
-    """Yield what is wrong with the values of flags, or with their company, beyond what each can be."""
+    """Yield what is wrong with flags that are valid one by one."""
     misspelt = misspelling(found.node_label_selector)
     if misspelt is not None:
         yield (
-            f"--node-label-selector: {misspelt!r} is no requirement on labels; write key=value, key!=value, "
+            f"--node-label-selector: {misspelt!r} is not a requirement on labels; write key=value, key!=value, "
             "key in (a,b), key notin (a,b), key or !key, with commas in between"
         )
     if not found.device_config_file:
@@ -152,22 +152,22 @@ def _flag_problems(found: Namespace) -> Iterator[str]:
         yield "--leader-elect: needs --leader-elect-resource-name and --leader-elect-resource-namespace"
     if found.explain_bind_address and not _is_loopback(found.explain_bind_address):
         yield (
-            f"--explain-bind-address {found.explain_bind_address}: must be an address of this host alone, such as "
-            f"{EXPLAIN_ADDRESS}, because it tells of every namespace; kubectl exec and port-forward reach it"
+            f"--explain-bind-address {found.explain_bind_address}: must be a loopback address, such as "
+            f"{EXPLAIN_ADDRESS}, because answers show all namespaces; kubectl exec and port-forward reach it"
         )
 
 
 def policy_problems(policies: Policies) -> Iterator[str]:
-    """Yield what is wrong with *policies*, with the flag of each; HAMi would take the opposite without a word."""
-    faults = {
+    """Yield what is wrong with *policies*, with the flag. HAMi silently uses another policy."""
+    problems = {
         "--node-scheduler-policy": node_policy_problem(policies.node),
         "--gpu-scheduler-policy": device_policy_problem(policies.device),
     }
-    yield from (f"{flag}: {fault}" for flag, fault in faults.items() if fault)
+    yield from (f"{flag}: {problem}" for flag, problem in problems.items() if problem)
 
 
 def left_out(config: Config, devices: DeviceConfig) -> dict[str, str]:
-    """Return the resources of *devices* that are not placed for want of a flag, and the flag."""
+    """Return the resources of *devices* that are not placed, each with the flag that enables it."""
     ascends, iluvatars = devices[ascend.SECTION].chips, devices[iluvatar.SECTION]
     chips: dict[str, Sequence[Chip]] = {
         "--enable-ascend": () if config.has_ascend else ascends,
@@ -206,46 +206,48 @@ def _flags() -> FlagParser:
         NAME,
         __version__,
         "Places shares on devices: the extender of kube-scheduler. "
-        f"`{NAME} explain --help`, `simulate` and `snapshot`: what people ask of it.",
+        f"Other commands: `{NAME} explain`, `simulate` and `snapshot`; see their --help.",
     )
     add = flags.add_argument
-    add("--http_bind", default="127.0.0.1:8080", help="where kube-scheduler calls")
-    add("--cert_file", default="", help="certificate; with --key_file the listener speaks TLS")
+    add("--http_bind", default="127.0.0.1:8080", help="address for kube-scheduler")
+    add("--cert_file", default="", help="TLS certificate; needs --key_file")
     add("--key_file", default="", help="private key of --cert_file")
-    add("--metrics-bind-address", default=":9395", help="where Prometheus scrapes; empty: only at --http_bind")
+    add(
+        "--metrics-bind-address", default=":9395", help="address for Prometheus; empty: only --http_bind serves metrics"
+    )
     add("--scheduler-name", default="", help="source component of Events")
-    add("--node-scheduler-policy", default="binpack", help="binpack or spread, where a Pod does not say")
+    add("--node-scheduler-policy", default="binpack", help="binpack or spread, for Pods without the annotation")
     add(
         "--gpu-scheduler-policy",
         default="spread",
-        help="binpack, spread, topology-aware, mutex, numa or a comma list of them, where a Pod does not say",
+        help="binpack, spread, topology-aware, mutex, numa or a comma list of them, for Pods without the annotation",
     )
-    bool_flag(flags, "--prioritize", False, "name every Node that fits and rank them; kube-scheduler chooses")
+    bool_flag(flags, "--prioritize", False, "name all Nodes that fit and rank them; kube-scheduler chooses")
     add(
         "--node-label-selector",
         default="",
-        help="only Nodes with these labels are offered; k=v,... or all of a selector",
+        help="use only Nodes with these labels; any Kubernetes label selector",
     )
-    add("--node-lock-timeout", type=span, default=None, help="older node locks are anybody's (default: 5m)")
+    add("--node-lock-timeout", type=span, default=None, help="ignore node locks older than this (default: 5m)")
     add("--node-lock-retry-timeout", type=wait, default="28s", help="how long a bind waits for a node lock")
-    bool_flag(flags, "--leader-elect", False, "decide only while the kube-scheduler beside us leads")
-    add("--leader-elect-resource-name", default="", help="the Lease kube-scheduler competes for")
-    add("--leader-elect-resource-namespace", default="", help="its namespace")
+    bool_flag(flags, "--leader-elect", False, "decide only while the kube-scheduler on this host leads")
+    add("--leader-elect-resource-name", default="", help="name of kube-scheduler's Lease")
+    add("--leader-elect-resource-namespace", default="", help="namespace of the Lease")
     add(
         "--explain-bind-address",
         default=EXPLAIN_ADDRESS,
-        help="where explain, simulate and snapshot ask, on this host only; empty: nowhere",
+        help="loopback address for explain, simulate and snapshot; empty: none",
     )
     add(
         "--device-metrics",
         choices=("auto", "always", "never"),
         default="auto",
-        help=f"series for each device and share; auto: up to {DEVICE_SERIES_LIMIT} devices",
+        help=f"export series for each device and share; auto: up to {DEVICE_SERIES_LIMIT} devices",
     )
     bool_flag(flags, "--enable-ascend", False, "place Ascend devices")
     bool_flag(flags, "--enable-iluvatar", False, "place Iluvatar devices")
-    bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
-    add("--device-config-file", default="", help="HAMi's device config, YAML; must be given")
+    bool_flag(flags, "--legacy-metrics", False, "export metrics also under the names of HAMi 2.8 and before")
+    add("--device-config-file", default="", help="HAMi's device config, YAML (required)")
     bool_flag(flags, "--debug", False, "log debug lines, as -v=4")
     accept_scheduler_flags(flags, _WITHOUT_EFFECT)
     return flags

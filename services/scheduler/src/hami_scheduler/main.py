@@ -22,14 +22,15 @@ from prometheus_client import CollectorRegistry
 from hami_scheduler import __version__, cli
 from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, left_out, read_config
 from hami_scheduler.explain.offline import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
-from hami_scheduler.serve import listeners, periodic
-from hami_scheduler.serve.cluster_feed import ClusterFeed
+from hami_scheduler.serve.background import periodic
+from hami_scheduler.serve.background.cluster_feed import ClusterFeed
+from hami_scheduler.serve.background.readiness import Readiness
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.explainer import Explainer
-from hami_scheduler.serve.kube import KubeApi
+from hami_scheduler.serve.kube.api import KubeApi
+from hami_scheduler.serve.listen import listeners
+from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed, Problems, Refused, woken_pods
 from hami_scheduler.serve.locking import NodeLocks
-from hami_scheduler.serve.metrics import ClusterCollector, Observed, Problems, Refused, woken_pods
-from hami_scheduler.serve.readiness import Readiness
 from hami_scheduler.values.inventory import Problem
 from hamicommon.config import ConfigError
 from hamicommon.runtime import logs, process

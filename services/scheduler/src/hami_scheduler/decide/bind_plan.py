@@ -1,8 +1,8 @@
 """
-What a bind writes: one Binding with everything the Node's device plugin must know.
+Plan what a bind writes: one Binding with everything the Node's device plugin must know.
 
 Owns the annotations of a placed Pod. kube-apiserver merges them into the Pod in the transaction that sets
-`spec.nodeName`, so a Pod is never half bound. Neighbours: `grant` holds the shares, `extender` carries the plan out.
+`spec.nodeName`, so a Pod is never half bound. Neighbours: `grant` holds the shares, `bind_writer` writes the plan.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/registry/core/pod/storage/storage.go
 (`setPodNodeAndMetadata`)
 """
@@ -37,11 +37,11 @@ class BindPlan:
     node: str
     annotations: dict[str, str]
     granted_keys: tuple[str, ...] = ()
-    """Which of the annotations say what was granted."""
+    """The annotations that say what was granted."""
 
     @property
     def path(self) -> str:
-        """Where the Binding is posted."""
+        """The path that the Binding is posted to."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/binding"
 
     @property
@@ -65,7 +65,7 @@ class BindPlan:
             return False
         metadata = pod.get("metadata") or {}
         found = metadata.get("annotations") or {}
-        # The device plugin rewrites what it consumes; what was granted nobody rewrites.
+        # The device plugin rewrites what it consumes, but never what was granted.
         granted = {key: self.annotations[key] for key in self.granted_keys}
         return self._is_of(metadata) and all(found.get(key) == text for key, text in granted.items())
 
@@ -80,7 +80,7 @@ class BindPlan:
 
 
 def promise(request: PodRequest, inventory: NodeInventory, placement: Placement, unix_nanoseconds: int) -> Grant:
-    """Return what *placement* grants the Pod of *request* on the Node of *inventory*, as its bind will tell it."""
+    """Return what *placement* grants the Pod of *request* on the Node of *inventory*."""
     devices = {device.id: device for device in inventory.devices}
     annotations: dict[str, str] = {}
     for key, frame in request.vendors.items():
@@ -107,7 +107,7 @@ def promise(request: PodRequest, inventory: NodeInventory, placement: Placement,
 def plan_bind(
     grant: Grant, vendors: tuple[VendorFrame, ...], unix_seconds: int, version: WireVersion = NEWEST
 ) -> BindPlan:
-    """Return the bind that makes *grant* true, as peers of *version* read it."""
+    """Return the bind of *grant*, readable by HAMi *version* and newer."""
     annotations = {
         keys.POD_NODE: grant.node,
         keys.POD_TIME: str(unix_seconds),
@@ -131,7 +131,7 @@ def locks_needed(grant: Grant, vendors: tuple[VendorFrame, ...], *, finds_owners
     """
     Return the locks to hold while the Binding of *grant* is written, in the order to take them.
 
-    *finds_owners* is whether the Node says that its device plugin needs none.
+    *finds_owners* says whether the Node's device plugin needs no lock.
     """
     frames = [f for f in vendors if f.key in grant.shares and not (finds_owners and f.may_find_owners)]
     return tuple(sorted({Lock(f.vendor.lock_key, f.vendor.lock_seconds) for f in frames if f.vendor.lock_key}))
@@ -143,5 +143,5 @@ def plain_bind(uid: str, namespace: str, name: str, node: str) -> BindPlan:
 
 
 def node_label(node: str) -> str | None:
-    """Return the value of the Pod label that names *node*, None where the name cannot be a label's value."""
+    """Return the value of the Pod label that names *node*, None if the name is no valid value."""
     return node if _LABEL_VALUE.fullmatch(node) else None

@@ -1,9 +1,9 @@
 """
-Say of all Nodes at once why a Pod cannot be had there, as `place_pod` says it of one.
+Compute, for all Nodes at once, why each rejects a Pod.
 
-Owns no rule: a cause told here is the one `place` would return, and where only its walk over the devices can tell, none
-is told. The Nodes of a cluster refuse in a few ways, each of which is worded once. Neighbours: `prefilter` judges the
-devices, `filter` asks.
+Owns no rule: each reason is the one that `place_pod.place` returns. If only its walk over the devices can tell, there
+is none here. The Nodes of a cluster refuse in a few ways; each way becomes one shared `Misfit`. Neighbours: `prefilter`
+judges the devices, `filter` calls this.
 """
 
 from collections import Counter
@@ -25,20 +25,20 @@ from hamicommon.model import Request
 
 @dataclass(frozen=True, slots=True)
 class _Tally:
-    """How many devices of each Node refuse one request for which reason."""
+    """How many devices of each Node refuse one request, per reason."""
 
     asked: Request
     enough: int
-    """Fewer willing devices than this are too few in whatever order they are tried."""
+    """Fewer acceptable devices than this are too few in any order."""
     reasons: Sequence[Reason]
-    """`COUNT` stands for the willing ones."""
+    """`COUNT` stands for the acceptable ones."""
     counts: Int64s
     """Per reason and Node index."""
     is_untold: Bools
-    """Per Node index: whether it has devices of which numbers do not tell all."""
+    """Per Node index: whether it has devices that numbers do not describe, such as MIG."""
 
     def cause(self, index: int) -> Misfit | None:
-        """Return why the Node at *index* has too few devices, None where the order of devices may matter."""
+        """Return why the Node at *index* has too few devices, None if the order of devices may matter."""
         counts = Counter(dict(zip(self.reasons, self.counts[:, index].tolist(), strict=True)))
         if self.asked.count > counts.total():
             return Misfit.of_node(Reason.NODE_DEVICES)
@@ -47,9 +47,9 @@ class _Tally:
 
 def bulk_reasons(request: PodRequest, ledger: Ledger, allowances: Mapping[str, Allowance]) -> list[Misfit | None]:
     """
-    Return per Node index why *request* cannot be had there, None where `place` has to be asked.
+    Return per Node index why it rejects *request*, None if `place` must be called.
 
-    The first container that asks for devices is looked at: it meets the Node as it is, whatever the others ask.
+    Only the first container that asks for devices is checked: it finds the Node as it is, whatever the others ask.
     """
     first = next((container.requests for container in request.containers if container.requests), ())
     told = [_is_told(asked, request.vendors[asked.vendor].sharing, request.rules[asked.vendor]) for asked in first]
@@ -69,7 +69,7 @@ def _joined(tallies: Iterable[_Tally], index: int) -> Misfit | None:
 
 
 def _is_told(asked: Request, sharing: Sharing, rules: Rules) -> bool:
-    """Return whether numbers alone decide; a vendor's own functions see more."""
+    """Return whether numbers alone decide, without functions of the vendor."""
     if not sharing.is_plain or sharing.gate or sharing.check_first or sharing.check_last:
         return False
     return not sharing.refuses_itself(Attempt(asked, rules, ()))
@@ -78,7 +78,7 @@ def _is_told(asked: Request, sharing: Sharing, rules: Rules) -> bool:
 def _tally(
     asked: Request, request: PodRequest, ledger: Ledger, allowances: Mapping[str, Allowance], *, is_alone: bool
 ) -> _Tally:
-    """Count the devices; with *is_alone* the container asks no other vendor, and is refused as soon as none is left."""
+    """Count the devices. With *is_alone* the container asks no other vendor."""
     rules, allowance = request.rules[asked.vendor], allowances.get(asked.vendor, UNLIMITED)
     reasons = [Reason.COUNT]
     reason_of_row = np.zeros(ledger.row_count, np.int64)
@@ -96,7 +96,7 @@ def _tally(
 
 
 def _ways(columns: Iterable[NDArray[np.generic]]) -> tuple[Int64s, Int64s]:
-    """Return one index of each kind of Nodes that are equal in all *columns*, and per Node index its kind."""
+    """Group Nodes that are equal in all *columns*: return one index of each group, and per Node index its group."""
     way_of_node: Int64s = np.zeros(1, np.int64)
     for column in columns:
         numbers = column.astype(np.int64)

@@ -138,7 +138,7 @@ class Search:
         return Refusal(misfits)
 
     def reasons(self) -> Sequence[Misfit | None]:
-        """Return per Node index why it refuses the Pod, None where it must be tried."""
+        """Return per Node index why it refuses the Pod, None if it must be tried."""
         return bulk_reasons(self.request, self.ledger, self.allowances)
 
 

@@ -30,7 +30,7 @@ _FEW = 8
 
 
 class Memo:
-    """Answers about the Nodes of one cluster, from memory where that holds."""
+    """Filter answers for one cluster, from memory while it is valid."""
 
     def __init__(self) -> None:
         """Remember nothing."""
@@ -177,7 +177,7 @@ class _RememberingSearch(Search):
         return memory.refusal
 
     def reasons(self) -> Sequence[Misfit | None]:
-        """Return per Node index why it refuses the Pod, None where it must be tried."""
+        """Return per Node index why it refuses the Pod, None if it must be tried."""
         memory, version = self.memory, self.ledger.version
         if memory.reasons_version != version:
             memory.reasons, memory.reasons_version = super().reasons(), version

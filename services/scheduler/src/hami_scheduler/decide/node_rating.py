@@ -27,7 +27,7 @@ def is_rated(request: PodRequest) -> bool:
 
 
 def rating(request: PodRequest, name: str, placement: Placement, ledger: Ledger) -> float:
-    """Return what the vendors add to the score of Node *name* where *request* gets *placement*."""
+    """Return what the vendors add to the score of Node *name* if *request* gets *placement* there."""
     frames = [frame for frame in request.vendors.values() if frame.rate is not None]
     entry = ledger.node(name)
     if not frames or entry is None:

@@ -1,8 +1,8 @@
 """
-Try one container on the devices of one Node: which it would get, or why it gets none.
+Choose the devices of one Node for one container, or say why there are none.
 
 Owns the walk over devices, the same for every vendor, and what the containers tried so far take. Neighbours: `fit`
-judges one device, `score` orders them, `vendor` says what is a vendor's own, `place_pod` walks the containers.
+judges one device, `score` orders them, `vendor` has what only a vendor does, `place_pod` walks the containers.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/score.go
 """
 
@@ -27,8 +27,8 @@ _NOTHING_YET: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
-class Trial:
-    """A Pod being tried on one Node."""
+class Draft:
+    """A placement of a Pod on one Node, filled container by container."""
 
     request: PodRequest
     pair_scores: PairScores
@@ -43,21 +43,21 @@ class Trial:
 
     def matters(self, container: ContainerRequest) -> bool:
         """
-        Return whether which devices *container* gets can decide whether a later one gets any.
+        Return whether the choice for *container* can leave a later container without devices.
 
-        An init container has given its own back by then, but a quota counts each device at its worst moment.
+        An init container has returned its devices by then, but a quota counts each device at its maximum.
         """
         is_limited = any(allowance != UNLIMITED for allowance in self.allowances.values())
         return container.kind is not ContainerKind.INIT or is_limited
 
     def attempt(self, request: Request, uses: Sequence[DeviceUse]) -> Attempt:
-        """Return the attempt of the current container to get *request* of those of *uses* that may be had."""
+        """Return the attempt of the current container to get *request* from *uses*."""
         rules = self.request.rules[request.vendor]
         candidates = [use for use in uses if belongs(use.device, request.vendor, rules)]
         return Attempt(request, rules, candidates, self._earlier(request.vendor), self.pair_scores)
 
     def _earlier(self, vendor: str) -> frozenset[str]:
-        """Return the devices that the containers before the current one took, app containers and others apart."""
+        """Return the devices that earlier containers of the same sort (app or init) took."""
         if len(self.taken) == 1:
             return _NOTHING_YET
         *before, current = self.request.kinds[: len(self.taken)]
@@ -70,41 +70,41 @@ class Trial:
         )
 
 
-def place_container(container: ContainerRequest, uses: list[DeviceUse], trial: Trial) -> Misfit | None:
-    """Give *container* its devices of *uses*, which end up sorted, or return why it cannot have them."""
-    trial.taken.append({})
-    hopeless = [misfit for request in container.requests if (misfit := _hopeless(request, uses, trial))]
+def place_container(container: ContainerRequest, uses: list[DeviceUse], draft: Draft) -> Misfit | None:
+    """Give *container* its devices of *uses*, which end up sorted, or return why there are too few."""
+    draft.taken.append({})
+    hopeless = [misfit for request in container.requests if (misfit := _hopeless(request, uses, draft))]
     if hopeless:
         return Misfit.of_all(hopeless)
-    policy, weights = trial.request.device_policy, trial.request.weights
+    policy, weights = draft.request.device_policy, draft.request.weights
     scores = {use.device.id: device_score(use, container.requests, weights) for use in uses}
     misfits = []
     for request in container.requests:
         order = device_order(uses, [scores[use.device.id] for use in uses], policy)
         uses[:] = [uses[position] for position in order]
-        attempt = trial.attempt(request, uses)
-        chosen = _take(attempt, trial)
+        attempt = draft.attempt(request, uses)
+        chosen = _take(attempt, draft)
         if isinstance(chosen, Misfit):
             misfits.append(chosen)
         else:
-            _grant(chosen, attempt, trial)
+            _grant(chosen, attempt, draft)
     return Misfit.of_all(misfits) if misfits else None
 
 
-def _hopeless(request: Request, uses: Sequence[DeviceUse], trial: Trial) -> Misfit | None:
+def _hopeless(request: Request, uses: Sequence[DeviceUse], draft: Draft) -> Misfit | None:
     """
-    Return why *request* fits in no order of devices, None where the order may matter.
+    Return why *request* fits in no order of devices, None if the order may matter.
 
-    Most Nodes that say no say it here, without a device being scored or sorted.
+    Most refusals end here, before devices are scored or sorted.
     """
-    frame, attempt = trial.request.vendors[request.vendor], trial.attempt(request, uses)
+    frame, attempt = draft.request.vendors[request.vendor], draft.attempt(request, uses)
     candidates, rules = attempt.candidates, attempt.rules
     if request.count > len(candidates) and not _may_partition(candidates, rules):
         return Misfit.of_node(Reason.NODE_DEVICES)
     closed = frame.sharing.gate(attempt) if frame.sharing.gate else None
     if closed is not None:
         return Misfit(((closed, 1),), len(candidates))
-    is_limited = trial.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
+    is_limited = draft.allowances.get(request.vendor, UNLIMITED) != UNLIMITED
     if is_limited or rules.is_numa_bound or any(use.device.mode == MODE for use in candidates):
         return None
     if frame.sharing.refuses_itself(attempt):
@@ -123,14 +123,14 @@ def _no_limit(_uuid: str, _memory_mib: int, _core_percent: int) -> bool:
 
 
 def _may_partition(candidates: Sequence[DeviceUse], rules: Rules) -> bool:
-    """Return whether fewer devices than asked may do, because one of them is cut into instances."""
+    """Return whether fewer devices than asked can be enough, because one can be cut into MIG instances."""
     return (rules.modes is None or MODE in rules.modes) and any(use.device.mode == MODE for use in candidates)
 
 
 def _judge(
     attempt: Attempt, frame: VendorFrame, is_within_quota: Callable[[str, int, int], bool]
 ) -> Callable[[DeviceUse], tuple[Reason | None, Taken]]:
-    """Return what says of a device why it cannot take one more share, None where it can, and what the share takes."""
+    """Return a function that judges a device: why it cannot take one more share, or None, and what the share takes."""
     sharing, rules, request = frame.sharing, attempt.rules, attempt.request
     check_first, check_last, amounts_of = sharing.check_first, sharing.check_last, sharing.amounts
     asked = Taken(1, request.memory_mib, request.held_core_percent)
@@ -157,8 +157,8 @@ def _judge(
     return judge
 
 
-def _grant(chosen: Sequence[Offer], attempt: Attempt, trial: Trial) -> None:
-    """Count what the current container of *trial* takes."""
+def _grant(chosen: Sequence[Offer], attempt: Attempt, draft: Draft) -> None:
+    """Count what the current container of *draft* takes."""
     for index, offer in enumerate(chosen):
         share, instance, use = offer.share, offer.instance, offer.use
         use.take(share.memory_mib, share.core_percent, offer.replicas)
@@ -167,30 +167,29 @@ def _grant(chosen: Sequence[Offer], attempt: Attempt, trial: Trial) -> None:
             use.tenants = (*use.tenants, asking)
         if instance is not None:
             use.occupied.append(instance.placement)
-            container = len(trial.taken) - 1
-            trial.mig.append(MigAllocation(container, index, share.uuid, instance.profile.name, instance.placement))
-    trial.taken[-1][attempt.request.vendor] = tuple(offer.share for offer in chosen)
+            container = len(draft.taken) - 1
+            draft.mig.append(MigAllocation(container, index, share.uuid, instance.profile.name, instance.placement))
+    draft.taken[-1][attempt.request.vendor] = tuple(offer.share for offer in chosen)
 
 
-def _take(attempt: Attempt, trial: Trial) -> Sequence[Offer] | Misfit:
+def _take(attempt: Attempt, draft: Draft) -> Sequence[Offer] | Misfit:
     """
     Return one share of each of the first acceptable devices, tried from the end, or of those the vendor chooses.
 
-    Of several NUMA nodes with enough devices to choose from the last one tried is taken, which is the only one that
-    HAMi looks at.
+    Of several NUMA nodes with enough devices, the last one tried is taken, as in HAMi.
     """
     request, rules = attempt.request, attempt.rules
-    frame = trial.request.vendors[request.vendor]
+    frame = draft.request.vendors[request.vendor]
     choose = frame.sharing.choose(attempt) if frame.sharing.choose else None
     refusals: Counter[Reason] = Counter()
     offers: list[Offer] = []
     left_behind: list[list[Offer]] = []
     numa: int | None = None
-    is_within_quota = _quota_check(request, offers, trial)
+    is_within_quota = _quota_check(request, offers, draft)
     judge = _judge(attempt, frame, is_within_quota)
 
     def offer_of(use: DeviceUse) -> Offer | Reason:
-        """Return what the device of *use* gives beside *offers*, or why it gives nothing."""
+        """Return what the device of *use* offers beside *offers*, or why it offers nothing."""
         reason, amounts = judge(use)
         if reason is not None:
             return reason
@@ -236,7 +235,7 @@ def _instance(
     """
     Return the MIG instance to make on the device of *use* beside *offers*, which the container has already.
 
-    It counts as what its profile is, whatever was asked.
+    It counts as the size of its profile, not of the request.
     """
     device = use.device
     queued = [o.instance.placement for o in offers if o.instance is not None and o.uuid == device.id]
@@ -250,21 +249,21 @@ def _instance(
     return Offer(use, share, instance=instance)
 
 
-def _quota_check(request: Request, offers: list[Offer], trial: Trial) -> Callable[[str, int, int], bool]:
+def _quota_check(request: Request, offers: list[Offer], draft: Draft) -> Callable[[str, int, int], bool]:
     """
-    Return the test whether the Pod stays within its namespace's quota with one more share of *request*.
+    Return a function that says whether the Pod stays within its namespace's quota with one more share of *request*.
 
-    The Pod counts as it will once it runs: every container so far, at its worst moment.
+    The Pod counts as the maximum that its containers so far take at any time.
     """
-    allowance = trial.allowances.get(request.vendor, UNLIMITED)
+    allowance = draft.allowances.get(request.vendor, UNLIMITED)
     if allowance == UNLIMITED:
         return _no_limit
 
     def is_within_quota(uuid: str, memory_mib: int, core_percent: int) -> bool:
         here = (*(other.share for other in offers), Share(uuid, request.vendor, memory_mib, core_percent))
-        before = tuple(container.get(request.vendor, ()) for container in trial.taken[:-1])
+        before = tuple(container.get(request.vendor, ()) for container in draft.taken[:-1])
         total = NOTHING
-        for amount in amounts_over_time(trial.request.kinds, (*before, here)).values():
+        for amount in amounts_over_time(draft.request.kinds, (*before, here)).values():
             total = total.plus(amount)
         return allowance.allows(total.memory_mib, total.core_percent)
 

@@ -1,16 +1,16 @@
 """
-Try a Pod on one Node: which devices each container would get.
+Choose the devices of one Node for every container of a Pod, or say why there are none.
 
-Owns the walk over containers. Ordinary init containers are tried each on a copy, because they run alone; what sidecars
-and app containers take stays for those after them, and where those would go without, is chosen once more. Knows nothing
-of other Nodes. Neighbours: `place_container` tries one container, `filter` chooses among Nodes.
+Owns the walk over containers. Each ordinary init container is tried on a copy, because it runs alone. What sidecars and
+app containers take is not available to later ones; if a later one gets nothing, the choices before it are tried again.
+Neighbours: `place_container` tries one container, `filter` chooses among Nodes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/score.go
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hami_scheduler.decide.place_container import Trial, place_container
+from hami_scheduler.decide.place_container import Draft, place_container
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import UNLIMITED, Allowance
 from hami_scheduler.values.device_use import DeviceUse
@@ -23,7 +23,7 @@ from hamicommon.model import MigAllocation, PodShares
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
 """A Node that offers no device, or is unknown."""
 _TRIES = 256
-"""How often a container is tried on one Node where the devices that each prefers leave a later one without."""
+"""Tries on one Node to find devices for a later container by changing the choices of earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Placement:
     shares: Mapping[str, PodShares]
     """Per vendor key, for each vendor asked: one entry per container, in Pod order."""
     mig: tuple[MigAllocation, ...] = ()
-    """The MIG instances to be made, for those of the shares that are one."""
+    """The MIG instances to create, for shares of devices in MIG mode."""
 
 
 def place(
@@ -43,23 +43,23 @@ def place(
     pair_scores: PairScores | None = None,
 ) -> Placement | Misfit:
     """
-    Return what every container of *request* would get of *uses*, or why it cannot get it.
+    Return what every container of *request* would get of *uses*, or why one gets nothing.
 
-    *uses* are the devices of one Node in registered order; they are changed on the way. *allowances* are what the
+    *uses* are the devices of one Node in registered order; they are changed. *allowances* are what the
     Pod's namespace may take per vendor key.
     """
-    trial = Trial(request, pair_scores or {}, allowances)
+    draft = Draft(request, pair_scores or {}, allowances)
     asking = [container for container in request.containers if container.requests]
-    untouched = _copies(uses) if any(map(trial.matters, asking[:-1])) else []
+    untouched = _copies(uses) if any(map(draft.matters, asking[:-1])) else []
     running = list(uses)
     for container in request.containers:
         is_alone = container.kind is ContainerKind.INIT
         where = _copies(running) if is_alone else running
-        misfit = place_container(container, where, trial)
+        misfit = place_container(container, where, draft)
         if misfit is not None:
-            found = _rearranged(trial, untouched) if untouched else None
+            found = _rearranged(draft, untouched) if untouched else None
             return _placement(found) if found else misfit
-    return _placement(trial)
+    return _placement(draft)
 
 
 def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping[str, Allowance]) -> Placement | Misfit:
@@ -70,17 +70,17 @@ def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping
     return place(request, ledger.device_uses(name), allowances, entry.inventory.pair_scores)
 
 
-def _placement(trial: Trial) -> Placement:
-    return Placement(trial.shares(), tuple(trial.mig))
+def _placement(draft: Draft) -> Placement:
+    return Placement(draft.shares(), tuple(draft.mig))
 
 
 def _copies(uses: Sequence[DeviceUse]) -> list[DeviceUse]:
     return [use.copy() for use in uses]
 
 
-def _rearranged(failed: Trial, uses: Sequence[DeviceUse]) -> Trial | None:
+def _rearranged(failed: Draft, uses: Sequence[DeviceUse]) -> Draft | None:
     """
-    Return a trial in which all containers get devices of *uses*, None where there is none, or none was found.
+    Return a draft in which all containers get devices of *uses*, None if none was found.
 
     In *failed* each got what it prefers, until one got nothing. HAMi stops there.
     """
@@ -90,17 +90,17 @@ def _rearranged(failed: Trial, uses: Sequence[DeviceUse]) -> Trial | None:
     alone = replace(failed, taken=[{} for _ in range(position)], mig=[])
     if place_container(failed.request.containers[position], _copies(uses), alone) is not None:
         return None
-    trial = replace(failed, taken=[], mig=[])
-    return trial if _search(trial, uses, iter(range(_TRIES))) else None
+    draft = replace(failed, taken=[], mig=[])
+    return draft if _search(draft, uses, iter(range(_TRIES))) else None
 
 
-def _have_enough(uses: Sequence[DeviceUse], trial: Trial) -> bool:
+def _have_enough(uses: Sequence[DeviceUse], draft: Draft) -> bool:
     """Return whether *uses* together, and quotas, have memory for the last container tried and those beside it."""
-    *before, last = trial.request.containers[: len(trial.taken)]
+    *before, last = draft.request.containers[: len(draft.taken)]
     beside = [container for container in before if container.kind is not ContainerKind.INIT]
     asked = [request for container in (*beside, last) for request in container.requests]
-    for vendor, rules in trial.request.rules.items():
-        sharing, allowance = trial.request.vendors[vendor].sharing, trial.allowances.get(vendor, UNLIMITED)
+    for vendor, rules in draft.request.rules.items():
+        sharing, allowance = draft.request.vendors[vendor].sharing, draft.allowances.get(vendor, UNLIMITED)
         usable = [use for use in uses if belongs(use.device, vendor, rules) and use.device.healthy]
         if not usable or not sharing.is_plain or not sharing.counts_memory:
             continue
@@ -112,30 +112,30 @@ def _have_enough(uses: Sequence[DeviceUse], trial: Trial) -> bool:
     return True
 
 
-def _search(trial: Trial, uses: Sequence[DeviceUse], tries: Iterator[int]) -> bool:
+def _search(draft: Draft, uses: Sequence[DeviceUse], tries: Iterator[int]) -> bool:
     """
-    Give the containers of *trial* that were not tried yet devices of *uses*, and return whether all have theirs.
+    Place the remaining containers of *draft* on *uses*, and return whether all got devices.
 
-    Each gets what it prefers, then does without one device of these, and so on, until those after it have theirs, or
-    *tries* are over.
+    Each container first gets what it prefers. If a later one gets nothing, one of these devices is withheld from it and
+    it chooses again, and so on, until all later ones have devices or *tries* are used up.
     """
-    position, instances = len(trial.taken), len(trial.mig)
-    if position == len(trial.request.containers):
+    position, instances = len(draft.taken), len(draft.mig)
+    if position == len(draft.request.containers):
         return True
-    container = trial.request.containers[position]
+    container = draft.request.containers[position]
     choices: list[frozenset[str]] = [frozenset()]
     while choices and next(tries, None) is not None:
         withheld = choices.pop(0)
         where = _copies(uses)
         for use in where:
             use.is_withheld = use.device.id in withheld
-        if place_container(container, where, trial) is None:
+        if place_container(container, where, draft) is None:
             for use in where:
                 use.is_withheld = False
-            if _search(trial, uses if container.kind is ContainerKind.INIT else where, tries):
+            if _search(draft, uses if container.kind is ContainerKind.INIT else where, tries):
                 return True
-            taken = {share.uuid for shares in trial.taken[position].values() for share in shares}
-            fewer = [withheld | {uuid} for uuid in sorted(taken)] if trial.matters(container) else []
+            taken = {share.uuid for shares in draft.taken[position].values() for share in shares}
+            fewer = [withheld | {uuid} for uuid in sorted(taken)] if draft.matters(container) else []
             choices += [choice for choice in fewer if choice not in choices]
-        del trial.taken[position:], trial.mig[instances:]
+        del draft.taken[position:], draft.mig[instances:]
     return False

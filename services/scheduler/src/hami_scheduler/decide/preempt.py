@@ -1,11 +1,10 @@
 """
-Which Pods must leave a Node so that another gets its devices there.
+Find the fewest Pods that must leave a Node so that another Pod gets its devices there: the answer to `/preempt`.
 
-Owns the search for the fewest, and with it the answer to `/preempt`, pure like the filter's. kube-scheduler names, per
-Node, Pods whose end satisfies its own filters; it knows nothing of shares. A Node where the Pod would not get its
-devices even then is taken off the list, so that nobody is evicted in vain. Must never name a Pod of the same or a
-higher priority to kube-scheduler. Neighbours: `place_pod` judges the room that would be left, `extender` answers,
-`remedies` tells people whose end would help.
+kube-scheduler names, per Node, Pods whose end satisfies its own filters; it knows nothing of shares. A Node where the
+Pod would not get its devices even then is dropped, so that no Pod is evicted in vain. Must never name a Pod of the same
+or a higher priority to kube-scheduler. Pure over a borrowed view. Neighbours: `place_pod` tries the Node without the
+Pods, `remedies` asks which Pods would have to end.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +25,7 @@ class Victims:
 
     uids: tuple[str, ...]
     pdb_violations: int = 0
-    """How many disruption budgets kube-scheduler found violated by them."""
+    """Number of disruption budgets that these evictions violate, as kube-scheduler counted them."""
 
 
 def must_leave(
@@ -38,10 +37,10 @@ def must_leave(
     untouchable: Collection[str] = (),
 ) -> tuple[str, ...] | None:
     """
-    Return the UIDs of the Pods that must leave Node *name* for *request*, None where its devices would not do then.
+    Return the UIDs of the Pods that must leave Node *name* for *request*, None if it would still not fit.
 
-    *leaving* leave in any case and come first. Those added hold devices there, are of lower *priority*, are not among
-    the *untouchable*, and are as few and as low as one walk from the highest downwards finds.
+    *leaving* leave anyway and come first. The Pods added hold devices there, have a lower priority than *priority* and
+    are not *untouchable*. They are the fewest and lowest that one walk from the highest priority down finds.
     """
     entry = view.ledger.node(name)
     if entry is None:
@@ -66,40 +65,40 @@ def fewest_to_leave(
     staying: Sequence[Grant] = (),
 ) -> list[Grant] | None:
     """
-    Return those of *candidates* that must leave for *request*, None where it would not fit if all of them did.
+    Return those of *candidates* that must leave for *request*, None if it would not fit without all of them.
 
-    The Node of *inventory* holds *candidates* and those *staying*. *allowances* are what the namespace may take while
-    those that are *gone* and the candidates still hold theirs. One walk keeps whom it can, the worthiest first.
+    The Node of *inventory* holds *candidates* and *staying*. *allowances* are what the namespace may take while the
+    Pods that are *gone* and the candidates still count. One walk keeps each Pod that can stay, most important first.
     """
-    trial = _Trial(request, inventory, allowances, Ledger(), [*gone, *candidates])
-    trial.ledger.put_node(inventory)
+    eviction = _Eviction(request, inventory, allowances, Ledger(), [*gone, *candidates])
+    eviction.ledger.put_node(inventory)
     for grant in staying:
-        trial.ledger.put(grant)
-    if not trial.fits():
+        eviction.ledger.put(grant)
+    if not eviction.fits():
         return None
-    return [grant for grant in sorted(candidates, key=_worth, reverse=True) if not trial.keep(grant)]
+    return [grant for grant in sorted(candidates, key=_worth, reverse=True) if not eviction.keep(grant)]
 
 
 @dataclass(slots=True)
-class _Trial:
-    """One Node while it is found out who can stay."""
+class _Eviction:
+    """One Node, while Pods are added back that can stay."""
 
     request: PodRequest
     inventory: NodeInventory
     allowances: Mapping[str, Allowance]
-    """What the namespace may take as things are."""
+    """What the namespace may take now."""
     ledger: Ledger
-    """The Node with those that stay."""
+    """The Node with the Pods that stay."""
     gone: list[Grant]
 
     def fits(self) -> bool:
-        """Return whether the Pod gets its devices when all that are gone are gone."""
+        """Return whether the Pod gets its devices beside the Pods that stay."""
         allowances = {vendor: self._widened(vendor, allowance) for vendor, allowance in self.allowances.items()}
         uses = self.ledger.device_uses(self.inventory.name)
         return isinstance(place(self.request, uses, allowances, self.inventory.pair_scores), Placement)
 
     def keep(self, grant: Grant) -> bool:
-        """Return whether the Pod of *grant* can stay; if so it does."""
+        """Return whether the Pod of *grant* can stay; if so, it is added back."""
         self.ledger.put(grant)
         self.gone.remove(grant)
         if self.fits():
@@ -109,7 +108,7 @@ class _Trial:
         return False
 
     def _widened(self, vendor: str, allowance: Allowance) -> Allowance:
-        """Return *allowance* with what the Pods that are gone held of it."""
+        """Return *allowance* plus what the Pods that are gone held of it."""
         freed = [
             amount
             for grant in self.gone
@@ -126,7 +125,7 @@ class _Trial:
 
 
 def _worth(grant: Grant) -> tuple[int, int, int, str]:
-    """Return what a Pod is kept by: its priority, then its size, so that the least is lost."""
+    """Return how important it is that a Pod stays: by priority, then by size."""
     amounts = grant.amounts.values()
     memory_mib, core_percent = sum(a.memory_mib for a in amounts), sum(a.core_percent for a in amounts)
     return grant.priority, memory_mib, core_percent, grant.uid

@@ -1,9 +1,9 @@
 """
-Judge every device of every Node by arrays, all at once, as `fit` judges one.
+Check all devices of all Nodes at once, by arrays, as `fit` checks one device.
 
-Owns the checks that columns of numbers can tell: Nodes that fail them cannot fit, those that pass may still be refused
-by `place_pod`. Costs a few array operations per container whatever the number of Pods. Neighbours: `ledger` owns the
-arrays, `bulk_reasons` counts who is refused for what.
+A Node that fails cannot take the Pod; a Node that passes may still be refused by `place_pod`. It costs a few array
+operations per container, whatever the number of Pods. Neighbours: `ledger` owns the arrays, `bulk_reasons` counts the
+refused devices per reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,15 +26,15 @@ from hamicommon.wire.go.strings import BLANKS, pieces
 Bools = NDArray[np.bool_]
 Int64s = NDArray[np.int64]
 _NO_UUID = ","
-"""A UUID that no list can name, and no device has."""
+"""A UUID that no list can name and no device has."""
 
 
 def possible_nodes(ledger: Ledger, request: PodRequest, allowances: Mapping[str, Allowance] | None = None) -> Bools:
     """
     Return per Node index whether each container of *request*, taken alone, finds enough devices there.
 
-    What siblings take from each other, NUMA and links are left to the exact walk: they only refuse more. So are quotas
-    where *allowances*, per vendor key, are not given.
+    What containers take from each other, NUMA and links are left to `place_pod`: they only refuse more. So are quotas
+    without *allowances*, which are per vendor key.
     """
     possible = np.ones(ledger.node_count, np.bool_)
     tried: set[Request] = set()
@@ -52,9 +52,9 @@ def acceptable_devices(
     ledger: Ledger, asked: Request, rules: Rules, sharing: Sharing = ORDINARY, allowance: Allowance = UNLIMITED
 ) -> Int64s:
     """
-    Return per Node index how many devices can take one share of *asked* as things stand, at least.
+    Return per Node index how many devices may take one share of *asked* now.
 
-    What only a vendor's own functions can tell is left to the exact walk.
+    What only a vendor's own functions check is left to `place_pod`.
     """
     ok = belonging_devices(ledger, asked.vendor, rules)
     for _, refused in refused_devices(ledger, asked, rules, sharing, allowance):
@@ -62,7 +62,7 @@ def acceptable_devices(
     counts = np.bincount(ledger.node_of_row[: ledger.row_count][ok], minlength=ledger.node_count)
     partitioned = partitioned_devices(ledger) & ok
     if partitioned.any():
-        # A device in MIG mode can serve one request several times; how often only the exact walk knows.
+        # A device in MIG mode can serve one request several times; only `place_pod` knows how often.
         counts[ledger.node_of_row[: ledger.row_count][partitioned]] += asked.count
     return counts
 
@@ -71,10 +71,10 @@ def refused_devices(
     ledger: Ledger, asked: Request, rules: Rules, sharing: Sharing, allowance: Allowance
 ) -> Iterator[tuple[Reason, Bools]]:
     """
-    Yield each reason not to give one share of *asked*, in the order of `fit`, and the device rows it holds for.
+    Yield each reason to refuse one share of *asked*, in the order of `fit`, with the device rows that refuse for it.
 
-    The first that holds for a device is why it refuses. *allowance* is what the namespace may still take. What only a
-    vendor's own functions can tell is left out.
+    The first reason that a device has is the one that counts. *allowance* is what the namespace may still take. What
+    only a vendor's own functions check is left out.
     """
     rows = slice(0, ledger.row_count)
     capacity, promised = ledger.capacity[rows], ledger.promised[rows]
@@ -99,7 +99,7 @@ def refused_devices(
 
 
 def belonging_devices(ledger: Ledger, vendor: str, rules: Rules) -> Bools:
-    """Return per device row whether who asks *vendor* may get it at all, by its list and its type."""
+    """Return per device row whether it is one of *vendor*, and of a type that *rules* accept; see `fit.belongs`."""
     is_offered: Bools = ledger.node_of_row[: ledger.row_count] >= 0
     return is_offered & _of_kinds(ledger, [belongs(_like(kind), vendor, rules) for kind in ledger.kinds])
 
@@ -159,7 +159,7 @@ def _beyond(allowance: Allowance, memory_mib: Int64s | int, asked: Request, coun
 
 
 def _refused_cores(capacity: Int64s | int, promised: Int64s, core_percent: int) -> Iterator[tuple[Reason, Bools]]:
-    """Yield why devices with *capacity* have too little compute, as `fit.refusal_of_cores` tells of one."""
+    """Yield why devices with *capacity* have too little compute; `fit.refusal_of_cores` for all of them."""
     replicas, cores = promised[:, 0], promised[:, 2]
     yield Reason.CORE, capacity - cores < core_percent
     if core_percent == WHOLE_CORE_PERCENT:

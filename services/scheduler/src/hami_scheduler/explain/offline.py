@@ -1,9 +1,9 @@
 """
-A cluster as it was: the objects a decision rests on, saved in one file, and the same knowledge made of them again.
+Save the objects that decisions read in a snapshot, and make a cluster from them again.
 
-Owns which objects and which parts of them are kept; whatever else is in the file, as in a list of kubectl's, is left
-alone. Must never keep what a container is given, its environment above all. Neighbours: `cli` reads and writes
-the file, `cluster` takes the objects.
+Owns which objects, and which parts of them, are kept. Other objects in a file are ignored. Must never keep
+environments, commands or images of containers. Neighbours: `cli` reads and writes the file, `cluster` takes the
+objects.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,9 @@ from hami_scheduler.values.vendor import VendorFrame
 from hamicommon.errors import HamiError
 
 DEVICE_CONFIG_KEY = "device-config.yaml"
-"""In a ConfigMap, as in the chart's."""
+"""Key in a ConfigMap, the same as in the chart's."""
 SETTINGS_NAME = "hami-scheduler-settings"
-"""The ConfigMap of ours in a snapshot."""
+"""The ConfigMap with our settings in a snapshot."""
 NODE_POLICY_KEY = "node-scheduler-policy"
 DEVICE_POLICY_KEY = "gpu-scheduler-policy"
 
@@ -25,7 +25,7 @@ Object = dict[str, Any]
 
 
 class SnapshotError(HamiError):
-    """A file is no snapshot; the message says what was found and what would be right."""
+    """A file is no snapshot."""
 
 
 @dataclass(slots=True)
@@ -36,17 +36,17 @@ class Saved:
     pods: list[Object] = field(default_factory=list)
     quotas: list[Object] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
-    """Data of the ConfigMap that has a device config; empty where none was saved."""
+    """Data of the ConfigMap with a device config; empty without one."""
 
     def pod(self, namespace: str, name: str) -> Object | None:
-        """Return one Pod, None where there is none."""
+        """Return one Pod, None if it does not exist."""
         wanted = (namespace, name)
         found = (pod for pod in self.pods if (_text(pod, "namespace") or "default", _text(pod, "name")) == wanted)
         return next(found, None)
 
     def add(self, document: Any, source: str) -> None:
         """
-        Take a Kubernetes object, or a list of them; *source* is where it came from.
+        Add a Kubernetes object, or a list of them; *source* is for messages.
 
         Raises:
             SnapshotError: it is neither.
@@ -84,9 +84,9 @@ class Saved:
 
 def pruned(found: Object, resources: frozenset[str]) -> Object:
     """
-    Return the parts of a Node, Pod or ResourceQuota that a decision reads, of *resources* amounts only those.
+    Return the parts of a Node, Pod or ResourceQuota that decisions read, with amounts of *resources* only.
 
-    What is left is safe to show: no environment, no command, no image, no volume.
+    The result is safe to share: no environment, no command, no image, no volume.
     """
     metadata = found.get("metadata") or {}
     kept: Object = {
@@ -119,14 +119,14 @@ def pruned(found: Object, resources: frozenset[str]) -> Object:
 
 
 def listed(items: Iterable[Object], settings: Mapping[str, str]) -> Object:
-    """Return the snapshot of *items*, a v1 List, with *settings* in a ConfigMap of its own."""
+    """Return the snapshot of *items*, a v1 List, with *settings* in a ConfigMap."""
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SETTINGS_NAME}, "data": dict(settings)}
     return {"apiVersion": "v1", "kind": "List", "items": [config_map, *items]}
 
 
 def pods_of(documents: Sequence[Any], source: str) -> list[Object]:
     """
-    Return the Pods that *documents* of a manifest would make, one for each object; those of a controller once.
+    Return the Pods that *documents* of a manifest create, one for each object, also for a controller.
 
     Raises:
         SnapshotError: a document is no object, or none of them makes a Pod.
@@ -146,7 +146,7 @@ def pods_of(documents: Sequence[Any], source: str) -> list[Object]:
 
 
 def _pod_of(document: Object, where: str) -> list[Object]:
-    """Return the Pod that *document* is or makes; nothing where it makes none."""
+    """Return the Pod that *document* is or creates, nothing if it creates none."""
     if document["kind"] == "Pod":
         spec = document.get("spec")
         if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):

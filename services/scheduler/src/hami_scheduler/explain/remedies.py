@@ -29,13 +29,13 @@ from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 
 _NODES_TRIED = 64
-"""Nodes that are tried exactly for one question, and Nodes whose Pods are thought away."""
+"""Nodes that are tried for one change, and Nodes where Pods are removed."""
 _PODS_NAMED = 5
 _MIB = 2**20
 
 Object = Mapping[str, Any]
 Answer = Generator[None, None, str | None]
-"""Pauses, and at last the Node that fits."""
+"""Yields at each pause, then returns the Node that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ class Change:
     what: str
     """In words, to follow "it fits": `with nvidia.com/gpumem 2048 instead of 3000 in container main`."""
     node: str
-    """Where it would fit then."""
+    """The Node that fits then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A Pod as its object says, and what it asks."""
+    """A Pod, and what it asks."""
 
     pod: Object
     request: PodRequest
     vendors: tuple[VendorFrame, ...]
     policies: Policies
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Resources of vendors that are not placed, each with the flag that would."""
+    """Resources of vendors that are not placed, each with the flag that enables it."""
 
     @classmethod
     def of(
@@ -79,11 +79,11 @@ class Question:
 
     @property
     def bound_to(self) -> str:
-        """The Pod's Node, empty while it has none."""
+        """The Pod's Node, empty if it has none."""
         return str((self.pod.get("spec") or {}).get("nodeName") or "")
 
     def changed(self, pod: Object) -> "Question | None":
-        """Return the question of *pod*, None where it asks nothing, or nothing that can be read."""
+        """Return the question of *pod*, None if it asks nothing or cannot be read."""
         try:
             found = Question.of(pod, self.vendors, self.policies)
         except DecodeError:
@@ -97,7 +97,7 @@ def as_new(
     policies: Policies,
     left_out: Mapping[str, str] | None = None,
 ) -> list[Question]:
-    """Return the questions of *pods* as if none of them existed yet."""
+    """Return the questions of *pods* as if they did not exist yet."""
     found = []
     for number, pod in enumerate(pods):
         metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
@@ -108,7 +108,7 @@ def as_new(
 
 
 def changes(question: Question, view: ClusterView, names: Sequence[str]) -> Generator[None, None, tuple[Change, ...]]:
-    """Return what would let the Pod fit on one of the Nodes *names*; the Pod's own amounts come first."""
+    """Return the changes that let the Pod fit on one of the Nodes *names*; changes of its amounts come first."""
     found: list[Change] = []
     for search in (_amounts_lowered, _annotations_dropped, _quota_raised, _uncordoned, _pods_ended):
         yield
@@ -120,7 +120,7 @@ Search = Generator[None, None, list[Change]]
 
 
 def _amounts_lowered(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
-    """Find for each amount of each container the largest smaller one that fits, where none does for two together."""
+    """For each amount of each container find the largest smaller amount that fits; if none does, try two together."""
     found: list[Change] = []
     counts = {frame.count_resource for frame in question.vendors}
     for position in range(len(question.request.containers)):
@@ -136,7 +136,7 @@ def _amounts_lowered(question: Question, view: ClusterView, names: Sequence[str]
 
 
 def _both_lowered(question: Question, view: ClusterView, names: Sequence[str], position: int) -> Search:
-    """Find a part of a device that fits where a whole one does not: memory first, then the compute beside it."""
+    """Find the largest part of a device that fits: memory first, then compute."""
     asked = {each.vendor for each in question.request.containers[position].requests}
     amounts = amounts_in(container_at(question.pod, position))
     for frame in question.vendors:
@@ -155,7 +155,7 @@ def _both_lowered(question: Question, view: ClusterView, names: Sequence[str], p
 
 
 def _lowered(question: Question, position: int, amounts: Mapping[str, int]) -> str:
-    """Return in words that the container at *position* asks *amounts* instead of what it asks."""
+    """Return a phrase: the container at *position* with *amounts* instead of its own."""
     before = amounts_in(container_at(question.pod, position))
     parts = [
         f"{name} {amount} instead of {before[name]}"
@@ -167,7 +167,7 @@ def _lowered(question: Question, position: int, amounts: Mapping[str, int]) -> s
 
 
 def _resources(question: Question, position: int) -> Iterator[str]:
-    """Yield the resources of the vendors that the container at *position* asks, memory even where it is not named."""
+    """Yield the resources of the vendors that the container at *position* asks, and memory if it asks whole devices."""
     asked = {each.vendor for each in question.request.containers[position].requests}
     amounts = amounts_in(container_at(question.pod, position))
     for frame in question.vendors:
@@ -183,7 +183,7 @@ def _resources(question: Question, position: int) -> Iterator[str]:
 def _largest_that_fits(
     question: Question, view: ClusterView, names: Sequence[str], position: int, resource: str
 ) -> Generator[None, None, tuple[int, str] | None]:
-    """Return the largest amount below what is asked that fits, and where; whatever fits is taken to fit if smaller."""
+    """Return the largest smaller amount that fits, and the Node. It assumes that less fits if more does."""
     asked = amounts_in(container_at(question.pod, position)).get(resource)
     limit = whole(asked) if asked is not None else _most_memory(view.ledger)
     best: tuple[int, str] | None = None
@@ -220,7 +220,7 @@ def _annotations_dropped(question: Question, view: ClusterView, names: Sequence[
 
 
 def _quota_raised(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
-    """Find by how much the namespace's quotas would have to grow, where nothing else is in the way."""
+    """Find by how much the namespace's quotas must grow, if nothing else is in the way."""
     request = question.request
     allowances = view.allowances(request)
     if not any(allowance != Allowance() for allowance in allowances.values()):
@@ -246,13 +246,13 @@ def _quota_raised(question: Question, view: ClusterView, names: Sequence[str]) -
 
 
 def _peak(request: PodRequest, placed: Placement, vendor: str) -> tuple[int, int]:
-    """Return the MiB and the percent that *placed* takes of *vendor* at its worst moment."""
+    """Return the most MiB and percent that *placed* takes of *vendor* at any time."""
     amounts = amounts_over_time(request.kinds, placed.shares.get(vendor, ()))
     return sum(a.memory_mib for a in amounts.values()), sum(a.core_percent for a in amounts.values())
 
 
 def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
-    """Find a Node that would do if its cordons were lifted."""
+    """Find a Node that fits if its devices are uncordoned."""
     allowances = view.allowances(question.request)
     for name in names:
         entry = view.ledger.node(name)
@@ -271,7 +271,7 @@ def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> 
 
 
 def _pods_ended(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
-    """Find the Node where the fewest Pods would have to end."""
+    """Find the Node where the fewest Pods must end."""
     ledger, request = view.ledger, question.request
     allowances = view.allowances(request)
     on_node = {name: grants for name in names if (grants := ledger.grants_on(name))}
@@ -317,13 +317,13 @@ def _first_fit(
 
 
 def _most_memory(ledger: Ledger) -> int:
-    """Return the memory of the largest device, MiB: no resource counts in smaller units."""
+    """Return a bound for memory amounts: the memory of the largest device, in MiB, which is the smallest unit."""
     rows = ledger.capacity[: ledger.row_count, 1]
     return int(np.max(rows, initial=0)) + 1
 
 
 def container_at(pod: Object, position: int) -> Object:
-    """Return a container by its place, init containers first."""
+    """Return a container by its position, init containers first."""
     spec = pod.get("spec") or {}
     containers: Sequence[Object] = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return containers[position]

@@ -1,9 +1,9 @@
 """
-Everything there is to say about one Pod: what it asks, what it gets, Node by Node why not, and what would change that.
+The report about one Pod: what it asks, what it gets, why each Node refuses, and which changes would help.
 
-Owns `Report`, which is the same whether it is computed beside a live scheduler or from a saved view, and goes out
-as JSON or through `terminal`. Pure, and in small steps: whoever computes one may do something else in between.
-Neighbours: `filter` decides, `wording` words, `remedies` looks for what would help.
+The report is the same for a live scheduler and a snapshot. It is printed as JSON or through `terminal`. It is computed
+in small steps with pauses, so that a live scheduler can do other work in between. Neighbours: `filter` decides,
+`wording` has the sentences, `remedies` finds the changes.
 """
 
 import copy
@@ -26,7 +26,7 @@ from hamicommon.model import MigAllocation, PodShares
 T = TypeVar("T")
 
 _STEP_NODES = 50
-"""Nodes looked at between two pauses; some 5 ms."""
+"""Nodes between two pauses; some 5 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Asked:
     vendor: str
     count: int
     memory_mib: int | None
-    """Per device; None where `memory_percent` decides."""
+    """Per device; None if `memory_percent` counts."""
     memory_percent: int | None
     core_percent: int
     text: str
@@ -45,12 +45,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One container's part of one device, promised or to be promised."""
+    """One share: granted, or what would be granted."""
 
     container: str
     device: str
     index: int | None
-    """None where the Node offers the device no more."""
+    """None if the Node no longer offers the device."""
     model: str
     memory_mib: int
     core_percent: int
@@ -64,16 +64,16 @@ class NodeReport:
     name: str
     fits: bool
     score: float | None
-    """How full the Node is, 0 to 30 or more; None where it does not fit."""
+    """How full the Node is, 0 to 30 or more; None if the Pod does not fit."""
     code: str
-    """What kube-scheduler is told; empty where it fits."""
+    """The `FailedNodes` text; empty if the Pod fits."""
     why: str
     """One sentence with numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One Pod's whole story."""
+    """The report about one Pod."""
 
     pod: str
     """`namespace/name`."""
@@ -82,18 +82,18 @@ class Report:
     summary: str
     node: str | None
     policy: str
-    """What ranks Nodes and devices: `binpack, devices spread`."""
+    """The policies for Nodes and devices: `nodes binpack, devices spread`."""
     asks: tuple[Asked, ...] = ()
     gets: tuple[Given, ...] = ()
     nodes: tuple[NodeReport, ...] = ()
     """The chosen one first, then those that fit, then the others, by name."""
     changes: tuple[Change, ...] = ()
-    """What would let it fit, each alone; empty where nothing helps, or nothing needs to."""
+    """Changes that let the Pod fit, each alone; empty if none helps or none is needed."""
     notes: tuple[str, ...] = ()
 
 
 Steps = Generator[None, None, Report]
-"""Pauses, and at last the report."""
+"""Yields at each pause, then returns the report."""
 
 
 def explain(question: Question, view: ClusterView, *, notes: tuple[str, ...] = ()) -> Steps:
@@ -134,7 +134,7 @@ def simulate(questions: Sequence[Question], view: ClusterView) -> Generator[None
 
 
 def finish(steps: Generator[None, None, T]) -> T:
-    """Return what *steps* come to, without a pause."""
+    """Return the result of *steps*, without pauses."""
     try:
         while True:
             next(steps)
@@ -144,7 +144,7 @@ def finish(steps: Generator[None, None, T]) -> T:
 
 
 def _copied(view: ClusterView) -> Generator[None, None, ClusterView]:
-    """Return a view that may be changed."""
+    """Return a copy of *view* that may be changed."""
     ledger = Ledger()
     for number, entry in enumerate(list(view.ledger.nodes())):
         ledger.put_node(entry.inventory)
@@ -158,7 +158,7 @@ def _copied(view: ClusterView) -> Generator[None, None, ClusterView]:
 
 
 def _hold(request: PodRequest, view: ClusterView) -> None:
-    """Count what *request* gets as held, for those after it."""
+    """Count what *request* gets, for the Pods after it."""
     names = [entry.inventory.name for entry in view.ledger.nodes()]
     result = filter_nodes(request, names, view)
     entry = view.ledger.node(result.node) if result.node is not None else None
@@ -170,7 +170,7 @@ def _hold(request: PodRequest, view: ClusterView) -> None:
 
 def shape(value: Any) -> Any:
     """
-    Return *value*, made of dataclasses, as what JSON holds; names are spelled as Kubernetes spells them.
+    Return *value*, made of dataclasses, for JSON, with names in camelCase.
 
     >>> shape(Change("cordon", "with GPU-a uncordoned", "n1"))
     {'kind': 'cordon', 'what': 'with GPU-a uncordoned', 'node': 'n1'}
@@ -236,7 +236,7 @@ def _refused(question: Question, result: FilterResult, view: ClusterView) -> Ste
 def _others(
     request: PodRequest, names: Iterable[str], result: FilterResult, view: ClusterView
 ) -> Generator[None, None, list[NodeReport]]:
-    """Return what the Nodes that were not chosen answer, those that fit first."""
+    """Return the reports of the Nodes that were not chosen, those that fit first."""
     ledger = view.ledger
     allowances = view.allowances(request)
     facts = Facts(request, ledger, allowances)

@@ -1,8 +1,7 @@
 """
-A report as a person reads it: aligned, no wider than the terminal, and no longer than a page however many Nodes.
+Lay a report out for a terminal: aligned, no wider than the screen, no longer than a page.
 
-Owns layout only, from the JSON shape of a `Report` to text; colours are the caller's to allow. Neighbours: `report`
-owns the contents, `cli` prints.
+Turns the JSON shape of a `Report` into text. Neighbours: `report` owns the contents, `cli` prints.
 """
 
 import re
@@ -11,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _ROWS = 20
-"""Nodes listed one by one; of more, equal answers share a row."""
+"""Nodes that get a row each; with more Nodes, equal answers share a row."""
 _CELL_COLUMNS = 44
-"""Widest cell of any column but the last, which wraps."""
+"""Widest cell, except in the last column, which wraps."""
 _LEAST_COLUMNS = 24
-"""What the last column gets however narrow the terminal is."""
+"""Least width of the last column."""
 _BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
 _VERDICTS = {"bound": _GREEN, "reserved": _GREEN, "fits": _GREEN, "refused": _RED}
 _SHARES = re.compile(r"\d+/\d+ ")
@@ -118,7 +117,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cut(cell: str) -> str:
-    """Return *cell*, its middle left out where it is too long: both ends of a name tell it from its neighbours."""
+    """Return *cell*, shortened in the middle if it is too long: the ends of names differ most."""
     if len(cell) <= _CELL_COLUMNS:
         return cell
     half = (_CELL_COLUMNS - 1) // 2

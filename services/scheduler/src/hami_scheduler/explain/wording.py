@@ -42,7 +42,7 @@ def choice(request: PodRequest, result: FilterResult) -> str:
     Return what *request* gets: `default/a fits node n1: app gets GPU-1 (3000 MiB, 25 % compute); ...`.
 
     Raises:
-        ValueError: when *result* chose no Node.
+        ValueError: *result* chose no Node.
     """
     if result.node is None or result.placement is None:
         raise ValueError(f"{request.namespace}/{request.name}: no Node was chosen")
@@ -67,7 +67,7 @@ def refusal(
     """
     Return why no Node can take *request*, for an Event: causes in order, what is asked, and HAMi's words and codes.
 
-    Never longer than an Event's message may be, as long as names of Nodes are left out for it.
+    Names of Nodes are left out until it fits an Event.
     """
     parts = [summary(request, misfits, Facts(request, ledger, allowances))]
     asked = [
@@ -118,7 +118,7 @@ def node_sentence(name: str, misfit: Misfit, facts: "Facts") -> str:
 
 
 def describe(asked: Request, frame: VendorFrame) -> str:
-    """Return *asked* of the vendor *frame* in words: `2 NVIDIA devices with 3000 MiB and 25 % compute each`."""
+    """Return *asked* in words: `2 NVIDIA devices with 3000 MiB and 25 % compute each`."""
     plural, each = ("s", " each") if asked.count > 1 else ("", "")
     share = share_words(asked, frame)
     return f"{asked.count} {asked.vendor} device{plural}" + (f" with {share}{each}" if share else "")

@@ -36,11 +36,11 @@ async def bind_pod(context: Context, uid: str, namespace: str, name: str, node: 
         plan, grant = await _prepare(context, uid, namespace, name, node)
         await write_bind(context, plan, grant)
     except (BindError, ApiRefusedError, ApiUnknownError) as error:
-        context.api.tell(reference, "BindingFailed", str(error), is_warning=True)
+        context.api.queue_event(reference, "BindingFailed", str(error), is_warning=True)
         logger.warning("Bind failed", pod=f"{namespace}/{name}", node=node, error=str(error))
         raise BindError(str(error)) from error
     text = f"Successfully binding node [{node}] to {namespace}/{name}"
-    context.api.tell(reference, "BindingSucceed", text, is_warning=False)
+    context.api.queue_event(reference, "BindingSucceed", text, is_warning=False)
     logger.debug("Pod bound", pod=f"{namespace}/{name}", node=node)
 
 

@@ -45,7 +45,7 @@ class Api(WakeApi, Protocol):
     async def living_uids(self, node: str) -> set[str]:
         """Return the UIDs of the Pods of *node* that have not ended."""
 
-    def tell(self, pod: Object, reason: str, message: str, *, is_warning: bool) -> None:
+    def queue_event(self, pod: Object, reason: str, message: str, *, is_warning: bool) -> None:
         """Queue an Event about *pod*; never waits, never fails."""
 
 

@@ -1,27 +1,27 @@
 """
-What can go wrong between a decision and the API server, as the service sees it.
+The errors of the service.
 
-Neighbours: `kube` translates the client's errors into these, `extender` and `bind_writer` decide by them.
+Neighbours: `kube` translates the client's errors into these, the verbs and `bind_writer` handle them.
 """
 
 from hamicommon.errors import HamiError
 
 
 class ApiRefusedError(HamiError):
-    """The API server refused a request for good; nothing was written."""
+    """The API server refused a request; nothing was written."""
 
 
 class ApiConflictError(ApiRefusedError):
-    """The object is not as the request presumed: changed since, bound already, or another Pod of the same name."""
+    """The object has changed, is bound already, or is another Pod of the same name."""
 
 
 class ApiUnknownError(HamiError):
-    """No answer, or one that does not tell whether the request was carried out."""
+    """It is unknown whether the request was carried out."""
 
 
 class BindError(HamiError):
-    """A Pod could not be bound; the message says why and goes into the answer."""
+    """A Pod could not be bound; the message becomes the answer."""
 
 
 class NotReadyError(HamiError):
-    """Nothing can be decided now; the message says what is waited for."""
+    """Nothing can be decided now; the message says what is missing."""

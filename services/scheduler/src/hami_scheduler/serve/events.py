@@ -1,35 +1,35 @@
 """
-Which decisions deserve an Event of their own.
+Decide which refusals become Events.
 
-Owns the memory of what was told: kube-scheduler asks about a refused Pod again at every change in the cluster, and each
-asking must not become a write. Neighbours: `extender` asks before it tells.
+kube-scheduler asks about a refused Pod again at every change in the cluster, and not every call may become a write.
+Neighbours: `filter` asks before it writes an Event.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
 REPEAT_SECONDS = 300.0
-"""How often an unchanged refusal is told again; kube-scheduler itself asks at least this often."""
+"""How often an unchanged refusal is reported again; kube-scheduler asks at least this often."""
 _PODS_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
 class EventBook:
-    """What was told last about each Pod, and when."""
+    """The last Event about each Pod, and when it was written."""
 
-    _told: OrderedDict[str, tuple[str, float]] = field(default_factory=OrderedDict)
+    _reported: OrderedDict[str, tuple[str, float]] = field(default_factory=OrderedDict)
 
     def is_news(self, uid: str, key: str, now: float) -> bool:
-        """Return whether *key*, the kind of what happened to Pod *uid*, should be told at *now*; remember it if so."""
-        told = self._told.get(uid)
-        if told is not None and told[0] == key and now - told[1] < REPEAT_SECONDS:
+        """Return whether *key*, a kind of refusal of Pod *uid*, is worth an Event at *now*; if so, remember it."""
+        last = self._reported.get(uid)
+        if last is not None and last[0] == key and now - last[1] < REPEAT_SECONDS:
             return False
-        self._told[uid] = (key, now)
-        self._told.move_to_end(uid)
-        if len(self._told) > _PODS_REMEMBERED:
-            self._told.popitem(last=False)
+        self._reported[uid] = (key, now)
+        self._reported.move_to_end(uid)
+        if len(self._reported) > _PODS_REMEMBERED:
+            self._reported.popitem(last=False)
         return True
 
     def forget(self, uid: str) -> None:
-        """Begin anew with Pod *uid*."""
-        self._told.pop(uid, None)
+        """Forget what was reported about Pod *uid*."""
+        self._reported.pop(uid, None)

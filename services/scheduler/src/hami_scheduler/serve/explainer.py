@@ -1,9 +1,8 @@
 """
-Answer people about the cluster as the running scheduler knows it.
+Compute reports for people, in pauses of the running scheduler.
 
-Owns the pauses: a report is computed in small steps and everything else goes first, so that asking for one costs
-kube-scheduler nothing it could notice. Reads one Pod at most and changes nothing. Neighbours: `report` is what is
-computed, `http` brings the questions.
+A report is computed in small steps and all other work goes first, so that it does not delay kube-scheduler. It reads at
+most one Pod and changes nothing. Neighbours: `report` has the steps, `http` calls this.
 """
 
 import asyncio
@@ -25,21 +24,21 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Explainer:
-    """What a live scheduler can be asked by people."""
+    """Answers `explain` and `simulate` from the live cluster."""
 
     cluster: Callable[[], Cluster]
     read_pod: Callable[[str, str], Awaitable[dict[str, Any] | None]]
-    asked_about: Callable[[str], Sequence[str] | None]
-    """The Nodes kube-scheduler asked about last for a Pod that was refused, by its UID."""
+    candidates: Callable[[str], Sequence[str] | None]
+    """The last candidates for a refused Pod, by its UID."""
     policies: Policies
     blocked: Callable[[], str | None]
-    """Why this scheduler decides nothing now, None where it does."""
+    """Why no decision can be made now, None if it can."""
     left_out: Callable[[], Mapping[str, str]] = dict
-    """The resources of vendors that are not placed, each with the flag that would."""
+    """Resources of vendors that are not placed, each with the flag that enables it."""
 
     async def explain(self, namespace: str, name: str) -> Report | None:
         """
-        Return the report of a Pod, None where there is none.
+        Return the report of a Pod, None if it does not exist.
 
         Raises:
             ApiRefusedError, ApiUnknownError: the Pod could not be read.
@@ -57,19 +56,19 @@ class Explainer:
         Return the report of each of *pods* as if they were created now, one after the other.
 
         Raises:
-            DecodeError: device-scoring weights of one cannot be read.
+            DecodeError: the device-scoring weights of a Pod cannot be read.
         """
         cluster = self.cluster()
         questions = as_new(pods, cluster.vendors, self.policies, self.left_out())
         return await _paused(simulate(questions, cluster.view))
 
     def _notes(self, question: Question, view: ClusterView) -> tuple[str, ...]:
-        """Return what a decision on devices alone does not show."""
+        """Return notes on what a decision about devices does not show."""
         found = []
         reason = self.blocked()
         if reason:
-            found.append(f"this scheduler decides nothing now: {reason}")
-        asked = self.asked_about(question.request.uid)
+            found.append(f"this scheduler cannot decide now: {reason}")
+        asked = self.candidates(question.request.uid)
         if asked is not None and not question.bound_to:
             known = set(asked)
             left_out = sorted(
@@ -85,7 +84,7 @@ class Explainer:
 
 
 async def _paused(steps: Generator[None, None, T]) -> T:
-    """Return what *steps* come to, letting everything else go first at each pause."""
+    """Return the result of *steps*, with other work first at each pause."""
     try:
         while True:
             next(steps)

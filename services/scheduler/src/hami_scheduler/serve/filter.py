@@ -6,8 +6,8 @@ Choosing and reserving happen without an `await` in between, so no two Pods get 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -16,8 +16,6 @@ from hami_scheduler.decide.filter import FilterResult, filter_nodes
 from hami_scheduler.explain import wording
 from hami_scheduler.serve.context import Context, Object, node_name, pod_name
 from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
-from hami_scheduler.serve.protocol import FilterAnswer
-from hami_scheduler.serve.sampling import looks_sampled
 from hami_scheduler.state.ledger import Ledger, shortfall
 from hami_scheduler.state.reservation import Stage
 from hami_scheduler.state.view import ClusterView
@@ -25,7 +23,20 @@ from hami_scheduler.values.inventory import read_inventory
 from hami_scheduler.values.request import PodRequest, read_request
 from hamicommon.wire.errors import DecodeError
 
+_LEAST_NODES = 100
+_LEAST_PERCENT = 5
+
 logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class FilterAnswer:
+    """ExtenderFilterResult; None is null on the wire."""
+
+    node_names: Sequence[str] | None = None
+    nodes: Sequence[Object] | None = None
+    failed_nodes: Mapping[str, str] | None = None
+    error: str = ""
 
 
 async def filter_pod(
@@ -61,7 +72,7 @@ def _choose(context: Context, pod: Object, request: PodRequest, candidates: Sequ
     if again is not None:
         return FilterAnswer(node_names=[again])
     cluster.give_up(request.uid, now)
-    context.sampled_filters += looks_sampled(len(candidates), cluster.node_count)
+    context.sampled_filters += _looks_sampled(len(candidates), cluster.node_count)
     view, names_all = cluster.view, context.settings.names_all
     result = context.memo.filter_nodes(request, candidates, view, explain_all=names_all)
     if result.node is None or result.placement is None:
@@ -144,7 +155,7 @@ def _report_refusal(context: Context, pod: Object, kind: str, explain: Callable[
     if context.events.is_news(uid, kind, context.clock.steady()):
         sentence = explain()
         logger.info("No node chosen", pod=pod_name(pod), decision=sentence)
-        context.api.tell(pod, "FilteringFailed", sentence, is_warning=True)
+        context.api.queue_event(pod, "FilteringFailed", sentence, is_warning=True)
 
 
 def _sentence(request: PodRequest, result: FilterResult, view: ClusterView) -> str:
@@ -157,3 +168,24 @@ def _with_objects(answer: FilterAnswer, nodes: Sequence[Object]) -> FilterAnswer
         return answer
     named = set(answer.node_names)
     return replace(answer, node_names=None, nodes=[node for node in nodes if node_name(node) in named])
+
+
+def _sample_size(node_count: int) -> int:
+    """
+    Return how many of *node_count* Nodes kube-scheduler sends without `percentageOfNodesToScore`.
+
+    Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/scheduler/schedule_one.go
+    (`numFeasibleNodesToFind`)
+
+    >>> [_sample_size(count) for count in (100, 500, 1000, 5000, 10_000)]
+    [100, 230, 420, 500, 500]
+    """
+    if node_count <= _LEAST_NODES:
+        return node_count
+    percent = max(50 - node_count // 125, _LEAST_PERCENT)
+    return max(node_count * percent // 100, _LEAST_NODES)
+
+
+def _looks_sampled(candidate_count: int, node_count: int) -> bool:
+    """Return whether *candidate_count* of *node_count* Nodes is exactly the size of a sample."""
+    return candidate_count < node_count and candidate_count == _sample_size(node_count)

@@ -1,9 +1,9 @@
 """
-Take and give back node locks, in HAMi's protocol, for Nodes whose device plugin needs them.
+Take and release node locks, in HAMi's protocol, for Nodes whose device plugin needs them.
 
-Owns the waiting: one waiter a lock at a time looks at the API, in the order they came; the others wait for it. Every
-write is conditional on the Node as it was read. Neighbours: `bind_plan` says which are needed,
-`hamicommon.wire.node_lock` decides, `kube` reads and writes.
+Pods that wait for one lock queue up, and only the first reads the Node. Every write is conditional on the
+resourceVersion that was read. Neighbours: `bind_plan` says which locks are needed, `hamicommon.wire.node_lock` decides
+what to write, `kube` reads and writes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/nodelock/nodelock.go
 """
 
@@ -20,17 +20,17 @@ from hamicommon.wire.node_lock import Lock, LockAction, LockPlan, plan_lock, rel
 
 T = TypeVar("T")
 
-_LOOK_AGAIN_SECONDS = 1.0
-"""Longest wait between two looks at a held lock; a change seen by the watch ends it sooner."""
+_READ_AGAIN_SECONDS = 1.0
+"""Longest wait between two reads of a held lock. A change seen by the watch ends the wait."""
 _CONFLICTS = 8
-"""Writes in a row that may find the Node changed since it was read; then whoever changes it is not going to stop."""
+"""Conflicts in a row before a write is given up: the Node is changing all the time."""
 _CONFLICT_SECONDS = (0.01, 1.0)
-"""Wait after the first of them, and the longest."""
+"""Wait after the first conflict, and longest wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockReading:
-    """A Node's lock annotation, None where it has none, and the version of the Node it was read with."""
+    """A Node's lock annotation, None without one, and the version of the Node."""
 
     value: str | None
     resource_version: str
@@ -46,7 +46,7 @@ class LockStore(Protocol):
         """Set, or with None remove, the lock *key* of *node* if it is still at *resource_version*."""
 
     async def pod_exists(self, namespace: str, name: str) -> bool:
-        """Return whether there is such a Pod."""
+        """Return whether the Pod exists."""
 
 
 @dataclass(slots=True)
@@ -55,33 +55,33 @@ class _State:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     odd_value: str | None = None
     odd_since: datetime | None = None
-    """When the lock value that is there now was first seen; it dates a value that carries no time of its own."""
+    """When the current lock value was first seen: the age of a value without a time."""
     written: tuple[str, str, str] | None = None
-    """The Pod this was last taken for, by namespace and name, and the value written then."""
+    """Namespace and name of the Pod that the lock was last taken for, and the value written."""
 
 
 class NodeLocks:
     """The locks of every Node."""
 
     def __init__(self, store: LockStore, now: Callable[[], datetime], timeout: timedelta) -> None:
-        """Lock through *store*; a lock that names its owner and is older than *timeout* is anybody's."""
+        """Lock through *store*; a lock that names its owner expires after *timeout*."""
         self._store = store
         self._now = now
         self._timeout = timeout
         self._nodes: dict[str, dict[str, _State]] = {}
 
     def observe(self, node: str, annotations: Mapping[str, str]) -> None:
-        """Hear that *node* was seen with these *annotations*."""
+        """Note that the watch saw *node* with these *annotations*."""
         for key, state in self._nodes.get(node, {}).items():
             if annotations.get(key) != state.odd_value:
                 state.changed.set()
 
     async def acquire(self, node: str, lock: Lock, namespace: str, pod: str, wait_seconds: float) -> None:
         """
-        Take *lock* of *node* for a Pod, waiting at most *wait_seconds* for whoever holds it.
+        Take *lock* of *node* for a Pod; wait at most *wait_seconds* for its holder.
 
         Raises:
-            BindError: somebody held it all the time.
+            BindError: the lock was held all the time.
             ApiRefusedError, ApiUnknownError: the API server did not do as asked.
         """
         state = self._nodes.setdefault(node, {}).setdefault(lock.key, _State())
@@ -89,21 +89,21 @@ class NodeLocks:
         try:
             async with asyncio.timeout(wait_seconds if wait_seconds > 0 else None), state.turn:
                 while True:
-                    plan = await _in_spite_of_conflicts(lambda: self._try(node, lock, namespace, pod, state))
+                    plan = await _retry_conflicts(lambda: self._try(node, lock, namespace, pod, state))
                     if plan.action in {LockAction.TAKE, LockAction.HELD}:
                         return
                     held = f"node {node}: {plan.reason}: node lock contention"
                     if wait_seconds <= 0:
                         raise BindError(held)
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
+                        async with asyncio.timeout(_READ_AGAIN_SECONDS):
                             await state.changed.wait()
         except TimeoutError as error:
             raise BindError(f"{held}, waited {wait_seconds:.0f} s") from error
 
     async def release(self, node: str, lock: Lock, namespace: str, pod: str) -> None:
         """
-        Remove *lock* of *node* if it is this Pod's; one that names no owner only if it was taken here, for this Pod.
+        Remove *lock* of *node* if this Pod holds it. A lock without an owner is removed only if this object took it.
 
         Raises:
             ApiRefusedError, ApiUnknownError: the API server did not do as asked.
@@ -111,7 +111,7 @@ class NodeLocks:
 
         state = self._nodes.get(node, {}).get(lock.key, _State())
 
-        async def look_and_write() -> None:
+        async def read_and_write() -> None:
             reading = await self._store.read_lock(node, lock.key)
             if lock.seconds:
                 is_ours = state.written == (namespace, pod, reading.value)
@@ -120,10 +120,10 @@ class NodeLocks:
             if is_ours:
                 await self._store.write_lock(node, lock.key, None, reading.resource_version)
 
-        await _in_spite_of_conflicts(look_and_write)
+        await _retry_conflicts(read_and_write)
 
     async def _try(self, node: str, lock: Lock, namespace: str, pod: str, state: _State) -> LockPlan:
-        """Look once, and take the lock if it can be taken."""
+        """Read the lock once, and take it if possible."""
         state.changed.clear()
         reading = await self._store.read_lock(node, lock.key)
         if reading.value != state.odd_value:
@@ -152,12 +152,12 @@ class NodeLocks:
         )
 
 
-async def _in_spite_of_conflicts(act: Callable[[], Awaitable[T]]) -> T:
+async def _retry_conflicts(act: Callable[[], Awaitable[T]]) -> T:
     """
-    Return what *act*, which reads and writes on condition, comes to; begun again when the Node changed in between.
+    Return the result of *act*, which reads and then writes; repeat it if the Node changed in between.
 
     Raises:
-        ApiConflictError: it changed every time.
+        ApiConflictError: the Node changed every time.
     """
     backoff = Backoff(*_CONFLICT_SECONDS)
     for _ in range(_CONFLICTS - 1):

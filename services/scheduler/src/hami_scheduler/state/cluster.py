@@ -1,10 +1,9 @@
 """
-The cluster as decisions see it, kept in step with the API server's events and with our own reservations.
+The cluster as decisions see it: Nodes, Pods and ResourceQuotas from the API server, and our reservations.
 
-Owns the one place where Pods, Nodes and ResourceQuotas become promises: every event is applied at once and
-idempotently, so that order and repetition do not matter. Clock-free: time comes in. Must never count a Pod's
-allocation annotations before the Pod is bound. Neighbours: `kube` delivers the events, `extender` decides on
-`view`.
+Every event is applied at once and idempotently, so that order and repetition do not matter. Time comes as an argument.
+Must never count a Pod's allocation annotations before the Pod is bound. Neighbours: `cluster_feed` delivers events, the
+verbs in `serve` decide on `view`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,20 +22,20 @@ from hami_scheduler.values.vendor import VendorFrame
 from hamicommon.wire.errors import DecodeError
 
 Report = Callable[[str, str, Problem], None]
-"""Told of each (kind, name, problem) that was contained."""
+"""Called with (kind, name, problem) for each part of an object that cannot be used."""
 
 
 @dataclass(slots=True)
 class _NodeMemory:
-    """What must be remembered of a Node beyond what it offers now."""
+    """What is remembered of a Node beyond what it offers now."""
 
     inventory: NodeInventory
-    """The last reading, also while the plugin is dead."""
+    """The last inventory, also while the plugin is dead."""
     uid: str = ""
     read: tuple[Any, ...] = ()
-    """What it was read from."""
+    """The parts of the Node it was read from."""
     had_replicas: set[str] = field(default_factory=set)
-    """Vendor keys whose kubelet resource was above 0 at some time."""
+    """Vendor keys whose kubelet resource has been above 0."""
     problems: tuple[Problem, ...] = ()
 
 
@@ -44,37 +43,37 @@ class Cluster:
     """Nodes, grants, reservations and quotas."""
 
     def __init__(self, vendors: tuple[VendorFrame, ...], report: Report) -> None:
-        """Start empty; *report* hears of what had to be contained."""
+        """Start empty; *report* is called for what cannot be used."""
         self.vendors = vendors
         self.ledger = Ledger()
         self.quotas = Quotas(vendors, lambda name, problem: report("ResourceQuota", name, problem))
         self.reservations = Reservations()
         self.drift = 0
-        """Numbers a recount found wrong since the start."""
+        """Wrong numbers that recounts have found since the start."""
         self.edited_pods = 0
-        """Bound Pods whose allocation annotation was changed after we had seen it."""
+        """Bound Pods whose allocation annotation was changed after we had read it."""
         self._report = report
         self._nodes: dict[str, _NodeMemory] = {}
         self._edited: set[str] = set()
         self._keys_read = keys_read(vendors)
         self._read: dict[str, tuple[Any, ...]] = {}
         """
-        Per UID of a Pod with a grant: what that was read from, or what its Binding writes; most events of a bound Pod
-        change none of it.
+        Per UID of a Pod with a grant: the parts of the Pod that the grant was read from, or that its Binding writes.
+        Most events of a bound Pod change none of them.
         """
         self._late: dict[str, set[str]] = {}
-        """Per Pod UID: the keys of reservations for Bindings of it that were given up and may still arrive."""
+        """Per Pod UID: the keys of reservations for abandoned Bindings that may still arrive."""
         self._unreadable: dict[str, str] = {}
         self._unasked: set[str] = set()
-        """UIDs of Pods that were told of for what they hold without asking."""
+        """UIDs of Pods that were reported for holding devices without asking."""
 
     @property
     def node_count(self) -> int:
-        """Nodes there are, with devices or without."""
+        """Number of Nodes, with devices or without."""
         return len(self._nodes)
 
     def knows(self, node: Mapping[str, Any]) -> bool:
-        """Return whether *node*, a v1 Node, is one of these, and none that is merely called like it."""
+        """Return whether *node*, a v1 Node, is one of these, and not another one of the same name."""
         metadata = node.get("metadata") or {}
         memory = self._nodes.get(metadata.get("name") or "")
         return memory is not None and bool(memory.uid) and memory.uid == metadata.get("uid")
@@ -146,7 +145,7 @@ class Cluster:
         self._forget(pod["metadata"].get("uid") or "")
 
     def replace_pods(self, pods: list[dict[str, Any]], now: float) -> None:
-        """Take *pods* as all there are; reservations stay, for a list may be older than a choice."""
+        """Take *pods* as all there are; reservations stay, because a list may be older than a choice."""
         seen = {pod["metadata"].get("uid") or "" for pod in pods}
         gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in seen]
         for uid in gone:
@@ -183,7 +182,7 @@ class Cluster:
             self._read[uid] = read
 
     def _tell_unasked(self, grant: Grant) -> None:
-        """Tell of what a Pod holds without asking: somebody wrote it, or a resource has another name since."""
+        """Report what a Pod holds without asking: it was forged, or a resource was renamed."""
         for frame in self.vendors:
             if frame.key in grant.unasked:
                 reason = (
@@ -202,7 +201,7 @@ class Cluster:
         return {key: text for key, text in annotations.items() if key in self._keys_read}
 
     def _as_first_seen(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
-        """Return what *pod* holds by the shares it was bound with, whatever its annotations say since."""
+        """Return what *pod* holds by the shares it was bound with, even if its annotations were edited."""
         if grant is not None and grant.shares == known.shares and places(grant.mig) == places(known.mig):
             return replace(grant, notes=known.notes)
         if known.uid not in self._edited:
@@ -233,7 +232,7 @@ class Cluster:
             self._report("Pod", name, Problem(key, f"{place}: {error.reason}"))
 
     def _settle(self, uid: str) -> None:
-        """Hold nothing more for Bindings of the Pod *uid* under way: it is bound, or gone."""
+        """Free what is held for Bindings of the Pod *uid*: it is bound, or gone."""
         self.reservations.drop(uid)
         for late in self._late.pop(uid, ()):
             self.unreserve(late)
@@ -241,15 +240,15 @@ class Cluster:
     # Promises
 
     def reserve(self, grant: Grant, now: float) -> None:
-        """Hold *grant* for a Pod that is not bound yet, instead of anything it held."""
+        """Hold *grant* for a Pod that is not bound yet, instead of what it held."""
         self.reservations.put(grant, now)
         self._hold(grant)
 
     def begin_bind(self, uid: str, annotations: Mapping[str, str]) -> None:
         """
-        Keep what is reserved for the Pod *uid* while a Binding with *annotations* is written.
+        Keep the reservation of the Pod *uid* while a Binding with *annotations* is written.
 
-        Where the shares say all there is, a Pod seen bound with just these need not be read: it holds what is reserved.
+        If the shares say everything, a Pod seen bound with exactly these annotations is not read again.
         """
         grant = self.reservations.begin_bind(uid).grant
         if not (grant.mig or grant.notes or grant.annotations):
@@ -257,9 +256,9 @@ class Cluster:
 
     def take_over(self, other: "Cluster", now: float) -> None:
         """
-        Hold what *other*, a view of the same cluster, holds for Pods not seen bound here; go on counting.
+        Hold what *other*, the same cluster under another config, holds for Pods not seen bound here; keep its counters.
 
-        It may have seen a Pod bound before our watch tells of it, or not yet that one is gone: time will tell.
+        *other* may be ahead of our watch or behind it, so these reservations expire.
         """
         bound = (
             Reservation(grant, now + self.reservations.seconds, Stage.WRITTEN)
@@ -273,15 +272,15 @@ class Cluster:
         self.drift, self.edited_pods = other.drift, other.edited_pods
 
     def unreserve(self, uid: str) -> None:
-        """Give back what is reserved for the Pod *uid*; what it holds by being bound stays."""
+        """Free the reservation of the Pod *uid*; what it holds as a bound Pod stays."""
         if self.reservations.drop(uid) is not None:
             self._release(uid)
 
     def give_up(self, uid: str, now: float) -> None:
         """
-        Give back what is reserved for the Pod *uid*, at once only where no Binding of it can arrive any more.
+        Free the reservation of the Pod *uid*, unless a Binding of it may still arrive.
 
-        What a Binding without an answer would take is held on, as nobody's, for as long as any reservation.
+        What an unanswered Binding would take stays reserved as long as any reservation.
         """
         held = self.reservations.get(uid)
         self.unreserve(uid)
@@ -291,7 +290,7 @@ class Cluster:
             self.reserve(late, now)
 
     def expire(self, now: float) -> list[str]:
-        """Give back reservations whose time is over and return their Pods' UIDs."""
+        """Free expired reservations and return their Pods' UIDs."""
         gone = self.reservations.expired(now)
         for uid in gone:
             self.unreserve(uid)

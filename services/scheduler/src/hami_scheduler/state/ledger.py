@@ -1,10 +1,10 @@
 """
-What is promised of every device: one number each for replicas, memory and compute, changed by deltas.
+What is promised of every device: replicas, memory and compute, changed by deltas.
 
-Owns the arrays a decision reads and the grants they are the sum of. A grant of an unknown device is kept and counts
-once the device is known. Must never count a Pod twice and never let a number go below zero; `recount` proves both.
-Neighbours: `inventory` says what there is, `grant` what a Pod holds, `prefilter` reads the arrays, `place_pod` the
-rooms.
+Owns the grants, and the arrays with their sums that decisions read. A grant of an unknown device is kept and counts
+once the device is known. Must never count a Pod twice or let a number go below zero; `recount` checks both.
+Neighbours: `inventory` says what Nodes offer, `grant` what a Pod holds, `prefilter` reads the arrays, `place_pod` the
+device uses.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ _COLUMNS = 3
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """What rules about models see of a device; few differ in a whole cluster."""
+    """The properties of a device that rules about models read; a cluster has few kinds."""
 
     vendor: str
     type: str
@@ -39,7 +39,7 @@ class DeviceKind:
 
 @dataclass(slots=True)
 class NodeEntry:
-    """Where one Node stands in the arrays."""
+    """The place of one Node in the arrays."""
 
     index: int
     """Row of the Node's sums."""
@@ -67,7 +67,7 @@ class Ledger:
         self._kinds: dict[DeviceKind, int] = {}
         self._rows_of_uuid: dict[str, set[int]] = {}
         self.version = 0
-        """Changes with every change of a Node's devices or of what is promised of them."""
+        """Increases with every change of a Node's devices or of what is promised of them."""
         self.row_count = 0
         """Device rows in use, dead ones included."""
         self._dead_rows = 0
@@ -76,7 +76,7 @@ class Ledger:
         self.promised: Int64s = _amounts()
         """Per device row: what is promised of it."""
         self.node_of_row: Int64s = np.full(_FIRST_ROWS, -1, np.int64)
-        """Per device row: its Node's index; -1 where no device is."""
+        """Per device row: its Node's index; -1 without a device."""
         self.kind_of_row: Int64s = np.zeros(_FIRST_ROWS, np.int64)
         self.is_healthy: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
         self.is_open: NDArray[np.bool_] = np.zeros(_FIRST_ROWS, np.bool_)
@@ -85,9 +85,9 @@ class Ledger:
         """Per Node index: the sum over its devices."""
         self._node_divisors: Float32s = np.full((_FIRST_ROWS, _COLUMNS), np.inf, np.float32, "F")
         self.node_versions: Int64s = np.zeros(_FIRST_ROWS, np.int64)
-        """Per Node index: the version that its last change made."""
+        """Per Node index: the version of its last change."""
 
-    # What is there
+    # Reading
 
     @property
     def node_count(self) -> int:
@@ -105,7 +105,7 @@ class Ledger:
         return self._index_of.keys()
 
     def node(self, name: str) -> NodeEntry | None:
-        """Return where Node *name* stands, None where it offers no device."""
+        """Return the entry of Node *name*, None if it offers no device."""
         return self._nodes.get(name)
 
     def nodes(self) -> Iterator[NodeEntry]:
@@ -113,7 +113,7 @@ class Ledger:
         yield from self._nodes.values()
 
     def places(self, names: Iterable[str]) -> Int64s:
-        """Return per name the index of its Node, -1 where that offers no device."""
+        """Return per name the index of its Node, -1 if it offers no device."""
         return np.fromiter(map(self._index_of.get, names, repeat(-1)), np.int64)
 
     def indexes(self, names: Iterable[str]) -> Int64s:
@@ -127,7 +127,7 @@ class Ledger:
         return node_scores(self.node_promised[: self.node_count], self._node_divisors[: self.node_count])
 
     def node_score(self, entry: NodeEntry) -> float:
-        """Return how full one Node is; what `node_scores` has at its index."""
+        """Return how full one Node is: `node_scores` at its index."""
         here = slice(entry.index, entry.index + 1)
         return float(node_scores(self.node_promised[here], self._node_divisors[here])[0])
 
@@ -143,7 +143,7 @@ class Ledger:
 
     @property
     def name_ranks(self) -> Int64s:
-        """Per Node index: its place among all names in order."""
+        """Per Node index: the rank of its name."""
         if self._name_ranks is None:
             self._name_ranks = np.empty(self.node_count, np.int64)
             order = sorted(range(self.node_count), key=self.node_name)
@@ -155,7 +155,7 @@ class Ledger:
         return self._names[index] or ""
 
     def rows_of_uuid(self, uuid: str) -> frozenset[int]:
-        """Return the rows of the devices called *uuid*; several only where two Nodes claim the same one."""
+        """Return the rows of the devices *uuid*; several only if two Nodes claim the same one."""
         return frozenset(self._rows_of_uuid.get(uuid, ()))
 
     def grant(self, uid: str) -> Grant | None:
@@ -186,15 +186,15 @@ class Ledger:
         return uses
 
     def promise(self, node: str, uuid: str) -> Taken:
-        """Return what is promised of one device; nothing where it is unknown."""
+        """Return what is promised of one device; nothing if it is unknown."""
         entry = self._nodes.get(node)
         row = entry.rows.get(uuid) if entry else None
         return NOTHING if row is None else Taken(*self.promised[row].tolist())
 
-    # What changes it
+    # Changing
 
     def put_node(self, inventory: NodeInventory) -> None:
-        """Take *inventory* instead of what its Node offered before; a Node without devices is forgotten."""
+        """Replace what the Node of *inventory* offers; a Node without devices is dropped."""
         entry = self._nodes.get(inventory.name)
         if entry is not None and entry.inventory == inventory:
             return
@@ -206,7 +206,7 @@ class Ledger:
             self._add_node(inventory)
 
     def drop_node(self, name: str) -> None:
-        """Forget what Node *name* offers. Grants stay: the Pods still run, and the Node may come back."""
+        """Drop what Node *name* offers. Grants stay: the Pods still run, and the Node may come back."""
         entry = self._nodes.pop(name, None)
         if entry is None:
             return
@@ -230,7 +230,7 @@ class Ledger:
         self._dead_rows += stop - entry.start
 
     def put(self, grant: Grant) -> None:
-        """Count *grant* instead of whatever its Pod held before."""
+        """Count *grant* instead of what its Pod held before."""
         if self._grants.get(grant.uid) == grant:
             return
         self.drop(grant.uid)
@@ -241,7 +241,7 @@ class Ledger:
         self._apply(grant, 1)
 
     def drop(self, uid: str) -> Grant | None:
-        """Count nothing for the Pod *uid* any more and return what it held."""
+        """Stop counting the Pod *uid* and return what it held."""
         grant = self._grants.pop(uid, None)
         if grant is None:
             return None
@@ -255,9 +255,9 @@ class Ledger:
 
     def recount(self) -> int:
         """
-        Compute every promise from the grants anew and return how many numbers were wrong; 0 unless there is a bug.
+        Compute every promise from the grants again and return how many numbers were wrong; 0 unless there is a bug.
 
-        The recomputed numbers are the ones kept.
+        The recomputed numbers are kept.
         """
         rows: list[int] = []
         amounts: list[tuple[int, int, int]] = []
@@ -281,7 +281,7 @@ class Ledger:
             self.node_versions[:] = self.version
         return drift
 
-    # How
+    # Inside
 
     def _apply(self, grant: Grant, sign: int) -> None:
         entry = self._nodes.get(grant.node)
@@ -339,7 +339,7 @@ class Ledger:
         return len(self._names) - 1
 
     def _reserve_rows(self, count: int) -> int:
-        """Return the first of *count* fresh rows, moving every Node together when most rows are dead."""
+        """Return the first of *count* new rows; if most rows are dead, compact first."""
         if self._dead_rows > max(_FIRST_ROWS, self.row_count // 2):
             self._compact()
         start = self.row_count
@@ -370,7 +370,7 @@ class Ledger:
 
 
 def _add_mig(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
-    """Add to *uses* what the MIG instances of *grants*, all on one Node, take of them."""
+    """Add the MIG instances of *grants*, all on one Node, to *uses*."""
     state = mig_state((use.device for use in uses), grants)
     for use in uses:
         use.occupied = state.occupied.get(use.device.id, [])
@@ -378,7 +378,7 @@ def _add_mig(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
 
 
 def _add_tenants(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
-    """Add to *uses* the Pods of *grants*, all on one Node, that say something to their vendor."""
+    """Add the Pods of *grants* with notes, all on one Node, to *uses*."""
     speaking = [grant for grant in grants if grant.notes]
     if not speaking:
         return
@@ -392,7 +392,7 @@ def _add_tenants(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
 
 
 def _amounts() -> Int64s:
-    """Return an array of amounts, each column in one piece: a decision reads columns."""
+    """Return an array of amounts, stored by column, because decisions read columns."""
     return np.zeros((_FIRST_ROWS, _COLUMNS), np.int64, "F")
 
 
@@ -405,11 +405,10 @@ def _grown(array: NDArray, empty: float = 0) -> NDArray:  # type: ignore[type-ar
 
 def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ()) -> Mapping[str, str]:
     """
-    Return per device UUID of *grant*, which *ledger* counts, why the promises on it cannot all be kept; empty when
-    they can.
+    Return per device UUID of *grant*, which *ledger* counts, why its promises cannot be kept; empty if they can.
 
-    This is what a bind asks last: since the choice was made the device may have gone, or another scheduler taken from
-    it. *vendors* tell which amounts of theirs count for something.
+    A bind checks this last: since the choice the device may have gone, or another scheduler may have taken from it.
+    *vendors* say which of their amounts are limited.
     """
     frames = {frame.key: frame for frame in vendors}
     entry = ledger.node(grant.node)
@@ -437,7 +436,7 @@ def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ())
 
 
 def _over(ledger: Ledger, row: int, grant: Grant, frame: VendorFrame | None) -> list[int]:
-    """Return by how many replicas, MiB and percent the promises on the device at *row* are too many."""
+    """Return by how many replicas, MiB and percent the promises on the device at *row* exceed it."""
     amounts = zip(ledger.promised[row].tolist(), ledger.capacity[row].tolist(), strict=True)
     over = [max(0, promised - capacity) for promised, capacity in amounts]
     if frame is None:

@@ -1,9 +1,9 @@
 """
-What a namespace may hold, where a ResourceQuota limits a vendor's memory or cores.
+What a namespace may hold: limits of ResourceQuotas on a vendor's memory or cores.
 
 Owns the reading of ResourceQuota objects and the sums of what namespaces hold. kube-apiserver cannot enforce these
-limits: a percentage, or a default, becomes an amount only here. Neighbours: `ledger` reports every change of a grant,
-`placement` asks before each share.
+limits, because a percentage or a default becomes an amount only here. Neighbours: `cluster` reports every change of a
+grant, `place_container` asks before each share.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
@@ -21,13 +21,13 @@ from hamicommon.vendor import limit_readers
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a namespace may still take of one vendor; None where nothing limits it."""
+    """What a namespace may still take of one vendor; None without a limit."""
 
     memory_mib: int | None = None
     core_percent: int | None = None
 
     def allows(self, memory_mib: int, core_percent: int) -> bool:
-        """Return whether a Pod that holds this much in all stays within the limits."""
+        """Return whether a Pod that holds this much stays within the limits."""
         return (self.memory_mib is None or memory_mib <= self.memory_mib) and (
             self.core_percent is None or core_percent <= self.core_percent
         )
@@ -51,18 +51,18 @@ class Quotas:
     """
     The limits of every namespace and what its Pods hold.
 
-    Where several ResourceQuotas limit one resource the smallest counts, as for every resource Kubernetes itself limits.
+    If several ResourceQuotas limit one resource, the smallest limit counts, as in Kubernetes.
     """
 
     vendors: tuple[VendorFrame, ...]
     report: Callable[[str, Problem], None] = lambda _name, _problem: None
-    """Told of each quota, as NAMESPACE/NAME, that limits less than it says."""
+    """Called for each quota, as NAMESPACE/NAME, that has limits which are not applied."""
     version: int = 0
-    """Changes whenever a limit may have changed."""
+    """Increases whenever a limit may have changed."""
     _hard: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     """Per (namespace, quota name): resource to limit, of memory in MiB."""
     _unapplied: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
-    """Per (namespace, quota name) of quotas with scopes: what they would limit."""
+    """Per (namespace, quota name) of quotas with scopes: the limits that are not applied."""
     _limits: dict[str, dict[str, int]] = field(default_factory=dict)
     """Per namespace: resource to the limit that counts."""
     _memory: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -70,7 +70,7 @@ class Quotas:
     _cores: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def put(self, quota: Mapping[str, Any]) -> None:
-        """Take the limits of *quota*, a v1 ResourceQuota, instead of what it said before."""
+        """Replace the limits of *quota*, a v1 ResourceQuota."""
         readers = limit_readers(frame.vendor for frame in self.vendors)
         namespace, name = _key(quota)
         self._hard[namespace, name] = hard_limits(quota, readers)
@@ -120,7 +120,7 @@ class Quotas:
         )
 
     def recount(self, grants: Iterable[Grant]) -> int:
-        """Compute every sum from *grants* anew, keep the result, and return how many sums were wrong."""
+        """Compute every sum from *grants* again, keep the result, and return how many sums were wrong."""
         fresh = Quotas(self.vendors)
         for grant in grants:
             fresh.hold(grant, 1)

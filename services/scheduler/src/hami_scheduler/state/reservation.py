@@ -1,9 +1,9 @@
 """
 What is promised to Pods that are not bound yet, and for how long.
 
-Owns the life of a reservation: chosen by a filter, held while its bind is in flight, kept after the bind until the
-Pod is seen bound. Lives in memory alone; dies with the process. Time comes as `now`, in seconds of any steady clock.
-Neighbours: `cluster` keeps the ledger in step.
+A reservation is chosen by a filter, held while its bind is in progress, and kept after the bind until the Pod is seen
+bound. It is in memory alone and ends with the process. Time comes as `now`, in seconds of any steady clock.
+Neighbours: `cluster` counts reservations in the ledger.
 """
 
 import math
@@ -14,42 +14,42 @@ from hami_scheduler.values.grant import Grant
 
 RESERVATION_SECONDS = 60.0
 """
-How long a choice is held for a bind that does not come: twice kube-scheduler's 30 s extender timeout, so that a slow
-bind finds it, and short enough that a scheduling cycle given up by kube-scheduler costs nobody room for long.
+How long a choice is held without a bind. It is twice kube-scheduler's extender timeout of 30 s, so that a slow bind
+finds it, and short enough that an abandoned scheduling cycle does not block the devices for long.
 """
 
 
 class Stage(Enum):
-    """How far a reservation has come."""
+    """The state of a reservation."""
 
     CHOSEN = "chosen"
-    """A filter answered with it; it expires."""
+    """A filter answered with it. It expires."""
     BINDING = "binding"
-    """Its Binding is being written; it stays until the answer is known."""
+    """Its Binding is being written. It stays until the answer is known."""
     WRITTEN = "written"
-    """Its Binding is written, or may be; it stays until the Pod is seen."""
+    """Its Binding is written, or may be. It stays until the Pod is seen."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """One Pod's promise."""
+    """The reservation of one Pod."""
 
     grant: Grant
     expires_at: float | None
-    """None while it must not expire."""
+    """None if it must not expire."""
     stage: Stage = Stage.CHOSEN
     is_certain: bool = True
-    """False where the Binding may or may not have been written."""
+    """Whether it is known that the Binding was written."""
 
 
 @dataclass(slots=True)
 class Reservations:
-    """Every promise to a Pod not seen bound, by Pod UID."""
+    """Reservations of Pods not seen bound, by Pod UID."""
 
     seconds: float = RESERVATION_SECONDS
     _by_uid: dict[str, Reservation] = field(default_factory=dict)
     _soonest: float = math.inf
-    """Before this none expires."""
+    """No reservation expires before this."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -72,7 +72,7 @@ class Reservations:
         return tuple(self._by_uid.values())
 
     def take(self, reservation: Reservation) -> None:
-        """Hold *reservation*, made elsewhere, as far as it has come."""
+        """Hold *reservation*, made elsewhere, in its stage."""
         self._by_uid[reservation.grant.uid] = reservation
         self._look_at(reservation.expires_at)
 
@@ -83,13 +83,13 @@ class Reservations:
         return reservation
 
     def written(self, uid: str, *, is_certain: bool = True) -> None:
-        """Keep the reservation of *uid*, if it still is one, until its Pod is seen."""
+        """Keep the reservation of *uid*, if it still exists, until its Pod is seen."""
         reservation = self._by_uid.get(uid)
         if reservation is not None:
             reservation.stage, reservation.is_certain = Stage.WRITTEN, is_certain
 
     def doubt(self, uid: str) -> None:
-        """Note that a Binding for *uid* got no answer: it may be written, also when the next one is refused."""
+        """Note that a Binding for *uid* got no answer: it may be written even if the next one is refused."""
         self._by_uid[uid].is_certain = False
 
     def drop(self, uid: str) -> Reservation | None:
@@ -97,14 +97,14 @@ class Reservations:
         return self._by_uid.pop(uid, None)
 
     def missed(self, seen: set[str], now: float) -> None:
-        """Let written reservations whose Pods are not among *seen*, all there are, expire: the Pods are gone."""
+        """Let written reservations expire whose Pods are not among *seen*, a full list: the Pods are gone."""
         for uid, reservation in self._by_uid.items():
             if reservation.stage is Stage.WRITTEN and uid not in seen and reservation.expires_at is None:
                 reservation.expires_at = now + self.seconds
                 self._look_at(reservation.expires_at)
 
     def expired(self, now: float) -> list[str]:
-        """Return the UIDs whose time is over."""
+        """Return the UIDs of expired reservations."""
         if now < self._soonest:
             return []
         ends = {uid: held.expires_at for uid, held in self._by_uid.items() if held.expires_at is not None}

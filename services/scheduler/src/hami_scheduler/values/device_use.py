@@ -39,14 +39,14 @@ NOTHING = Taken()
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A Pod on a device, where its vendor lets what other Pods say decide about the next."""
+    """A Pod on a device, for vendors that let the annotations of one Pod affect the next."""
 
     notes: Notes
     core_percent: int
     is_settled: bool = True
-    """Whether the device plugin has set the device up for it, so that the Node tells what came of it."""
+    """Whether the device plugin has set the device up for it, so that the Node reports the result."""
     is_asking: bool = False
-    """Whether it is the very Pod that is being tried, with an earlier container."""
+    """Whether it is an earlier container of the Pod being tried."""
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class DeviceUse:
     occupied: list[MigPlacement] = field(default_factory=list)
     """Places taken by MIG instances."""
     is_sound: bool = True
-    """Whether all that is placed here is known."""
+    """Whether every MIG instance on the device is known."""
     tenants: tuple[Tenant, ...] = ()
-    """The Pods on it that say something, in no order."""
+    """The Pods on it that have notes, in no order."""
     is_withheld: bool = False
     """Whether the container being tried may not have it, because a later container needs it."""
 

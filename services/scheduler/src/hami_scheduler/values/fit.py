@@ -1,9 +1,9 @@
 """
 Decide whether one device can take one share.
 
-Owns the arithmetic of sharing one device, in HAMi's order of checks: the first that fails is the reason told. `Sharing`
-says where a vendor's way differs. Knows nothing of Kubernetes, clocks or logs. Neighbours: `rules` says what is
-acceptable, `vendor` has each vendor's `Sharing`, `place_pod` walks the devices of a Node.
+Owns the arithmetic of sharing one device, in HAMi's order of checks: the first that fails is the reason. `Sharing`
+says how a vendor differs. Neighbours: `rules` says what is acceptable, `vendor` has each vendor's `Sharing`,
+`place_container` walks the devices of a Node.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (`Fit`)
 """
 
@@ -16,7 +16,7 @@ from hami_scheduler.values.rules import Rules
 from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
 
 WHOLE_CORE_PERCENT = 100
-"""The compute of one device; a share of this much wants it alone."""
+"""The compute of one device; a share of this much needs the device alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +51,36 @@ class Attempt:
     candidates: Sequence[DeviceUse]
     """The vendor's devices in the order of the policy; the last is tried first."""
     earlier: frozenset[str] = frozenset()
-    """UUIDs that the containers before it took, app containers and those before them apart."""
+    """UUIDs that earlier containers took: of an app container earlier app containers, else earlier init containers."""
     pair_scores: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 Check = Callable[[DeviceUse, Attempt], Reason | None]
-"""Why a device cannot take the share of an attempt, None where it can."""
+"""Why a device cannot take the share of an attempt, None if it can."""
 Chooser = Callable[[Attempt, Sequence[Offer], Mapping[Reason, int]], Sequence[Offer] | Misfit | None]
 """
-Which of the offers, in the order they were tried, the container gets; None where they are too few.
+Chooses which of the offers, in the order they were tried, the container gets; None if they are too few.
 
-It is called whatever was offered, and with how many devices were refused for which reason, so that it can word the
-refusal, too.
+It also gets the number of devices refused per reason, so that it can return a refusal itself.
 """
 
 
 def belongs(device: Device, vendor: str, rules: Rules) -> bool:
-    """Return whether a container that asks *vendor* may get *device*: it is listed by it, and of a type it asks for."""
+    """Return whether *device* is one of *vendor*, and of a type that *rules* accept."""
     return device.vendor == vendor and (not rules.type_word or rules.type_word in device.type.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """
-    How the devices of one vendor are shared, as far as it is not the ordinary way.
+    How the devices of one vendor are shared, as far as this differs from the ordinary way.
 
-    The ordinary way: a share takes the memory and the percentage of compute it asks for and one replica, and a
-    container gets the first devices that have room.
+    Ordinarily a share takes the memory and the percentage of compute it asks for and one replica, and a container
+    gets the first devices that have room.
     """
 
     amounts: Callable[[DeviceUse, Attempt], Taken] | None = None
-    """What a share takes; None where it is what was asked."""
+    """What a share takes; None if it is what was asked."""
     counts_memory: bool = True
     """Whether memory is checked as an amount."""
     counts_cores: bool = True
@@ -89,30 +88,30 @@ class Sharing:
     counts_replicas: bool = True
     """Whether replicas are checked."""
     is_exclusive: bool = False
-    """Whether a device in use takes nobody else."""
+    """Whether a device in use takes no other Pod."""
     unhealthy: Reason = Reason.UNHEALTHY
     gate: Callable[[Attempt], Reason | None] | None = None
-    """Why no device of the Node can take the share, asked once before any of them is looked at."""
+    """Why no device of the Node can take the share; called once, before any device is checked."""
     check_first: Check | None = None
-    """Asked before anything that changes with usage."""
+    """Called before the checks that depend on usage."""
     check_last: Check | None = None
-    """Asked when all else is well."""
+    """Called after all other checks have passed."""
     choose: Callable[[Attempt], Chooser | None] | None = None
     """
-    How to choose among all devices with room; None, from either, where the first ones do.
+    How to choose among all devices with room. If it is None, or returns None, the first devices are taken.
 
-    Asked without candidates, it answers for any: with a chooser wherever some would need one.
+    Called without candidates, it returns a chooser if any candidates could need one.
     """
     chooses_of_enough: bool = False
-    """Whether its choosers leave it to us to refuse, and too few devices with room are told as ever."""
+    """Whether its choosers never return a refusal of their own."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether a share takes what was asked, so that arrays can tell whether there is room."""
+        """Whether a share takes what was asked, so that arrays can check it."""
         return self.amounts is None
 
     def refuses_itself(self, attempt: "Attempt") -> bool:
-        """Return whether a chooser of the vendor has to be asked why *attempt* fails."""
+        """Return whether only the vendor's chooser knows why *attempt* fails."""
         return not self.chooses_of_enough and self.choose is not None and self.choose(attempt) is not None
 
 
@@ -131,7 +130,7 @@ def memory_asked(request: Request, device: Device) -> int:
 
 
 def refusal_of_kind(use: DeviceUse, rules: Rules, sharing: Sharing = ORDINARY) -> Reason | None:
-    """Return why a device is out of the question whatever is promised of it, None where it is not."""
+    """Return why a device is unacceptable whatever is promised of it, None if it is acceptable."""
     if not use.device.healthy or not use.is_sound:
         return sharing.unhealthy
     if use.is_cordoned:
@@ -152,7 +151,7 @@ def refusal_of_share(
     sharing: Sharing = ORDINARY,
 ) -> Reason | None:
     """
-    Return why a device cannot take one more share of *memory_mib* and *core_percent*, None where it can.
+    Return why a device cannot take one more share of *memory_mib* and *core_percent*, None if it can.
 
     *is_within_quota* answers for (UUID, MiB, percent) whether the Pod's namespace may have that.
     """
@@ -171,7 +170,7 @@ def refusal_of_share(
 
 
 def refusal_of_cores(use: DeviceUse, core_percent: int, rules: Rules) -> Reason | None:
-    """Return why a device has too little compute for one more share of *core_percent*, None where it has enough."""
+    """Return why a device has too little compute for one more share of *core_percent*, None if it has enough."""
     capacity = rules.core_capacity or use.device.core_percent
     if capacity - use.core_percent < core_percent:
         return Reason.CORE

@@ -1,9 +1,9 @@
 """
 What one Pod holds: its shares, and what they take from each device.
 
-Owns Kubernetes' own formula for containers that do not all run at once (KEP-753): sidecars add to everything after
-them, an ordinary init container runs alone beside the sidecars before it, app containers add up; the Pod takes the
-largest of these moments. Neighbours: `ledger` adds grants up, `reservation` keeps those that are not bound yet.
+Owns Kubernetes' formula for containers that do not all run at once (KEP-753). An ordinary init container runs with the
+sidecars before it. App containers run together, with all sidecars. The Pod takes the largest of these sums.
+Neighbours: `ledger` adds grants up, `reservation` keeps those that are not bound yet.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from hamicommon.wire.mig_suffix import decode_mig_suffix
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 AMOUNT_LIMIT = 2**31 - 1
-"""No peer can write more than this; a larger amount is read as this."""
+"""The most that HAMi can write; a larger amount is read as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +40,24 @@ class Grant:
     vendors: Mapping[str, str]
     """Per device UUID: the vendor key it was granted under."""
     mig: tuple[MigAllocation, ...] = ()
-    """The MIG instances among the shares, as far as they are known."""
+    """The known MIG instances among the shares."""
     notes: Mapping[str, Notes] = field(default_factory=dict)
-    """Per vendor key: what the Pod says to that vendor alone; vendors it says nothing to are left out."""
+    """Per vendor key: annotations for that vendor alone; without an entry if there are none."""
     is_settled: bool = True
-    """Whether the device plugin has set up what the Pod says in its notes."""
+    """Whether the device plugin has set the devices up as the notes say."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """What the Pod's bind writes beside the shares; empty once it is bound."""
+    """Annotations that the bind writes beside the shares; empty once the Pod is bound."""
     priority: int = 0
-    """The bound Pod's; who may be evicted for whom."""
+    """Of the bound Pod; only Pods of lower priority may be evicted for another."""
     unasked: tuple[str, ...] = ()
-    """Vendor keys of a bound Pod's shares for which no container of it asks; they count all the same."""
+    """Vendor keys of shares that no container of the bound Pod asks for; they count all the same."""
 
 
 def amounts_over_time(
     kinds: Sequence[ContainerKind], shares: PodShares, *, inits_are_done: bool = False
 ) -> dict[str, Taken]:
     """
-    Return what containers of *kinds* with *shares* take from each device at the worst moment.
+    Return the most that containers of *kinds* with *shares* take from each device at any time.
 
     Entries of *shares* beyond *kinds* count as app containers. With *inits_are_done* ordinary init containers count
     nothing.
@@ -90,7 +90,7 @@ def _sum_shares(container: Iterable[Any]) -> dict[str, Taken]:
 
 
 def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Taken]]:
-    """Return vendor key and amount of what was granted, by a container's place in the Pod and a device's UUID."""
+    """Return vendor key and amount granted, by the position of the container and the UUID of the device."""
     sums: dict[tuple[int, str], tuple[str, Taken]] = {}
     for vendor, containers in shares.items():
         for place, container in enumerate(containers):
@@ -141,7 +141,7 @@ def make_grant(
             vendors[uuid] = vendor
     uid, namespace, name = identity
     said = {vendor: words for vendor, words in (notes or {}).items() if words}
-    # Without notes nothing depends on whether they are settled, and equal grants change nothing.
+    # Without notes `is_settled` has no effect; keep it constant, so that equal grants stay equal.
     settled = is_settled or not said
     return Grant(uid, namespace, name, node, shares, amounts, vendors, mig, said, settled, annotations or {}, priority)
 
@@ -150,10 +150,10 @@ def read_shares(
     pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...], containers: Sequence[ContainerRequest]
 ) -> dict[str, PodShares]:
     """
-    Return the shares the annotations of *pod* say it was granted, per vendor key, one entry per container.
+    Return the shares in the annotations of *pod*, per vendor key, one entry per container.
 
-    Raises: DecodeError: when any vendor's annotation cannot be read. HAMi then knows nothing of the whole Pod, and so
-    do we.
+    Raises:
+        DecodeError: the annotation of a vendor cannot be read. As in HAMi, the Pod then counts nothing.
     """
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     found: dict[str, PodShares] = {}
@@ -170,18 +170,18 @@ def read_shares(
 
 
 def _requesting(vendor: str, containers: Sequence[ContainerRequest], shares: PodShares) -> list[bool] | None:
-    """Return which containers ask *vendor* for devices, None where that cannot tell whose *shares* are whose."""
+    """Return which containers ask *vendor* for devices, None if that cannot assign *shares* to containers."""
     asks = [any(request.vendor == vendor for request in container.requests) for container in containers]
     return asks if sum(map(bool, shares)) <= sum(asks) else None
 
 
 def places(mig: Iterable[MigAllocation]) -> list[tuple[str, str, int, int]]:
-    """Return where instances are, whatever identity they got since: device, profile, start, size."""
+    """Return the places of instances: device, profile, start, size."""
     return sorted((one.gpu_uuid, one.profile, one.placement.start, one.placement.size) for one in mig)
 
 
 def inits_are_done(pod: Mapping[str, Any]) -> bool:
-    """Return whether *pod* has ordinary init containers and every one of them has ended well."""
+    """Return whether *pod* has ordinary init containers and all of them have succeeded."""
     spec = pod.get("spec") or {}
     names = {c.get("name") for c in spec.get("initContainers") or () if c.get("restartPolicy") != "Always"}
     ended = {
@@ -193,24 +193,24 @@ def inits_are_done(pod: Mapping[str, Any]) -> bool:
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:
-    """Return whether *pod* has ended for good, so that it holds nothing although its object is still there."""
+    """Return whether *pod* has ended, so that it holds nothing although the object still exists."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def keys_read(vendors: Iterable[VendorFrame]) -> frozenset[str]:
-    """Return the annotations that the grant of a bound Pod depends on, beside what never changes of its spec."""
+    """Return the annotations that the grant of a bound Pod depends on."""
     found = {key for frame in vendors for key in (frame.vendor.allocated_key, *frame.pod_keys)}
     return frozenset({*found, keys.MIG_ALLOCATIONS, keys.BIND_PHASE})
 
 
 def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Grant | None:
     """
-    Return what *pod* holds, None where it holds nothing: not bound, ended, or never granted a device.
+    Return what *pod* holds, None if it holds nothing: it is not bound, has ended, or was never granted a device.
 
-    Allocation annotations of a Pod without `spec.nodeName` are nobody's promise and count nothing, whoever wrote them.
+    Allocation annotations of a Pod without `spec.nodeName` are ignored.
 
     Raises:
-        DecodeError: when the Pod is bound and its annotations cannot be read.
+        DecodeError: the Pod is bound and its annotations cannot be read.
     """
     node = (pod.get("spec") or {}).get("nodeName")
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
@@ -239,7 +239,7 @@ def read_grant(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> Gran
 
 
 def _unasked(containers: Sequence[ContainerRequest], shares: Mapping[str, PodShares]) -> tuple[str, ...]:
-    """Return the vendors of *shares* that name a device and that none of *containers* asks."""
+    """Return the vendors with a device in *shares* that none of *containers* asks."""
     asked = {request.vendor for container in containers for request in container.requests}
     return tuple(
         vendor
@@ -250,9 +250,9 @@ def _unasked(containers: Sequence[ContainerRequest], shares: Mapping[str, PodSha
 
 def read_mig(pod: Mapping[str, Any]) -> tuple[MigAllocation, ...]:
     """
-    Return the MIG instances *pod* was granted, none where its annotation says nothing or cannot be read.
+    Return the MIG instances *pod* was granted, none if its annotation is missing or cannot be read.
 
-    Shares without their instance close the device to others, so an unreadable annotation needs no error of its own.
+    A share without its instance closes the device to other Pods, so an unreadable annotation is no error.
     """
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     try:

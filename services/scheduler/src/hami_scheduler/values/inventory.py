@@ -1,8 +1,8 @@
 """
 What one Node offers: its devices and what its annotations say about them.
 
-Owns the reading of a v1 Node object into a `NodeInventory`. A part that cannot be read is named as a problem and
-costs only itself: the other vendors, and the other devices, stay. Neighbours: `hamicommon.wire.node_devices` decodes,
+Owns the reading of a v1 Node object into a `NodeInventory`. A part that cannot be read becomes a `Problem`; the other
+vendors and devices stay. Neighbours: `hamicommon.wire.node_devices` decodes,
 `ledger` counts against what is read here.
 """
 
@@ -30,12 +30,12 @@ class NodeInventory:
     devices: tuple[Device, ...] = ()
     """In registered order, vendor by vendor; `vendor` is always set."""
     cordoned: frozenset[str] = frozenset()
-    """UUIDs closed to new Pods by the operator."""
+    """UUIDs that an operator has closed to new Pods."""
     pair_scores: PairScores = field(default_factory=dict)
     needs_lock: bool = True
     """Whether the Node's device plugin finds the Pod of an allocation by the node lock."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Annotations that a vendor's rating of the Node reads."""
+    """Annotations that a vendor reads to rate the Node."""
 
     def devices_of(self, vendor: str) -> tuple[Device, ...]:
         """Return the devices of one vendor, in registered order."""
@@ -52,7 +52,7 @@ class Problem:
 
 
 def what_is_read(node: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the parts of *node* that its inventory depends on; most events of a Node change none of them."""
+    """Return the parts of *node* that its inventory depends on. Most events of a Node change none of them."""
     metadata = node.get("metadata") or {}
     return metadata.get("annotations"), metadata.get("labels"), (node.get("status") or {}).get("capacity")
 
@@ -61,10 +61,10 @@ def read_inventory(
     node: Mapping[str, Any], vendors: tuple[VendorFrame, ...], previous: NodeInventory | None = None
 ) -> tuple[NodeInventory, tuple[Problem, ...]]:
     """
-    Return what *node*, a v1 Node object, offers, and what of it cannot be used.
+    Return what *node*, a v1 Node object, offers, and the parts of it that cannot be used.
 
-    A vendor whose register annotation cannot be decoded keeps the devices of *previous*: a writer's slip must not end
-    what runs there.
+    A vendor whose register annotation cannot be decoded keeps the devices of *previous*, so that a bad write does not
+    end what runs there.
     """
     metadata = node.get("metadata") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
@@ -87,7 +87,7 @@ def read_inventory(
             if flaw:
                 problems.append(Problem(key, flaw))
             else:
-                # What a mode means is the vendor's own affair.
+                # Only the vendor knows what a mode means.
                 mode = device.mode if frame.mode_key or frame.offers else ""
                 devices[device.id] = replace(device, vendor=frame.key, mode=mode, finds_owners=False)
         if listed and frame.pair_scores_key:
@@ -105,28 +105,29 @@ def read_inventory(
 
 def registered(node: Mapping[str, Any], key: str) -> tuple[Device, ...]:
     """
-    Return what annotation *key* of *node* lists, nothing where there is none.
+    Return the devices that annotation *key* of *node* lists, none without the annotation.
 
-    Raises DecodeError: it cannot be read.
+    Raises:
+        DecodeError: it cannot be read.
     """
     text = node_annotation(node, key)
     return () if text is None else decode_node_devices(text)
 
 
 def node_annotation(node: Mapping[str, Any], key: str) -> str | None:
-    """Return the annotation *key* of *node*, None where there is none."""
+    """Return the annotation *key* of *node*, None if it is missing."""
     found: str | None = ((node.get("metadata") or {}).get("annotations") or {}).get(key)
     return found
 
 
 def node_capacity(node: Mapping[str, Any], resource: str) -> int:
-    """Return how much of *resource* the kubelet of *node* says there is, 0 where it says none."""
+    """Return the capacity of *resource* that the kubelet of *node* reports, 0 without it."""
     amounts = (node.get("status") or {}).get("capacity") or {}
     return max(0, whole(amounts.get(resource, "0")) or 0) if resource else 0
 
 
 def _flaw(device: Device, known: Mapping[str, Device]) -> str:
-    """Return what makes *device* unusable, empty where nothing does."""
+    """Return what makes *device* unusable, empty if it is usable."""
     if not device.id:
         return f"device {device.index} has an empty id, which no Pod could be told"
     if any(separator in device.id for separator in ",:;"):
@@ -153,6 +154,6 @@ def _read_pair_scores(
 
 
 def count_resource(node: Mapping[str, Any], frame: VendorFrame) -> int:
-    """Return how many replicas of the vendor *frame* the kubelet of *node* offers; 0 where it offers none."""
+    """Return how many replicas of the vendor *frame* the kubelet of *node* offers."""
     amounts = (node.get("status") or {}).get("allocatable") or {}
     return max(0, whole(amounts.get(frame.count_resource, "0")) or 0)

@@ -1,9 +1,8 @@
 """
-Where a MIG instance goes on its device, and what of a device is taken by instances.
+Choose profile and place of a MIG instance, and find what instances take of a device.
 
-Owns the choice of profile and placement, and the rule that a device whose instances are not all known takes no more.
-Knows nothing of usage in MiB; a device in MIG mode shares by placement. Neighbours: `place_pod` asks for a choice,
-`ledger` for what is taken.
+Owns the rule that a device takes no more instances unless all of its instances are known. Neighbours:
+`place_container` asks for a choice, `ledger` for what is taken.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/mig_allocations.go
 """
 
@@ -17,7 +16,7 @@ from hamicommon.model import Device, MigPlacement
 
 MODE = "mig"
 _FROM_THE_TOP = ("1g.", "3g.")
-"""Profiles placed at the highest free start, so that the larger ones keep the low half, where only they fit."""
+"""Profiles placed at the highest free start. Larger profiles fit only into the low half."""
 
 
 @dataclass(slots=True)
@@ -26,11 +25,11 @@ class MigState:
 
     occupied: dict[str, list[MigPlacement]] = field(default_factory=dict)
     unsound: set[str] = field(default_factory=set)
-    """Devices in use in a way the annotations do not tell; nothing more may be placed there."""
+    """Devices with instances that no annotation names; nothing more may be placed there."""
 
 
 def choose_instance(device: Device, memory_mib: int, occupied: Sequence[MigPlacement]) -> MigChoice | None:
-    """Return the smallest instance of *device* with at least *memory_mib* that has a free place, None without one."""
+    """Return the smallest instance of *device* with at least *memory_mib* that has a free place, None if none has."""
     for profile in sorted(device.mig_profiles, key=lambda found: (found.memory_mib, found.slice_count)):
         if profile.memory_mib < memory_mib:
             continue

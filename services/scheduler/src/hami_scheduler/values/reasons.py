@@ -1,10 +1,9 @@
 """
-Why something is not possible: the codes peers read, and the texts built from them.
+Why a Node or a device refuses: HAMi's codes, and the `FailedNodes` texts built from them.
 
-Owns the `Reason` enum, the `FailedNodes` text, and what the reasons of many Nodes have in common. The text is HAMi's,
-`n/m Code`: how many devices are refused for what, which changes as devices fill and empty. It must never hold an
-amount, which changes with every grant: kube-scheduler writes the text into the Pod's status and asks again whenever it
-differs. Amounts go to `wording`. Neighbours: `fit` and `place_pod` raise reasons, `filter` hands the text out.
+The text is HAMi's `n/m Code`: how many devices refuse for which reason. It must never hold an amount:
+kube-scheduler writes the text into the Pod's status and asks again whenever it differs, and amounts change with every
+grant. Neighbours: `fit` and `place_pod` return reasons, `wording` has sentences with amounts.
 """
 
 from collections import Counter
@@ -38,15 +37,15 @@ class Reason(StrEnum):
     MODE = "ModeNotFit"
     """The device, or its Node, cannot be shared in the way the Pod asks."""
     SICK = "CardUnhealthy"
-    """MetaX's own word for a device that is not healthy."""
+    """MetaX's code for a device that is not healthy."""
     QOS = "CardQosPolicyMismatch"
     APP_CLASS = "CardAppClassMismatch"
     OTHER_DEVICE = "CardNotFoundCustomFilterRule"
-    """An earlier container of the Pod has another device, and the vendor wants one for all."""
+    """An earlier container of the Pod has another device, and the vendor requires one for all."""
     NODE_DEVICES = "NodeInsufficientDevice"
     """The Node has fewer devices of the vendor than asked, used or not."""
     NODE_UNREGISTERED = "node unregistered"
-    """The Node offers no device at all, or is not known."""
+    """The Node offers no device at all, or is unknown."""
     WITHHELD = "CardWithheld"
     """Not HAMi's: a search keeps the device for a later container of the Pod. No answer has this reason."""
 
@@ -82,11 +81,11 @@ class Misfit:
     """Why one Node cannot take a Pod: how many of its devices are refused for which reason."""
 
     counts: tuple[tuple[Reason, int], ...]
-    """Devices refused per reason; one entry with 0 where the Node as a whole is refused."""
+    """Devices refused per reason; one entry with 0 if the Node as a whole is refused."""
     device_count: int = 0
     """Devices of the vendor asked for."""
     parts: tuple["Misfit", ...] = ()
-    """The refusals of each vendor, where a container asks several and more than one refuses."""
+    """The refusal of each vendor, if a container asks several and more than one refuses."""
     reasons: tuple[Reason, ...] = field(init=False, compare=False)
     """The distinct reasons, sorted."""
     cause: Reason = field(init=False, compare=False)
@@ -102,7 +101,7 @@ class Misfit:
     """
 
     def __post_init__(self) -> None:
-        """Word the misfit once; the same one is told for many Nodes, many times."""
+        """Build the text once; the same misfit is returned for many Nodes."""
         reasons = tuple(sorted(reason for reason, _ in self.counts))
         if self.parts:
             texts = sorted({part.text for part in self.parts})
@@ -122,7 +121,7 @@ class Misfit:
     @classmethod
     def of_all(cls, misfits: Sequence["Misfit"]) -> "Misfit":
         """
-        Return the refusal by several vendors at once; at least one.
+        Return the refusal by one or more vendors.
 
         >>> Misfit.of_all([Misfit(((Reason.MEMORY, 2),), 2), Misfit.of_node(Reason.NODE_DEVICES)]).text
         '2/2 CardInsufficientMemory, NodeInsufficientDevice'
@@ -136,19 +135,19 @@ class Misfit:
 
     @classmethod
     def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":
-        """Return the refusal of a Node by its devices; reasons that hit no device are left out."""
+        """Return the refusal of a Node by its devices; reasons without a device are left out."""
         return _same(tuple(sorted((reason, count) for reason, count in counts.items() if count)), device_count)
 
 
 @lru_cache(maxsize=1024)
 def _same(counts: tuple[tuple[Reason, int], ...], device_count: int) -> Misfit:
-    """Return the one Misfit of *counts*; most Nodes of a cluster refuse in one of a few ways."""
+    """Return the shared Misfit of *counts*: most Nodes of a cluster refuse in one of a few ways."""
     return Misfit(counts, device_count)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why some Nodes cannot take a Pod; what follows from it is worked out once, however often it is asked for."""
+    """Why some Nodes cannot take a Pod. What follows from it is computed once."""
 
     misfits: Mapping[str, Misfit] = field(default_factory=dict)
     """Per Node name."""
@@ -160,11 +159,11 @@ class Refusal:
 
     @cached_property
     def kind(self) -> str:
-        """A text that is equal for refusals of the same kind, whatever the numbers."""
+        """A text that is equal for refusals by the same reasons, whatever the numbers."""
         return ",".join(sorted({reason for misfit in self.misfits.values() for reason in misfit.reasons}))
 
     @cached_property
     def leading_cause(self) -> Reason:
-        """The cause that `explanation.summary` names first; without a single Node, that there is none."""
+        """The cause that `wording.summary` names first; NODE_UNREGISTERED without a Node."""
         counts = Counter(misfit.cause for misfit in self.misfits.values())
         return min(counts, key=lambda cause: (-counts[cause], cause), default=Reason.NODE_UNREGISTERED)

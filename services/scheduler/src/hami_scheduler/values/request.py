@@ -36,26 +36,26 @@ class ContainerRequest:
     name: str
     kind: ContainerKind
     requests: tuple[Request, ...] = ()
-    """At most one per vendor; empty where it asks for no device."""
+    """At most one per vendor; empty if it asks for no device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """How Nodes and devices are ranked where a Pod does not say."""
+    """How Nodes and devices are ranked if a Pod does not say."""
 
     node: str = "binpack"
     device: str = "spread"
 
     @classmethod
     def named(cls, node: str | None, device: str | None) -> "Policies":
-        """Return *node* and *device*, and the default of each that is empty."""
+        """Return the policies *node* and *device*; an empty one is the default."""
         defaults = cls()
         return cls(node or defaults.node, device or defaults.device)
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """What one Pod asks, and what it demands of the devices it gets."""
+    """What one Pod asks for, and its rules for the devices it gets."""
 
     uid: str
     namespace: str
@@ -87,7 +87,7 @@ def read_request(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...], defau
     Return what *pod*, a v1 Pod object, asks of *vendors*.
 
     Raises:
-        DecodeError: when the Pod's device-scoring weights cannot be read. HAMi refuses such a Pod until they are fixed.
+        DecodeError: the Pod's device-scoring weights cannot be read. HAMi refuses such a Pod until they are fixed.
     """
     metadata = pod.get("metadata") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}

@@ -1,10 +1,8 @@
 """
-What a Pod's annotations demand of the devices it gets, and how they rank them.
+Which devices a Pod's annotations accept (`Rules`), and in which order they are tried (`DevicePolicy`).
 
-Owns `Rules` (which devices are acceptable) and `DevicePolicy` (which are tried first). Pure readings of text; a text
-that means nothing falls back as HAMi falls back, and what is wrong with it can be asked. Neighbours: `vendor` knows
-which annotations mean something, `request` reads them once a decision, `fit` and `score` apply them, `hints` and
-`config` ask what is wrong.
+An invalid text has the same effect as in HAMi; `node_policy_problem` and `device_policy_problem` say what is wrong with
+it. Neighbours: `vendor` knows the annotations, `request` reads them, `fit` and `score` apply them.
 """
 
 from dataclasses import dataclass
@@ -18,12 +16,12 @@ NODE_POLICIES = ("binpack", "spread")
 _CHAIN_KEYS = ("binpack", "spread", "numa")
 
 Notes = tuple[tuple[str, str], ...]
-"""Annotations of a Pod that mean something to one vendor alone: key and text, in the vendor's order."""
+"""Annotations of a Pod for one vendor alone: key and text, in the vendor's order."""
 
 
 def note(notes: Notes, key: str) -> str:
     """
-    Return what *notes* say under *key*, empty where they say nothing.
+    Return the text of *key* in *notes*, empty if it is missing.
 
     >>> note((("a", "1"), ("b", "2")), "b"), note((), "b")
     ('2', '')
@@ -34,7 +32,7 @@ def note(notes: Notes, key: str) -> str:
 @dataclass(frozen=True, slots=True)
 class DevicePolicy:
     """
-    How the devices of a Node are ordered before they are tried, last first.
+    How the devices of a Node are ordered. The last is tried first.
 
     Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/policy/gpu_policy.go
     """
@@ -42,17 +40,17 @@ class DevicePolicy:
     order: str = "spread"
     """`binpack`, `spread`, `mutex` or, for a list of policies, `chain`."""
     chain: tuple[str, ...] = ()
-    """Sort keys of a `chain`, first decides."""
+    """Sort keys of a `chain`; the first decides."""
     is_mutex: bool = False
-    """Only devices nobody uses are acceptable."""
+    """Only idle devices are acceptable."""
     is_topology_aware: bool = False
-    """Among all acceptable devices, those best connected to each other are taken."""
+    """The devices with the best links to each other are taken."""
     is_numa_bound: bool = False
-    """Devices of one NUMA node stand together."""
+    """Devices are ordered by NUMA node."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The policies that count, as an annotation names them."""
+        """The policies in effect, as an annotation names them."""
         also = (("mutex", self.is_mutex), ("topology-aware", self.is_topology_aware))
         return tuple(dict.fromkeys((*(self.chain or (self.order,)), *(word for word, holds in also if holds))))
 
@@ -77,7 +75,7 @@ def read_device_policy(text: str, *, is_numa_bound: bool = False) -> DevicePolic
 
 def node_policy_problem(text: str) -> str | None:
     """
-    Return what is wrong with *text* as a Node policy, None where it is one.
+    Return what is wrong with *text* as a Node policy, None if it is valid.
 
     >>> node_policy_problem("Spread")
     "'Spread' is no Node policy; write binpack or spread"
@@ -87,9 +85,9 @@ def node_policy_problem(text: str) -> str | None:
 
 def device_policy_problem(text: str) -> str | None:
     """
-    Return what is wrong with *text* as a device policy, None where each word of it is one.
+    Return what is wrong with *text* as a device policy, None if every word of it is valid.
 
-    Blanks and nothing are allowed between commas only.
+    In a comma list, words may be blank or empty.
 
     >>> device_policy_problem("mutex, numa,"), device_policy_problem("binpack,nmua")
     (None, "'nmua' is no device policy; write binpack, spread, topology-aware, mutex, numa or a comma list of them")
@@ -103,25 +101,25 @@ def device_policy_problem(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one Pod demands of the devices of one vendor."""
+    """Which devices of one vendor one Pod accepts."""
 
     use_uuids: str | None = None
     nouse_uuids: str | None = None
     use_types: str | None = None
     nouse_types: str | None = None
     type_word: str = ""
-    """What a device's type must contain, in lower case, to be the vendor's at all."""
+    """What the type of each of the vendor's devices contains, in lower case."""
     modes: str | None = None
     """Text that must contain the device's mode; None accepts every mode."""
     is_numa_bound: bool = False
     """All devices of one container come from one NUMA node."""
     is_mutex: bool = False
     is_topology_aware: bool = False
-    """The devices of one container are those best connected to each other."""
+    """The devices of one container have the best links to each other."""
     notes: Notes = ()
-    """What else the Pod says to this vendor."""
+    """Other annotations for this vendor."""
     core_capacity: int = 0
-    """What every device offers for this Pod, whatever it registered; 0 where that counts."""
+    """Compute that every device offers this Pod; 0 if what the device registered counts."""
 
     def accepts_type(self, device: Device) -> bool:
         """Return whether the model and the mode of *device* are acceptable."""
@@ -132,11 +130,11 @@ class Rules:
         return type_allowed(self.use_types, self.nouse_types, device.type)
 
     def accepts_uuid(self, uuid: str) -> bool:
-        """Return whether the Pod's UUID lists let it have device *uuid*."""
+        """Return whether the Pod's UUID lists allow device *uuid*."""
         if self.use_uuids is None and self.nouse_uuids is None:
             return True
         return uuid_allowed(self.use_uuids, self.nouse_uuids, uuid)
 
     def note(self, key: str) -> str:
-        """Return what the Pod says under *key*, empty where it says nothing."""
+        """Return the text of annotation *key*, empty if it is missing."""
         return note(self.notes, key)

@@ -1,8 +1,8 @@
 """
 Rank what fits: devices within a Node, and Nodes.
 
-Owns the arithmetic, in 32-bit floats and in HAMi's order of operations, because a tie there must be a tie here. A score
-never decides whether something fits. Neighbours: `rules` names the policy, `place_pod` and `filter` walk in this order.
+Uses 32-bit floats and HAMi's order of operations, because what ties there must tie here. A score never decides whether
+something fits. Neighbours: `rules` names the policy, `place_container` and `filter` walk in this order.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/policy/gpu_policy.go, node_policy.go
 """
 
@@ -26,7 +26,7 @@ def device_score(use: DeviceUse, requests: Sequence[Request], weights: ScoringWe
     """
     Return how full the device of *use* is, 0 (idle) to 30 (full) with the default weights.
 
-    A request counts towards the score only where the device registered under its vendor's key instead of a model name.
+    A request counts only if the device registered under its vendor's key instead of a model name, as in HAMi.
     """
     device = use.device
     if device.count <= 0 or device.core_percent <= 0 or device.memory_mib <= 0:
@@ -47,7 +47,7 @@ def device_score(use: DeviceUse, requests: Sequence[Request], weights: ScoringWe
 
 @lru_cache(maxsize=4096)
 def _fullness(weights: tuple[float, ...], promised: tuple[int, ...], totals: tuple[int, ...]) -> float:
-    """Return the weighted sum of *promised* of *totals*; the devices of a cluster show the same few over and over."""
+    """Return the weighted sum of *promised* of *totals*; cached, because devices repeat the same few values."""
     replica, core, memory = (
         np.float32(weight) * (np.float32(amount) / np.float32(total))
         for weight, amount, total in zip(weights, promised, totals, strict=True)
@@ -63,7 +63,7 @@ def device_order(uses: Sequence[DeviceUse], scores: Sequence[float], policy: Dev
     """
 
     def key(position: int) -> tuple[float, ...]:
-        """Return what a position is sorted by."""
+        """Return the sort key of a position."""
         use, score = uses[position], scores[position]
         numa = use.device.numa
         if policy.order == "chain":
@@ -85,8 +85,8 @@ def node_scores(promised: Int64s, divisors: Float32s) -> Float32s:
     """
     Return how full each Node is before the Pod, 0 (idle) to 30 (full).
 
-    *promised* has one row a Node with the sums over all its devices: replicas, MiB, core percent; *divisors* as
-    `score_divisors` makes them of what these devices offer.
+    *promised* has one row a Node, the sums over its devices: replicas, MiB, core percent. *divisors* come from
+    `score_divisors`.
     """
     ratios = promised.astype(np.float32) / divisors
     scores: Float32s = _SCALE * ((ratios[:, 0] + ratios[:, 2]) + ratios[:, 1])
@@ -94,5 +94,5 @@ def node_scores(promised: Int64s, divisors: Float32s) -> Float32s:
 
 
 def score_divisors(totals: Int64s) -> Float32s:
-    """Return *totals*, infinite for a Node that offers nothing of something: its score is 0."""
+    """Return *totals*, with infinity for Nodes that lack one of the quantities, so that they score 0."""
     return np.where((totals > 0).all(axis=1, keepdims=True), totals, np.inf).astype(np.float32)

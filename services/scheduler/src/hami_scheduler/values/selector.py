@@ -1,7 +1,7 @@
 """
-Kubernetes' label selectors, as far as telling whether a text is one.
+Check the syntax of Kubernetes' label selectors.
 
-Owns the grammar; which objects match is the API server's to say. Neighbours: `config` asks about a flag.
+The API server matches objects; this only finds mistakes early. Neighbours: `config` checks a flag.
 Source: https://github.com/kubernetes/apimachinery/blob/v0.34.1/pkg/labels/selector.go (`Parse`)
 """
 
@@ -17,12 +17,12 @@ _REQUIREMENT = re.compile(
     rf"|\s+(?:in|notin)\s*\(\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*\))?"
 )
 _COMMA = re.compile(r",(?![^(]*\))")
-"""One between two requirements, not one within a list of values."""
+"""A comma between two requirements, not within a list of values."""
 
 
 def misspelling(text: str) -> str | None:
     """
-    Return what of *text* is no requirement on labels, None where all is well; an empty text asks nothing.
+    Return the part of *text* that is no requirement on labels, None if *text* is valid or empty.
 
     >>> misspelling("gpu=on,!old,zone in (a, b)"), misspelling("gpu=on,zone=a=b"), misspelling("gpu=on,")
     (None, 'zone=a=b', '')

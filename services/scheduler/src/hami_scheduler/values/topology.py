@@ -1,7 +1,7 @@
 """
-Choose among more acceptable devices than asked, by how well they are connected.
+Choose the best connected devices, if more are acceptable than asked.
 
-Owns the choice only; the ratings come from the Node's device plugin. Knows nothing of usage or reasons.
+The ratings of the links come from the Node's device plugin.
 Neighbours: `inventory` reads the ratings, `vendors.nvidia` asks.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (`computeBestCombination`)
 """
@@ -28,9 +28,9 @@ def choose_by_topology(shares: Sequence[_Placed], count: int, pair_scores: PairS
     """
     Return *count* of *shares*, one device each: those with the best links to each other.
 
-    One device alone is the one with the worst links to the rest, so that well-connected groups stay whole. The first in
-    order wins a tie; a missing rating counts 0. A link that its two ends rate differently counts as the device that
-    comes first in *shares* rates it.
+    A single device is the one with the worst links to the rest, so that well-connected groups stay whole. The first in
+    order wins a tie. A missing rating counts 0. If the two ends of a link rate it differently, the device that comes
+    first in *shares* decides.
     """
     if len(shares) <= count:
         return list(shares)

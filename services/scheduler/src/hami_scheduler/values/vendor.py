@@ -1,9 +1,8 @@
 """
-What the scheduler knows of one vendor, beside the names and keys every service shares.
+What the scheduler knows of one vendor, beside the names and keys that all services share.
 
-Owns `VendorFrame`. One algorithm serves all vendors; a vendor is data plus the few functions that are truly its own,
-and whoever is ordinary needs none of them. Neighbours: `hamicommon.vendors` describes, `vendors` has one module each,
-`request`, `inventory`, `place_pod`, `filter` and `extender` use.
+One algorithm serves all vendors. A vendor is data, plus functions for what only it does; an ordinary vendor has none.
+Neighbours: `hamicommon.vendors` has the shared description, `vendors` one module a vendor.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -21,11 +20,11 @@ from hamicommon.wire.go.strconv import parse_bool
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What a Pod gets of one vendor, as its side annotations tell it."""
+    """What a Pod gets of one vendor, as the input of its further annotations."""
 
     node: str
     containers: tuple[tuple[str, Request | None, ContainerShares], ...]
-    """Per container in Pod order: its name, what it asks of this vendor, what it gets."""
+    """Per container in Pod order: name, request, shares."""
     devices: Mapping[str, Device]
     """By UUID: the devices it gets."""
     notes: Notes
@@ -33,13 +32,13 @@ class Allotment:
 
     @property
     def granted(self) -> tuple[tuple[str, Request, ContainerShares], ...]:
-        """The containers that get something."""
+        """The containers that get a device."""
         return tuple((name, request, shares) for name, request, shares in self.containers if request and shares)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A Node on which a Pod would fit, as one vendor rates it."""
+    """A Node where a Pod fits, as the input of a vendor's rating."""
 
     shares: PodShares
     """What each container would get of this vendor."""
@@ -48,7 +47,7 @@ class NodeView:
     devices: Mapping[str, Device]
     """The same by UUID."""
     notes: Mapping[str, str]
-    """The Node annotations the vendor wants to know."""
+    """The Node annotations in `VendorFrame.node_keys`."""
     rules: Rules
     policy: str
     """The Node policy that the Pod names; any text."""
@@ -61,16 +60,16 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A Node before a Pod is tried on it, as one vendor guesses how it would rate it."""
+    """A Node before a Pod is tried on it, as the input of a vendor's best possible rating."""
 
     devices: Sequence[Device]
     """Of every vendor."""
     used: Set[int]
-    """The indexes of those of *devices* that somebody has."""
+    """The indexes of the devices in use."""
     notes: Mapping[str, str]
-    """The Node annotations the vendor wants to know."""
+    """The Node annotations in `VendorFrame.node_keys`."""
     counts: Sequence[int]
-    """How many devices each container asks of the vendor that asks it for any."""
+    """Devices asked of the vendor, one entry per container that asks for any."""
     rules: Rules
     policy: str
     """The Node policy that the Pod names; any text."""
@@ -89,28 +88,28 @@ class VendorFrame:
     sharing: Sharing = ORDINARY
     offers: Callable[[Mapping[str, Any]], Sequence[Device]] | None = None
     """
-    The devices of a v1 Node that its register annotation does not simply list, none where it has none.
+    Reads the devices of a v1 Node; None if its register annotation lists them.
 
-    Raises DecodeError where what it says cannot be read.
+    Raises DecodeError if the Node cannot be read.
     """
     pod_keys: tuple[str, ...] = ()
     """Pod annotations that become `Notes`."""
     node_keys: tuple[str, ...] = ()
     """Node annotations that its rating reads."""
     mode_key: str = ""
-    """Pod annotation naming the acceptable device modes; empty where the vendor has no modes."""
+    """Pod annotation naming the acceptable device modes; empty if the vendor has no modes."""
     numa_bind_key: str = ""
-    """Pod annotation asking for one NUMA node; empty where the vendor has none."""
+    """Pod annotation asking for one NUMA node; empty if the vendor has none."""
     pair_scores_key: str = ""
-    """Node annotation rating the links between its devices; empty where the vendor has none."""
+    """Node annotation rating the links between its devices; empty if the vendor has none."""
     core_capacity: Callable[[Notes], int] | None = None
-    """What every device offers a Pod that says this, 0 for what it registered."""
+    """Compute that every device offers a Pod with these notes; 0 for what the device registered."""
     is_named_by_type: bool = True
     """
     Whether a device is offered only if its type contains the vendor's key.
 
-    HAMi goes by the type alone. We go by the list a device is on, and let the type decide, too, where plugins other
-    than ours write the list: what HAMi offers to nobody is not offered here.
+    HAMi goes by the type alone. We go by the list that a device is on. If other plugins than ours write the list, the
+    type must match too, because HAMi would not offer the device.
     """
     names_model: bool = False
     """Whether a share is written with the device's model instead of the vendor's key."""
@@ -120,20 +119,18 @@ class VendorFrame:
     """What is added to a Node's score."""
     rate_at_best: Callable[[Prospect], float] | None = None
     """
-    What `rate` gives at best: no more, or under spread no less, than this, so that Nodes that cannot win are not tried.
+    The best that `rate` can return, so that Nodes that cannot win are not tried. Under spread the lowest is best.
     """
     memory_in_mib: Callable[[int], int] = lambda amount: amount
-    """What an amount of memory that is asked means where no device is at hand; of nearly all vendors it is MiB."""
+    """MiB of an amount of memory asked, without a device at hand; nearly all vendors count MiB."""
     core_unit: str = "% compute"
-    """What its amounts of compute count, in words."""
+    """The unit of its compute, in words."""
     core_units: Callable[[Any], Any] | None = None
     """
-    How many parts of a device an amount of compute is, of a number or of an array of them.
-
-    None where an amount is told as it is: for nearly all vendors it is a percentage.
+    Turns an amount of compute, or an array, into parts of a device; None if amounts are percentages.
     """
     may_find_owners: bool = False
-    """Whether a Node may say that its device plugin asks the kubelet whose an allocation is, and needs no lock."""
+    """Whether the device plugin may ask the kubelet which Pod an allocation is for, and need no lock."""
     parse_request: RequestParser = field(init=False)
     """The vendor's."""
     key: str = field(init=False)
@@ -142,22 +139,22 @@ class VendorFrame:
     """The names of its resources."""
 
     def __post_init__(self) -> None:
-        """Prepare what is asked of every container of every Pod."""
+        """Prepare what every container of every Pod needs."""
         object.__setattr__(self, "parse_request", self.vendor.parse_request)
         object.__setattr__(self, "key", self.vendor.key)
         object.__setattr__(self, "resource_set", frozenset(self.vendor.resource_names))
 
     @property
     def count_resource(self) -> str:
-        """The extended resource that counts replicas; its allocatable amount says whether the device plugin lives."""
+        """The resource that counts replicas. Its allocatable amount says whether the device plugin is alive."""
         return self.vendor.resource_names[0] if self.vendor.resource_names else ""
 
     def read_notes(self, annotations: Mapping[str, str]) -> Notes:
-        """Return what the *annotations* of a Pod say to this vendor alone."""
+        """Return the *annotations* of a Pod for this vendor alone."""
         return tuple((key, annotations[key]) for key in self.pod_keys if key in annotations)
 
     def read_rules(self, annotations: Mapping[str, str], policy: DevicePolicy) -> Rules:
-        """Return what the *annotations* of a Pod demand of this vendor's devices."""
+        """Return the rules that the *annotations* of a Pod set for this vendor's devices."""
         vendor, notes = self.vendor, self.read_notes(annotations)
         return Rules(
             use_uuids=on_both(annotations.get(vendor.use_uuid_key), annotations.get(vendor.also_use_uuid_key)),
@@ -178,6 +175,6 @@ class VendorFrame:
         return bool(self.numa_bind_key) and parse_bool(annotations.get(self.numa_bind_key, "")) is True
 
     def share_type(self, device: Device) -> str:
-        """Return what a share of *device* is written with."""
+        """Return the type that a share of *device* is written with."""
         has_separator = any(separator in device.type for separator in ",:;")
         return device.type if self.names_model and device.type and not has_separator else self.key

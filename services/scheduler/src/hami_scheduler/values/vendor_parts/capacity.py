@@ -1,8 +1,7 @@
 """
-Devices that no annotation lists: the Node says only how many there are, or how much of them all together.
+Devices that no annotation lists: the Node reports only their number, or their sum of compute and memory.
 
-Owns the names of such devices and the limit on their number. Neighbours: the modules of vendors without an inventory
-of their own.
+Owns the names of such devices and the limit on their number. Neighbours: the vendors without an inventory annotation.
 """
 
 from collections.abc import Mapping
@@ -14,17 +13,17 @@ from hamicommon.model import Device
 from hamicommon.wire.errors import DecodeError
 
 DEVICES_PER_NODE = 1024
-"""More than any machine has; a larger number is a writer's slip."""
+"""More than any machine has; a larger number is a mistake."""
 
 
 def counted_devices(node: Mapping[str, Any], count: int, name: str, like: Device) -> tuple[Device, ...]:
     """
-    Return *count* devices of *node* that are *like* one another, called `<node>-<name>-<index>`.
+    Return *count* equal devices of *node*, named `<node>-<name>-<index>`.
 
-    A capacity has no limit. Where it says more than 32 bits of something, a device has what 32 bits hold: a Pod cannot
-    be told of more.
+    Amounts above 32 bits are cut to 32 bits, because an allocation cannot hold more.
 
-    Raises DecodeError: there are too many to be true.
+    Raises:
+        DecodeError: *count* is above DEVICES_PER_NODE.
     """
     if count > DEVICES_PER_NODE:
         raise DecodeError("capacity", f"{count} devices are more than the {DEVICES_PER_NODE} a Node may have")

@@ -1,5 +1,5 @@
 """
-Take devices group by group, where devices of one group are better together.
+Choose devices group by group: devices of one group work better together.
 
 Neighbours: `vastai` groups dies by card, `ascend` devices by network.
 """
@@ -13,10 +13,10 @@ def largest_groups_first(
     offers: Sequence[Offer], count: int, group_of: Callable[[Offer], Hashable | None]
 ) -> Sequence[Offer] | None:
     """
-    Return *count* of *offers*, those of the largest group first; None where they are too few.
+    Return *count* of *offers*, those of the largest group first; None if they are too few.
 
-    Of equal groups the one offered first wins. With no choice, everybody is taken; with one, whoever has no group is
-    left out.
+    Of equal groups the one offered first wins. If there are exactly *count* offers, all are taken. If there are more,
+    those without a group are left out.
     """
     if len(offers) <= count:
         return list(offers) if len(offers) == count else None

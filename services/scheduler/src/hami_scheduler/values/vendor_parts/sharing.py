@@ -15,7 +15,7 @@ from hami_scheduler.values.reasons import Reason
 from hamicommon.model import Device
 
 COUNTED = Sharing(amounts=lambda _use, _attempt: Taken(1), counts_memory=False, counts_cores=False)
-"""A share takes a replica and nothing else."""
+"""A share takes one replica."""
 
 
 def offer_whole(node: Mapping[str, Any], key: str) -> Sequence[Device]:
@@ -24,5 +24,5 @@ def offer_whole(node: Mapping[str, Any], key: str) -> Sequence[Device]:
 
 
 def same_device(use: DeviceUse, attempt: Attempt) -> Reason | None:
-    """Return the refusal of a device that an earlier container of the Pod does not have."""
+    """Return a refusal if earlier containers of the Pod have another device."""
     return Reason.OTHER_DEVICE if attempt.earlier - {use.device.id} else None

@@ -1,9 +1,9 @@
 """
-How devices are placed, of each vendor that needs more than its description: one module each, named as in hamicommon.
+Vendors that need more than their description: one module each, named as in hamicommon.
 
 A module here has a function `frame(vendor)`. A vendor without module is ordinary: it shares memory and a percentage of
 compute. A module must never import another vendor's; what several need is in `vendor_parts`.
-Neighbours: `vendor` says what a frame is, `docs/add-a-vendor.md` how to add one.
+Neighbours: `vendor` defines a frame, `docs/add-a-vendor.md` says how to add a vendor.
 """
 
 from hami_scheduler.values.vendor import VendorFrame

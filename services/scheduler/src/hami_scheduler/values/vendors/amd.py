@@ -1,5 +1,5 @@
 """
-AMD: compute is counted in units of the device, memory is all of it where none is named.
+AMD: compute is counted in units of the device; without an amount a share takes all memory.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/amd/device.go
 """
@@ -29,7 +29,7 @@ def frame(vendor: Vendor) -> VendorFrame:
 
 
 def _offers(node: Mapping[str, Any], vendor: Vendor) -> Sequence[Device]:
-    """Return what is registered, where the kubelet knows of it: nobody else takes the list of a dead plugin away."""
+    """Return the registered devices, if the kubelet reports any: the annotation outlives a dead plugin."""
     is_alive = not vendor.resource_names or node_capacity(node, vendor.resource_names[0]) > 0
     return registered(node, vendor.register_key) if is_alive else ()
 

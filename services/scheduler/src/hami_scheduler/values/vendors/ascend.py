@@ -1,5 +1,5 @@
 """
-Ascend: templates, devices that stand together in a network, modules of two on the 910C, and shares without templates.
+Ascend: templates, devices grouped by network, modules of two on the 910C, and shares without templates.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/device.go
 """
@@ -22,7 +22,7 @@ from hamicommon.vendors import ascend
 from hamicommon.wire.go.json_writer import compact
 
 _SHARED = "hami-core"
-"""What a Pod asks for, and a Node's devices are, where shares need no template."""
+"""The mode, of a Pod and of a Node's devices, in which shares need no template."""
 _MODULE = 2
 """Devices of one 910C module."""
 _NETWORK_WEIGHT = 10
@@ -75,7 +75,7 @@ def _nearest(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reaso
 
 
 def _network(device: Device) -> int | None:
-    """Return the network a device is in, None where it says none that is a number."""
+    """Return the network of a device, None if it names none that is a number."""
     found = device.custom.get("NetworkID")
     return int(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
@@ -83,7 +83,7 @@ def _network(device: Device) -> int | None:
 def _whole_modules(
     attempt: Attempt, offers: Sequence[Offer], refusals: Mapping[Reason, int]
 ) -> Sequence[Offer] | Misfit:
-    """Return the devices of modules that are free as a whole, in the order they are offered."""
+    """Return the devices of modules with all devices free, in the order of *offers*."""
     count = attempt.request.count
     modules: defaultdict[int, list[Offer]] = defaultdict(list)
     for offer in offers:
@@ -96,7 +96,7 @@ def _whole_modules(
 
 
 def _rate(view: NodeView) -> float:
-    """Return, summed over containers, how large a part of its devices are in one network."""
+    """Return the share of devices in one network, summed over containers."""
     rating = 0.0
     for container in view.shares:
         devices = [view.devices[share.uuid] for share in container]

@@ -1,7 +1,7 @@
 """
 AWS Neuron: whole devices in runs and groups, single cores by number.
 
-A device's compute, and a share's, is a set of cores: bit n stands for core n.
+Compute, of a device or a share, is a set of cores: bit n is core n.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/device.go
 """
 
@@ -55,7 +55,7 @@ def _offers(node: Mapping[str, Any], config: awsneuron.AwsNeuronConfig) -> Seque
 
 
 def _amounts(use: DeviceUse, attempt: Attempt) -> Taken:
-    """Return the free cores with the lowest numbers, as many as asked of each device."""
+    """Return the lowest free cores, as many as asked of each device."""
     everything = use.device.core_percent
     asked = attempt.request.core_percent or everything.bit_count()
     free = [1 << core for core in range(everything.bit_length()) if not use.core_percent >> core & 1]
@@ -87,7 +87,7 @@ def _run_of_idle(
 
 
 def _annotate(allotment: Allotment, *, core_resource: str) -> dict[str, str]:
-    """Return the devices, or for Pods that ask for cores the cores, of all containers in a row."""
+    """Return the devices of all containers, or the cores if the Pod asks for cores."""
     ids: list[int] = []
     is_by_core = False
     for _, request, shares in allotment.granted:

@@ -1,5 +1,5 @@
 """
-Biren: devices are counted, nothing else of them is.
+Biren: only devices are counted, not memory or compute.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/biren/device.go
 """

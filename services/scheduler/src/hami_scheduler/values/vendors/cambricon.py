@@ -1,5 +1,5 @@
 """
-Cambricon MLU: devices are parts of the Node's compute; the first one of the Pod is written as a profile.
+Cambricon MLU: devices are parts of the Node's compute; the first share of the Pod is written as a profile.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/cambricon/device.go
 """
@@ -28,7 +28,7 @@ def frame(vendor: Vendor) -> VendorFrame:
 
 
 def _offers(node: Mapping[str, Any], config: cambricon.CambriconConfig) -> Sequence[Device]:
-    """Return one device per 100 units of the Node's compute, each with its part of the memory."""
+    """Return one device per 100 units of the Node's compute, each with an equal part of the memory."""
     cores = node_capacity(node, config.resource_core_name)
     memory = node_capacity(node, config.resource_memory_name)
     memory_mib = memory * cambricon.UNIT_MIB * 100 // cores if cores else 0

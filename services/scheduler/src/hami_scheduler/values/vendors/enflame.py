@@ -1,5 +1,5 @@
 """
-Enflame: whole devices are counted; shared ones are cut by profile, the smallest that does.
+Enflame: whole devices are counted; shared ones are cut by profile, the smallest that is large enough.
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame
 """

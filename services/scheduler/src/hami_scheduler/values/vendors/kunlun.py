@@ -1,8 +1,9 @@
 """
-Kunlun: eight devices in two wings of four, linked within a wing and each to one of the other; whole ones and shared.
+Kunlun: eight devices in two wings of four, whole or shared.
 
-Devices are taken so that wings stay whole. Where a device stands is its place in the order of the policy, as in HAMi;
-links are those of its index.
+Devices of a wing are linked to each other, and each to one device of the other wing. Devices are taken so that wings
+stay whole. As in HAMi, the wing of a device is its position in the order of the policy, and its links are those of its
+index.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/kunlun/topo.go
 """
 
@@ -30,11 +31,11 @@ _SQUARES = ((0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7), (0, 3, 4, 7)
 """Four devices over both wings that are linked to each other, best first."""
 _LINKS = frozenset((*_BRIDGES, *combinations(range(_WING), 2), *combinations(range(_WING, 2 * _WING), 2)))
 _ODD_ORDER = (1, 3, 2, 4)
-"""How many free devices of a wing one alone is best taken from."""
+"""Numbers of free devices in a wing to take a single device from, best first."""
 _TOLD_OF_DEVICES = frozenset((Reason.UNHEALTHY, Reason.CORDONED, Reason.TYPE, Reason.UUID))
-"""Reasons that are told of each device. Where there are none, what is told is that the free ones are not linked."""
+"""Reasons that are counted per device. Without any of them, the refusal is that the free devices are not linked."""
 _RATINGS = {-1: 3000, 0: 2000, 1: 1000, 2: 0}
-"""By how much more broken the wings become."""
+"""By how much more the wings are split."""
 
 
 def frame(vendor: Vendor) -> VendorFrame:
@@ -68,7 +69,7 @@ def _whole(use: DeviceUse, _attempt: Attempt) -> Taken:
 
 
 def _refusal_of_other_sizes(use: DeviceUse, attempt: Attempt) -> Reason | None:
-    """Return the refusal of a device that is cut into parts of another size."""
+    """Return a refusal if the device is cut into parts of another size."""
     is_other = use.replicas > 0 and use.memory_mib // use.replicas != attempt.request.memory_mib
     return Reason.MODE if is_other else None
 
@@ -85,7 +86,7 @@ def _xpu_chooser(attempt: Attempt) -> Chooser | None:
 def _by_wings(
     attempt: Attempt, offers: Sequence[Offer], refusals: Mapping[Reason, int], *, told: Set[Reason]
 ) -> Sequence[Offer] | Misfit:
-    """Return the offers that leave the wings least broken."""
+    """Return the offers that split the wings least."""
     offered = {offer.uuid: offer for offer in offers}
     places = [offered.get(use.device.id) for use in attempt.candidates]
     chosen = _choose(places, attempt.request.count)
@@ -96,7 +97,7 @@ def _by_wings(
 
 
 def _choose(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:
-    """Return *count* of the offers at *places*, empty where they are not free as they should be."""
+    """Return *count* of the offers at *places*, empty if no good combination is free."""
     wings = [[offer for offer in places[:_WING] if offer], [offer for offer in places[_WING:] if offer]]
     if count == 2 * _WING:
         return [*wings[0], *wings[1]] if sum(map(len, wings)) == count else []
@@ -111,7 +112,7 @@ def _choose(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:
 
 
 def _choose_across(places: Sequence[Offer | None], count: int) -> Sequence[Offer]:
-    """Return *count* offers over both wings that are linked."""
+    """Return *count* linked offers from both wings."""
     free = {offer.use.device.index: offer for offer in places if offer}
     if count == 2:
         pairs = [pair for index in free for pair in _BRIDGES if index in pair and free.keys() >= set(pair)]
@@ -127,7 +128,7 @@ def _choose_across(places: Sequence[Offer | None], count: int) -> Sequence[Offer
 
 
 def _rate(view: NodeView) -> float:
-    """Return the rating by how much more broken the wings are with the Pod than without."""
+    """Return the rating by how much more the Pod splits the wings."""
     before = {use.device.index for use in view.uses if use.replicas}
     chosen = {view.devices[share.uuid].index for container in view.shares for share in container}
     if any(use.device.vendor != kunlun.KEY for use in view.uses):
@@ -136,11 +137,11 @@ def _rate(view: NodeView) -> float:
 
 
 def _rate_at_best(prospect: Prospect) -> float:
-    """Return the rating by the best that so many devices can do to the wings, wherever they are."""
+    """Return the best rating for so many devices, wherever they are."""
     if any(device.vendor != kunlun.KEY for device in prospect.devices):
         return 0
     before = _brokenness(prospect.used)
-    # Containers that do not run at once may have the same devices.
+    # Containers that do not run together may have the same devices.
     counts = range(max(prospect.counts), sum(prospect.counts) + 1)
     after = {_brokenness_of(left, count - left) for count in counts for left in range(count + 1)}
     ratings = [_RATINGS.get(found - before, 1000) for found in after]
@@ -148,7 +149,7 @@ def _rate_at_best(prospect: Prospect) -> float:
 
 
 def _brokenness(indexes: Iterable[int]) -> int:
-    """Return how badly the wings are used by *indexes*; a lone device is worst, a full wing best."""
+    """Return how badly *indexes* split the wings: a single device is worst, a full wing best."""
     left, right = 0, 0
     for index in indexes:
         left, right = (left + 1, right) if index < _WING else (left, right + 1)
@@ -156,7 +157,7 @@ def _brokenness(indexes: Iterable[int]) -> int:
 
 
 def _brokenness_of(left: int, right: int) -> int:
-    """Return how badly the wings are used by *left* devices of one and *right* of the other."""
+    """Return how badly *left* devices of one wing and *right* of the other split the wings."""
     if not left and not right:
         return 1
     return sum({4: 0, 1: 2}.get(count, 1) for count in (left, right))

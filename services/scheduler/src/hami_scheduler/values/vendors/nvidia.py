@@ -1,5 +1,5 @@
 """
-NVIDIA: modes, NUMA nodes and rated links are its own.
+NVIDIA: modes, NUMA nodes and rated links.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go
 """

@@ -1,5 +1,5 @@
 """
-Vastai: devices are counted; where they are dies of cards, the dies of few cards are taken together.
+Vastai: devices are counted; dies are taken from as few cards as possible.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/vastai/device.go
 """
@@ -31,7 +31,7 @@ def frame(vendor: Vendor) -> VendorFrame:
 
 
 def _card(device: Device) -> str | None:
-    """Return the card of a die, None where it names none."""
+    """Return the card of a die, None if it names none."""
     found = device.custom.get("AIC")
     return found if isinstance(found, str) else None
 
@@ -41,7 +41,7 @@ def _is_die(device: Device) -> bool:
 
 
 def _refusal_of_card(use: DeviceUse, attempt: Attempt) -> Reason | None:
-    """Return the refusal, under the mutex policy, of an idle die on a card that somebody uses."""
+    """Return a refusal, under the mutex policy, if another die of the card is in use."""
     if not attempt.rules.is_mutex or not _is_die(attempt.candidates[0].device) or _card(use.device) is None:
         return None
     used = {_card(other.device) for other in attempt.candidates if other.replicas}
@@ -58,7 +58,7 @@ def _fewest_cards(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[
 
 
 def _rate(view: NodeView) -> float:
-    """Return, summed over containers, how large a part of its dies are on one card; 0 where they are not dies."""
+    """Return the share of dies on one card, summed over containers; 0 if the devices are not dies."""
     rating = 0.0
     for container in view.shares:
         devices = [view.devices[share.uuid] for share in container]

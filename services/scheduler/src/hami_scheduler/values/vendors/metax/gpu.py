@@ -1,5 +1,5 @@
 """
-MetaX, whole devices: counted, one device for all containers of a Pod, Nodes rated by the plugin's own figures.
+MetaX, whole devices: counted, one device for all containers of a Pod, Nodes rated by the plugin's figures.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/device.go
 """
@@ -19,11 +19,11 @@ from hamicommon.vendors import metax
 from hamicommon.wire.errors import DecodeError
 
 _MEMORY_MIB = 65536
-"""Of every model, whatever it has: nobody tells, and nobody shares it."""
+"""The same for every model: the Node does not report it, and whole devices do not need it."""
 _BEST = 2000
-"""What a figure is taken from."""
+"""A figure is subtracted from this."""
 _FIGURES = {"binpack": metax.LOSSES_KEY, "spread": metax.SCORES_KEY}
-"""By Node policy: the annotation with the figures, by number of devices."""
+"""By Node policy: the annotation with the figures for each number of devices."""
 
 
 def frame(vendor: Vendor) -> VendorFrame:
@@ -48,7 +48,7 @@ def _rate(view: NodeView) -> float:
 
 
 def _rate_count(count: int, notes: Mapping[str, str], policy: str) -> float:
-    """Return the rating by what would be lost (binpack) or won (spread) in links; 0 under any other policy."""
+    """Return the rating by the links lost (binpack) or won (spread); 0 under any other policy."""
     text = notes.get(_FIGURES.get(policy, ""))
     if text is None:
         return 0

@@ -1,7 +1,7 @@
 """
 MetaX, shared devices: Pods of one class and one QoS policy share a device; links and classes rate devices and Nodes.
 
-A device's QoS policy is that of the Pods its plugin is still setting it up for, else what the Node reports.
+While its plugin sets a device up for a Pod, the device has the Pod's QoS policy, else the one that the Node reports.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/metax/sdevice.go
 """
 
@@ -34,9 +34,9 @@ from hamicommon.wire.go.strconv import parse_bool
 
 _ONLINE, _OFFLINE = "online", "offline"
 _LINK = 10
-"""What two devices of one zone are worth to each other."""
+"""The value of a link between two devices of one zone."""
 _OUTWEIGHS = 10000
-"""How much more the rating counts than how full a Node is."""
+"""How much more the rating counts than the usage of a Node."""
 
 
 def frame(vendor: Vendor) -> VendorFrame:
@@ -69,13 +69,13 @@ def _is_online(attempt: Attempt) -> bool:
 
 
 def _amounts(use: DeviceUse, attempt: Attempt) -> Taken:
-    """Return what a share takes: online Pods are promised no compute, for they take what they need."""
+    """Return what a share takes. Online Pods are promised no compute, because they take what they need."""
     cores = 0 if _is_online(attempt) else attempt.request.held_core_percent
     return Taken(1, memory_asked(attempt.request, use.device), cores)
 
 
 def _refusal_by_tenants(use: DeviceUse, attempt: Attempt) -> Reason | None:
-    """Return why the Pods on a device and the one that asks cannot share it."""
+    """Return why the Pod cannot share a device with the Pods on it."""
     if use.replicas == 0:
         return None
     if not _accepts_class(use, attempt.rules.note(metax.CLASS_KEY)):
@@ -87,7 +87,7 @@ def _refusal_by_tenants(use: DeviceUse, attempt: Attempt) -> Reason | None:
 
 
 def _accepts_class(use: DeviceUse, wanted: str) -> bool:
-    """Return whether Pods with a class and Pods without keep apart, and no offline Pod joins an online one."""
+    """Return whether a Pod of class *wanted* may join: no Pods without a class, no offline Pod beside online ones."""
     online, offline = _classes(use)
     if bool(online or offline) is not (wanted in {_ONLINE, _OFFLINE}):
         return False
@@ -95,13 +95,13 @@ def _accepts_class(use: DeviceUse, wanted: str) -> bool:
 
 
 def _classes(use: DeviceUse) -> tuple[int, int]:
-    """Return how many other Pods on a device are online, and how many offline."""
+    """Return the numbers of other Pods on a device: online, offline."""
     classes = [note(tenant.notes, metax.CLASS_KEY) for tenant in use.tenants if not tenant.is_asking]
     return classes.count(_ONLINE), classes.count(_OFFLINE)
 
 
 def _qos(use: DeviceUse) -> str:
-    """Return the QoS policy of a device in use, empty where any will do."""
+    """Return the QoS policy of a device in use, empty if any policy may join."""
     coming = [t for t in use.tenants if not t.is_settled and note(t.notes, metax.CLASS_KEY) != _ONLINE]
     if not coming:
         return str(use.device.custom.get(metax.DEVICE_QOS, ""))
@@ -122,7 +122,7 @@ def _chooser(attempt: Attempt) -> Chooser | None:
 def _least_disturbed(
     attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]
 ) -> Sequence[Offer] | None:
-    """Return the offers where an online Pod disturbs least: few online Pods, and no offline one that would stop."""
+    """Return the offers where an online Pod disturbs least: few online Pods, no offline Pod that would stop."""
 
     def key(offer: Offer) -> tuple[bool, int, int]:
         online, offline = _classes(offer.use)
@@ -136,7 +136,7 @@ def _least_disturbed(
 
 def _best_zones(attempt: Attempt, offers: Sequence[Offer], _refusals: Mapping[Reason, int]) -> Sequence[Offer] | None:
     """
-    Return offers of the smallest zone of links that has enough, else of several, smallest first.
+    Return offers of the smallest zone that has enough, else of several zones, smallest first.
 
     Of equal zones the one offered first wins.
     """
@@ -159,7 +159,7 @@ def _zone(device: Device) -> int:
 
 
 def _rate(view: NodeView, *, is_topology_aware: bool) -> float:
-    """Return the rating of the devices chosen, which is the same under every policy, and outweighs it."""
+    """Return the rating of the chosen devices. It is the same under every policy, and outweighs usage."""
     weight = -_OUTWEIGHS if view.is_spread else _OUTWEIGHS
     if view.rules.note(metax.CLASS_KEY) == _ONLINE:
         return weight * _rate_online(view)
@@ -167,7 +167,7 @@ def _rate(view: NodeView, *, is_topology_aware: bool) -> float:
 
 
 def _rate_at_best(prospect: Prospect, *, is_topology_aware: bool) -> float:
-    """Return the rating of devices that all are of one zone, which leave no link behind; 0 where links do not count."""
+    """Return the rating of devices of one zone that leave no link unused; 0 if links do not count."""
     if not _counts_links(prospect.rules, is_topology_aware=is_topology_aware):
         return 0
     weight = -_OUTWEIGHS if prospect.is_spread else _OUTWEIGHS
@@ -175,7 +175,7 @@ def _rate_at_best(prospect: Prospect, *, is_topology_aware: bool) -> float:
 
 
 def _counts_links(rules: Rules, *, is_topology_aware: bool) -> bool:
-    """Return whether links decide for a Pod with *rules*: never where it is online, else as it says or by default."""
+    """Return whether links decide for a Pod with *rules*: never for online Pods, else by annotation or default."""
     text = rules.note(metax.TOPOLOGY_KEY)
     asked = parse_bool(text) if text else None
     return rules.note(metax.CLASS_KEY) != _ONLINE and bool(is_topology_aware if asked is None else asked)
@@ -192,7 +192,7 @@ def _rate_online(view: NodeView) -> int:
 
 
 def _rate_links(view: NodeView) -> int:
-    """Return what the links among whole devices are worth, less those that nobody can use any more."""
+    """Return the value of the links among whole devices, minus the links that can no longer be used."""
     whole = [s.uuid for container in view.shares for s in container if s.core_percent == WHOLE_CORE_PERCENT]
     if not whole:
         return 0

@@ -1,0 +1,123 @@
+"""
+Keep a `Cluster` current by list and watch, and replace it when the device config changes.
+
+A new device config gives Nodes and Pods another meaning, so they are listed again into a new `Cluster`. The old one
+decides until the new lists have arrived. Neighbours: `kube` lists and watches, `context` decides on the cluster.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from hami_scheduler.config import Config
+from hami_scheduler.serve.kube import api
+from hami_scheduler.serve.locking import NodeLocks
+from hami_scheduler.state.cluster import Cluster, Report
+from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendors import vendor_frames
+from hamicommon.config import DeviceConfig
+from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.runtime.kube import Kube, Reflector
+
+DEVICE_CONFIG_SECONDS = 5.0
+"""How often the device config file is checked."""
+
+Object = dict[str, Any]
+
+logger = structlog.get_logger()
+
+
+class ClusterFeed:
+    """The cluster under the device config in force."""
+
+    def __init__(self, config: Config, kube: Kube, devices: DeviceConfigFile, locks: NodeLocks, report: Report) -> None:
+        """Read *devices* and know nothing of the cluster; *report* is told of what cannot be used, *locks* of Nodes."""
+        self._config = config
+        self._kube = kube
+        self._devices = devices
+        self._locks = locks
+        self._report = report
+        self._feed = self._feed_for(devices.config)
+
+    @property
+    def cluster(self) -> Cluster:
+        """What is known of the cluster."""
+        return self._feed.cluster
+
+    @property
+    def reflectors(self) -> dict[str, Reflector]:
+        """What is followed, by collection."""
+        return self._feed.reflectors
+
+    async def synced(self) -> None:
+        """Wait for the first lists."""
+        await self._feed.synced()
+
+    async def follow(self) -> None:
+        """Keep the cluster current until cancelled."""
+        await self._feed.follow()
+
+    async def follow_config(self, use: Callable[[Cluster], None]) -> None:
+        """Keep the cluster current until cancelled; after a change of the device config call *use* with the new one."""
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._feed.follow())
+            async for devices in self._devices.changes(DEVICE_CONFIG_SECONDS):
+                fresh = self._feed_for(devices)
+                following_fresh = group.create_task(fresh.follow())
+                await fresh.synced()
+                fresh.cluster.take_over(self.cluster, time.monotonic())
+                use(fresh.cluster)
+                self._feed = fresh
+                following.cancel()
+                following = following_fresh
+                logger.info("Deciding by the new device config", hash=self._devices.digest)
+
+    def _feed_for(self, devices: DeviceConfig) -> "_Feed":
+        config = self._config
+        vendors = vendor_frames(devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar))
+        return _Feed(self._kube, config.node_label_selector, vendors, self._locks, self._report)
+
+
+class _Feed:
+    """The cluster under one device config."""
+
+    def __init__(
+        self, kube: Kube, selector: str, vendors: tuple[VendorFrame, ...], locks: NodeLocks, report: Report
+    ) -> None:
+        self.cluster = cluster = Cluster(vendors, report)
+        self._locks = locks
+        self.reflectors = {
+            "pods": api.pods(
+                kube,
+                lambda pods: cluster.replace_pods(pods, time.monotonic()),
+                cluster.put_pod,
+                cluster.drop_pod,
+            ),
+            "nodes": api.nodes(kube, selector, self._replace_nodes, self._put_node, cluster.drop_node),
+            "resourcequotas": api.quotas(kube, cluster.quotas.replace, cluster.quotas.put, cluster.quotas.drop),
+        }
+
+    async def follow(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors.values():
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+
+    def _replace_nodes(self, nodes: list[Object]) -> None:
+        self.cluster.replace_nodes(nodes)
+        for node in nodes:
+            self._observe_locks(node)
+
+    def _put_node(self, node: Object) -> None:
+        self.cluster.put_node(node)
+        self._observe_locks(node)
+
+    def _observe_locks(self, node: Object) -> None:
+        metadata = node["metadata"]
+        self._locks.observe(metadata["name"], metadata.get("annotations") or {})

@@ -1,0 +1,220 @@
+"""
+The scheduler's requests to the API server: its watches, its few writes, and the meaning of their failures.
+
+Decides nothing. Neighbours: `hamicommon.runtime.kube` speaks HTTP, `cluster_feed` receives objects, the verbs,
+`bind_writer` and `locking` request writes.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import structlog
+
+from hami_scheduler.decide.bind_plan import BindPlan
+from hami_scheduler.serve.call_priority import CallPriority
+from hami_scheduler.serve.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
+from hami_scheduler.serve.kube.pods import PROTOBUF, PodReader, trimmed
+from hami_scheduler.serve.locking import LockReading
+from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
+from hamicommon.runtime.watch_stream import Event
+from hamicommon.wire import keys
+
+_EVENT_QUEUE_LIMIT = 10_000
+"""Of each kind. In a burst, Pods are placed first and their Events written later."""
+WARNING_PATIENCE_SECONDS = 1.0
+"""How long a warning waits for binds in progress."""
+SUCCESS_PATIENCE_SECONDS = 60.0
+"""How long a success waits; kube-scheduler writes its own. In a burst the queue takes about as long to fill."""
+_CALM_SECONDS = 5.0
+"""A burst is over when no bind has run for this long, and the Nodes have started its Pods."""
+_WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+"""Ended Pods hold nothing. The watch reports a Pod that ends as deleted."""
+_UNCERTAIN_STATUS = 500
+"""From this HTTP status on, the write may or may not have happened."""
+
+Found = TypeVar("Found")
+Object = dict[str, Any]
+Sink = Callable[[Object], None]
+Listed = Callable[[list[Object]], None]
+_Events = asyncio.Queue[tuple[float, Object]]
+"""Events, each with its latest time of writing, by the monotonic clock."""
+
+logger = structlog.get_logger()
+
+
+class KubeApi:
+    """The writes and single reads."""
+
+    def __init__(self, kube: Kube, component: str, now: Callable[[], datetime]) -> None:
+        """Write through *kube*; Events name *component* as their source."""
+        self._kube = kube
+        self._component = component
+        self._now = now
+        self._warnings: _Events = asyncio.Queue(_EVENT_QUEUE_LIMIT)
+        self._successes: _Events = asyncio.Queue(_EVENT_QUEUE_LIMIT)
+        self._binds = CallPriority(_CALM_SECONDS)
+        self.events_lost = 0
+        """Events not written: the queue was full, or the API server refused them."""
+
+    async def read_pod(self, namespace: str, name: str) -> Object | None:
+        """Return the Pod, None if it does not exist."""
+        try:
+            return await _translated(self._kube.get(_pod(namespace, name)))
+        except ApiMissingError:
+            return None
+
+    async def pod_exists(self, namespace: str, name: str) -> bool:
+        """Return whether the Pod exists."""
+        return await self.read_pod(namespace, name) is not None
+
+    async def living_uids(self, node: str) -> set[str]:
+        """Return the UIDs of the Pods of *node* that have not ended."""
+        return await _translated(self._living_uids(f"spec.nodeName={node},{_WATCHED_PODS}"))
+
+    async def _living_uids(self, selector: str) -> set[str]:
+        return {pod["metadata"]["uid"] async for pod in self._kube.items("/api/v1/pods", fieldSelector=selector)}
+
+    async def bind(self, plan: BindPlan) -> None:
+        """Write the Binding of *plan*."""
+        with self._binds.first():
+            await _translated(self._kube.create(plan.path, plan.binding))
+
+    async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
+        """Set one label of a Pod."""
+        await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": {"labels": {key: value}}}))
+
+    async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
+        """
+        Change an annotation of the Pod *uid*; kube-scheduler asks about a refused Pod again when it changes.
+        """
+        metadata = {"uid": uid, "annotations": {keys.ROOM_TIME: f"{self._now().timestamp():.3f}"}}
+        await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata}))
+
+    async def read_lock(self, node: str, key: str) -> LockReading:
+        """Return the lock *key* of *node* as it is now."""
+        found = await _translated(self._kube.get(_node(node)))
+        metadata = found["metadata"]
+        return LockReading((metadata.get("annotations") or {}).get(key), metadata["resourceVersion"])
+
+    async def write_lock(self, node: str, key: str, value: str | None, resource_version: str) -> None:
+        """Set, or with None remove, the lock *key* of *node* if it is still at *resource_version*."""
+        metadata = {"annotations": {key: value}, "resourceVersion": resource_version}
+        await _translated(self._kube.merge_patch(_node(node), {"metadata": metadata}))
+
+    def queue_event(self, pod: Mapping[str, Any], reason: str, message: str, *, is_warning: bool) -> None:
+        """Queue an Event about *pod*; never waits, never fails."""
+        body = event(dict(pod), reason, message, component=self._component, warning=is_warning, now=self._now())
+        queue = self._warnings if is_warning else self._successes
+        patience_seconds = WARNING_PATIENCE_SECONDS if is_warning else SUCCESS_PATIENCE_SECONDS
+        try:
+            queue.put_nowait((time.monotonic() + patience_seconds, body))
+        except asyncio.QueueFull:
+            self.events_lost += 1
+
+    async def write_events(self) -> None:
+        """Write queued Events until cancelled, one of each kind at a time; count and drop those that fail."""
+        async with asyncio.TaskGroup() as group:
+            for queue in (self._warnings, self._successes):
+                group.create_task(self._write_in_turn(queue))
+
+    async def _write_in_turn(self, queue: _Events) -> None:
+        while True:
+            latest, body = await queue.get()
+            await self._binds.wait(latest - time.monotonic())
+            try:
+                await self._kube.create(f"/api/v1/namespaces/{quote(body['metadata']['namespace'])}/events", body)
+            except KubeError as error:
+                self.events_lost += 1
+                logger.debug("Event not written", error=str(error))
+
+
+class ApiMissingError(ApiRefusedError):
+    """The object does not exist."""
+
+
+async def _translated(request: Awaitable[Found]) -> Found:
+    """Return the answer of *request*, with its failures as errors of this service."""
+    try:
+        return await request
+    except Unreachable as error:
+        raise ApiUnknownError(str(error)) from error
+    except NotFound as error:
+        raise ApiMissingError(str(error)) from error
+    except Conflict as error:
+        raise ApiConflictError(str(error)) from error
+    except KubeError as error:
+        kind = ApiUnknownError if error.status == 0 or error.status >= _UNCERTAIN_STATUS else ApiRefusedError
+        raise kind(str(error)) from error
+
+
+async def objects(kube: Kube) -> list[Object]:
+    """Return every Node, every Pod that has not ended and every ResourceQuota, each with its kind."""
+    found = []
+    for kind, collection, query in (
+        ("Node", "nodes", {}),
+        ("Pod", "pods", {"fieldSelector": _WATCHED_PODS}),
+        ("ResourceQuota", "resourcequotas", {}),
+    ):
+        async for item in kube.items(f"/api/v1/{collection}", **query):
+            found.append({**item, "kind": kind})
+    return found
+
+
+class _Pods:
+    """Pods reduced to the parts we read, page by page, so that no full list is ever in memory."""
+
+    def __init__(self, kube: Kube) -> None:
+        """Read through *kube*."""
+        self._kube = kube
+
+    async def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[Object], str]]:
+        """Yield each page."""
+        async for page, version in self._kube.pages(path, **query):
+            yield [trimmed(pod) for pod in page], version
+
+    def watch(self, path: str, timeout_seconds: int, /, **query: str | int) -> AsyncIterator[Event]:
+        """Watch in protobuf; a server without it answers with whole Pods in JSON."""
+        return self._kube.watch(path, timeout_seconds, {PROTOBUF: PodReader}, **query)
+
+
+def pods(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow every Pod that has not ended."""
+    return Reflector(
+        _Pods(kube), "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete
+    )
+
+
+def nodes(kube: Kube, label_selector: str, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow every Node with the labels of *label_selector*."""
+    return Reflector(
+        kube, "/api/v1/nodes", label_selector=label_selector, replace=replace, upsert=upsert, delete=delete
+    )
+
+
+def quotas(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow every ResourceQuota."""
+    return Reflector(kube, "/api/v1/resourcequotas", replace=replace, upsert=upsert, delete=delete)
+
+
+def lease(kube: Kube, namespace: str, name: str, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
+    """Follow one Lease."""
+    return Reflector(
+        kube,
+        f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases",
+        field_selector=f"metadata.name={name}",
+        replace=replace,
+        upsert=upsert,
+        delete=delete,
+    )
+
+
+def _pod(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"
+
+
+def _node(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name)}"

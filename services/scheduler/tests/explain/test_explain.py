@@ -1,0 +1,529 @@
+"""What people ask: why a Pod is where it is, or nowhere, and what would change that."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hami_scheduler import cli
+from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
+from hami_scheduler.decide.filter import filter_nodes
+from hami_scheduler.explain.offline import Saved, SnapshotError, pods_of, pruned
+from hami_scheduler.explain.remedies import Question, as_new
+from hami_scheduler.explain.report import Report, explain, finish, shape, simulate
+from hami_scheduler.explain.terminal import page, table
+from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.values.request import Policies
+
+from ..support.builders import (
+    VECTORS,
+    Object,
+    a_cluster,
+    a_container,
+    a_device,
+    a_grant,
+    a_node,
+    a_pod,
+    a_request,
+    a_share,
+    vendors,
+)
+from ..support.hypothesis_profiles import profile
+
+A100 = a_device("GPU-a", memory_mib=40000, type="NVIDIA A100")
+QUOTA = {
+    "kind": "ResourceQuota",
+    "metadata": {"namespace": "default", "name": "q"},
+    "spec": {"hard": {"limits.nvidia.com/gpumem": "5000"}},
+}
+
+
+def asked(cluster: Cluster, pod: Object) -> Report:
+    """Return the report of *pod*."""
+    return finish(explain(Question.of(pod, cluster.vendors, Policies()), cluster.view))
+
+
+def whats(report: Report) -> list[str]:
+    """Return what would help, in words."""
+    return [change.what for change in report.changes]
+
+
+def test_pod_that_fits_is_told_its_node_and_devices_and_why_not_the_others() -> None:
+    """The chosen Node first, then those that fit, then those that do not."""
+    full = a_node("b-small", a_device("GPU-s", memory_mib=500))
+    cluster = a_cluster(a_node("c-idle", a_device("GPU-c")), a_node("a-busy", A100), full)
+    cluster.ledger.put(a_grant("u", "a-busy", a_share("GPU-a", 1000)))
+
+    report = asked(cluster, a_pod("p", a_container("train", gpu=1, gpumem=3000, gpucores=25)))
+
+    assert ("fits", "a-busy") == (report.verdict, report.node)
+    assert "nodes binpack, devices spread" == report.policy
+    assert [("train", "GPU-a", "NVIDIA A100", 3000, 25)] == [
+        (given.container, given.device, given.model, given.memory_mib, given.core_percent) for given in report.gets
+    ]
+    assert [
+        ("a-busy", True, "chosen"),
+        ("c-idle", True, "fits; binpack prefers a node that is fuller"),
+        ("b-small", False, "1 of 1 NVIDIA device lacks 3000 MiB (best has 500)"),
+    ] == [(node.name, node.fits, node.why) for node in report.nodes]
+    assert () == report.changes
+
+
+def test_losers_are_told_what_the_policy_prefers() -> None:
+    """Spread wants the emptiest, and of equal ones the first by name is taken."""
+    cluster = a_cluster(*(a_node(name, a_device(f"GPU-{name}")) for name in ("a", "b", "c")))
+    cluster.ledger.put(a_grant("u", "c", a_share("GPU-c", 1000)))
+
+    report = asked(cluster, a_pod(annotations={"hami.io/node-scheduler-policy": "spread"}))
+
+    assert ["chosen", "fits as well; of equal nodes the first by name is taken"] == [
+        node.why for node in report.nodes[:2]
+    ]
+    assert "fits; spread prefers a node that is emptier" == report.nodes[2].why
+
+
+def test_refused_pod_is_told_each_single_change_that_helps() -> None:
+    """The largest amount that fits, the annotation in the way, and the Pods that would have to end."""
+    cluster = a_cluster(a_node("n1", A100), a_node("t1", a_device("GPU-t", type="Tesla T4", memory_mib=16000)))
+    cluster.ledger.put(a_grant("large", "n1", a_share("GPU-a", 30000)))
+    cluster.ledger.put(a_grant("small", "n1", a_share("GPU-a", 2000)))
+    pod = a_pod("p", a_container(gpu=1, gpumem=12000), annotations={"nvidia.com/use-gputype": "A100"})
+
+    report = asked(cluster, pod)
+
+    assert "refused" == report.verdict
+    assert (
+        "0 of 2 nodes: 1 lacks 12000 MiB on any NVIDIA device (best has 8000), "
+        "1 has no NVIDIA device of a type the Pod accepts (A100)"
+    ) == report.summary
+    assert [
+        "with nvidia.com/gpumem 8000 instead of 12000 in container app",
+        "without annotation nvidia.com/use-gputype: A100",
+        "when default/pod-small, default/pod-large end",
+    ][:2] == whats(report)[:2]
+    assert ["when default/pod-large ends"] == whats(report)[2:]
+    assert ["n1", "t1", "n1"] == [change.node for change in report.changes]
+
+
+def test_whole_device_is_offered_a_part_where_no_device_is_idle() -> None:
+    """Memory alone does not help where the webhook asked for all compute: both are lowered together."""
+    cluster = a_cluster(a_node("n1", A100))
+    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-a", 10000, 60)))
+
+    report = asked(cluster, a_pod("p", a_container(gpu=1, gpucores=100)))
+
+    assert (
+        "with nvidia.com/gpumem 30000 instead of a whole device's and nvidia.com/gpucores 40 instead of 100 "
+        "in container app"
+    ) == whats(report)[0]
+
+
+def test_fewer_devices_quota_and_cordon_are_found() -> None:
+    """Whatever stands in the way alone."""
+    two = a_pod("p", a_container(gpu=3, gpumem=2000))
+    cluster = a_cluster(a_node("n1", a_device("GPU-a"), a_device("GPU-b")))
+    assert "with nvidia.com/gpu 2 instead of 3 in container app" in whats(asked(cluster, two))
+
+    cluster = a_cluster(a_node("n1", a_device("GPU-a"), a_device("GPU-b")))
+    cluster.quotas.put(QUOTA)
+    wants = a_pod("p", a_container(gpu=2, gpumem=4000))
+    assert "with 3000 MiB of nvidia.com/gpumem more in the quota of namespace default" in whats(asked(cluster, wants))
+
+    cordoned = a_cluster(a_node("n1", a_device("GPU-a"), hami_io__device_cordon="GPU-a"))
+    assert ["with GPU-a on node n1 uncordoned"] == whats(asked(cordoned, a_pod()))
+
+
+def test_fewest_pods_are_named_and_the_largest_kept() -> None:
+    """On the Node where one must end, not on the one where two must."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-1")), a_node("n2", a_device("GPU-2")))
+    for uid, node, uuid, memory_mib in (
+        *(("a", "n1", "GPU-1", 8000), ("b", "n1", "GPU-1", 8000)),
+        *(("c", "n2", "GPU-2", 9000), ("d", "n2", "GPU-2", 4000), ("e", "n2", "GPU-2", 3000)),
+    ):
+        cluster.ledger.put(a_grant(uid, node, a_share(uuid, memory_mib)))
+
+    [pods] = [
+        change
+        for change in asked(cluster, a_pod("p", a_container(gpu=1, gpumem=7000))).changes
+        if change.kind == "pods"
+    ]
+
+    assert ("when default/pod-a ends", "n1") == (pods.what, pods.node)
+
+
+def test_pod_whose_end_would_free_quota_is_named() -> None:
+    """There is room on the device; what the namespace may take is held by another Pod of it."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-a")))
+    cluster.quotas.put(QUOTA)
+    for name, namespace in (("own", "default"), ("foreign", "team")):
+        cluster.put_pod(a_pod(name, namespace=namespace, node="n1", allocated="GPU-a,NVIDIA,4000,0:;"))
+
+    assert "when default/own ends" in whats(asked(cluster, a_pod("p", a_container(gpu=1, gpumem=4000))))
+
+
+def test_pod_too_large_for_any_idle_node_is_told_no_pod_helps() -> None:
+    """Only what helps is told."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-a")))
+    cluster.ledger.put(a_grant("u", "n1"))
+
+    assert {"amount"} == {
+        change.kind for change in asked(cluster, a_pod("p", a_container(gpu=1, gpumem=99999))).changes
+    }
+    assert () == asked(a_cluster(), a_pod()).changes
+
+
+def test_bound_and_reserved_pods_are_told_what_they_hold() -> None:
+    """A device that went keeps its name; a Pod that was chosen and not bound is told so."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-a", index=3)))
+    bound = a_pod("p", node="n1", allocated="GPU-a,NVIDIA,1000,0:GPU-gone,NVIDIA,1,0:;", phase="Running")
+    cluster.put_pod(bound)
+    report = asked(cluster, bound)
+    assert ("bound", "n1", "default/p is bound to node n1") == (report.verdict, report.node, report.summary)
+    assert [("GPU-a", 3), ("GPU-gone", None)] == [(given.device, given.index) for given in report.gets]
+
+    cluster.reserve(a_grant("uid-q", "n1"), 0.0)
+    waiting = asked(cluster, a_pod("q"))
+    assert ("reserved", "n1") == (waiting.verdict, waiting.node)
+    assert "held for default/q" in waiting.summary
+
+
+def test_pod_that_asks_for_nothing_is_told_what_it_may_have_meant() -> None:
+    """A memory without a count is nobody's request before the webhook has seen it."""
+    report = asked(a_cluster(), a_pod("p", a_container(gpumem=3000)))
+
+    assert "nothing-asked" == report.verdict
+    assert "nvidia.com/gpu must be above 0" in report.notes[0]
+    assert () == asked(a_cluster(), a_pod("p", a_container())).notes
+
+
+BYTES = "must be an integer between 0 and 2147483647; the unit is 1 MiB, so for {} bytes write {}"
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        pytest.param({"gpu": 1, "gpumem": "16Gi"}, BYTES.format("16Gi", 16384), id="bytes"),
+        pytest.param({"gpu": 1, "gpumem": "3G"}, BYTES.format("3G", 2862), id="decimal bytes"),
+        pytest.param({"gpu": 1, "gpumem": "1500m"}, "2147483647; the unit is 1 MiB", id="part of a MiB"),
+        pytest.param(
+            {"gpu": "500m"}, "nvidia.com/gpu value 500m must be an integer between 0 and 2147483647", id="half"
+        ),
+        pytest.param({"gpu": 0, "gpumem": 100}, "nvidia.com/gpu must be above 0", id="no device"),
+        pytest.param({"gpu": 1, "gpumem": "1Gi"}, "the unit is 1 MiB, so for 1Gi bytes write 1024", id="a petabyte"),
+    ],
+)
+def test_amount_that_is_not_meant_so_is_told_what_to_write(limits: Object, text: str) -> None:
+    """In the words of the webhook; that 16Gi is no whole number would be wrong."""
+    [note] = asked(a_cluster(a_node("n1", a_device())), a_pod("p", a_container(**limits))).notes
+
+    assert text in note
+    assert "whole" not in note
+
+
+def test_amount_that_is_large_and_meant_so_is_no_riddle() -> None:
+    """Whoever writes megabytes is told only what there is."""
+    assert () == asked(a_cluster(a_node("n1", a_device())), a_pod("p", a_container(gpu=1, gpumem=99999))).notes
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_misspelt_policy_is_told_with_what_it_counts_as(node: str) -> None:
+    """As HAMi does, it is taken for another, also for a Pod that is bound, whose owner wonders why it is there."""
+    keys = ("hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy")
+    cluster = a_cluster(a_node("n1", a_device()))
+    pod = a_pod("p", annotations=dict(zip(keys, ("spred", "bin-pack"), strict=True)), node=node)
+    if node:
+        cluster.ledger.put(a_grant("uid-p", "n1"))
+    report = asked(cluster, pod)
+
+    assert (
+        "hami.io/node-scheduler-policy: 'spred' is no Node policy; write binpack or spread; "
+        "the annotation counts as binpack",
+        "hami.io/gpu-scheduler-policy: 'bin-pack' is no device policy; write binpack, spread, topology-aware, mutex, "
+        "numa or a comma list of them; the annotation counts as spread",
+    ) == report.notes
+    assert ("bound" if node else "fits") == report.verdict
+
+    [note] = asked(cluster, a_pod("q", annotations={keys[1]: "mutex,binpack,nmua"})).notes
+    assert note.endswith("the annotation counts as binpack, mutex")
+    assert () == asked(cluster, a_pod("q", annotations=dict(zip(keys, ("spread", "mutex, numa"), strict=True)))).notes
+
+
+def test_simulated_pods_take_room_from_each_other_and_from_nobody_else() -> None:
+    """The third does not fit beside the first two; the cluster is as it was."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-a")))
+    cluster.quotas.put({**QUOTA, "spec": {"hard": {"limits.nvidia.com/gpumem": "99999"}}})
+    version = cluster.view.version
+    questions = as_new(
+        [a_pod("same", a_container(gpu=1, gpumem=8000), uid="u", node="n9")] * 3, cluster.vendors, Policies()
+    )
+
+    reports = finish(simulate(questions, cluster.view))
+
+    assert ["fits", "fits", "refused"] == [report.verdict for report in reports]
+    assert "best has 384" in reports[2].summary
+    assert version == cluster.view.version
+
+
+@profile(25)
+@given(st.integers(1, 3), st.integers(1, 30000), st.lists(st.integers(0, 16000), min_size=1, max_size=4))
+@pytest.mark.property
+def test_every_change_that_is_told_helps(count: int, memory_mib: int, taken: list[int]) -> None:
+    """An amount that is proposed fits, and one more does not."""
+    devices = [a_device(f"GPU-{number}") for number in range(len(taken))]
+    cluster = a_cluster(a_node("n1", *devices))
+    for number, amount in enumerate(taken):
+        cluster.ledger.put(a_grant(f"u{number}", "n1", a_share(f"GPU-{number}", amount)))
+
+    def fits(gpu: int, gpumem: int) -> bool:
+        request = a_request(a_pod("p", a_container(gpu=gpu, gpumem=gpumem)))
+        return filter_nodes(request, ["n1"], cluster.view).node is not None
+
+    report = asked(cluster, a_pod("p", a_container(gpu=count, gpumem=memory_mib)))
+
+    assert (report.verdict == "fits") == fits(count, memory_mib)
+    for change in report.changes:
+        if change.kind == "amount":
+            resource, fewer = change.what.split()[1], int(change.what.split()[2])
+            low = {"nvidia.com/gpu": (fewer, memory_mib), "nvidia.com/gpumem": (count, fewer)}[resource]
+            more = (low[0] + (resource == "nvidia.com/gpu"), low[1] + (resource == "nvidia.com/gpumem"))
+            assert (True, False) == (fits(*low), fits(*more))
+
+
+# The screen
+
+
+def shown(report: Report, **options: Any) -> str:
+    """Return *report* as a person without a terminal sees it."""
+    return page(shape(report), **{"columns": 100, "is_coloured": False, **options})
+
+
+def test_page_has_what_is_asked_every_node_and_what_helps() -> None:
+    """As it is printed."""
+    cluster = a_cluster(a_node("n1", a_device()), a_node("node-two", a_device("GPU-b", healthy=False)))
+    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-a", 10000)))
+
+    assert shown(asked(cluster, a_pod("p", a_container(gpu=1, gpumem=8000)))) == (
+        "default/p fits nowhere (nodes binpack, devices spread)\n"
+        "0 of 2 nodes: 1 lacks 8000 MiB on any NVIDIA device (best has 6384), 1 has no healthy NVIDIA device\n"
+        "\n"
+        "CONTAINER  ASKS\n"
+        "app        1 NVIDIA device with 8000 MiB\n"
+        "\n"
+        "NODE      ANSWER\n"
+        "n1        1 of 1 NVIDIA device lacks 8000 MiB (best has 6384)\n"
+        "node-two  1 of 1 NVIDIA device has failed\n"
+        "\n"
+        "IT WOULD FIT ON  IF CHANGED\n"
+        "n1               with nvidia.com/gpumem 6384 instead of 8000 in container app\n"
+        "n1               when default/pod-u ends\n"
+    )
+
+
+def test_page_of_many_nodes_groups_equal_answers() -> None:
+    """5000 Nodes are a handful of rows, or 5000 where that is wanted; numbers do not part a group."""
+    nodes = [a_node(f"n{i:04}", a_device(f"GPU-{i}", memory_mib=1000 + i)) for i in range(60)]
+    report = asked(a_cluster(*nodes, a_node("big", A100)), a_pod("p", a_container(gpu=1, gpumem=8000)))
+
+    text = shown(report)
+    assert "60     n0000    -      1 of 1 NVIDIA device lacks 8000 MiB (best has 1000)" in text
+    assert len(text.splitlines()) < 15
+    assert 61 < len(shown(report, is_whole=True).splitlines())
+
+
+def test_page_is_no_wider_than_the_terminal_and_coloured_only_where_allowed() -> None:
+    """Long names lose their middle, long sentences wrap under themselves."""
+    name = "n" + "x" * 200 + "-7"
+    cluster = a_cluster(a_node(name, a_device(memory_mib=100)))
+    report = asked(cluster, a_pod("p" * 30, a_container("c", gpu=1, gpumem=8000)))
+
+    text = shown(report, columns=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" in text
+    assert "x-7" in text
+    assert "\033[" not in text
+    assert "\033[" in shown(report, is_coloured=True)
+
+
+def test_table_wraps_its_last_column_only() -> None:
+    """Names stay whole in their column, what follows goes on below its own beginning."""
+    assert "A   TEXT\nab  one two three four five\n    six" == table(
+        ("A", "TEXT"), [("ab", "one two three four five six")], columns=24
+    )
+
+
+# Snapshots and manifests
+
+
+def test_snapshot_decides_as_the_cluster_does() -> None:
+    """What is pruned is what no decision reads."""
+    cluster_of_all = a_cluster(a_node("n1", a_device()))
+    bound = a_pod("b", node="n1", allocated="GPU-a,NVIDIA,9000,0:;", phase="Running")
+    cluster_of_all.put_pod(bound)
+    resources = frozenset(name for frame in vendors() for name in frame.vendor.resource_names)
+    saved = Saved()
+    for found in ({**a_node("n1", a_device()), "kind": "Node"}, {**bound, "kind": "Pod"}, QUOTA):
+        saved.add({"kind": "List", "items": [pruned(found, resources)]}, "file")
+    cluster = saved.cluster(vendors())
+
+    cluster_of_all.quotas.put(QUOTA)
+    pod = a_pod("p", a_container(gpu=1, gpumem=9000))
+    assert shape(asked(cluster_of_all, pod)) == shape(asked(cluster, pod))
+
+
+def test_pruned_objects_tell_no_secrets() -> None:
+    """Environment, command, image and volumes stay behind, in the copies kubectl keeps, too."""
+    pod = a_pod("p", {**a_container(gpu=1), "env": [{"name": "TOKEN", "value": "secret"}], "command": ["secret"]})
+    pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "secret"
+    pod["spec"]["volumes"] = [{"name": "secret"}]
+    pod["status"]["initContainerStatuses"] = [{"name": "i"}]
+
+    kept = pruned({**pod, "kind": "Pod"}, frozenset({"nvidia.com/gpu"}))
+
+    assert "secret" not in json.dumps(kept)
+    assert {"nvidia.com/gpu": "1"} == kept["spec"]["containers"][0]["resources"]["limits"]
+    assert [{"name": "i"}] == kept["status"]["initContainerStatuses"]
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        pytest.param([1], "f: holds no Kubernetes object", id="no object"),
+        pytest.param({"kind": "List", "items": [{}]}, "f, item 0: holds no Kubernetes object", id="nothing"),
+        pytest.param(
+            {"kind": "PodList", "items": [{"metadata": {}}]}, "f, item 0: Pod without metadata.name", id="nameless"
+        ),
+    ],
+)
+def test_file_that_is_no_snapshot_says_what_is_wrong(document: Any, text: str) -> None:
+    """With the file and the place."""
+    with pytest.raises(SnapshotError) as caught:
+        Saved().add(document, "f")
+
+    assert text in str(caught.value)
+
+
+def test_pods_of_a_manifest_are_those_it_would_make() -> None:
+    """A Pod, what a controller makes, a CronJob's, items of a List; other kinds and empty documents are passed over."""
+    template = {"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [a_container(gpu=1)]}}
+    documents: list[Any] = [
+        a_pod("one") | {"kind": "Pod"},
+        None,
+        {"kind": "Service", "metadata": {"name": "s"}, "spec": {}},
+        {"kind": "Deployment", "metadata": {"name": "two", "namespace": "ns"}, "spec": {"template": template}},
+        {
+            "kind": "List",
+            "items": [
+                {
+                    "kind": "CronJob",
+                    "metadata": {"name": "three"},
+                    "spec": {"jobTemplate": {"spec": {"template": template}}},
+                }
+            ],
+        },
+    ]
+
+    pods = pods_of(documents, "f")
+
+    assert ["one", "two", "three"] == [pod["metadata"]["name"] for pod in pods]
+    assert ({"a": "b"}, "ns") == (pods[1]["metadata"]["annotations"], pods[1]["metadata"]["namespace"])
+    for wrong in ([3], [{"kind": "Pod", "spec": {}}]):
+        with pytest.raises(SnapshotError, match="f: "):
+            pods_of(wrong, "f")
+
+
+# Commands
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> str:
+    """A file of kubectl's form, with the device config as the chart's ConfigMap has it."""
+    pod = a_pod("waits", a_container(gpu=1, gpumem=99999)) | {"kind": "Pod"}
+    config = (VECTORS / "device-config-default.yaml").read_text()
+    settings_map = {"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"device-config.yaml": config}}
+    node = a_node("n1", a_device()) | {"kind": "Node"}
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "items": [node, pod, QUOTA, settings_map]}))
+    return str(path)
+
+
+def test_explain_reads_a_snapshot(snapshot: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In words and as JSON; a Pod that fits nowhere is exit code 1."""
+    assert FITS_NOT == cli.main(["explain", "pod/waits", "--snapshot", snapshot])
+    assert "default/waits fits nowhere" in capsys.readouterr().out
+    assert FITS_NOT == cli.main(["explain", "waits", "--snapshot", snapshot, "-o", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert ("refused", "99999", "1/1 ResourceQuotaNotFit") == (
+        found["verdict"],
+        str(found["asks"][0]["memoryMib"]),
+        found["nodes"][0]["code"],
+    )
+
+
+def test_simulate_reads_manifests_and_a_snapshot(
+    snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of every file, every Pod; the namespace counts where the manifest has none."""
+    manifest = tmp_path / "pods.yaml"
+    limits = "{nvidia.com/gpu: 1, nvidia.com/gpumem: 1000}"
+    manifest.write_text(
+        f"kind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c, resources: {{limits: {limits}}}}}]}}\n"
+    )
+
+    assert FITS == cli.main(["simulate", "-f", str(manifest), "-n", "other", "--snapshot", snapshot])
+    assert "other/a fits node n1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        pytest.param(["explain", "a/b", "--snapshot", "{}"], "'a/b' is not the name of a Pod", id="namespace and name"),
+        pytest.param(["explain", "p", "--snapshot", "{}"], "Pod default/p is not in", id="no such Pod"),
+        pytest.param(["explain", "p", "--snapshot", "/nowhere"], "/nowhere: No such file", id="no file"),
+        pytest.param(["simulate", "-f", "/nowhere"], "/nowhere: No such file", id="no manifest"),
+        pytest.param(["explain", "p", "--server", "http://127.0.0.1:9"], "no scheduler answers at", id="nobody there"),
+        pytest.param(["explain", "p", "--server", "http://127.0.0.1:9"], "kubectl exec -n NAMESPACE ", id="where else"),
+        pytest.param(
+            ["explain", "waits", "--snapshot", "{}", "--gpu-scheduler-policy", "foo"],
+            "--gpu-scheduler-policy: 'foo' is no device policy",
+            id="misspelt policy",
+        ),
+        pytest.param(
+            ["explain", "waits", "--snapshot", "{}", "--device-config-file", "/nowhere"], "/nowhere", id="no config"
+        ),
+    ],
+)
+def test_command_that_cannot_answer_says_why(
+    snapshot: str, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On one line, with exit code 2."""
+    assert UNKNOWN == cli.main([word.replace("{}", snapshot) for word in arguments])
+    error = capsys.readouterr().err
+    assert text in error
+    assert 1 == error.count("\n")
+
+
+def test_snapshot_without_a_device_config_says_where_one_may_come_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As kubectl writes lists; with the flag it is enough. A broken one is told with every error."""
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps({"kind": "NodeList", "items": [a_node("n1", a_device())]}))
+    pods = tmp_path / "pods.yaml"
+    pods.write_text(json.dumps({"kind": "PodList", "items": [a_pod("p")]}))
+    both = ["explain", "p", "--snapshot", str(path), "--snapshot", str(pods)]
+    config = tmp_path / "config.yaml"
+    config.write_text("nvidia: {memoryFactor: x, overwriteEnv: 7}\n")
+
+    assert UNKNOWN == cli.main(both)
+    assert "--device-config-file" in capsys.readouterr().err
+    assert FITS == cli.main([*both, "--device-config-file", str(VECTORS / "device-config-default.yaml")])
+    assert UNKNOWN == cli.main([*both, "--device-config-file", str(config)])
+    assert "overwriteEnv" in capsys.readouterr().err
+    path.write_text("a: [")
+    assert UNKNOWN == cli.main(both)
+    assert "neither JSON nor YAML" in capsys.readouterr().err
+    path.write_text("{}")
+    assert UNKNOWN == cli.main(both)

@@ -1,0 +1,133 @@
+"""
+The API server as a state machine plays it: what is written, what was told, and Bindings on their way.
+
+It does as kube-apiserver does: a Binding has the Pod's UID as a precondition, is refused where the Pod has a Node, and
+takes its annotations along; events of one object arrive in order, those of different objects in any. Time does not pass
+in it.
+"""
+
+import asyncio
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hami_scheduler.decide.bind_plan import BindPlan
+from hami_scheduler.serve.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
+
+from .builders import Object
+
+ANSWERS = ("done", "refused", "conflict", "lost", "late", "open")
+"""
+What becomes of a Binding: it is made; refused; refused as a conflict though nothing else happened; it and its answer
+get lost; only its answer does; its answer does, and it is made some time later, if at all.
+"""
+
+
+@dataclass
+class Writing:
+    """A Binding that has been sent."""
+
+    plan: BindPlan
+    answer: "asyncio.Future[str]"
+
+
+@dataclass
+class ScriptedApi:
+    """Objects by kind and key, and whatever is between them and the scheduler."""
+
+    objects: dict[str, dict[str, Object]] = field(default_factory=lambda: {"pods": {}, "nodes": {}, "quotas": {}})
+    untold: list[tuple[str, str, Object]] = field(default_factory=list)
+    """Kind, `put` or `drop`, and object: the events that have not been delivered, oldest first."""
+    writing: list[Writing] = field(default_factory=list)
+    on_their_way: list[BindPlan] = field(default_factory=list)
+    """Bindings nobody waits for any more that may still be made."""
+    is_away: bool = False
+    """Whether reads are not answered."""
+    calls: int = 0
+    """Requests in all."""
+
+    def put(self, kind: str, item: Object) -> None:
+        """Create or change an object."""
+        self.objects[kind][_key(item)] = item
+        self.untold.append((kind, "put", copy.deepcopy(item)))
+
+    def remove(self, kind: str, item: Object) -> None:
+        """Delete an object, if it is there."""
+        if self.objects[kind].pop(_key(item), None) is not None:
+            self.untold.append((kind, "drop", copy.deepcopy(item)))
+
+    def pod(self, uid: str) -> Object | None:
+        """Return the Pod *uid*, None where it is gone."""
+        return next((pod for pod in self.objects["pods"].values() if pod["metadata"]["uid"] == uid), None)
+
+    def deliverable(self) -> Iterator[int]:
+        """Yield the places in `untold` of events before which no other of the same object is."""
+        seen = set()
+        for place, (kind, _, item) in enumerate(self.untold):
+            if (kind, _key(item)) not in seen:
+                yield place
+            seen.add((kind, _key(item)))
+
+    def listed(self, kind: str) -> list[Object]:
+        """Return a list of all there is; what was untold of it is old news then."""
+        self.untold = [event for event in self.untold if event[0] != kind]
+        return copy.deepcopy(list(self.objects[kind].values()))
+
+    def apply(self, plan: BindPlan) -> str:
+        """Make the Binding of *plan* if it can be made, and return why it cannot."""
+        pod = self.objects["pods"].get(f"{plan.namespace}/{plan.name}")
+        if pod is None:
+            return "not found"
+        if pod["metadata"]["uid"] != plan.uid:
+            return "Precondition failed: UID"
+        if pod["spec"].get("nodeName"):
+            return f"is already assigned to node {pod['spec']['nodeName']}"
+        pod = copy.deepcopy(pod)
+        pod["spec"]["nodeName"] = plan.node
+        pod["metadata"]["annotations"].update(plan.annotations)
+        self.put("pods", pod)
+        return ""
+
+    # What the verbs call
+
+    async def bind(self, plan: BindPlan) -> None:
+        """Send the Binding, and wait for what becomes of it."""
+        self.calls += 1
+        writing = Writing(plan, asyncio.get_running_loop().create_future())
+        self.writing.append(writing)
+        answer = await writing.answer
+        if answer == "refused":
+            raise ApiRefusedError("forbidden")
+        if answer == "conflict":
+            raise ApiConflictError("the object has been modified")
+        if answer == "open":
+            self.on_their_way.append(plan)
+        problem = self.apply(plan) if answer in {"done", "late"} else ""
+        if answer != "done":
+            raise ApiUnknownError("no answer")
+        if problem:
+            raise ApiConflictError(problem)
+
+    async def read_pod(self, namespace: str, name: str) -> Object | None:
+        """Return a Pod as it is."""
+        self.calls += 1
+        if self.is_away:
+            raise ApiUnknownError("no answer")
+        return copy.deepcopy(self.objects["pods"].get(f"{namespace}/{name}"))
+
+    async def wake_pod(self, _uid: str, _namespace: str, _name: str) -> None:
+        """Count it; who asks when is the state machine's affair."""
+        self.calls += 1
+
+    async def label_pod(self, _namespace: str, _name: str, _key: str, _value: str) -> None:
+        """Count it."""
+        self.calls += 1
+
+    def queue_event(self, *_arguments: Any, **_keywords: Any) -> None:
+        """Take no notice of Events."""
+
+
+def _key(item: Object) -> str:
+    metadata = item["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])
