@@ -11,7 +11,7 @@ from hami_device_plugin.metrics import Metrics
 from hami_monitor.decide.observation import Observation
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.metrics.status import MonitorStatus
-from hami_scheduler.serve.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
+from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
 from hami_scheduler.state.cluster import Cluster
 from hami_webhook.adapters.http import AdmissionMetrics
 from hami_webhook.adapters.kube import left_out_gauge, unapplied_gauge
