@@ -33,7 +33,7 @@ test: native ## every check and test that needs no GPU, root or cluster
 	@$(VENV)/tox run -m test
 
 e2e-real: native ## the same promises on a real Kubernetes, where this machine can have one
-	@if why=$$(cd e2e && ../$(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real; \
+	@if why=$$($(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real; \
 	else echo "not run: e2e-real: $$why"; fi
 
 bare: setup ## make CHECK (demo, test or e2e-real) in a fresh clone on a bare Debian (root)

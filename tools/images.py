@@ -11,7 +11,6 @@ output. The Dockerfiles define the images. Building needs root, for buildah's st
 import argparse
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,8 +30,6 @@ from image.buildah import Buildah, BuildError
 from image.pip_settings import pip_options
 from image.recipe import Recipe
 from image.store import Built, Store
-
-sys.path.insert(0, str(ROOT / "e2e"))
 from testbed.debian import PackageError, commands, ensure
 
 DOCKERFILES = {

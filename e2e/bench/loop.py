@@ -10,14 +10,11 @@ import argparse
 import asyncio
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.load.simulation import NAMESPACE, PODS, a_node, a_pod, all_of, for_each_bound
 from bench.record.measurement import percentiles

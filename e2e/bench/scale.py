@@ -8,11 +8,8 @@ with none: alternately, in several rounds, with two kinds of load. It prints tab
 
 import argparse
 import asyncio
-import sys
 from dataclasses import asdict
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.load.chart import Chart
 from bench.load.handover import Handover, measure_handover

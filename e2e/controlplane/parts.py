@@ -16,7 +16,7 @@ import yaml
 
 from controlplane.images.store import CONTAINERD_ROOT, CONTAINERD_SOCKET
 from controlplane.machines import network
-from controlplane.machines.machine import PACKAGES, Machine, Service
+from controlplane.machines.machine import Machine, Service
 from controlplane.pki import AUTHORITY, Authority
 from controlplane.programs import build
 from testbed.hardware import FakeNode
@@ -146,7 +146,7 @@ def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Servi
 def relay() -> Service:
     """Return the relay from this machine to the API server."""
     argv = (sys.executable, "-m", "controlplane.machines.relay", f"127.0.0.1:{API_PORT}")
-    return Service("relay", argv, {"PYTHONPATH": str(PACKAGES)})
+    return Service("relay", argv)
 
 
 def containerd(binaries: Path, machine: Machine, index: int) -> Service:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from controlplane.cluster import ControlPlane
-from controlplane.machines.machine import PACKAGES
 from controlplane_tests.machine_state import Footprint, groups, processes_below
 from testbed.folders import FolderInUseError, claimed
 from testbed.hardware import TWO_NODES
@@ -25,7 +24,7 @@ def _started(folder: Path) -> subprocess.Popen[str]:
     argv = [sys.executable, "-m", "controlplane", "up", "--folder", str(folder)]
     return subprocess.Popen(
         argv,
-        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
+        env=os.environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -44,7 +43,7 @@ def _read_until(process: subprocess.Popen[str], word: str) -> None:
 
 def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "controlplane", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGES)}
+    environment = os.environ
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.machines.machine import PACKAGES, Description, Machine, MachineError, Service
+from controlplane.machines.machine import Description, Machine, MachineError, Service
 from controlplane_tests.machine_state import Footprint, groups, processes_below
 from minicluster.pids import start_ticks
 
@@ -165,7 +165,7 @@ def test_machine_ends_with_its_owner_unless_it_may_outlive_it(tmp_path: Path, wi
     """The owner is killed, so it cannot clean up."""
     folder = tmp_path / "one"
     argv = [sys.executable, "-c", _OWNER, str(folder), wish]
-    with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(PACKAGES)}, stdout=subprocess.PIPE) as owner:
+    with subprocess.Popen(argv, env=os.environ, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         owner.stdout.readline()
         group = f"hami-test-{owner.pid}"

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.machines.machine import PACKAGES
 from testbed import debian
 
 CONTROL = """\
@@ -53,7 +52,7 @@ class Debian:
     def environment(self) -> Mapping[str, str]:
         """Return the environment of a process that installs packages here."""
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        return {**os.environ, "APT_CONFIG": str(self.root / "apt.conf"), "PATH": path, "PYTHONPATH": str(PACKAGES)}
+        return {**os.environ, "APT_CONFIG": str(self.root / "apt.conf"), "PATH": path}
 
     def install(self) -> subprocess.Popen[str]:
         """Start a process that installs the package."""

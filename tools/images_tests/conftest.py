@@ -5,7 +5,6 @@ Fixtures: each image, unpacked from the archive of `tools/images.py`.
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "native/hami-core/tests")]
+from image.archive import read_archive
+from image.buildah import Buildah
+from images import DOCKERFILES
+from images_tests.unpacked import Image, root_of
 
-from image.archive import read_archive  # noqa: E402
-from image.buildah import Buildah  # noqa: E402
-from images import DOCKERFILES  # noqa: E402
-from images_tests.unpacked import Image, root_of  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")

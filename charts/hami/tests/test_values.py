@@ -2,7 +2,6 @@
 Values, schema, documentation and HAMi's names agree.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+import chart_values
 from hamicommon.config import load_device_config
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
@@ -27,9 +27,6 @@ from .chart import (
     leaves,
     nested,
 )
-
-sys.path.insert(0, str(CHART.parents[1] / "tools"))
-import chart_values
 
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 OLD_NAMES = {old for kind in ("renamed", "dropped", "ignored", "refused") for old in ALIASES[kind]}
