@@ -53,8 +53,10 @@ class Cuda:
 
     def use(self, ordinal: int) -> None:
         """Make the primary context of a device current."""
-        self.library.cuDevicePrimaryCtxRetain(byref(self.context), ordinal)
-        self.library.cuCtxSetCurrent(self.context)
+        context = c_void_p()
+        self.library.cuDevicePrimaryCtxRetain(byref(context), ordinal)
+        self.library.cuCtxSetCurrent(context)
+        self.context = context
 
     def allocate(self, size: int) -> tuple[int, int]:
         """Return (result, pointer) of cuMemAlloc_v2."""
