@@ -1,8 +1,8 @@
 """
-One module for each vendor, which describes it whole: configuration, names, keys, and how a request is read.
+One module for each vendor, which describes its configuration, names, keys and requests.
 
-Every module here has one `DESCRIPTION` and is found by that; there is no list to keep. A module may import the formats
-of `wire`, and must never import another vendor, a service or `runtime`.
+Each module has a `DESCRIPTION`, by which it is found. A module may import the formats of `wire`. It must never import
+another vendor, a service or `runtime`.
 """
 
 from collections.abc import Mapping
@@ -30,5 +30,5 @@ def descriptions() -> Mapping[str, Description]:
 
 @cache
 def functions_of(name: str, package: str) -> ModuleType | None:
-    """Return what a service's *package* of vendors has for the vendor *name*, None for a vendor without functions."""
+    """Return the module *name* of *package*, a service's vendors, None if the vendor has no module there."""
     return import_module(f"{package}.{name}") if find_spec(f"{package}.{name}") else None

@@ -50,9 +50,9 @@ def vendor(config: AmdConfig) -> Vendor:
 
 def parse_request(resources: Mapping[str, Any], config: AmdConfig) -> Request | None:
     """
-    Return what a container with these `resources` asks of AMD, None if nothing; count and memory must be limits.
+    Return what a container with these `resources` asks of AMD, None if nothing. Count and memory must be limits.
 
-    Cores are a percentage of each device's compute units, all of them where none is named.
+    Cores are a percentage of each device's compute units; without cores, all of them.
 
     >>> config = AmdConfig("gpu", "gpumem", "gpucores")
     >>> parse_request({"limits": {"gpu": "1", "gpumem": "1000", "gpucores": "50"}}, config)

@@ -1,5 +1,5 @@
 """
-Ascend: names, keys and requests of each configured chip.
+Ascend: the names, keys and requests of each configured chip.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/ascend/device.go
 """
@@ -25,14 +25,14 @@ from hamicommon.vendor import (
 )
 
 MODE_KEY = "huawei.com/vnpu-mode"
-"""Pod annotation: with `hami-core` shares need no template."""
+"""Pod annotation: with `hami-core`, shares need no template."""
 SHARED_NODE_KEY = "hami-vnpu-core"
-"""Node annotation: whether shares without template are possible there, in place of the configuration."""
+"""Node annotation: whether the Node has shares without template; it overrides the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class AscendTemplate:
-    """One size an Ascend chip can be cut to."""
+    """A size to which an Ascend chip can be cut."""
 
     name: str = key("name", "")
     memory_mib: int = key("memory", 0, least=0, most=INT32_MAX)
@@ -42,7 +42,7 @@ class AscendTemplate:
 
 @dataclass(frozen=True, slots=True)
 class AscendChipConfig:
-    """One chip of `vnpus.configs`; templates are in order of memory."""
+    """One chip of `vnpus.configs`. Its templates are sorted by memory."""
 
     chip_name: str = key("chipName", "", without_effect=READ_BY_THE_PLUGIN)
     common_word: str = key("commonWord", "")
@@ -59,7 +59,7 @@ class AscendChipConfig:
     super_pod: bool = key("superPod", False)
     templates: tuple[AscendTemplate, ...] = key("templates", ())
     hami_vnpu_core: bool = False
-    """The section's."""
+    """The setting of the section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def parse_request(resources: Mapping[str, Any], chip: AscendChipConfig) -> Reque
     """
     Return what a container with these `resources` asks of *chip*, None if nothing.
 
-    Memory is what it says: the webhook has brought it to the size of a template where the device is to be cut by one.
+    The webhook has already rounded the memory up to a template.
 
     >>> chip = AscendChipConfig("910B3", "Ascend910B3", "npu", "npu-memory", "npu-core")
     >>> parse_request({"limits": {"npu": "1", "npu-memory": "16384"}}, chip)
@@ -99,7 +99,7 @@ def parse_request(resources: Mapping[str, Any], chip: AscendChipConfig) -> Reque
 
 def template_for(chip: AscendChipConfig, memory_mib: int) -> str:
     """
-    Return the name of the smallest template with at least *memory_mib*, empty where only a whole device has it.
+    Return the name of the smallest template with at least *memory_mib*, empty if only a whole device has it.
 
     >>> templates = (AscendTemplate("vir05_1c_16g", 16384), AscendTemplate("vir10_3c_32g", 32768))
     >>> chip = AscendChipConfig(templates=templates)
@@ -110,7 +110,7 @@ def template_for(chip: AscendChipConfig, memory_mib: int) -> str:
 
 
 def _translate(root: yaml.Mapping, report: Report) -> None:
-    """Read the list that `vnpus` was until v2.8."""
+    """Read the list form of `vnpus`, used until v2.8."""
     vnpus = root.items.get("vnpus")
     if isinstance(vnpus, yaml.Sequence):
         report.old_form("vnpus", "a list until v2.8; read as vnpus.configs")
@@ -118,7 +118,7 @@ def _translate(root: yaml.Mapping, report: Report) -> None:
 
 
 def _finish(config: AscendConfig) -> AscendConfig:
-    """Sort each chip's templates by memory, and give each chip the setting of the section."""
+    """Sort each chip's templates by memory, and copy the setting of the section to each chip."""
     chips = (
         replace(
             chip,

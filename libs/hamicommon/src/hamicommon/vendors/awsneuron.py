@@ -1,5 +1,5 @@
 """
-AWS Neuron: names, keys and requests. The inventory is the Node's capacity; there is no lock.
+AWS Neuron: names, keys and requests. Devices are counted by the Node's capacity. There is no lock.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/awsneuron/device.go
 """
@@ -16,7 +16,7 @@ from hamicommon.vendor import Description, Section, Vendor, amount, named, resou
 
 KEY = "AWSNeuron"
 CORES_PER_DEVICE = 2
-"""As HAMi counts them, also where a device has more."""
+"""HAMi's number, also for devices with more cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def parse_request(resources: Mapping[str, Any], config: AwsNeuronConfig) -> Requ
     """
     Return what a container with these `resources` asks of AWS Neuron, None if nothing.
 
-    `core_percent` is a number of cores of each device, 0 for all of them. Cores that neither fit into one device nor
-    fill several are no request.
+    `core_percent` is a number of cores of each device, 0 for all of them. A number of cores that neither fits into one
+    device nor fills several devices is no request.
 
     >>> config = AwsNeuronConfig("neuron", "neuroncore")
     >>> parse_request({"limits": {"neuroncore": "4"}}, config)

@@ -1,5 +1,5 @@
 """
-Biren: names, keys and requests, which count devices and nothing else.
+Biren: names, keys and requests. Only devices are counted.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/biren/device.go
 """

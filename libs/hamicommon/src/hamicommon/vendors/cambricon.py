@@ -1,5 +1,5 @@
 """
-Cambricon MLU: names, keys and requests. The inventory is the Node's capacity, the lock Cambricon's own.
+Cambricon MLU: names, keys and requests. Devices are counted by the Node's capacity. The lock is Cambricon's.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/cambricon/device.go
 """
@@ -48,7 +48,8 @@ def vendor(config: CambriconConfig) -> Vendor:
 
 def parse_request(resources: Mapping[str, Any], config: CambriconConfig) -> Request | None:
     """
-    Return what a container with these `resources` asks of Cambricon, None if nothing; without cores whole devices.
+    Return what a container with these `resources` asks of Cambricon, None if nothing. Without cores it is whole
+    devices.
 
     >>> config = CambriconConfig("vmlu", "vmemory", "vcore")
     >>> parse_request({"limits": {"vmlu": "1", "vmemory": "20", "vcore": "30"}}, config)

@@ -1,5 +1,5 @@
 """
-Enflame: names, keys and requests of whole devices (GCU) and of devices cut by profile (DRS), two vendors to all others.
+Enflame: names, keys and requests of two vendors, whole devices (GCU) and devices cut by profile (DRS).
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/enflame
 """
@@ -20,12 +20,12 @@ from hamicommon.wire.go import json_reader as json
 GCU_KEY = "GCU"
 DRS_KEY = "Enflame"
 DRS_REGISTER_KEY = "enflame.com/gcu-drs-capacity"
-"""Node annotation: the devices that can be cut, and into what."""
+"""Node annotation: the devices that can be cut, and the profiles."""
 PROFILES, MINOR = "profiles", "minor"
-"""What a device's `custom` has: its `Profile`s, smallest first, and the driver's number of it."""
+"""Keys of a device's `custom`: its `Profile`s, smallest first, and its minor number."""
 _MIB_PER_GIB = 1024
 GCU_MEMORY = 100
-"""What a whole device counts as, in place of MiB: nobody says how much it has."""
+"""The memory of a whole device, in place of MiB, because it is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class EnflameConfig:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One size a device can be cut to."""
+    """A size to which a device can be cut."""
 
     name: str
     """As `2g.16gb`."""
@@ -62,7 +62,7 @@ class Profile:
 
 
 def gcu_vendor(config: EnflameConfig) -> Vendor:
-    """Return the names and keys of whole devices: counted from the Node's capacity, no lists, no lock."""
+    """Return the names and keys of whole devices, counted by the Node's capacity, without lists and lock."""
     return Vendor(
         key=GCU_KEY,
         resource_names=named(config.resource_gcu_name),
@@ -106,8 +106,8 @@ def parse_drs_request(resources: Mapping[str, Any], config: EnflameConfig) -> Re
     """
     Return what a container with these `resources` asks of devices cut by profile, None if nothing.
 
-    A number of parts names the profile (`profile_size`); else memory and cores do, and the memory is MiB or GiB, which
-    only the profiles of a Node tell (`memory_mib` holds the number as it stands, 0 for any).
+    A number of parts selects the profile (`profile_size`). Otherwise memory and cores select it. The memory is MiB or
+    GiB, which depends on the profiles of the Node: `memory_mib` is the number as written, 0 for any.
 
     >>> config = EnflameConfig("", "drs", "memory", "core")
     >>> parse_drs_request({"limits": {"drs": "3"}}, config)
@@ -165,7 +165,7 @@ _CAPACITY: Final = json.struct(
 
 def decode_drs_devices(text: str, node: str) -> tuple[Device, ...]:
     """
-    Return the devices of `DRS_REGISTER_KEY` on Node *node*; each has the memory of the largest profile.
+    Return the devices of `DRS_REGISTER_KEY` on Node *node*. Each has the memory of the largest profile.
 
     >>> text = '{"devices":[{"index":"0","minor":"10","capacity":6}],"profiles":{"1g.8gb":"0","6g.48gb":"3"}}'
     >>> [device] = decode_drs_devices(text, "n1")
@@ -198,9 +198,10 @@ def decode_drs_devices(text: str, node: str) -> tuple[Device, ...]:
 
 def memory_mib(text: str | int) -> int:
     """
-    Return the MiB of an amount of memory where no profiles are at hand: from 1024 on it is MiB, below that GiB.
+    Return the MiB of an amount of memory without knowledge of profiles: from 1024 on it is MiB, below GiB.
 
-    Between the two lines, this one and that of `profile_for`, a request counts as more than it takes, never as less.
+    `profile_for` uses another limit between the units. Between both limits, a request counts more than it takes, never
+    less.
 
     >>> [memory_mib(text) for text in ("16", "1023", "1024", "8192", "500m")]
     [16384, 1047552, 1024, 8192, 512]
@@ -214,9 +215,9 @@ def memory_mib(text: str | int) -> int:
 
 def amounts_before_placement(request: Request) -> tuple[int, int]:
     """
-    Return the MiB and the percentage of cores that *request* counts as while nobody knows its profile.
+    Return the MiB and the percentage of cores that *request* counts before its profile is known.
 
-    Every profile has at least a GiB and some cores, whichever of the two, or number of parts, is asked for.
+    Every profile has at least 1 GiB and some cores.
 
     >>> by_memory, by_size = Request(DRS_KEY, 1, 10, None, 0), Request(DRS_KEY, 1, 0, None, 0, profile_size=2)
     >>> amounts_before_placement(by_memory), amounts_before_placement(by_size)
@@ -227,9 +228,9 @@ def amounts_before_placement(request: Request) -> tuple[int, int]:
 
 def profile_for(request: Request, profiles: Iterable[Profile]) -> Profile | None:
     """
-    Return the smallest of *profiles*, smallest first, that does for *request*; None where none does.
+    Return the smallest of *profiles*, smallest first, that satisfies *request*, None if there is none.
 
-    More memory than twice the largest profile's GiB is meant in MiB.
+    An amount of memory above twice the largest profile's GiB is in MiB.
 
     >>> small, large = Profile("1g.12gb", "0", 1, 12, 50), Profile("2g.24gb", "1", 2, 24, 100)
     >>> [profile_for(Request(DRS_KEY, 1, amount, None, 0), (small, large)).name for amount in (10, 13, 49, 13000)]
@@ -248,7 +249,7 @@ def profile_for(request: Request, profiles: Iterable[Profile]) -> Profile | None
 
 
 def _size(name: str) -> tuple[int, int]:
-    """Return the parts and the GiB in a profile's *name*, 0 for what cannot be read."""
+    """Return the parts and the GiB in a profile's *name*, 0 for a part that cannot be read."""
     parts = name.strip().lower().split(".")
     size = parts[0].strip().removesuffix("g")
     memory = parts[1].strip().removesuffix("gb") if len(parts) > 1 else ""
@@ -276,7 +277,7 @@ def _device(found: _Registered | None, place: int, node: str, memory_mib: int, p
 
 
 def _finish(config: EnflameConfig) -> EnflameConfig:
-    """Forget the old name of the shared devices where they have the new one."""
+    """Remove the old name of the shared devices if they have the new one."""
     return replace(config, legacy_resource_vgcu_name="") if config.resource_drs_name else config
 
 

@@ -54,7 +54,7 @@ def vendor(config: HygonConfig) -> Vendor:
 
 def parse_request(resources: Mapping[str, Any], config: HygonConfig) -> Request | None:
     """
-    Return what a container with these `resources` asks of Hygon, None if nothing; without cores whole devices.
+    Return what a container with these `resources` asks of Hygon, None if nothing. Without cores it is whole devices.
 
     >>> parse_request({"limits": {"num": "2", "mem": "1000"}}, HygonConfig("num", "mem", "cores"))
     Request(vendor='DCU', count=2, memory_mib=1000, memory_percent=None, core_percent=100, profile_size=0)

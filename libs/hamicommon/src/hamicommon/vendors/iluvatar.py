@@ -1,5 +1,5 @@
 """
-Iluvatar: names, keys and requests of each configured chip.
+Iluvatar: the names, keys and requests of each configured chip.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/iluvatar/device.go
 """
@@ -39,14 +39,14 @@ class IluvatarConfig:
 
 
 def vendor(chip: IluvatarConfig) -> Vendor:
-    """Return the names and keys of one chip; the inventory's key has its words in another order than Ascend's."""
+    """Return the names and keys of one chip."""
     parse = partial(parse_request, chip=chip)
     return chip_vendor(chip, f"hami.io/node-{chip.common_word}-register", UNIT_MIB, parse, chip)
 
 
 def parse_request(resources: Mapping[str, Any], chip: IluvatarConfig) -> Request | None:
     """
-    Return what a container with these `resources` asks of *chip*, None if nothing; the memory is each device's.
+    Return what a container with these `resources` asks of *chip*, None if nothing. The memory is per device.
 
     >>> chip = IluvatarConfig("BI-V150", "BI-V150", "vgpu", "vMem", "vCore")
     >>> parse_request({"limits": {"vgpu": "2", "vMem": "16"}}, chip)
@@ -61,7 +61,7 @@ def parse_request(resources: Mapping[str, Any], chip: IluvatarConfig) -> Request
 
 
 def _translate(root: yaml.Mapping, report: Report) -> None:
-    """Refuse the object of one chip that the section was until v2.7.0."""
+    """Reject the object form of the section, used until v2.7.0."""
     if "iluvatar" in root.items:
         report.problem("iluvatar", "one object until v2.7.0; write a list under iluvatars, one entry a chip")
         del root.items["iluvatar"]

@@ -1,5 +1,5 @@
 """
-Kunlun: names, keys and requests of whole devices and of shared ones (XPU), which are two vendors to everybody else.
+Kunlun: names, keys and requests of two vendors, whole devices and shared ones (XPU).
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/kunlun
 """
@@ -18,7 +18,7 @@ KEY = "kunlun"
 XPU_KEY = "XPU"
 DEVICE_MIB = 98304
 SHARE_SIZES_MIB = (24576, 49152, DEVICE_MIB)
-"""What a shared device can be cut to; all parts of one device are equal."""
+"""The sizes of shares. All shares of a device have the same size."""
 _USE_KEY, _NOUSE_KEY = "baidu.com/use-gpuuuid", "baidu.com/nouse-gpuuuid"
 _USE_XPU_KEY, _NOUSE_XPU_KEY = "hami.io/use-xpu-uuid", "hami.io/no-use-xpu-uuid"
 
@@ -33,7 +33,7 @@ class KunlunConfig:
 
 
 def vendor(config: KunlunConfig) -> Vendor:
-    """Return the names and keys of whole devices: counted from the Node's capacity, no lock."""
+    """Return the names and keys of whole devices, counted by the Node's capacity, without lock."""
     return Vendor(
         key=KEY,
         resource_names=named(config.resource_count_name),
@@ -82,7 +82,7 @@ def parse_xpu_request(resources: Mapping[str, Any], config: KunlunConfig) -> Req
     """
     Return what a container with these `resources` asks of shared devices, None if nothing.
 
-    Memory is brought up to the next size there is; cores follow from it.
+    Memory is rounded up to the next size. Cores follow from it.
 
     >>> config = KunlunConfig("", "vxpu", "memory")
     >>> parse_xpu_request({"limits": {"vxpu": "1", "memory": "30000"}}, config)

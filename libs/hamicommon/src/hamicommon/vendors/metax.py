@@ -1,7 +1,7 @@
 """
-MetaX: names, keys and requests of whole devices and of shared ones, which are two vendors to everybody else.
+MetaX: names, keys and requests of two vendors, whole devices and shared ones.
 
-Owns the two annotations in which MetaX's plugin describes a Node.
+It also reads the annotations in which MetaX's plugin describes a Node.
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/metax
 """
@@ -24,17 +24,17 @@ SGPU_KEY = "Metax-SGPU"
 SGPU_REGISTER_KEY = "metax-tech.com/node-gpu-devices"
 """Node annotation: the devices that can be shared."""
 LOSSES_KEY = "metax-tech.com/gpu.topology.losses"
-"""Node annotation: by number of devices, what links are lost by taking so many."""
+"""Node annotation: by number of devices, the loss of links if so many are taken."""
 SCORES_KEY = "metax-tech.com/gpu.topology.scores"
-"""Node annotation: by number of devices, how well so many would be linked."""
+"""Node annotation: by number of devices, the score of the links between so many."""
 QOS_KEY = "metax-tech.com/sgpu-qos-policy"
-"""Pod annotation: `best-effort`, `fixed-share` or `burst-share`; Pods of one policy share a device."""
+"""Pod annotation: `best-effort`, `fixed-share` or `burst-share`. Pods with the same policy share a device."""
 CLASS_KEY = "metax-tech.com/sgpu-app-class"
-"""Pod annotation: `online` or `offline`; an online Pod stops the offline ones on its device."""
+"""Pod annotation: `online` or `offline`. An online Pod stops the offline Pods on its device."""
 TOPOLOGY_KEY = "metax-tech.com/sgpu-topology-aware"
-"""Pod annotation: whether links rate Nodes, in place of the configuration."""
+"""Pod annotation: whether links count in the rating of Nodes; it overrides the configuration."""
 DEVICE_QOS, DEVICE_ZONE = "qosPolicy", "linkZone"
-"""What a device's `custom` has: its QoS policy as last set, and the zone of its links, 0 for none."""
+"""Keys of a device's `custom`: its QoS policy, and the zone of its links, 0 for none."""
 _MIB = 1024 * 1024
 _MIB_PER_GIB = 1024
 
@@ -52,7 +52,7 @@ class MetaxConfig:
 
 
 def gpu_vendor(config: MetaxConfig) -> Vendor:
-    """Return the names and keys of whole devices: counted from the Node's capacity, no lists, no lock."""
+    """Return the names and keys of whole devices, counted by the Node's capacity, without lists and lock."""
     return Vendor(
         key=GPU_KEY,
         resource_names=named(config.resource_count_name),
@@ -94,9 +94,9 @@ def parse_gpu_request(resources: Mapping[str, Any], config: MetaxConfig) -> Requ
 
 def parse_sgpu_request(resources: Mapping[str, Any], config: MetaxConfig) -> Request | None:
     """
-    Return what a container with these `resources` asks of shared devices, None if nothing; only limits count.
+    Return what a container with these `resources` asks of shared devices, None if nothing. Only limits count.
 
-    Without cores a device is asked for whole, for memory see `memory_mib`.
+    Without cores it asks for all cores. `memory_mib` reads the memory.
 
     >>> config = MetaxConfig("", "sgpu", "vmemory", "vcore")
     >>> [parse_sgpu_request({"limits": {"sgpu": "1", "vmemory": text}}, config).memory_mib for text in ("4", "2048Mi")]
@@ -112,13 +112,13 @@ def parse_sgpu_request(resources: Mapping[str, Any], config: MetaxConfig) -> Req
 
 
 def _sgpu_mib(text: Any | None) -> int | None:
-    """Return the MiB of *text*, 0 where it says none or is no whole number, None where it voids the request."""
+    """Return the MiB of *text*, 0 if it is None or no whole number. The result None voids the request."""
     return 0 if text is None or quantity.whole(text) is None else within(memory_mib(text))
 
 
 def memory_mib(text: str | int) -> int:
     """
-    Return the MiB of an amount of shared devices' memory, rounded down: with a letter it is bytes, without one GiB.
+    Return the MiB of an amount of memory, rounded down. With a letter it is bytes, without one GiB.
 
     >>> [memory_mib(text) for text in ("4", "4Gi", "2G", "1k")]
     [4096, 4096, 1907, 0]
@@ -133,9 +133,9 @@ def memory_mib(text: str | int) -> int:
 
 def limit_mib(text: str | int) -> int:
     """
-    Return the MiB of a quota's limit, read as `memory_mib` reads it as it was written, which may be 1000 or 0.5.
+    Return the MiB of a quota's limit, read as `memory_mib` reads the original text.
 
-    The API server makes `1k` and `500m` of these. Requests of either are refused at admission.
+    The API server rewrites 1000 as `1k` and 0.5 as `500m`. Requests with such amounts are rejected at admission.
 
     >>> [limit_mib(text) for text in ("4", "4Gi", "1k", "500m")]
     [4096, 4096, 1024000, 512]
@@ -186,13 +186,13 @@ _FIGURES: Final = json.mapping(json.whole_number(64))
 
 def decode_sgpu_devices(text: str) -> tuple[Device, ...]:
     """
-    Return the devices of `SGPU_REGISTER_KEY`, whose index is their place in the list.
+    Return the devices of `SGPU_REGISTER_KEY`. A device's index is its place in the list.
 
     >>> [device] = decode_sgpu_devices('[{"uuid":"GPU-a","totalVRam":65536,"healthy":true,"linkZone":1}]')
     >>> device.memory_mib, device.healthy, device.custom
     (65536, True, {'qosPolicy': '', 'linkZone': 1})
 
-    A `null` in the list is no device and is left out: HAMi 2.10 dies of it.
+    A `null` in the list is left out; HAMi 2.10 crashes on it.
 
     Raises: DecodeError when the text is not that list.
     """
@@ -215,7 +215,7 @@ def decode_sgpu_devices(text: str) -> tuple[Device, ...]:
 
 def decode_figures(text: str) -> dict[int, int]:
     """
-    Return the figures of `LOSSES_KEY` or `SCORES_KEY` by number of devices; keys that are no number are left out.
+    Return the figures of `LOSSES_KEY` or `SCORES_KEY` by number of devices. Keys that are no number are left out.
 
     >>> decode_figures('{"1":10,"2":30}')
     {1: 10, 2: 30}

@@ -1,5 +1,5 @@
 """
-Moore Threads: names, keys and requests. The inventory is the Node's capacity; there is no lock.
+Moore Threads: names, keys and requests. Devices are counted by the Node's capacity. There is no lock.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/mthreads/device.go
 """
@@ -49,7 +49,7 @@ def parse_request(resources: Mapping[str, Any], config: MthreadsConfig) -> Reque
     """
     Return what a container with these `resources` asks of Moore Threads, None if nothing.
 
-    Memory and cores are those of all the devices together.
+    Memory and cores are the sum over all devices.
 
     >>> config = MthreadsConfig("vgpu", "memory", "core")
     >>> parse_request({"limits": {"vgpu": "2", "memory": "192", "core": "32"}}, config)

@@ -1,8 +1,8 @@
 """
-NVIDIA: names, keys, and how a container's resources become a request.
+NVIDIA: names, keys and requests.
 
-Amounts saturate where HAMi's 32-bit integers wrap, so a request that is too large fits nowhere instead of fitting as a
-small one; the webhook refuses such amounts before they get here.
+Amounts saturate where HAMi's 32-bit integers wrap, so that a request that is too large fits nowhere, instead of fitting
+as a small one. The webhook has already rejected such amounts.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (GenerateResourceRequests)
 """
 
@@ -22,13 +22,13 @@ from hamicommon.wire import keys
 
 KEY = "NVIDIA"
 ALLOCATED_KEY = "hami.io/vgpu-devices-allocated"
-"""Pod annotation: what was granted, never erased."""
+"""Pod annotation: the granted shares; it is never removed."""
 PAIR_SCORES_KEY = "hami.io/node-nvidia-score"
-"""Node annotation: how well each pair of devices is linked."""
+"""Node annotation: the score of the link between each pair of devices."""
 NUMA_BIND_KEY = "nvidia.com/numa-bind"
 """Pod annotation: all devices of a container on one NUMA node."""
 MODE_KEY = "nvidia.com/vgpu-mode"
-"""Pod annotation: the modes a device may have."""
+"""Pod annotation: the device modes that the Pod accepts."""
 _MIG_PROFILE: Final = re.compile(r"[0-9]+g\..+")
 
 
@@ -123,9 +123,9 @@ def parse_request(resources: Mapping[str, Any], config: NvidiaConfig) -> Request
     """
     Return what a container with these `resources` asks of NVIDIA devices, None if nothing.
 
-    A limit is believed before a request. Memory that is negative, broken or beyond 32 bits voids the whole request, as
-    in HAMi. Explicit memory wins over a percentage; with neither, the configured default, else the whole device.
-    Cores above 100 stay as they are: fitting takes them as 100.
+    A limit is preferred to a request. Memory that is negative, broken or beyond 32 bits voids the request, as in HAMi.
+    Explicit memory is preferred to a percentage. Without both it is the configured default, else the whole device.
+    Cores above 100 are kept; fitting reads them as 100.
 
     >>> parse_request({"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k"}},
     ...     NvidiaConfig(resource_count_name="nvidia.com/gpu", resource_memory_name="nvidia.com/gpumem"))
@@ -150,7 +150,7 @@ def parse_request(resources: Mapping[str, Any], config: NvidiaConfig) -> Request
 
 
 def _translate(root: yaml.Mapping, report: Report) -> None:
-    """Leave out the MIG geometries of before v2.10."""
+    """Remove the MIG geometries, used before v2.10."""
     section = root.items.get("nvidia")
     if isinstance(section, yaml.Mapping) and "knownMigGeometries" in section.items:
         report.warn("nvidia.knownMigGeometries", "ignored since v2.10; write migProfileAllowlist")
@@ -158,7 +158,7 @@ def _translate(root: yaml.Mapping, report: Report) -> None:
 
 
 def _check(config: NvidiaConfig, report: Report) -> None:
-    """Report rules of MIG profiles that name no model or no profile."""
+    """Report MIG profile rules without a model or a profile."""
     for index, rule in enumerate(config.mig_profile_allowlist):
         for name in ("models", "profiles"):
             if not getattr(rule, name):

@@ -1,5 +1,5 @@
 """
-Vastai: names, keys and requests, which count devices and nothing else.
+Vastai: names, keys and requests. Only devices are counted.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/vastai/device.go
 """

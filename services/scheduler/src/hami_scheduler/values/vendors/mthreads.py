@@ -1,5 +1,5 @@
 """
-Moore Threads: devices are parts of the Node's compute; all containers of a Pod share one.
+Moore Threads: devices are parts of the Node's compute. All containers of a Pod share one device.
 
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/mthreads/device.go
 """

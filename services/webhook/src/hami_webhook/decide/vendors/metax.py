@@ -1,5 +1,5 @@
 """
-MetaX: the class and the quality of service of shared devices.
+MetaX: class and quality of service of Pods with shared devices.
 
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device/metax (MutateAdmission)
 """
