@@ -230,7 +230,7 @@ def test_lines_are_encoded_too() -> None:
 
 
 def test_closed_pipe_ends_it_quietly() -> None:
-    """Whoever reads has enough; no traceback follows."""
+    """The reader has closed the pipe; no traceback follows."""
     process = subprocess.Popen(
         [*COMMAND, "decode", "pod-devices", "--lines"],
         stdin=subprocess.PIPE,

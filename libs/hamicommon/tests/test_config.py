@@ -180,7 +180,7 @@ def test_resource_name_that_stands_twice_is_a_problem(text: str, problem: str) -
 
 
 def test_resource_name_without_effect_stands_for_nothing() -> None:
-    """Whoever keeps an old key beside the new one may let it say the same."""
+    """An old key beside the new one may have the same value."""
     text = "enflame: {resourceNameDRSGCU: a/g, resourceNameVGCU: a/g, resourceNameVGCUPercentage: a/g}\n"
 
     assert "a/g" == load_device_config(text)[enflame.SECTION].resource_drs_name

@@ -72,7 +72,7 @@ def test_an_enflame_profile_has_no_less_than_the_request_counts_as(number: int, 
 
 @pytest.mark.parametrize(("asked", "held"), [(0, 0), (30, 30), (100, 100), (101, 100), (200, 100)])
 def test_a_request_holds_at_most_all_of_a_devices_cores(asked: int, held: int) -> None:
-    """More is asked by whoever counts all devices together, as Iluvatar does."""
+    """A vendor that counts all devices together, such as Iluvatar, asks for more."""
     assert held == Request("v", 2, 0, 100, asked).held_core_percent
 
 

@@ -62,7 +62,7 @@ def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
 
 
 def test_old_form_that_is_read_is_not_said_to_have_no_effect(tmp_path: Path) -> None:
-    """Whoever believed it would take the chips out."""
+    """A reader of that warning would remove the chips."""
     path = tmp_path / "old.yaml"
     path.write_text("vnpus: [{commonWord: Ascend910A, resourceName: huawei.com/Ascend910A}]\n")
 

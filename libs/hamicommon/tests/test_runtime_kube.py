@@ -149,7 +149,7 @@ async def test_each_verb_is_the_http_method_it_names(tmp_path: Path) -> None:
 async def test_a_refusal_is_an_error_with_the_servers_reason(
     tmp_path: Path, status: int, kind: type[KubeError]
 ) -> None:
-    """The Status message reaches whoever reads the log, together with what was asked."""
+    """The log has the Status message and the path of the request."""
     body = {"kind": "Status", "reason": "TheReason", "message": "the message", "code": status}
     async with asking(answering(status, body), tmp_path) as kube:
         with pytest.raises(kind) as raised:
@@ -164,7 +164,7 @@ async def test_a_refusal_is_an_error_with_the_servers_reason(
 
 
 async def test_the_wait_a_server_asks_for_is_in_the_error(tmp_path: Path) -> None:
-    """Whoever asks again can know when."""
+    """The caller knows when to retry."""
     async with asking(answering(429, {}, {"Retry-After": "7"}), tmp_path) as kube:
         with pytest.raises(KubeError) as raised:
             await kube.get("/api")

@@ -57,7 +57,7 @@ def test_a_signal_drains_and_ends_with_zero(tmp_path: Path, number: signal.Signa
 
 
 def test_a_second_signal_ends_a_drain_that_hangs(tmp_path: Path) -> None:
-    """Whoever sends it has stopped waiting."""
+    """Its sender has stopped waiting."""
     process = a_process(
         tmp_path,
         """

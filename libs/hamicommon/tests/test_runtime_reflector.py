@@ -59,7 +59,7 @@ class ApiServer:
         await self._runner.cleanup()
 
     def change(self, kind: str, pod: dict[str, Any]) -> bytes:
-        """Change the collection and return the event that tells of it."""
+        """Change the collection and return the event of the change."""
         self.version += 1
         pod = {**pod, "metadata": {**pod["metadata"], "resourceVersion": str(self.version)}}
         if kind == "DELETED":

@@ -225,7 +225,7 @@ def test_lock_survives_every_version(lock: NodeLock, version: WireVersion) -> No
 
 @given(st.text(max_size=60), TIMES)
 def test_any_lock_has_a_plan(value: str, now: datetime) -> None:
-    """Nothing escapes, and whoever may not have it never writes."""
+    """No exception escapes, and a Pod that may not have the lock never writes."""
     plan = plan_lock(value, "default", "a", now=now)
     assert (plan.value is not None) == (plan.action is LockAction.TAKE)
     assert releases(value, "default", "a", force=True)

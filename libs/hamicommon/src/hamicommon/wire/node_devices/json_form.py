@@ -85,7 +85,7 @@ _DEVICES: Final = json.array(json.optional(_DEVICE))
 
 def decode_json(text: str) -> tuple[Device, ...]:
     """
-    Return the devices of *text*. A `null` in the list is left out; HAMi 2.10 dies of it.
+    Return the devices of *text*. A `null` in the list is left out; HAMi 2.10 crashes on it.
 
     Raises: DecodeError naming the item and the field.
     """

@@ -82,7 +82,7 @@ class Region:
     minor: int | None
     sm_init_flag: int
     owner_pid: int
-    """Who holds the region's lock, 0 for nobody."""
+    """The process that holds the region's lock, 0 if it is free."""
     lock_value: int
     postinit_lock_value: int | None
     device_count: int

@@ -32,7 +32,7 @@ _SQUARES = ((0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7), (0, 3, 4, 7)
 _LINKS = frozenset((*_BRIDGES, *combinations(range(_WING), 2), *combinations(range(_WING, 2 * _WING), 2)))
 _ODD_ORDER = (1, 3, 2, 4)
 """Numbers of free devices in a wing to take a single device from, best first."""
-_TOLD_OF_DEVICES = frozenset((Reason.UNHEALTHY, Reason.CORDONED, Reason.TYPE, Reason.UUID))
+_REASONS_OF_DEVICES = frozenset((Reason.UNHEALTHY, Reason.CORDONED, Reason.TYPE, Reason.UUID))
 """Reasons that are counted per device. Without any of them, the refusal is that the free devices are not linked."""
 _RATINGS = {-1: 3000, 0: 2000, 1: 1000, 2: 0}
 """By how much more the wings are split."""
@@ -75,11 +75,11 @@ def _refusal_of_other_sizes(use: DeviceUse, attempt: Attempt) -> Reason | None:
 
 
 def _chooser(_attempt: Attempt) -> Chooser | None:
-    return partial(_by_wings, told=_TOLD_OF_DEVICES)
+    return partial(_by_wings, told=_REASONS_OF_DEVICES)
 
 
 def _xpu_chooser(attempt: Attempt) -> Chooser | None:
-    told = _TOLD_OF_DEVICES | {Reason.EXCLUSIVE} if attempt.rules.is_mutex else _TOLD_OF_DEVICES
+    told = _REASONS_OF_DEVICES | {Reason.EXCLUSIVE} if attempt.rules.is_mutex else _TOLD_OF_DEVICES
     return partial(_by_wings, told=told)
 
 
