@@ -79,7 +79,7 @@ def _chooser(_attempt: Attempt) -> Chooser | None:
 
 
 def _xpu_chooser(attempt: Attempt) -> Chooser | None:
-    told = _REASONS_OF_DEVICES | {Reason.EXCLUSIVE} if attempt.rules.is_mutex else _TOLD_OF_DEVICES
+    told = _REASONS_OF_DEVICES | {Reason.EXCLUSIVE} if attempt.rules.is_mutex else _REASONS_OF_DEVICES
     return partial(_by_wings, told=told)
 
 
