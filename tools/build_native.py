@@ -1,8 +1,8 @@
 """
-Build `native/hami-core` into `build/native` with whatever CMake, ninja and C compiler there is.
+Build `native/hami-core` into `build/native` with the CMake, ninja and C compiler of this machine.
 
-Owns the choice of tools and the build folder: it is made anew when any of them changes. The tools that `bootstrap` put
-into `.venv` come before the system's, for it puts there only what the system lacks.
+Owns the choice of tools and the build folder, which is rebuilt when one of them changes. Tools in `.venv` come before
+the system's, because `bootstrap` installs there only what the system lacks.
 """
 
 import shutil
@@ -14,11 +14,11 @@ from bootstrap import BUILD, ROOT, VENV, alone, fail, system_compiler, to_the_en
 
 OUTPUT = BUILD / "native"
 CONFIGURED = OUTPUT / "configured-with"
-"""The command that configured the build folder; written last, so that its absence means an interrupted one."""
+"""The command that configured the build folder. Written last: if it is missing, the configuration was interrupted."""
 
 
 def tool(name: str) -> str:
-    """Return the path of *name*, from `.venv` if it is there, else from the system."""
+    """Return the path of the tool *name*, from `.venv` or else from the system."""
     found = shutil.which(name, path=str(VENV / "bin")) or shutil.which(name)
     if found is None:
         fail(f"{name} is missing: make setup")
@@ -26,7 +26,7 @@ def tool(name: str) -> str:
 
 
 def zig(tool: str) -> str:
-    """Return a script that is Zig's *tool* (cc, ar, ranlib), with its caches in the tree."""
+    """Write a script that runs Zig's *tool* (cc, ar, ranlib) with its caches in the tree, and return its path."""
     script = BUILD / f"zig-{tool}"
     script.write_text(
         "#!/bin/sh\n"
@@ -38,7 +38,7 @@ def zig(tool: str) -> str:
 
 
 def toolchain() -> list[str]:
-    """Return the CMake variables of the system's C compiler, or of Zig's with what else a system without one lacks."""
+    """Return the CMake variables of the system's C compiler, or of Zig's compiler, archiver and indexer."""
     compiler = system_compiler()
     if compiler is not None:
         return [f"-DCMAKE_C_COMPILER={compiler}"]
@@ -46,7 +46,7 @@ def toolchain() -> list[str]:
 
 
 def run(*command: str) -> None:
-    """Run *command* and show what it prints only if it fails."""
+    """Run *command*, and show its output only if it fails."""
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         sys.stderr.write(done.stdout)
@@ -54,7 +54,7 @@ def run(*command: str) -> None:
 
 
 def build() -> None:
-    """Configure if need be, and build."""
+    """Configure if necessary, and build."""
     configure = [
         tool("cmake"),
         *("-S", str(ROOT / "native/hami-core"), "-B", str(OUTPUT), "-G", "Ninja", "-Wno-dev"),
