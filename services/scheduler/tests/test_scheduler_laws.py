@@ -431,7 +431,13 @@ class History(RuleBasedStateMachine):
     def put_node(self, name: str) -> None:
         """Write a Node as its device plugin does now."""
         devices = [
-            a_device(uuid, count=offers[0], memory_mib=offers[1], healthy=uuid not in self.closed["unhealthy"])
+            a_device(
+                uuid,
+                count=offers[0],
+                memory_mib=offers[1],
+                healthy=uuid not in self.closed["unhealthy"],
+                finds_owners=True,
+            )
             for uuid, offers in HARDWARE[name].items()
         ]
         node = a_node(name, *devices)
