@@ -1,5 +1,5 @@
 """
-`python -m hamicommon`, as a process: what it prints, how it refuses.
+`python -m hamicommon` as a process: its output and its errors.
 """
 
 import gzip
@@ -21,12 +21,12 @@ COMMAND = [sys.executable, "-m", "hamicommon"]
 
 
 def run(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-    """Return what a run of the command leaves."""
+    """Run the command and return its result."""
     return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, check=False, timeout=60)
 
 
 def printed(capsysbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
-    """Return what the command prints; it must succeed without a word on stderr."""
+    """Return what the command prints; it must succeed with an empty stderr."""
     status = main(arguments)
     out, err = capsysbinary.readouterr()
     assert (0, b"") == (status, err)
@@ -34,7 +34,7 @@ def printed(capsysbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
 
 
 def refused(capsysbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
-    """Return the one line with which the command refuses."""
+    """Return the one line of the command's error."""
     status = main(arguments)
     out, err = capsysbinary.readouterr()
     assert (1, b"", 1) == (status, out, err.count(b"\n"))
@@ -42,7 +42,7 @@ def refused(capsysbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
 
 
 def test_grant_is_printed_as_one_line_of_json(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Keys sorted, units in the names."""
+    """Keys are sorted, units are in the names."""
     line = printed(capsysbinary, "decode", "pod-devices", "GPU-1,NVIDIA,3000,25:;")
     assert '[[{"core_percent": 25, "memory_mib": 3000, "type": "NVIDIA", "uuid": "GPU-1"}], []]\n' == line
 
@@ -69,7 +69,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_decode_prints_encode_takes(name: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Back to the same text, but for the surplus entry that a Pod's text has."""
+    """The text is the same, except for the surplus entry of a Pod's text."""
     value = printed(capsysbinary, "decode", name, EXAMPLES[name])
     surplus = ";" if name == "pod-devices" else ""
     assert EXAMPLES[name] + surplus + "\n" == printed(capsysbinary, "encode", name, value, "--wire-version", "2.10")
@@ -91,7 +91,7 @@ def test_encode_writes_for_the_version_asked(
 
 
 def test_vendor_fills_in_what_the_form_leaves_out(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Most writers do not name the vendor; one that does is believed."""
+    """Most writers do not name the vendor. A name in the text is kept."""
     text = '[{"id":"a"},{"id":"b","devicevendor":"DCU"}]'
     shape = json.loads(printed(capsysbinary, "decode", "node-devices", text, "--vendor", "NVIDIA"))
     assert ["NVIDIA", "DCU"] == [device["vendor"] for device in shape]
@@ -121,7 +121,7 @@ def test_options_may_stand_anywhere(arguments: tuple[str, ...]) -> None:
 
 
 def test_empty_list_is_printed_as_one(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Nothing in it is no error."""
+    """An empty list is no error."""
     assert "[]\n" == printed(capsysbinary, "decode", "node-devices", ":")
 
 
@@ -133,7 +133,7 @@ def test_output_is_one_line_whatever_is_in_it(capsysbinary: pytest.CaptureFixtur
 
 
 def test_formats_are_listed_in_an_aligned_table(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """One row each, the columns beneath one another."""
+    """Each format has a row, and columns are aligned."""
     header, *rows = printed(capsysbinary, "formats").splitlines()
     assert [each.name for each in FORMATS] == [row.split()[0] for row in rows]
     for title in ("KEY OR FILE", "WRITTEN BY", "READ BY", "HAMI VERSIONS"):
@@ -144,7 +144,7 @@ def test_formats_are_listed_in_an_aligned_table(capsysbinary: pytest.CaptureFixt
 def test_region_file_is_printed(
     arguments: list[str], tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """By path, in both spellings."""
+    """By path, in both forms of the command."""
     path = tmp_path / "a.cache"
     path.write_bytes(gzip.decompress((VECTORS / "region" / "v1.2-busy.cache.gz").read_bytes()))
     shape = json.loads(printed(capsysbinary, *arguments, str(path)))
@@ -192,7 +192,7 @@ def test_bad_input_is_refused_in_one_line(
 
 
 def test_input_that_is_no_utf8_is_refused() -> None:
-    """With the place of the first bad byte."""
+    """The error has the place of the first bad byte."""
     done = run("decode", "node-lock", stdin=b"abc\xff")
     assert (1, b"", 1) == (done.returncode, done.stdout, done.stderr.count(b"\n"))
     assert b"standard input, byte 3: is not UTF-8" in done.stderr
@@ -222,7 +222,7 @@ def test_lines_are_answered_one_by_one_in_order() -> None:
 
 
 def test_lines_are_encoded_too() -> None:
-    """Each line a value, each answer a text."""
+    """Each line is a value, each answer a text."""
     done = run("encode", "pod-devices", "--lines", "--wire-version", "2.7", stdin=b"[[]]\n[[{}]]\n{\n\xff")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert {"value": ";"} == answers[0]
@@ -244,7 +244,7 @@ def test_closed_pipe_ends_it_quietly() -> None:
 
 
 def _complaint(process: "subprocess.Popen[bytes]") -> bytes:
-    """Write lines until the process has ended, and return what it complained of."""
+    """Write lines until the process has ended, and return its stderr."""
     assert process.stdin is not None
     assert process.stderr is not None
     with suppress(BrokenPipeError):
@@ -259,7 +259,7 @@ def _complaint(process: "subprocess.Popen[bytes]") -> bytes:
 
 
 def test_interrupt_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the shell's status for it."""
+    """The exit status is the shell's for an interrupt."""
     monkeypatch.setattr("hamicommon.__main__._write", _interrupted)
     assert 130 == main(["formats"])
 

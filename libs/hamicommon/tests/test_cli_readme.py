@@ -1,5 +1,5 @@
 """
-The README shows what the command really prints.
+The README shows the real output of the command.
 """
 
 import re

@@ -1,5 +1,5 @@
 """
-Laws of the codecs, on generated values and bytes: what is written is read, what is not understood is refused.
+Properties of the codecs on generated values and bytes.
 """
 
 import json
@@ -123,7 +123,7 @@ def carried(device: Device, version: WireVersion, form: NodeForm) -> Device:
 def test_inventory_survives_every_version_that_can_carry_it(
     given_devices: list[Device], version: WireVersion, vendor: str
 ) -> None:
-    """What the version has no field for is gone, the rest is as it was."""
+    """Fields that the version does not have are lost, the others are the same."""
     form = node_form(version, vendor)
     expected = tuple(carried(device, version, form) for device in given_devices)
     try:
@@ -144,7 +144,7 @@ def test_newest_inventory_carries_everything(given_devices: list[Device]) -> Non
 
 @given(st.dictionaries(TEXT, st.dictionaries(TEXT, INT64, max_size=4), max_size=4))
 def test_pair_scores_survive(scores: dict[str, dict[str, int]]) -> None:
-    """Whatever the GPUs are called."""
+    """With any names of GPUs."""
     assert scores == decode_pair_scores(encode_pair_scores(scores))
 
 
@@ -154,7 +154,7 @@ PODS = st.lists(st.lists(SHARES, max_size=3).map(tuple), max_size=5).map(tuple)
 
 @given(PODS, VERSIONS)
 def test_grant_survives_every_version(pod: Any, version: WireVersion) -> None:
-    """With the one empty entry that the last semicolon makes, and without it once the containers are counted."""
+    """The last semicolon adds an empty entry, which the count of the containers removes."""
     decoded = decode_pod_devices(encode_pod_devices(pod, version))
     assert (*pod, ()) == decoded
     assert pod == shares_by_container(decoded, len(pod))
@@ -162,7 +162,7 @@ def test_grant_survives_every_version(pod: Any, version: WireVersion) -> None:
 
 @given(PODS, st.integers(0, 3))
 def test_lost_empty_slots_are_found_again(pod: Any, consumed: int) -> None:
-    """HAMi 2.10 drops the entries of containers without devices (#2899); who asks for devices tells where they were."""
+    """HAMi 2.10 drops the entries of containers without devices (#2899); the requests tell where they were."""
     requesting = [bool(container) for container in pod]
     written = tuple(container for container in pod if container) + ((),) * consumed
     assert pod == shares_by_container(written, len(pod), requesting)
@@ -254,7 +254,7 @@ def test_handshake_survives(note: Handshake) -> None:
 
 @given(st.text(max_size=40).map(lambda text: "Requesting_" + text) | st.text(), TIMES, INT32)
 def test_any_note_has_a_verdict(value: str, now: datetime, allocatable: int) -> None:
-    """A Node is given up only after a request that can be read, and while the kubelet offers nothing."""
+    """A Node is unhealthy only after a readable request, and if the kubelet offers no devices."""
     plan = check_health(value, now=now, allocatable=allocatable)
     assert plan.is_healthy or ("Requesting" in value and allocatable <= 0)
 
@@ -270,7 +270,7 @@ def test_weights_survive(weights: ScoringWeights) -> None:
 
 @given(st.lists(st.sampled_from(DEVICE_POLICIES), unique=True).map(tuple))
 def test_policies_survive(policies: tuple[str, ...]) -> None:
-    """In their order, which says what comes first."""
+    """The order is kept, because it is the precedence."""
     assert policies == decode_device_policies(encode_device_policies(policies))
 
 
@@ -322,7 +322,7 @@ def regions(draw: st.DrawFn) -> Region:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
 @given(regions())
 def test_region_survives_every_layout(region: Region) -> None:
-    """Whatever it says, the file that says it reads the same."""
+    """Any region is read as it was written."""
     assert region == decode_region(encode_region(region))
 
 
@@ -374,7 +374,7 @@ JSON_TEXT = JSON_VALUES.map(json.dumps) | st.recursive(
 @settings(max_examples=300)
 @given(ANY_TEXT | JSON_TEXT | JSON_TEXT.map(lambda text: f"[{text}]"))
 def test_any_text_is_a_value_or_a_refusal(text: str) -> None:
-    """Nothing but DecodeError comes out of a decoder, whatever goes in."""
+    """A decoder raises only DecodeError, for any text."""
     for decode in (
         decode_node_devices,
         decode_pair_scores,

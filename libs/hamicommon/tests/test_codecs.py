@@ -1,5 +1,5 @@
 """
-What the vectors do not reach: versions, refusals when writing, and the corners of each codec.
+Cases that the vectors do not contain: versions, errors when writing, corner cases of each codec.
 """
 
 from datetime import UTC, datetime, timedelta, timezone
@@ -43,14 +43,14 @@ def test_versions_are_ordered_as_releases() -> None:
 
 
 def test_every_refusal_is_one_of_ours() -> None:
-    """A service catches one class."""
+    """A service catches one class of errors."""
     assert issubclass(DecodeError, HamiError)
     assert issubclass(EncodeError, HamiError)
     assert ("place", "reason") == (EncodeError("place", "reason").place, EncodeError("place", "reason").reason)
 
 
 def test_quoted_text_is_one_printable_line_of_bounded_length() -> None:
-    """Whatever a peer wrote."""
+    """For any text of a peer."""
     assert quote("a\n\x1b[31m\ud800" * 1000).isprintable()
     assert len(quote("\U0001f600" * 1000)) < 700
 
@@ -94,7 +94,7 @@ def test_inventory_has_the_form_of_its_version_and_vendor(version: str, vendor: 
 
 
 def test_inventory_of_each_json_version_has_its_artefacts() -> None:
-    """2.6 to 2.9 add an empty pair score, 2.10 the MIG profiles, 2.4 knows neither mode nor free-form parts."""
+    """2.6 to 2.9 add an empty pair score, 2.10 the MIG profiles, 2.4 has neither mode nor free-form parts."""
     device = Device(
         "a", 1, 2, 3, "T", mode="mig", mig_profiles=(MigProfile("p", 1, 2, 3, (MigPlacement(0, 1),)),), custom={"x": 1}
     )
@@ -114,13 +114,13 @@ def test_inventory_of_each_json_version_has_its_artefacts() -> None:
 
 
 def test_inventory_that_would_be_read_as_json_is_not_written_as_text() -> None:
-    """A reader tells the forms by the first character."""
+    """A reader recognises the form by the first character."""
     with pytest.raises(EncodeError, match="JSON"):
         encode_node_devices([Device("[a", 1, 1, 1, "T")], WireVersion(2, 7))
 
 
 def test_value_without_json_form_is_refused() -> None:
-    """Not a number is no JSON, nor is what is no plain value."""
+    """NaN has no JSON form, nor has a set."""
     for value in (float("nan"), {"a": {1, 2}}):
         with pytest.raises(EncodeError):
             compact(value)
@@ -143,7 +143,7 @@ def test_free_form_text_is_escaped_as_go_escapes_it() -> None:
     ],
 )
 def test_lock_that_no_reader_would_read_back_is_not_written(lock: NodeLock) -> None:
-    """Half an owner, a comma in a name, a time without offset."""
+    """An incomplete owner, a comma in a name, a time without offset."""
     with pytest.raises(EncodeError):
         encode_node_lock(lock)
 
@@ -178,7 +178,7 @@ def test_report_keeps_its_layout_in_every_version() -> None:
 
 @pytest.mark.parametrize("share", [Share("a", "NVIDIA", 2**31, 0), Share("a", "NVIDIA", 0, -(2**31) - 1)])
 def test_amount_that_no_reader_takes_is_not_written(share: Share) -> None:
-    """A reader refuses the whole Pod for it, and counts nothing of what it holds."""
+    """A reader would reject all shares of the Pod, and count none of them."""
     with pytest.raises(EncodeError):
         encode_pod_devices(((share,),))
 
@@ -227,7 +227,7 @@ def test_truth_value_and_text_survive_null() -> None:
 
 
 def test_amounts_of_many_sizes_are_read() -> None:
-    """More than a decoder cares to remember."""
+    """Many different types and amounts."""
     text = "".join(f"GPU-a,T{number},{number},{number}:" for number in range(200))
     [shares] = decode_pod_devices(text)
     assert [(f"T{number}", number, number) for number in range(200)] == [
@@ -242,7 +242,7 @@ def test_negative_index_in_text_is_refused() -> None:
 
 
 def test_request_with_an_impossible_date_is_waited_for() -> None:
-    """As any request whose time cannot be read."""
+    """As for any request with an unreadable time."""
     plan = check_health("Requesting_2026-13-21 06:20:39", now=NOON, allocatable=0)
     assert (True, False) == (plan.is_healthy, plan.refresh)
 
@@ -274,7 +274,7 @@ def test_unknown_value_may_nest_as_deep_as_go_allows() -> None:
     ],
 )
 def test_unknown_value_must_still_be_json(text: str) -> None:
-    """What is skipped is checked."""
+    """The syntax of skipped values is checked."""
     with pytest.raises(DecodeError):
         json.decode(text, json.array(json.struct(Share("", "", 0, 0), {})))
 
@@ -283,7 +283,7 @@ def test_unknown_value_must_still_be_json(text: str) -> None:
     "text", ['[{"u":{"a":[true,false,null,"x",{}],"b":{"c":-1.5e3}}}]', '[{"u":[[],{}]}]', ' [ { "u" : [ 1 , 2 ] } ] ']
 )
 def test_unknown_value_is_skipped(text: str) -> None:
-    """Of every type, blanks between."""
+    """Values of every type, with blanks between."""
     assert 1 == len(json.decode(text, json.array(json.struct(Share("", "", 0, 0), {}))))
 
 
@@ -299,7 +299,7 @@ def a_region(**changes: object) -> Region:
 
 
 def test_region_of_unknown_layout_is_not_written() -> None:
-    """The error names those there are."""
+    """The error names the known layouts."""
     with pytest.raises(EncodeError, match=r"v1\.1-shifted"):
         encode_region(a_region(layout="v9"))
 
@@ -311,6 +311,6 @@ def test_region_with_a_number_too_large_is_not_written() -> None:
 
 
 def test_region_whose_first_bytes_alone_are_there_is_refused() -> None:
-    """A size is no substitute for the bytes."""
+    """The bytes count, not the size."""
     with pytest.raises(DecodeError):
         decode_region(b"")

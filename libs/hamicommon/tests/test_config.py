@@ -1,5 +1,5 @@
 """
-The device config: what HAMi's chart renders, what people get wrong, what attackers try.
+The device config: files of HAMi's chart, mistakes of users, hostile files.
 """
 
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_tuned_values_are_read() -> None:
 
 
 def test_every_problem_is_reported_at_once_with_its_path_and_line() -> None:
-    """One look is enough to repair a file."""
+    """All errors are reported at once."""
     text = """
 nvidia:
   defaultMemory: "10"
@@ -121,12 +121,12 @@ hygon: [1]
     ],
 )  # fmt: skip
 def test_a_problem_says_what_would_be_right(text: str, problem: str) -> None:
-    """The sentence is the repair."""
+    """The message says what to write."""
     assert problem in problems(text)
 
 
 def test_what_older_versions_wrote_is_read_or_warned_of() -> None:
-    """Upgrading must not need a rewrite where nothing is ambiguous."""
+    """An unambiguous old form needs no rewrite after an upgrade."""
     config = load_device_config(
         "vnpus: [{chipName: 910A, commonWord: Ascend910A, resourceName: huawei.com/Ascend910A}]\n"
         "nvidia: {resourceCountName: nvidia.com/gpu, knownMigGeometries: [], newerKey: 1, libCudaLogLevel: '3'}\n"
@@ -174,7 +174,7 @@ def test_what_older_versions_wrote_is_read_or_warned_of() -> None:
     ],
 )
 def test_resource_name_that_stands_twice_is_a_problem(text: str, problem: str) -> None:
-    """Both places are named, among whatever else is wrong."""
+    """Both places are named, also beside other errors."""
     assert f"{problem}; each resource needs its own name" in problems(text)
     assert {f"{problem}; each resource needs its own name"} < {*problems(f"{text}\nhygon: {{memoryFactor: -1}}")}
 
@@ -226,7 +226,7 @@ def test_an_alias_bomb_costs_no_more_than_its_text() -> None:
 
 
 def test_a_node_that_contains_itself_is_read_once() -> None:
-    """Recursion in the text is none in the reader."""
+    """Recursion in the text causes none in the reader."""
     assert any("must be" in each for each in problems("nvidia: &a {migProfileAllowlist: [*a], overwriteEnv: *a}"))
 
 

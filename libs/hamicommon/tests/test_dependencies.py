@@ -1,5 +1,5 @@
 """
-Each package declares what it imports: nothing more, nothing that only comes along with something else.
+Each package declares exactly the packages that it imports.
 """
 
 import ast
@@ -23,7 +23,7 @@ DISTRIBUTIONS = {
     "pynvml": "nvidia-ml-py",
     "yaml": "PyYAML",
 }
-"""Where a distribution is not called as the module in it."""
+"""Distributions whose module has another name."""
 
 
 def project(package: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def imported(package: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_dependencies_are_what_is_imported(package: str) -> None:
-    """A service that starts here starts where nothing else is installed."""
+    """A service that starts here also starts without other packages."""
     own = project(package)["name"].replace("-", "_")
     foreign = set(imported(package)) - sys.stdlib_module_names - {own}
 

@@ -117,7 +117,7 @@ TEXTS = {
 
 
 def most_memory(decode: Callable[[Any], Any], text: Any) -> int:
-    """Return how many bytes *decode* held at most at one time, its value among them."""
+    """Return the largest number of bytes that *decode* holds at a time, with its value."""
     tracemalloc.start()
     try:
         with suppress(DecodeError):
@@ -146,7 +146,7 @@ def calls(decode: Callable[[Any], Any], text: Any) -> int:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_refusal_of_hostile_text_is_one_short_line(name: str) -> None:
-    """A log or a terminal takes it whole."""
+    """It fits a log or a terminal."""
     for decode in DECODERS.values():
         try:
             decode(TEXTS[name])
@@ -161,7 +161,7 @@ def test_refusal_of_hostile_text_is_one_short_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_hostile_text_takes_at_most_ten_times_its_size(name: str) -> None:
-    """Whatever the format it is taken for."""
+    """In every format."""
     text = TEXTS[name]
     size = len(text.encode("utf-8", "surrogatepass"))
     taken = {format_: most_memory(decode, text) for format_, decode in DECODERS.items()}
@@ -212,7 +212,7 @@ def test_decoders_take_memory_and_work_in_proportion_to_the_text(form: tuple[str
 
 @pytest.mark.parametrize("name", [name for name in DECODERS if name not in ("policies", "uuids", "models")])
 def test_text_longer_than_any_annotation_is_refused(name: str) -> None:
-    """By every decoder that can refuse."""
+    """By every decoder that can raise an error."""
     with pytest.raises(DecodeError, match="more than 1048576"):
         DECODERS[name]("[" + " " * MAX_CHARACTERS)
 
@@ -226,7 +226,7 @@ def test_hostile_region_takes_less_than_its_size() -> None:
 
 
 def test_long_honest_inventory_is_read() -> None:
-    """The bound is for hostile texts: ten thousand ordinary devices are no problem in any form."""
+    """The limit is for hostile texts. Ten thousand ordinary devices are accepted in each form."""
     text = "".join(f"GPU-{number:08x},10,40960,100,NVIDIA A100,0,true,{number},hami-core:" for number in range(10_000))
     assert 10_000 == len(decode_node_devices(text))
     shares = "".join(f"GPU-{number:08x},NVIDIA,3000,25:;" for number in range(10_000))

@@ -1,5 +1,5 @@
 """
-`config.json`: single Nodes that differ.
+`config.json`: the settings of single Nodes.
 """
 
 import pytest
@@ -15,7 +15,7 @@ CHART_DEFAULT = """{"nodeconfig": [{"name": "your-node-name", "operatingmode": "
 
 
 def test_the_charts_example_holds_on_its_node_only() -> None:
-    """Other Nodes do as the device config says."""
+    """Other Nodes keep the device config."""
     overrides = load_node_overrides(CHART_DEFAULT)
     config = NvidiaConfig(device_split_count=4)
 
@@ -30,7 +30,7 @@ def test_the_charts_example_holds_on_its_node_only() -> None:
 
 
 def test_entries_of_one_name_apply_in_order() -> None:
-    """The last one wins, where it says anything."""
+    """The last entry with a value applies."""
     overrides = load_node_overrides(
         '{"nodeconfig": [{"name": "n", "devicesplitcount": 5, "operatingmode": "mig"},'
         ' {"NAME": "n", "DeviceSplitCount": 7}]}'
@@ -77,7 +77,7 @@ def test_every_problem_is_reported_at_once() -> None:
 
 
 def test_unknown_keys_are_warned_of() -> None:
-    """A typing error shows without stopping a Node."""
+    """A typing error is reported and does not stop a Node."""
     overrides = load_node_overrides('{"nodeconfig": [{"name": "n", "devicesplitcont": 5}]}')
 
     assert ("nodeconfig[0].devicesplitcont: unknown key, ignored",) == overrides.warnings
@@ -123,7 +123,7 @@ def test_wrong_shape_is_named_by_its_path(text: str, problem: str) -> None:
 
 
 def test_mig_strategy_of_a_node_is_said_to_have_no_effect() -> None:
-    """HAMi reads it and goes by its flag; what HAMi's chart writes as an example says nothing."""
+    """HAMi reads it and uses its flag. The example of HAMi's chart causes no warning."""
     entries = '{"nodeconfig": [{"name": "n1", "migstrategy": "none"}, {"name": "n2", "migstrategy": "mixed"}]}'
 
     [warning] = load_node_overrides(entries).warnings

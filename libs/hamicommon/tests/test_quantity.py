@@ -1,5 +1,5 @@
 """
-Quantities: exact amounts, and what Go's integer view says of them.
+Quantities: exact amounts, and the integers that Go reads.
 """
 
 from fractions import Fraction
@@ -30,14 +30,14 @@ def test_every_suffix_means_what_the_api_says(text: str | int, amount: Fraction)
     "text", ["", "-", ".", "k", "1 k", "1K", "1ki", "0x10", "1e", "1.2.3", "1e1.5", "NaN", "١", "1" * 300]
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    """Including what other parsers of numbers would take."""
+    """Also texts that other parsers of numbers accept."""
     with pytest.raises(QuantityError, match="is not a quantity"):
         parse_quantity(text)
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, [], {}])
 def test_what_is_no_text_is_refused(value: object) -> None:
-    """A hostile object may hold anything where an amount belongs."""
+    """A hostile object can have any value as an amount."""
     with pytest.raises(QuantityError):
         parse_quantity(value)  # type: ignore[arg-type]
     assert whole(value) is None  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def test_extremes_saturate_without_effort(text: str, amount: Fraction) -> None:
     ],
 )  # fmt: skip
 def test_whole_says_what_go_says(text: str, value: int | None) -> None:
-    """Also where the amount is whole and Go still says no."""
+    """Also for whole amounts that Go refuses."""
     assert value == whole(text)
 
 
@@ -96,5 +96,5 @@ def test_integers_with_suffixes_are_exact(number: int, suffix: str) -> None:
 
 @pytest.mark.parametrize("text", ["1e20", "10e19", "1e1000000"])
 def test_exponent_that_no_integer_holds_is_not_whole(text: str) -> None:
-    """As little as nineteen digits are; nothing is computed to find that out."""
+    """It is refused without a computation, as are nineteen digits."""
     assert whole(text) is None

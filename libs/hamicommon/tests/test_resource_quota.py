@@ -1,5 +1,5 @@
 """
-Limits of ResourceQuotas: the unit of each vendor's, fractions, and scopes.
+The limits of ResourceQuotas: units of vendors, fractions, scopes.
 """
 
 import json
@@ -32,7 +32,7 @@ def test_limits_are_read_in_the_unit_of_their_resource(case: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
 def test_limits_are_set_or_known_not_to_be(case: dict[str, Any]) -> None:
-    """Scopes take a limit out of force, never out of sight."""
+    """A limit with scopes does not apply, and is reported."""
     quota, readers = {"spec": case["spec"]}, READERS[case["config"]]
     without = {"spec": {"hard": case["spec"]["hard"]}}
 
@@ -47,7 +47,7 @@ def test_a_quota_that_says_nothing_sets_nothing(quota: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["1", "4", "1000", "8Gi", "4096Mi", "1Mi"])
 def test_a_metax_limit_of_what_a_container_asks_allows_just_that(text: str) -> None:
-    """The same text means the same in both; the API server shows a limit of 1000 as 1k."""
+    """A text means the same in both. The API server shows a limit of 1000 as 1k."""
     config = CONFIGS["default"]
     limits = {config[metax.SECTION].resource_vcount_name: "1", config[metax.SECTION].resource_vmemory_name: text}
     request = metax.parse_sgpu_request({"limits": limits}, config[metax.SECTION])
@@ -59,7 +59,7 @@ def test_a_metax_limit_of_what_a_container_asks_allows_just_that(text: str) -> N
 @pytest.mark.property
 @given(number=st.integers(1, 2**20), sizes=st.sets(st.integers(1, 400), min_size=1, max_size=6))
 def test_an_enflame_profile_has_no_less_than_the_request_counts_as(number: int, sizes: set[int]) -> None:
-    """What a quota has no room for at admission has none where it is placed, unless MiB are asked that make no GiB."""
+    """A request over quota at admission is also over quota at placement, unless its MiB make no whole GiB."""
     profiles = [enflame.Profile(f"{gib}g.{gib}gb", "", gib, gib, gib) for gib in sorted(sizes)]
     request = Request(enflame.DRS_KEY, 1, number, None, 0)
     found = enflame.profile_for(request, profiles)

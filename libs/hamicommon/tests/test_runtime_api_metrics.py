@@ -1,5 +1,5 @@
 """
-What is counted of requests to the API server.
+The metrics of requests to the API server.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ def counted(registry: CollectorRegistry) -> dict[tuple[str, str, str], float]:
 
 
 async def test_requests_are_counted_by_verb_resource_and_outcome(tmp_path: Path) -> None:
-    """A refusal by what it was, a server that is not there as unreachable, a watch without a duration."""
+    """Each refusal has its outcome, an absent server is unreachable, a watch has no duration."""
     registry = CollectorRegistry()
 
     async def handle(request: web.Request) -> web.StreamResponse:

@@ -1,5 +1,5 @@
 """
-The metric that names a build.
+The metric of the build.
 """
 
 import platform
@@ -19,7 +19,7 @@ def test_build_is_told_in_hamis_labels() -> None:
 
 
 def test_build_names_the_commit_that_the_image_names() -> None:
-    """Outside of an image no commit is known."""
+    """Outside an image, the commit is unknown."""
     told = {"HAMI_BUILD_REVISION": "1f0c", "HAMI_BUILD_DATE": "2026-01-02T03:04:05+00:00"}
 
     [[inside], [outside]] = (build_family("1.2.3", environment).samples for environment in (told, {}))

@@ -47,7 +47,7 @@ def test_each_problem_names_the_file(tmp_path: Path) -> None:
 
 
 def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
-    """A misspelt key does not pass in silence."""
+    """A misspelt key is reported."""
     path = tmp_path / "odd.yaml"
     path.write_text("nvidia: {resourceCountName: nvidia.com/gpu, resorceCountName: x, migProfileAllowlist: []}\n")
 
@@ -79,7 +79,7 @@ GOOD = "nvidia: {resourceCountName: nvidia.com/gpu, memoryFactor: %d}\n"
 
 
 async def test_changed_file_is_taken_over_and_a_bad_one_refused_once(tmp_path: Path) -> None:
-    """Every error is told, the old config stays in force, and the next good one is handed out."""
+    """Every error is logged, the old config stays in use, and the next valid one is returned."""
     path = tmp_path / "config.yaml"
     path.write_text(GOOD % 1)
     file, registry = DeviceConfigFile(str(path)), CollectorRegistry()

@@ -1,5 +1,5 @@
 """
-Command lines as Go programs take them.
+Command lines in the syntax of Go programs.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def test_the_version_is_printed_both_ways(arguments: list[str], capsys: pytest.C
 
 
 def test_help_says_which_flags_do_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """Accepting a flag silently would be a lie."""
+    """The help lists flags without effect."""
     with pytest.raises(SystemExit):
         a_parser().parse_args(["--help"])
 
@@ -118,7 +118,7 @@ def test_go_durations_are_seconds(text: str, seconds: float) -> None:
 
 
 def test_durations_have_a_least() -> None:
-    """A wait may be none; a span may not."""
+    """A wait can be 0, a span cannot."""
     assert (0, 2) == (flags.wait("0"), flags.wait("2s"))
     assert 2 == flags.span("2s")
     with pytest.raises(argparse.ArgumentTypeError, match="'-1s' is negative; write 0 or more"):

@@ -51,7 +51,7 @@ async def test_every_service_answers_about_itself() -> None:
 
 
 async def test_others_are_answered_while_metrics_are_written() -> None:
-    """Some hundred thousand series take seconds to write, and nobody waits for them but who asked for them."""
+    """To format some hundred thousand series takes seconds. Other requests do not wait for it."""
     begun, may_end = threading.Event(), threading.Event()
 
     class Slow(list[Sample]):
@@ -75,7 +75,7 @@ async def test_others_are_answered_while_metrics_are_written() -> None:
 
 
 async def test_a_probe_says_why_not() -> None:
-    """What is wrong is the body, so `kubectl describe pod` shows it."""
+    """The body has the reason, so that `kubectl describe pod` shows it."""
     reasons: list[str | None] = ["not synced yet"]
     async with asking(an_application(ready=lambda: reasons[-1])) as (session, url):
         async with session.get(url + "/readyz") as response:
@@ -86,7 +86,7 @@ async def test_a_probe_says_why_not() -> None:
 
 
 async def test_a_bug_in_a_handler_is_one_request_answered_with_500() -> None:
-    """The answer is plain text without internals, and the server goes on."""
+    """The answer is plain text without internals, and the server continues."""
 
     async def broken(_request: web.Request) -> web.StreamResponse:
         raise ZeroDivisionError("secret")
@@ -103,7 +103,7 @@ async def test_a_bug_in_a_handler_is_one_request_answered_with_500() -> None:
 
 
 async def test_a_body_beyond_the_limit_is_413() -> None:
-    """Nobody can make a service hold more than it said."""
+    """A client cannot make a service hold more than its limit."""
 
     async def take(request: web.Request) -> web.StreamResponse:
         return web.Response(text=str(len(await read_body(request))))
@@ -118,7 +118,7 @@ async def test_a_body_beyond_the_limit_is_413() -> None:
 
 
 async def exchange(port: int, request: bytes, *, is_hanging_up: bool = False) -> bytes:
-    """Send *request* as it is and return what comes back, nothing where the peer hangs up at once."""
+    """Send *request* as it is and return the answer, empty if the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     await writer.drain()
@@ -143,7 +143,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 async def test_what_a_peer_does_wrong_is_400_and_one_debug_line(case: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody fills the log with tracebacks, and none of it is an error of ours."""
+    """A client cannot fill the log with tracebacks."""
     ended: list[str] = []
 
     async def take(request: web.Request) -> web.StreamResponse:
@@ -170,7 +170,7 @@ async def test_what_a_peer_does_wrong_is_400_and_one_debug_line(case: str, caplo
 
 
 async def test_a_fault_of_ours_that_aiohttp_tells_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """Only what a peer did wrong is taken out."""
+    """Only errors of clients are left out."""
 
     async def answers_nothing(_request: web.Request) -> web.StreamResponse:
         return None  # type: ignore[return-value]
@@ -183,7 +183,7 @@ async def test_a_fault_of_ours_that_aiohttp_tells_keeps_its_traceback(caplog: py
 
 
 async def test_a_request_in_progress_is_finished_before_the_server_closes() -> None:
-    """Draining loses nothing."""
+    """Draining loses no request."""
     entered = asyncio.Event()
 
     async def slow(_request: web.Request) -> web.StreamResponse:
@@ -226,6 +226,6 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
 
 async def test_an_address_that_is_none_names_its_flag() -> None:
-    """The operator knows the flag."""
+    """The error names the flag, which the operator knows."""
     with pytest.raises(ServeError, match=r"^--http_bind '8080' is not host:port with a port of 0 to 65535$"):
         await serve(an_application(), "8080", flag="--http_bind")

@@ -1,5 +1,5 @@
 """
-The API client against a real HTTP server: what travels, what comes back, and how it finds its credentials.
+The API client against a real HTTP server: requests, answers, credentials.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ async def test_objects_travel_as_plain_json_with_token_and_user_agent(tmp_path: 
 async def test_proxy_of_the_environment_is_used_except_where_it_says_not_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy is asked with the whole address; `no_proxy` names who is reached directly."""
+    """A proxy gets the whole address. Hosts in `no_proxy` are reached directly."""
     seen: list[str] = []
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -173,7 +173,7 @@ async def test_the_wait_a_server_asks_for_is_in_the_error(tmp_path: Path) -> Non
 
 
 async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
-    """A refused connection is told from a refused request."""
+    """A refused connection differs from a rejected request."""
     async with await Kube.connect(a_kubeconfig(tmp_path, "http://127.0.0.1:1"), "t") as kube:
         with pytest.raises(Unreachable, match=r"/api/v1/nodes: ClientConnectorError"):
             await kube.get("/api/v1/nodes")
@@ -214,7 +214,7 @@ async def test_time_waited_for_a_connection_is_part_of_a_requests_time(
 
 @pytest.mark.parametrize("text", ["not json", "[]", '"text"', "{"])
 async def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str) -> None:
-    """What a proxy puts in the way is not mistaken for an object."""
+    """The answer of a proxy is not mistaken for an object."""
 
     async def handle(_request: web.Request) -> web.StreamResponse:
         return web.Response(text=text)
@@ -228,7 +228,7 @@ async def test_an_answer_that_is_no_object_is_an_error(tmp_path: Path, text: str
 
 
 async def test_items_yields_every_object_of_every_page(tmp_path: Path) -> None:
-    """Pages are the client's business, not the caller's."""
+    """The client reads the pages, not the caller."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         start = int(request.query.get("continue", 0))
@@ -262,7 +262,7 @@ async def test_a_token_that_expired_is_read_again(tmp_path: Path, monkeypatch: p
 
 
 async def test_an_exec_plugin_provides_the_token(tmp_path: Path) -> None:
-    """Clouds hand out tokens through a program."""
+    """Clouds issue tokens through a program."""
     plugin = tmp_path / "plugin"
     plugin.write_text(
         "#!/bin/sh\n"
@@ -392,7 +392,7 @@ async def test_a_new_authority_of_the_api_server_is_trusted(tmp_path: Path, monk
     reason="needs a user namespace",
 )
 def test_a_uid_without_passwd_entry_and_home_can_be_a_service() -> None:
-    """As in an image that says no more of its user than a number."""
+    """As in an image whose user is only a number."""
     code = "import os, hamicommon.runtime.kube; print(os.getuid(), os.environ['HOME'])"
     command = ["unshare", "--user", "--map-user=65532", "env", "-i", sys.executable, "-c", code]
 

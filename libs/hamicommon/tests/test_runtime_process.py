@@ -1,5 +1,5 @@
 """
-The life of a process, with real processes and real signals; and what its logs look like.
+The process of a service, with real processes and signals, and its logs.
 """
 
 import json
@@ -34,7 +34,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, list[dict[str, str]
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_ends_with_zero(tmp_path: Path, number: signal.Signals) -> None:
-    """Being asked to stop is not an error."""
+    """A signal to stop is not an error."""
     process = a_process(
         tmp_path,
         """
@@ -80,7 +80,7 @@ def test_a_second_signal_ends_a_drain_that_hangs(tmp_path: Path) -> None:
 
 
 def test_an_expected_error_is_one_line_and_one(tmp_path: Path) -> None:
-    """The operator reads what is wrong, not where it was noticed; groups of them are as good."""
+    """The log has the error without a traceback, also for groups of errors."""
     code, _, log = ended(
         a_process(
             tmp_path,
@@ -114,7 +114,7 @@ def test_a_bug_is_logged_with_its_traceback(tmp_path: Path) -> None:
 
 
 def test_a_main_that_returns_ends_with_zero(tmp_path: Path) -> None:
-    """A service that is done is done."""
+    """A service whose main returns ends."""
     assert 0 == ended(a_process(tmp_path, "async def main():\n    pass\n"))[0]
 
 

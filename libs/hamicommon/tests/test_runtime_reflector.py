@@ -1,5 +1,5 @@
 """
-The reflector against a real server that does everything an API server, a proxy or a failing disk can do to it.
+The reflector against a real server that fails like an API server, a proxy or a disk.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ def cut(response: web.StreamResponse) -> None:
 
 
 async def refuse_gone(_server: ApiServer, _response: web.StreamResponse) -> None:
-    """Stand for a watch that is refused with 410."""
+    """Marks a watch that is rejected with 410."""
 
 
 async def end_at_once(_server: ApiServer, _response: web.StreamResponse) -> None:
@@ -161,13 +161,13 @@ async def error_internal(_server: ApiServer, response: web.StreamResponse) -> No
 
 
 async def missed_change(server: ApiServer, response: web.StreamResponse) -> None:
-    """Change the collection without telling, then break."""
+    """Change the collection without an event, then break."""
     server.change("ADDED", a_pod("missed"))
     cut(response)
 
 
 class Mirror:
-    """What the callbacks made of it."""
+    """The copy that the callbacks made."""
 
     def __init__(self, kube: Kube, **options: Any) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
@@ -227,7 +227,7 @@ async def reflecting(server: ApiServer, folder: Path, **options: Any) -> AsyncIt
 
 
 async def test_every_page_of_the_list_reaches_replace_at_once(tmp_path: Path) -> None:
-    """A list longer than a page is one list to its owner."""
+    """The callback gets a list longer than a page as one list."""
     server = ApiServer()
     server.pods = {f"p{index:04}": a_pod(f"p{index:04}") for index in range(1203)}
     async with reflecting(server, tmp_path) as mirror:
@@ -314,7 +314,7 @@ async def test_any_fault_of_a_watch_ends_in_a_new_list(fault: Script, tmp_path: 
 
 
 async def test_half_an_event_is_never_delivered(tmp_path: Path) -> None:
-    """An object that did not arrive whole did not arrive."""
+    """An incomplete object is ignored."""
     server = ApiServer()
     server.scripts = [cut_in_mid_line, end_in_mid_line]
     async with reflecting(server, tmp_path) as mirror:
@@ -324,7 +324,7 @@ async def test_half_an_event_is_never_delivered(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_fails_is_asked_again_after_a_wait(tmp_path: Path) -> None:
-    """Errors of the list are survived, and waiting times grow."""
+    """The reflector retries after errors of the list, with growing waiting times."""
     server = ApiServer()
     server.pods = {"a": a_pod("a")}
     server.list_failures = [web.json_response({"reason": "InternalError"}, status=500) for _ in range(6)]
@@ -336,7 +336,7 @@ async def test_a_server_that_fails_is_asked_again_after_a_wait(tmp_path: Path) -
 
 
 async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
-    """A server that says when to come back is not asked sooner."""
+    """A server's Retry-After is respected."""
     server = ApiServer()
     server.list_failures = [web.Response(status=429, headers={"Retry-After": "1"})]
     async with reflecting(server, tmp_path) as mirror:
@@ -347,7 +347,7 @@ async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
 
 
 async def test_watches_that_end_at_once_do_not_become_a_busy_loop(tmp_path: Path) -> None:
-    """Ending politely is no licence to be asked a thousand times a second."""
+    """A watch that ends at once is not repeated without waiting."""
     server = ApiServer()
     server.scripts = [end_at_once] * 1000
     async with reflecting(server, tmp_path, backoff=Backoff(0.1, 0.1)):
@@ -357,7 +357,7 @@ async def test_watches_that_end_at_once_do_not_become_a_busy_loop(tmp_path: Path
 
 
 async def test_watches_that_end_after_one_event_do_not_become_a_busy_loop(tmp_path: Path) -> None:
-    """Nor is saying something first."""
+    """Nor is it if it had an event before."""
 
     async def one_event(server: ApiServer, response: web.StreamResponse) -> None:
         await response.write(server.change("MODIFIED", a_pod("a")))
@@ -394,7 +394,7 @@ async def test_a_long_watch_that_is_cut_is_resumed_without_a_list(
 
 
 async def test_faults_that_repeat_do_not_become_a_busy_loop(tmp_path: Path) -> None:
-    """Nor is breaking."""
+    """Nor is a watch that breaks."""
     server = ApiServer()
     server.scripts = [cut_at_once] * 1000
     async with reflecting(server, tmp_path, backoff=Backoff(0.1, 0.1)):
@@ -404,7 +404,7 @@ async def test_faults_that_repeat_do_not_become_a_busy_loop(tmp_path: Path) -> N
 
 
 async def test_a_server_that_was_killed_is_found_again(tmp_path: Path) -> None:
-    """What changed while nobody listened is in the copy soon after the server is back."""
+    """Changes during an outage are in the copy soon after the server is back."""
     server = ApiServer()
     server.pods = {"a": a_pod("a")}
     async with reflecting(server, tmp_path) as mirror:
@@ -419,7 +419,7 @@ async def test_a_server_that_was_killed_is_found_again(tmp_path: Path) -> None:
 
 
 async def test_a_callback_that_fails_ends_the_reflector(tmp_path: Path) -> None:
-    """A bug of the owner must not be retried for ever in silence."""
+    """A bug in a callback must not be retried silently for ever."""
     server = ApiServer()
     await server.start()
 
@@ -447,7 +447,7 @@ async def test_selectors_travel_with_list_and_watch(tmp_path: Path) -> None:
 
 
 async def test_age_tells_since_when_the_server_is_silent(tmp_path: Path) -> None:
-    """Infinite before the first list, small right after news."""
+    """Infinite before the first list, small after an event."""
     server = ApiServer()
     server.list_failures = [web.Response(status=500)]
     async with reflecting(server, tmp_path, backoff=Backoff(0.2, 0.2)) as mirror:
@@ -475,7 +475,7 @@ FAULTS = [end_at_once, cut_at_once, garbage, wrong_shape, cut_in_mid_line, error
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([*FAULTS, refuse_gone]), max_size=6))
 async def test_the_copy_equals_the_collection_after_any_faults(tmp_path: Path, faults: list[Script]) -> None:
-    """However often and however badly a watch fails, the copy ends up right."""
+    """After any failures of watches, the copy is right in the end."""
     server = ApiServer()
     server.pods = {"first": a_pod("first")}
     server.scripts = list(faults)

@@ -1,5 +1,5 @@
 """
-What a server shows in handshakes, over real sockets: nothing at first, then what it was given last.
+The certificate of a server over real sockets: none at first, then the newest.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ async def test_new_connections_get_the_new_certificate(tmp_path: Path, server_na
 
 
 async def test_a_broken_pair_leaves_the_old_one_in_service(tmp_path: Path) -> None:
-    """Half a renewal, garbage or a missing file must not take the service down; the whole renewal then counts."""
+    """An incomplete renewal, garbage or a missing file does not stop the service; the complete renewal applies."""
     files = Files(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
     old = write_pair(files, "old")
     certificate = FileCertificate(*files)
@@ -79,7 +79,7 @@ async def test_a_broken_pair_leaves_the_old_one_in_service(tmp_path: Path) -> No
 
 
 async def test_a_server_with_tls_renews_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has to tell the server that the files changed."""
+    """The server notices itself that the files changed."""
     monkeypatch.setattr(FileCertificate.follow, "__defaults__", (0.02,))
     files = Files(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
     write_pair(files, "old")
@@ -94,13 +94,13 @@ async def test_a_server_with_tls_renews_by_itself(tmp_path: Path, monkeypatch: p
 
 
 def test_a_file_that_cannot_be_read_is_named_by_its_flag(tmp_path: Path) -> None:
-    """Serving without the certificate that was asked for is no choice."""
+    """The server does not start without its certificate."""
     with pytest.raises(TlsError, match=r"^--cert_file .*none\.crt: No such file or directory; it must be a PEM"):
         FileCertificate(str(tmp_path / "none.crt"), str(tmp_path / "none.key"))
 
 
 def test_a_key_of_another_certificate_names_both_files(tmp_path: Path) -> None:
-    """Either may be the wrong one."""
+    """The error names both files, because either can be wrong."""
     files = Files(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
     write_pair(files, "one")
     certificate = Path(files.cert_file).read_text()

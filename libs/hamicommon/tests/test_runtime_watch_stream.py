@@ -1,5 +1,5 @@
 """
-A watch in JSON is read alike however the network cuts it, and never half.
+The events of a JSON watch are the same for any chunks of the network.
 """
 
 from itertools import pairwise
@@ -36,13 +36,13 @@ def test_events_are_those_that_were_told_however_the_stream_is_cut(
     "line", ["-", "7", "[]", '{"type":"ADDED"}', '{"type":"MOVED","object":{}}', '{"type":[],"object":{}}']
 )
 def test_line_that_is_no_event_is_an_error_that_quotes_it(line: str) -> None:
-    """Whatever is between the API server and us may answer in its place."""
+    """A proxy between the API server and us can answer in its place."""
     with pytest.raises(KubeError, match="NotAnEvent"):
         list(JsonLines(PATH).feed(f"{line}\n".encode()))
 
 
 def test_line_longer_than_any_object_ends_the_watch() -> None:
-    """Memory stays bounded, whatever is sent."""
+    """Memory stays bounded, for any input."""
     reader = JsonLines(PATH)
     assert [] == list(reader.feed(b"x" * EVENT_BYTES))
 

@@ -1,5 +1,5 @@
 """
-Our own vectors: every format's edge cases, in the JSON that the command line prints.
+Our vectors: edge cases of every format, in the JSON of the command line.
 """
 
 import json
@@ -46,7 +46,7 @@ def completed(name: str, value: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "case"), cases())
 def test_text_is_read_as_the_vector_says(name: str, case: dict[str, Any]) -> None:
-    """A text yields its value, or a refusal that names the place."""
+    """A text yields its value, or an error that names the place."""
     if "error" in case:
         with pytest.raises(DecodeError) as refused:
             TEXT_FORMATS[name].shape(case["text"], "")

@@ -1,5 +1,5 @@
 """
-What HAMi wrote for Nodes and how it read it: `vectors/node-devices` and `vectors/pair-scores`.
+Inventories that HAMi wrote, and how it read them: `vectors/node-devices` and `vectors/pair-scores`.
 """
 
 import json

@@ -1,5 +1,5 @@
 """
-What HAMi does about a lock and a handshake: `node-lock/operations.json`, `handshake/health.json`.
+Decisions of HAMi about locks and handshakes: `node-lock/operations.json`, `handshake/health.json`.
 """
 
 import json
@@ -70,7 +70,7 @@ def test_lock_is_taken_waited_for_and_released_as_hami_does(case: dict[str, Any]
 
 
 def test_malformed_lock_is_taken_once_it_has_been_seen_for_the_timeout() -> None:
-    """HAMi never takes it, so that Node never serves again; here it expires as any other."""
+    """In HAMi it never expires, so the Node is blocked for ever; here it expires as any other."""
     seen = NOW - timedelta(minutes=5)
     assert LockAction.WAIT is plan_lock("lock", "default", "a", now=NOW, first_seen=seen).action
     plan = plan_lock("lock", "default", "a", now=NOW + timedelta(seconds=1), first_seen=seen)
@@ -90,7 +90,7 @@ def test_malformed_lock_is_taken_once_it_has_been_seen_for_the_timeout() -> None
     ],
 )
 def test_only_the_owner_releases_a_lock_that_names_one(value: str | None, is_released: bool) -> None:
-    """A value that names no owner is anyone's to remove."""
+    """Any Pod may remove a value without owner."""
     assert is_released is releases(value, "default", "a")
 
 
@@ -131,7 +131,7 @@ def test_handshake_means_to_us_what_it_means_to_hami(case: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("case", named([case for case in HEALTH if case["vendor"] not in COUNTED]))
 def test_vendor_without_handshake_writes_none(case: dict[str, Any]) -> None:
-    """These vendors are healthy where they offer devices, and never have a note; there is nothing here to decide."""
+    """These vendors have no note. They are healthy if they offer devices."""
     for step in case["steps"]:
         assert [] == step["out"]["patched"]
         assert not any("handshake" in key for key in step["annotations"])

@@ -1,5 +1,5 @@
 """
-Locks, weights, lists, truth values and policies as HAMi reads them.
+Locks, weights, lists, booleans and policies as HAMi reads them.
 """
 
 import json

@@ -1,5 +1,5 @@
 """
-What HAMi wrote for Pods and how it read it: `vectors/pod-devices`, `mig-allocations`, `mig-suffix`.
+Texts that HAMi wrote for Pods, and how it read them: `vectors/pod-devices`, `mig-allocations`, `mig-suffix`.
 """
 
 import json

@@ -1,5 +1,5 @@
 """
-Region files that historic builds of the library wrote, and broken ones made of them: `vectors/region`.
+Region files of old builds of the library, and broken copies of them: `vectors/region`.
 """
 
 import gzip
@@ -132,7 +132,7 @@ def test_region_says_what_its_bytes_say(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", named(MIXED))
 def test_region_of_two_layouts_is_refused(case: dict[str, Any]) -> None:
-    """No reading of it is right, so none is given."""
+    """No reading of it would be right."""
     with pytest.raises(DecodeError):
         decode_region(file_of(case["case"]))
 
@@ -209,7 +209,7 @@ def test_mapped_file_reads_as_its_bytes_do(tmp_path: Path) -> None:
 
 
 def test_layout_is_told_from_the_head_alone() -> None:
-    """A caller may look before it maps."""
+    """A caller can check the layout before it maps the file."""
     for case in ("v0-one", "v0-early-one", "v1.1-idle", "v1.1-shifted-one", "v1.2-idle"):
         data = file_of(case)
         assert decode_region(data).layout == detect_layout(len(data), data[:HEADER_BYTES]).name

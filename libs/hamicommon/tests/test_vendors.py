@@ -1,5 +1,5 @@
 """
-The descriptions of all vendors: keys as HAMi spells them, and none that two share.
+The descriptions of all vendors: HAMi's keys, none used twice.
 """
 
 import json
@@ -21,7 +21,7 @@ VENDORS = {vendor.key: vendor for vendor in CONFIG.vendors()}
 
 
 def test_every_vendor_and_every_chip_is_there() -> None:
-    """One entry a chip where a vendor has several, and one each way its devices are shared."""
+    """A vendor with several chips has an entry for each, and one for each way to share devices."""
     ascend = ["Ascend910A", "Ascend910B2", "Ascend910B3", "Ascend910B4-1", "Ascend910B4", "Ascend310P", "Ascend910C"]
     iluvatar = ["MR-V100", "MR-V50", "BI-V150", "BI-V100"]
 
@@ -32,7 +32,7 @@ def test_every_vendor_and_every_chip_is_there() -> None:
 
 @pytest.mark.parametrize("expected", KEYS, ids=lambda row: row["key"])
 def test_keys_are_hamis(expected: dict[str, str]) -> None:
-    """A key that is misspelt is a device that nobody finds; what the row leaves out the vendor does not have."""
+    """Devices under a misspelt key would not be found. The vendor has no keys that the row leaves out."""
     vendor = VENDORS[expected["key"]]
     found = {name: getattr(vendor, name) for name in KEY_FIELDS}
 

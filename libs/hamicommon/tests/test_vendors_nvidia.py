@@ -1,5 +1,5 @@
 """
-NVIDIA requests: HAMi's own answers, the places where ours differ on purpose, and laws that hold for any amounts.
+NVIDIA requests: HAMi's answers, our deliberate differences, and properties for any amounts.
 """
 
 import json
@@ -92,7 +92,7 @@ def test_a_resource_without_a_name_matches_nothing() -> None:
 
 @pytest.mark.parametrize("resources", [{}, {"limits": None}, {"limits": []}, {"limits": "x", "requests": 7}])
 def test_resources_of_any_shape_are_a_request_or_none(resources: dict[str, Any]) -> None:
-    """A decoder before this one may have let anything through."""
+    """An earlier decoder may accept any value."""
     assert nvidia.parse_request(resources, config("default")) is None
 
 
@@ -104,7 +104,7 @@ AMOUNTS = st.one_of(
 @pytest.mark.property
 @given(st.fixed_dictionaries({"gpu": AMOUNTS, "gpumem": AMOUNTS, "gpumem-percentage": AMOUNTS, "gpucores": AMOUNTS}))
 def test_no_amount_is_ever_negative_or_beyond_32_bits(amounts: dict[str, str | None]) -> None:
-    """Whatever is written, a request can be carried by every format of the contract."""
+    """Every request fits every format."""
     resources = {"limits": {f"nvidia.com/{name}": value for name, value in amounts.items() if value is not None}}
     for name in ("default", "tuned"):
         request = nvidia.parse_request(resources, config(name))

@@ -1,5 +1,5 @@
 """
-Requests of every vendor but NVIDIA: HAMi's own answers, the places where ours differ on purpose, and what always holds.
+Requests of the other vendors: HAMi's answers, our deliberate differences, and properties.
 """
 
 import json
