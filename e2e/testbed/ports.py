@@ -7,7 +7,8 @@ import os
 import socket
 from contextlib import suppress
 
-_ports = itertools.count(20_000 + os.getpid() % 10_000)
+_ports = itertools.count(20_000 + os.getpid() * 509 % 10_000)
+"""Processes of neighbouring pids, as a test runner's, begin far apart: a port is free until its program listens."""
 
 
 def free_port() -> int:

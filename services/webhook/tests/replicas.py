@@ -5,7 +5,6 @@ Replicas of the webhook as processes that make their certificate, beside an API 
 import asyncio
 import base64
 import json
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +17,7 @@ import aiohttp
 from hami_webhook.certificates import renewal
 from hami_webhook.certificates.renewal import Material
 from minicluster.client import ApiError, Client, Object
+from testbed.ports import free_port
 from testbed.processes import Process, Supervisor
 
 BIN = Path(sys.executable).parent
@@ -36,7 +36,7 @@ class Cluster:
         self.device_config_file = device_config_file
         self._supervisor = Supervisor(folder)
         self._apiserver = [
-            *(str(BIN / "python"), "-m", "minicluster", "apiserver", f"--listen=127.0.0.1:{a_port()}"),
+            *(str(BIN / "python"), "-m", "minicluster", "apiserver", f"--listen=127.0.0.1:{free_port()}"),
             *(f"--kubeconfig={self._kubeconfig}", f"--data={folder / 'data'}"),
         ]
 
@@ -58,7 +58,7 @@ class Cluster:
 
     async def start(self, port: int | None = None, names: tuple[str, ...] = NAMES) -> "Replica":
         """Start a replica that serves at *port*; without *names* it serves without TLS."""
-        ports = port or a_port(), a_port()
+        ports = port or free_port(), free_port()
         arguments = [
             *(str(BIN / "hami-webhook"), f"--device-config-file={self.device_config_file}"),
             *(f"--http_bind=127.0.0.1:{ports[0]}", f"--metrics-bind-address=127.0.0.1:{ports[1]}"),
@@ -161,14 +161,6 @@ class Replica:
         found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
         return ssl.DER_cert_to_PEM_cert(found).encode()
-
-
-def a_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def a_configuration(name: str, *ports: int) -> Object:

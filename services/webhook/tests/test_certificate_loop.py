@@ -12,8 +12,9 @@ import pytest
 
 from hami_webhook.certificates import pki, renewal
 from hami_webhook.certificates.renewal import Material
+from testbed.ports import free_port
 
-from .replicas import CONFIGURATION, NAMES, SECRET, Cluster, Replica, a_port, calling, until
+from .replicas import CONFIGURATION, NAMES, SECRET, Cluster, Replica, calling, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -32,7 +33,7 @@ async def cluster(tmp_path: Path, device_config_file: str) -> AsyncIterator[Clus
 
 async def two_replicas(cluster: Cluster) -> tuple[Replica, Replica]:
     """Start two replicas at once and wait until both are ready."""
-    ports = a_port(), a_port()
+    ports = free_port(), free_port()
     await cluster.configure(*ports)
     first, second = await asyncio.gather(*(cluster.start(port) for port in ports))
     for replica in (first, second):
@@ -72,7 +73,7 @@ async def test_a_replica_without_its_objects_lives_and_says_what_is_missing(clus
 
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster: Cluster) -> None:
     """The replica is alive, then ready."""
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     cluster.kill_apiserver()
     replica = await cluster.start(port)
     await replica.event("Certificate not updated, retrying")
@@ -232,7 +233,7 @@ async def test_an_authority_is_rotated_through_a_bundle_of_both_without_a_failin
 
 async def test_replicas_with_different_names_agree_on_one_certificate(cluster: Cluster) -> None:
     """As during a rollout: the certificate has both names, and the writes end."""
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     first = await cluster.start(port, ("127.0.0.1", "old.hami.svc"))
     await until(first.is_ready)
     second = await cluster.start(None, ("127.0.0.1", "new.hami.svc"))
@@ -257,7 +258,7 @@ async def test_a_replica_killed_at_any_request_leaves_what_the_next_one_complete
     cluster: Cluster, method: str
 ) -> None:
     """Killed before the Secret is read, while it is written, and before the bundle is written."""
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     await cluster.fault(method=method, path=f"{SECRET}$|{CONFIGURATION}$", delay_seconds=0.5)
     replica = await cluster.start(port)
     await until(cluster.is_faulted)
@@ -280,7 +281,7 @@ async def test_a_replica_killed_at_any_request_leaves_what_the_next_one_complete
 )
 async def test_requests_that_fail_are_made_good(cluster: Cluster, failure: dict[str, Any]) -> None:
     """Failed reads and writes, applied or not, lead to one authority."""
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     for method in ("GET", "PUT", "PATCH"):
         await cluster.fault(method=method, path=f"{SECRET}$|{CONFIGURATION}$", **failure)
     replica = await cluster.start(port)
@@ -293,7 +294,7 @@ async def test_requests_that_fail_are_made_good(cluster: Cluster, failure: dict[
 
 async def test_a_replica_that_may_not_publish_serves_nothing_and_says_so(cluster: Cluster) -> None:
     """It serves no certificate; the log and `/readyz` have the server's reason."""
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     message = "cannot patch resource mutatingwebhookconfigurations"
     await cluster.fault(method="PATCH", times=0, status=403, reason="Forbidden", message=message)
     replica = await cluster.start(port)
@@ -305,7 +306,7 @@ async def test_a_replica_that_may_not_publish_serves_nothing_and_says_so(cluster
 
 async def test_a_watch_that_is_lost_is_asked_for_again(cluster: Cluster) -> None:
     """After each kind of loss, later changes are seen."""
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     await until((await cluster.start(port)).is_ready)
     for authorities, how in enumerate(("close", "abort", "gone"), start=2):
         await cluster.api.create("/minicluster/watches/drop", {"path": "hami-webhook", "how": how})
@@ -342,7 +343,7 @@ async def test_resources_that_the_registration_leaves_out_are_told_of(
     nvidia = "nvidia: {resourceCountName: nvidia.com/gpu}\n"
     Path(cluster.device_config_file).write_text(nvidia)
     condition = {"name": "asks", "expression": '["nvidia.com/gpu"].exists(n, n in object.spec.containers[0].resources)'}
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     webhook = (await cluster.api.get(CONFIGURATION))["webhooks"][0]
     await cluster.api.patch(CONFIGURATION, {"webhooks": [{**webhook, "matchConditions": [condition]}]})
     replica = await cluster.start(port, names)
@@ -371,7 +372,7 @@ async def test_resources_that_the_registration_leaves_out_are_told_of(
 
 async def test_expiry_and_writes_can_be_scraped(cluster: Cluster) -> None:
     """Alerts need the expiry, and a counter that shows replicas that undo each other's writes."""
-    await cluster.configure(port := a_port())
+    await cluster.configure(port := free_port())
     replica = await cluster.start(port)
     await until(replica.is_ready)
     await cluster.write({"tls.crt": "Z2FyYmFnZQ=="})
