@@ -4,6 +4,7 @@ PYTHON ?= python3
 KEEP ?=
 CHECK ?= demo
 VENV := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE  # uv installs no byte code, so each process would compile the packages again
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup native demo down test e2e-real bare lock clean
