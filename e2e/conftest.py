@@ -5,7 +5,7 @@ One cluster for the whole run, embedded or real. Each test has a namespace, and 
 import inspect
 import itertools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from harness import embedded
+from harness import embedded, evidence
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.invariants import check
 from testbed.folders import short_folder
@@ -68,6 +68,16 @@ def _turn(item: pytest.Item) -> int:
         return LONGEST.index(item.path.name)
     has_other_settings = "cluster_of" in getattr(item, "fixturenames", ())
     return len(LONGEST) + (0 if has_other_settings else 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Copy the logs of the cluster when a test fails, and name the copy in the report."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(cluster, Cluster):
+        report.sections.append(("logs of the cluster", str(evidence.keep(cluster.folder, item.nodeid))))
+    return report
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

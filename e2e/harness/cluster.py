@@ -83,6 +83,8 @@ class Cluster(ABC):
 
     nodes: tuple[FakeNode, ...]
     api: Client
+    folder: Path
+    """All its files. It is gone after the run."""
     kubeconfig: Path
     namespace: str = "default"
     """The namespace of all Pods that are created and read."""

@@ -47,6 +47,7 @@ class RealCluster(Cluster):
         self.control_plane = control_plane
         self.nodes = nodes
         self.release = release
+        self.folder = control_plane.folder
         self.kubeconfig = control_plane.kubeconfig
         self.api = Client.from_kubeconfig(self.kubeconfig, "e2e")
         self._killed: set[str] = set()
