@@ -78,8 +78,7 @@ def make(root: Path) -> None:
 
 def settings(root: Path) -> dict[str, str]:
     """Return the environment by which pip and Go find packages as on this machine; certificates go into *root*."""
-    listed = _call(sys.executable, "-m", "pip", "config", "list")
-    pip = {name: value for name, value in pip_settings(listed).items() if name in PIP_SETTINGS}
+    pip = {name: value for name, value in pip_settings(sys.executable).items() if name in PIP_SETTINGS}
     found = {f"PIP_{name.replace('-', '_').upper()}": value for name, value in pip.items()}
     found |= {name: os.environ[name] for name in (*PROXIES, "SSL_CERT_FILE") if name in os.environ}
     if shutil.which("go"):

@@ -77,9 +77,7 @@ class Installer:
         self._run_uv("installing our own packages in place", ["--no-deps", "--no-build-isolation", *options])
 
     def _run_uv(self, step: str, arguments: Sequence[str]) -> None:
-        config = [PYTHON, "-m", "pip", "config", "list"]
-        listed = subprocess.run(config, cwd=self._checkout, capture_output=True, text=True, check=True).stdout
-        environment = uv_environment(listed, os.environ)
+        environment = uv_environment(pip_settings(self._checkout / PYTHON), os.environ)
         self._run(step, [".venv/bin/uv", "pip", "install", "--python", PYTHON, *arguments], environment)
 
     def _run(self, step: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -113,15 +111,10 @@ class Installer:
         raise InstallError(f"{step} failed; the reason is above")
 
 
-def uv_environment(pip_config: str, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """
-    Return *environment* with what makes uv find packages as pip does; variables of uv that are set stay.
-
-    pip_config  what `pip config list` prints
-    """
+def uv_environment(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return *environment* with pip's *settings* in uv's variables. Those that are set already stay."""
     # pip takes the best version of all indexes; each is pinned by hash, so any index may have it.
     told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
-    settings = pip_settings(pip_config)
     told |= {UV_VARIABLES[name]: value for name, value in settings.items() if name in UV_VARIABLES}
     # pip ignores folders that are missing.
     links = [link for link in settings.get("find-links", "").split() if "://" in link or Path(link).is_dir()]
@@ -129,8 +122,14 @@ def uv_environment(pip_config: str, environment: Mapping[str, str]) -> Mapping[s
     return {**told, **environment}
 
 
-def pip_settings(pip_config: str) -> dict[str, str]:
-    """Return the settings by name that `pip config list` printed. As for pip, the environment wins."""
-    found = list(filter(None, map(PIP_SETTING.match, pip_config.splitlines())))
+def pip_settings(python: Path | str) -> dict[str, str]:
+    """Return the settings of *python*'s pip, by name."""
+    command = [str(python), "-m", "pip", "config", "list"]
+    return parsed(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def parsed(listed: str) -> dict[str, str]:
+    """Return the settings that `pip config list` printed. As for pip, the environment wins."""
+    found = list(filter(None, map(PIP_SETTING.match, listed.splitlines())))
     found.sort(key=lambda match: match[0].startswith(":env:"))
     return {match[1]: str(ast.literal_eval(match[2])) for match in found}

@@ -6,16 +6,14 @@ image, because the URL of an index may contain a password.
 Source: https://pip.pypa.io/en/stable/topics/configuration/
 """
 
-import ast
 import configparser
 import os
-import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-_SETTING = re.compile(r"^(?:global|install|:env:)\.([\w-]+)=(.*)$")
+from installer import pip_settings
+
 _PASSED_ON = ("index-url", "extra-index-url", "trusted-host", "proxy", "default-timeout", "timeout", "retries")
 _CERTIFICATES = Path("/run/secrets/ca-certificates.crt")
 _WHEELS = Path("/srv")
@@ -28,7 +26,7 @@ def pip_options(scratch: Path) -> list[str]:
 
     scratch     folder that exists as long as the build
     """
-    settings = _settings()
+    settings = pip_settings(sys.executable)
     said = {name: value for name, value in settings.items() if name in _PASSED_ON}
     options = []
     certificates = settings.get("cert") or os.environ.get("SSL_CERT_FILE")
@@ -47,15 +45,6 @@ def pip_options(scratch: Path) -> list[str]:
     if links:
         said["find-links"] = "\n".join(links)
     return [*options, f"--secret=id=pip.conf,src={_write(said, scratch / 'pip.conf')}"]
-
-
-def _settings() -> dict[str, str]:
-    """Return pip's settings by name; the environment's win, as they do for pip."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = [match for line in listed.splitlines() if (match := _SETTING.match(line))]
-    found.sort(key=lambda match: match[0].startswith(":env:"))
-    return {match[1]: str(ast.literal_eval(match[2])) for match in found}
 
 
 def _write(said: dict[str, str], path: Path) -> Path:

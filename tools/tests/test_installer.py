@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bootstrap import VENV
-from installer import Installer, InstallError, uv_environment
+from installer import Installer, InstallError, parsed, uv_environment
 
 PYTHON = """\
 #!/bin/sh
@@ -99,11 +99,11 @@ def test_uv_finds_packages_where_pip_does(tmp_path: Path) -> None:
         "SSL_CERT_FILE": "/etc/ssl/own.pem",
         "UV_NO_INDEX": "true",
         "HOME": "/root",
-    } == uv_environment(config, {"HOME": "/root"})
+    } == uv_environment(parsed(config), {"HOME": "/root"})
 
 
 def test_variables_of_uv_that_are_set_stay() -> None:
     """A person who sets them knows why."""
-    environment = uv_environment("global.index-url='https://pip.example/'", {"UV_DEFAULT_INDEX": "https://uv.example/"})
+    environment = uv_environment({"index-url": "https://pip.example/"}, {"UV_DEFAULT_INDEX": "https://uv.example/"})
 
     assert "https://uv.example/" == environment["UV_DEFAULT_INDEX"]
