@@ -57,7 +57,7 @@ class Debian:
     def install(self) -> subprocess.Popen[str]:
         """Start a process that installs the package."""
         return subprocess.Popen(
-            [sys.executable, "-c", INSTALL],
+            [sys.executable, "-u", "-c", INSTALL],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
