@@ -72,7 +72,7 @@ def test_arguments_of_hamis_chart_are_accepted() -> None:
     )
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     """Nobody starts the process four times to learn four things."""
     with pytest.raises(ConfigError) as caught:
         read_config(
@@ -165,7 +165,7 @@ def test_flag_that_cannot_be_meant_is_refused(argument: str, text: str, capsys: 
 
 
 def test_expiry_in_the_environment_is_held_to_the_same() -> None:
-    """A lock that is anybody's at once is none."""
+    """A lock that expires at once does not lock."""
     with pytest.raises(ConfigError, match="HAMI_NODELOCK_EXPIRE: '0s' is not longer than 0"):
         config(HAMI_NODELOCK_EXPIRE="0s")
 

@@ -393,12 +393,12 @@ class History(RuleBasedStateMachine):
         assert float(scores[node]) >= float(max(scores.values())) - SCORE_ERROR
 
     def cards(self, name: str) -> list[Card]:
-        """Return the devices of a Node as the scheduler was told of them."""
+        """Return the devices of a Node as delivered to the scheduler."""
         closed = self.told_nodes[name]["test"]
         return [Card(uuid, offers, uuid not in closed) for uuid, offers in HARDWARE[name].items()]
 
     def known(self, without: str = "") -> list[Held]:
-        """Return what the scheduler knows to be held: by Pods it was told of, and by its own reservations."""
+        """Return what the scheduler knows to be held: by delivered Pods and by its reservations."""
         found = [
             held for uid, held in self.cluster.pods.items() if uid != without and uid not in self.cluster.reservations
         ]

@@ -165,7 +165,7 @@ def test_arrays_rule_out_no_node_that_fits(case: Case) -> None:
 
 @pytest.mark.parametrize("case", by_name(DECIDED))
 def test_causes_told_at_once_are_those_of_each_node(case: Case) -> None:
-    """What is told of all Nodes at once is what the exact walk says of each, whatever the vendor."""
+    """Reasons for all Nodes at once equal those of trying each Node, for every vendor."""
     ledger, request = tried(case).cluster.ledger, tried(case).request
     causes = bulk_reasons(request, ledger, tried(case).cluster.view.allowances(request))
     told = {name: causes[entry.index] for name in tried(case).found if (entry := ledger.node(name))}

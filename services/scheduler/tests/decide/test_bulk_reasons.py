@@ -1,5 +1,5 @@
 """
-Why Nodes refuse, told of all of them at once, against the walk that tries them one by one.
+Reasons for all Nodes at once equal those of trying the Nodes one by one.
 """
 
 import random
@@ -108,7 +108,7 @@ def tried(cluster: Cluster, request: PodRequest) -> dict[str, Placement | Misfit
 
 
 def told(cluster: Cluster, request: PodRequest) -> dict[str, Misfit]:
-    """Return the causes told of all Nodes at once."""
+    """Return the reasons computed for all Nodes at once."""
     causes = bulk_reasons(request, cluster.ledger, cluster.view.allowances(request))
     found = {name: causes[entry.index] for name in NAMES if (entry := cluster.ledger.node(name))}
     return {name: cause for name, cause in found.items() if cause}

@@ -1,5 +1,5 @@
 """
-What is remembered of Nodes that refused, or were the best, never hides a better one.
+Memory of refusals, or of the best Node, never hides a better Node.
 """
 
 from typing import Any
@@ -63,7 +63,7 @@ def test_room_that_appears_is_found(freed: list[str]) -> None:
 
 
 def test_node_that_changed_and_is_still_full_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the best liked of all, and the next one is chosen; until it changes again nobody looks at it."""
+    """It is tried in vain, the next one is chosen, and it is not tried again until it changes."""
     cluster, memo = a_full_cluster(), Memo()
     cluster.unreserve("on-n03")
     assert "n03" == chosen(cluster, memo)
@@ -75,7 +75,7 @@ def test_node_that_changed_and_is_still_full_is_tried_once(monkeypatch: pytest.M
 
 
 def test_node_that_comes_is_tried_and_one_that_goes_is_not() -> None:
-    """Its place in the arrays stays, and may be another's afterwards."""
+    """Its index in the arrays stays, and another Node may get it."""
     cluster, memo = a_full_cluster(), Memo()
     cluster.unreserve("on-n03")
     assert "n03" == chosen(cluster, memo)
@@ -87,8 +87,8 @@ def test_node_that_comes_is_tried_and_one_that_goes_is_not() -> None:
     assert "n03" == chosen(cluster, memo)
 
 
-def test_repaired_ledger_is_looked_at_anew() -> None:
-    """What was refused by wrong sums is not believed once they are right."""
+def test_repaired_ledger_is_searched_again() -> None:
+    """Refusals by wrong sums are dropped once the sums are right."""
     cluster, memo = a_cluster(a_node("n00", a_device("GPU-n00", memory_mib=10000))), Memo()
     cluster.ledger.promised[0] = (0, 9000, 0)
     assert None is memo.filter_nodes(REQUEST, NAMES, cluster.view).node
@@ -133,7 +133,7 @@ def test_a_node_that_changed_refuses_for_another_reason() -> None:
 
 
 def test_best_node_is_found_ahead_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks at a Node when the question comes."""
+    """No Node is tried when the call comes."""
     cluster, memo = a_full_cluster(), Memo()
     cluster.unreserve("on-n03")
     memo.look_ahead(REQUEST, cluster.view)

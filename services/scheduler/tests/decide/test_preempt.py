@@ -1,5 +1,5 @@
 """
-Who must leave for whom, and how kube-scheduler hears of it.
+Which Pods must leave a Node, and the answer to kube-scheduler.
 """
 
 from typing import Any

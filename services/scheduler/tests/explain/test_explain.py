@@ -51,7 +51,7 @@ def whats(report: Report) -> list[str]:
     return [change.what for change in report.changes]
 
 
-def test_pod_that_fits_is_told_its_node_and_devices_and_why_not_the_others() -> None:
+def test_report_of_a_pod_that_fits_names_node_and_devices_and_why_not_the_others() -> None:
     """The chosen Node first, then those that fit, then those that do not."""
     full = a_node("b-small", a_device("GPU-s", memory_mib=500))
     cluster = a_cluster(a_node("c-idle", a_device("GPU-c")), a_node("a-busy", A100), full)
@@ -85,7 +85,7 @@ def test_losers_are_told_what_the_policy_prefers() -> None:
     assert "fits; spread prefers a node that is emptier" == report.nodes[2].why
 
 
-def test_refused_pod_is_told_each_single_change_that_helps() -> None:
+def test_report_of_a_refused_pod_names_each_single_change_that_helps() -> None:
     """The largest amount that fits, the annotation in the way, and the Pods that would have to end."""
     cluster = a_cluster(a_node("n1", A100), a_node("t1", a_device("GPU-t", type="Tesla T4", memory_mib=16000)))
     cluster.ledger.put(a_grant("large", "n1", a_share("GPU-a", 30000)))
@@ -164,7 +164,7 @@ def test_pod_whose_end_would_free_quota_is_named() -> None:
     assert "when default/own ends" in whats(asked(cluster, a_pod("p", a_container(gpu=1, gpumem=4000))))
 
 
-def test_pod_too_large_for_any_idle_node_is_told_no_pod_helps() -> None:
+def test_no_ended_pod_helps_a_pod_too_large_for_any_node() -> None:
     """Only what helps is told."""
     cluster = a_cluster(a_node("n1", a_device("GPU-a")))
     cluster.ledger.put(a_grant("u", "n1"))
@@ -190,8 +190,8 @@ def test_bound_and_reserved_pods_are_told_what_they_hold() -> None:
     assert "held for default/q" in waiting.summary
 
 
-def test_pod_that_asks_for_nothing_is_told_what_it_may_have_meant() -> None:
-    """A memory without a count is nobody's request before the webhook has seen it."""
+def test_report_of_a_pod_that_asks_for_nothing_has_hints() -> None:
+    """Memory without a count is no request until the webhook completes it."""
     report = asked(a_cluster(), a_pod("p", a_container(gpumem=3000)))
 
     assert "nothing-asked" == report.verdict
@@ -215,7 +215,7 @@ BYTES = "must be an integer between 0 and 2147483647; the unit is 1 MiB, so for 
         pytest.param({"gpu": 1, "gpumem": "1Gi"}, "the unit is 1 MiB, so for 1Gi bytes write 1024", id="a petabyte"),
     ],
 )
-def test_amount_that_is_not_meant_so_is_told_what_to_write(limits: Object, text: str) -> None:
+def test_amount_in_a_wrong_unit_has_a_hint_what_to_write(limits: Object, text: str) -> None:
     """In the words of the webhook; that 16Gi is no whole number would be wrong."""
     [note] = asked(a_cluster(a_node("n1", a_device())), a_pod("p", a_container(**limits))).notes
 
@@ -224,12 +224,12 @@ def test_amount_that_is_not_meant_so_is_told_what_to_write(limits: Object, text:
 
 
 def test_amount_that_is_large_and_meant_so_is_no_riddle() -> None:
-    """Whoever writes megabytes is told only what there is."""
+    """An amount written in megabytes gets only the hints that apply."""
     assert () == asked(a_cluster(a_node("n1", a_device())), a_pod("p", a_container(gpu=1, gpumem=99999))).notes
 
 
 @pytest.mark.parametrize("node", ["", "n1"])
-def test_misspelt_policy_is_told_with_what_it_counts_as(node: str) -> None:
+def test_misspelt_policy_has_a_hint_what_it_counts_as(node: str) -> None:
     """As HAMi does, it is taken for another, also for a Pod that is bound, whose owner wonders why it is there."""
     keys = ("hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy")
     cluster = a_cluster(a_node("n1", a_device()))
@@ -270,7 +270,7 @@ def test_simulated_pods_take_room_from_each_other_and_from_nobody_else() -> None
 @profile(25)
 @given(st.integers(1, 3), st.integers(1, 30000), st.lists(st.integers(0, 16000), min_size=1, max_size=4))
 @pytest.mark.property
-def test_every_change_that_is_told_helps(count: int, memory_mib: int, taken: list[int]) -> None:
+def test_every_change_that_is_named_helps(count: int, memory_mib: int, taken: list[int]) -> None:
     """An amount that is proposed fits, and one more does not."""
     devices = [a_device(f"GPU-{number}") for number in range(len(taken))]
     cluster = a_cluster(a_node("n1", *devices))

@@ -172,7 +172,7 @@ FULL = a_grant("u", "n1", a_share("GPU-a", 100, 80))
         ),
     ],
 )
-def test_every_cause_is_told_in_words(
+def test_every_cause_has_a_phrase(
     limits: dict[str, Any], annotations: dict[str, str], device: Device | None, held: Grant | None, expected: str
 ) -> None:
     """With what is asked and the best there is, where that says something."""
@@ -265,7 +265,7 @@ def test_request_is_described_as_it_was_made() -> None:
 
 
 @pytest.mark.parametrize("case", by_name(DECIDED))
-def test_every_vendors_refusals_are_told_in_its_words(case: dict[str, Any]) -> None:
+def test_every_vendors_refusals_have_sentences(case: dict[str, Any]) -> None:
     """Whatever a Node refuses for, there is a sentence with its numbers, and nothing in it is left to fill."""
     found = tried(case)
     misfits = {name: tried_ for name, tried_ in found.found.items() if isinstance(tried_, Misfit)}
@@ -286,14 +286,14 @@ def test_every_vendors_refusals_are_told_in_its_words(case: dict[str, Any]) -> N
     assert not misfits or len(misfits) == told
 
 
-def test_shortfall_is_told_per_device() -> None:
+def test_shortfall_names_each_device() -> None:
     """With the Pod, the Node and the device."""
     text = short_by(a_grant("u1", "n1"), {"GPU-b": "is gone", "GPU-a": "is full"})
 
     assert "node n1 can no longer take default/pod-u1: device GPU-a is full, device GPU-b is gone" == text
 
 
-def test_refusal_of_one_kind_is_told_once_in_a_while() -> None:
+def test_refusal_of_one_kind_becomes_an_event_once_in_a_while() -> None:
     """Another kind of reason is news, the same one only after five minutes."""
     book = EventBook()
 

@@ -1,4 +1,4 @@
-"""A filter goes before a bind, and a filter that never comes whole holds no bind up."""
+"""A filter goes before a bind, and an unfinished filter delays a bind only briefly."""
 
 import asyncio
 import json

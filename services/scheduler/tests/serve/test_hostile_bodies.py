@@ -1,5 +1,5 @@
 """
-Bodies that nobody should send: an answer that says what is wrong, no memory kept, and the next call as if nothing was.
+Hostile bodies get an error, keep no memory, and do not affect the next call.
 """
 
 import asyncio

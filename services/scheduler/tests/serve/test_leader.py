@@ -1,4 +1,4 @@
-"""Whether the kube-scheduler beside us leads."""
+"""Whether the kube-scheduler on this host leads."""
 
 import pytest
 

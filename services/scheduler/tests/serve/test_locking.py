@@ -1,5 +1,5 @@
 """
-Node locks: which a grant needs, and that each is taken and given back in its vendor's way.
+Node locks: which ones a grant needs, and how each vendor's lock is taken and released.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def granted(*names: str) -> Grant:
 def test_locks_are_those_of_the_vendors_that_give_something(
     names: list[str], finds_owners: bool, locks: list[Lock]
 ) -> None:
-    """Each once, sorted; HAMi's NVIDIA plugin needs none where it says that it finds owners itself."""
+    """Each once, sorted; an NVIDIA plugin that finds owners itself needs none."""
     assert set(names) <= {frame.key for frame in VENDORS}
     assert tuple(locks) == locks_needed(granted(*names), VENDORS, finds_owners=finds_owners)
 
@@ -93,7 +93,7 @@ async def test_lock_without_owner_is_a_time_alone_and_anyones_after_its_own_time
 
 
 async def test_lock_without_owner_is_given_back_only_by_who_took_it() -> None:
-    """HAMi removes it after any failed bind on the Node, whoever holds it (control-plane.md 9, 5)."""
+    """HAMi removes it after any failed bind on the Node, even if another Pod holds it."""
     store = Store()
     ours, other = locks_of(store), locks_of(store)
     await ours.acquire("n", MLU, "default", "a", 0)
@@ -125,7 +125,7 @@ async def test_locks_of_a_node_do_not_wait_for_each_other() -> None:
 
 
 async def test_locks_of_a_bind_are_all_taken_or_none() -> None:
-    """In their order, and given back in reverse."""
+    """They are taken in order and released in reverse."""
     done = []
 
     class Locks:

@@ -1,4 +1,4 @@
-"""What the scheduler tells Prometheus: HAMi's names, and each series once."""
+"""The metrics have HAMi's names, and each series once."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +58,7 @@ async def test_metrics_have_hamis_names(api: ApiServer, tmp_path: Path) -> None:
     assert "hami_gpu_memory_limit_bytes" in same
 
 
-def test_no_series_is_told_twice() -> None:
+def test_no_series_is_exported_twice() -> None:
     """Two instances of one device in one container are one series, with what they are together."""
     cluster = a_cluster()
     cluster.ledger.put_node(an_inventory("n1", a_mig_device("GPU-m")))
@@ -70,8 +70,8 @@ def test_no_series_is_told_twice() -> None:
     assert {"hami_vgpu_memory_allocated_bytes": 9728 * 2.0**20, "hami_vgpu_core_allocated_ratio": 28} == values
 
 
-def test_share_of_an_ended_init_container_is_told_still() -> None:
-    """It takes nothing of its device any more; what the Pod was granted stays what it says."""
+def test_share_of_an_ended_init_container_keeps_its_series() -> None:
+    """It takes nothing of its device any more, but the Pod was granted it until it ends."""
     shares = {"NVIDIA": ((a_share("GPU-a"),), ())}
     kinds = (ContainerKind.INIT, ContainerKind.APP)
     cluster = a_cluster()

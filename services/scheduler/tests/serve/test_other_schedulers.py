@@ -1,5 +1,5 @@
 """
-Pods that another scheduler bound, HAMi's or any, on Nodes where we bind as well: what they hold is never given again.
+What Pods of other schedulers hold on our Nodes is never granted again.
 
 HAMi's scheduler writes what it grants onto the Pod before it binds it; its device plugin rewrites parts of it later.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/scheduler.go (`Filter`, `Bind`)

@@ -1,5 +1,5 @@
 """
-What the scheduler does while nobody tells it anything, and how soon it does the right thing when somebody does.
+The scheduler during an outage of the API server, and how soon it recovers.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """
-Pods that are bound together or not at all, as members of a PodGroup are, on a Node whose device plugin needs the lock.
+Pods that are bound together or not at all, as members of a PodGroup, on a Node that needs the lock.
 
 A gang scheduler lets kube-scheduler ask about every member, holds all of them back in its Permit phase, and then binds
 them at the same moment, or gives them all up. Each of them asks and binds here as kube-scheduler does it.

@@ -1,5 +1,5 @@
 """
-What the scheduler reads of a Pod is the same whichever encoding it came in, and no bytes do more than end a watch.
+A Pod reads the same from JSON and protobuf, and bad bytes only end the watch.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -154,7 +154,7 @@ def test_what_decides_nothing_is_left_out() -> None:
 
 
 def test_annotation_that_is_no_text_does_not_end_the_watch() -> None:
-    """Whoever may create a Pod in protobuf may write any bytes there; JSON has the same character in their place."""
+    """A Pod created in protobuf may hold any bytes there; JSON has a replacement character."""
     [(_, pod)] = read([framed("ADDED", Pod(metadata={"annotations": {"a": b"\xff1"}}).SerializeToString())])
 
     assert {"a": "\ufffd1"} == pod["metadata"]["annotations"]
@@ -177,7 +177,7 @@ def test_event_longer_than_any_object_ends_the_watch_before_it_is_read() -> None
 
 
 def test_half_an_event_is_an_error() -> None:
-    """The stream broke, whoever closed it."""
+    """The stream broke in the middle of an event."""
     with pytest.raises(Unreachable, match="CutShort"):
         read([framed("ADDED", in_protobuf(POD))[:-1]])
 

@@ -179,10 +179,8 @@ async def test_call_whose_body_cannot_be_read_is_answered_and_counted(scheduler:
             await asyncio.sleep(0.01)
 
 
-async def test_call_that_fails_by_a_fault_of_ours_is_counted(
-    scheduler: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is not counted is not seen."""
+async def test_call_that_fails_by_our_bug_is_counted(scheduler: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call is counted, even if the handler raises."""
     monkeypatch.setattr(http, "filter_pod", lambda *_: 1 / 0)
     body = json.dumps({"Pod": scheduler.api.pod("p"), "NodeNames": ["exact"]}).encode()
     async with scheduler.session.post(scheduler.url + "/filter", data=body) as answer:
@@ -230,7 +228,7 @@ async def test_pod_bound_after_all_is_not_decided_again(scheduler: Running) -> N
 
 
 async def test_pod_that_cannot_be_looked_up_is_not_decided_again(scheduler: Running) -> None:
-    """Not knowing whether it is bound, no second promise is made."""
+    """While it is unknown whether the Pod is bound, nothing more is reserved."""
     pod = scheduler.api.pod("p")
     await scheduler.filter(pod, "exact")
     scheduler.api.fail("/binding", "lost")
@@ -339,7 +337,7 @@ async def test_filter_during_a_bind_waits_for_nothing_and_decides_nothing(schedu
 
 
 async def test_deleted_pod_gives_its_reservation_back(scheduler: Running) -> None:
-    """The watch tells of it, and the room is free."""
+    """The watch reports the deletion, and the devices are free."""
     await scheduler.filter(scheduler.api.pod("p"), "exact")
     scheduler.api.remove("pods", "default/p")
 
@@ -409,7 +407,7 @@ async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Run
 
 
 async def test_a_warning_stands_back_for_binds_but_not_for_long(scheduler: Running) -> None:
-    """While a Binding is being written nothing is told of another; a warning is after a second all the same."""
+    """Events wait while a Binding is written; a warning waits at most a second."""
     async with a_slow_bind(scheduler):
         scheduler.service.api.queue_event(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
         scheduler.service.api.queue_event(scheduler.api.pod("p"), "Refused", "while binding", is_warning=True)
@@ -422,7 +420,7 @@ async def test_a_warning_stands_back_for_binds_but_not_for_long(scheduler: Runni
     await until(lambda: len(scheduler.api.events) == 3)
 
 
-async def test_a_success_is_told_even_if_binds_never_end(scheduler: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_success_is_written_even_if_binds_never_end(scheduler: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rate of a burst is worth waiting for, but none lasts for ever."""
     monkeypatch.setattr(kube, "SUCCESS_PATIENCE_SECONDS", 0.2)
 
@@ -453,7 +451,7 @@ async def test_failures_after_the_binding_do_not_fail_the_bind(scheduler: Runnin
     assert "labels" not in scheduler.api.pod("p")["metadata"]
 
 
-async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(scheduler: Running) -> None:
+async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_again(scheduler: Running) -> None:
     """kube-scheduler no longer offers the Node; what the Binding would take there is kept until it cannot arrive."""
     scheduler.api.put("nodes", a_node("other", a_device("GPU-o", finds_owners=True)))
     await until(lambda: scheduler.cluster.ledger.node("other"))
@@ -468,7 +466,7 @@ async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_anew(sched
     assert 0 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
 
 
-async def test_open_binding_on_a_node_without_room_is_decided_anew(scheduler: Running) -> None:
+async def test_open_binding_on_a_node_without_room_is_decided_again(scheduler: Running) -> None:
     """The promise cannot be kept there any more."""
     scheduler.api.put("nodes", a_node("other", a_device("GPU-o", finds_owners=True)))
     pod = scheduler.api.pod("p")

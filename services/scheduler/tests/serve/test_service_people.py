@@ -37,7 +37,7 @@ async def test_live_scheduler_explains_a_pod(scheduler: Running, capsys: pytest.
     assert [] == scheduler.api.writes
 
 
-async def test_waiting_pod_is_told_which_nodes_were_not_asked_about(scheduler: Running) -> None:
+async def test_report_of_a_waiting_pod_names_the_nodes_left_out(scheduler: Running) -> None:
     """kube-scheduler's own filters come first, and a decision on devices alone does not show them."""
     pod = scheduler.api.put("pods", a_pod("big", a_container(gpu=1, gpumem=99999)))
     await scheduler.filter(pod, "exact")
@@ -99,8 +99,8 @@ async def test_question_that_cannot_be_answered_says_why(
             assert (400, True) == (answer.status, "JSON list of Pods" in await answer.text())
 
 
-async def test_taken_address_keeps_nobody_from_being_scheduled(api: ApiServer, tmp_path: Path) -> None:
-    """Two schedulers on one host: the second says so and works; nothing is served where nothing is to be."""
+async def test_taken_address_does_not_stop_scheduling(api: ApiServer, tmp_path: Path) -> None:
+    """Two schedulers on one host: the second warns and works. An empty address serves nothing."""
     async with running(api, tmp_path) as first:
         address = f"127.0.0.1:{first.explain_port}"
         with capture_logs() as lines:
@@ -111,7 +111,7 @@ async def test_taken_address_keeps_nobody_from_being_scheduled(api: ApiServer, t
         assert silent.explain_port is None
 
 
-async def test_vendor_that_is_not_placed_is_told_with_its_flag(
+async def test_report_names_the_flag_of_a_vendor_that_is_not_placed(
     api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a Pod that is there and of one that is not; where the flag is given, nothing is left out."""
@@ -252,7 +252,7 @@ async def test_new_device_config_is_taken_over(api: ApiServer, tmp_path: Path, m
 async def test_bad_device_config_is_refused_with_every_error(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old one decides on, and whoever reads the metrics sees that; a good one ends it."""
+    """The old config stays in force and the metrics show it, until a good config arrives."""
     async with configured(api, tmp_path, monkeypatch) as (scheduler, path):
         before = scheduler.cluster
         with capture_logs() as lines:

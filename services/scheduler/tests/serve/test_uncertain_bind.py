@@ -1,5 +1,5 @@
 """
-Bindings whose end is not known: whatever became of them, nobody's room is given to another.
+Bindings with an unknown outcome never lead to a device being granted twice.
 """
 
 import asyncio
@@ -67,8 +67,8 @@ def scene() -> Scene:
     return Scene()
 
 
-async def test_room_of_a_binding_that_may_still_arrive_is_nobody_elses(scene: Scene) -> None:
-    """Its Pod got another Node meanwhile; for a minute the first one is kept, for it may be bound there after all."""
+async def test_room_of_a_binding_that_may_still_arrive_is_kept(scene: Scene) -> None:
+    """The Pod got another Node; the first one is kept for a minute, because the Binding may still arrive."""
     pod = scene.create("p")
     assert ["n1"] == await scene.ask(pod, "n1")
     assert "no answer" in await scene.bind(pod, "n1", "open", "open")
@@ -107,7 +107,7 @@ async def test_room_kept_for_a_late_binding_is_given_back_when_the_pod_is_gone(s
 
 
 async def test_bound_pod_that_is_bound_again_keeps_its_room(scene: Scene) -> None:
-    """kube-scheduler may not have heard of the first; whatever became of the device, the watch has yet to tell."""
+    """kube-scheduler may have missed the first answer. The device failed; the watch has not reported the Pod."""
     pod = scene.create("p")
     await scene.ask(pod, "n1")
     assert "" == await scene.bind(pod, "n1", "done")

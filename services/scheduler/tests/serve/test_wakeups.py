@@ -1,5 +1,5 @@
 """
-A refused Pod for which room appears is found even when kube-scheduler does not ask.
+A refused Pod that fits now is woken, even if kube-scheduler does not ask.
 """
 
 from dataclasses import replace
@@ -58,7 +58,7 @@ async def refused(context: Context, *names: str) -> None:
         assert not answer.node_names
 
 
-async def test_pod_is_woken_when_room_appears_and_nobody_asks() -> None:
+async def test_pod_is_woken_when_it_fits_and_kube_scheduler_does_not_ask() -> None:
     """A reservation that ran out is no event for kube-scheduler."""
     cluster, api = a_full_cluster(), Woken()
     context = a_context(cluster, api)
@@ -82,7 +82,7 @@ async def test_every_waiting_pod_is_woken_once_when_decisions_are_made_on_someth
     assert ["default/p", "default/q", None] == woken
 
 
-async def test_nobody_is_woken_while_nothing_changed() -> None:
+async def test_no_pod_is_woken_while_nothing_changed() -> None:
     """Waiting costs no writes."""
     api = Woken()
     context = a_context(a_full_cluster(), api)
@@ -92,7 +92,7 @@ async def test_nobody_is_woken_while_nothing_changed() -> None:
     assert [] == api.names
 
 
-async def test_change_that_makes_no_room_wakes_nobody() -> None:
+async def test_change_that_makes_no_room_wakes_no_pod() -> None:
     """A look is not a write."""
     cluster, api = a_full_cluster(), Woken()
     context = a_context(cluster, api)
@@ -181,7 +181,7 @@ async def test_more_waiting_pods_than_one_look_takes_are_all_found_in_turn() -> 
 
 
 async def test_waiting_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods that never run do not fill the memory, and one that was forgotten is nobody's business."""
+    """Pods that never run do not fill the memory; a forgotten Pod is not woken."""
     monkeypatch.setattr(wakeups, "_PODS_REMEMBERED", 1)
     cluster = a_cluster(a_node("n1", a_device()))
     pods, api = wakeups.Wakeups(), Woken()

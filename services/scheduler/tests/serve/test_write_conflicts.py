@@ -1,5 +1,5 @@
 """
-An API server that answers 409 to write after write: few tries, further and further apart, and nothing granted twice.
+An API server that keeps answering 409: few tries, with growing pauses, and nothing granted twice.
 
 Somebody else changes the same objects all the time: controllers write Nodes every few seconds, and a Binding meets a
 Pod that has changed. kube-scheduler asks again after every refusal, as it does here.

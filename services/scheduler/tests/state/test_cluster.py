@@ -202,7 +202,7 @@ def test_pod_that_only_the_view_before_has_seen_bound_is_held_for_until_its_own_
 
 
 def test_pod_that_the_view_before_does_not_know_to_be_gone_is_held_for_a_while_only() -> None:
-    """Or its room would be nobody's for good."""
+    """Otherwise its devices would be blocked for good."""
     old, fresh = (a_cluster(a_node("n1", a_device(count=1))) for _ in range(2))
     old.put_pod(a_pod(node="n1", allocated=SHARE))
 
@@ -350,7 +350,7 @@ def test_node_needs_the_lock_once_another_plugin_has_written_its_inventory() -> 
 
 
 def test_events_that_change_nothing_of_it_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound Pod is told of several times a life, and a Node every few seconds; what they say is mostly the same."""
+    """A Pod has several events in its life, a Node one every few seconds; most change nothing that is read."""
     decoded: list[str] = []
 
     def counted(module: str, name: str) -> None:

@@ -1,5 +1,5 @@
 """
-Grants that nobody asked for: counted as HAMi counts them, and told of.
+Grants without a request count as in HAMi, and are reported.
 """
 
 from typing import Any
@@ -40,8 +40,8 @@ def an_idle_container(**resources: Any) -> Object:
     return {"name": "app", "resources": resources}
 
 
-def test_grant_of_a_pod_that_asks_for_nothing_counts_and_is_told_of(told: Told) -> None:
-    """As HAMi's, the ledger believes what a bound Pod says; whoever runs the cluster hears of it."""
+def test_grant_of_a_pod_that_asks_for_nothing_counts_and_is_reported(told: Told) -> None:
+    """As in HAMi, the ledger counts what a bound Pod says; the operator gets a warning."""
     told.cluster.put_pod(a_pod("p", an_idle_container(), node="n1", allocated=SHARE))
 
     assert HELD == promises(told.cluster, "n1")
@@ -52,7 +52,7 @@ def test_grant_of_a_pod_that_asks_for_nothing_counts_and_is_told_of(told: Told) 
     )
 
 
-def test_it_is_told_once(told: Told) -> None:
+def test_it_is_reported_once(told: Told) -> None:
     """Whatever changes of the Pod, and however often the list of all Pods is read."""
     pod = a_pod("p", an_idle_container(), node="n1", allocated=SHARE)
 
@@ -64,7 +64,7 @@ def test_it_is_told_once(told: Told) -> None:
     assert 1 == len(told)
 
 
-def test_next_pod_of_the_name_is_told_of_anew(told: Told) -> None:
+def test_next_pod_of_the_name_is_reported_again(told: Told) -> None:
     """It is another one, and what was remembered of the first went with it."""
     for uid in ("u1", "u2"):
         pod = a_pod("p", an_idle_container(), node="n1", allocated=SHARE, uid=uid)
@@ -83,7 +83,7 @@ def test_only_the_vendor_that_nobody_asks_is_named(told: Told) -> None:
     assert "devices of AMD on n1" in told[0][1].reason
 
 
-def test_grant_of_a_resource_that_was_renamed_is_told_of(told: Told) -> None:
+def test_grant_of_a_resource_that_was_renamed_is_reported(told: Told) -> None:
     """The Pod asks by a name that the device config no longer has; that is what the text says, too."""
     named_before = an_idle_container(limits={"team.example/gpu": "1"})
     told.cluster.put_pod(a_pod("p", named_before, node="n1", allocated=SHARE))
@@ -124,7 +124,7 @@ def test_pod_that_asks_or_holds_nothing_is_not_told_of(pod: Object, told: Told) 
     assert [] == told
 
 
-def test_edited_grant_of_another_vendor_is_told_of_as_edited(told: Told) -> None:
+def test_edited_grant_of_another_vendor_is_reported_as_edited(told: Told) -> None:
     """The first one counts, so there is one thing to say of it."""
     told.cluster.put_pod(a_pod(node="n1", allocated=SHARE))
     told.cluster.put_pod(a_pod(node="n1", allocated=SHARE, annotations={AMD: "AMD-a,AMDGPU,1000,10:;"}))

@@ -44,7 +44,7 @@ CONTAINERS = st.lists(st.tuples(st.sampled_from(["init", "sidecar", "app"]), AMO
 
 class Cycle(RuleBasedStateMachine):
     """
-    Pods that are created, decided, bound, ended and deleted; a watch that tells of it late, twice, or by a new list.
+    Pods that are created, decided, bound, ended and deleted; a watch that reports it late, twice, or by a new list.
 
     `pods` is the API server; what the cluster was told may lag behind it.
     """
@@ -183,7 +183,7 @@ class Cycle(RuleBasedStateMachine):
 
     @invariant()
     def sums_equal_their_parts(self) -> None:
-        """Counting anew finds no difference."""
+        """A recount finds no difference."""
         assert 0 == self.cluster.recount()
 
     @precondition(lambda self: not self.untold and not len(self.cluster.reservations))

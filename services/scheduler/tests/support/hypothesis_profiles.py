@@ -1,6 +1,5 @@
 """
-How hard laws are tried: half a minute in all by default, some seven minutes of a processor with
-`HYPOTHESIS_PROFILE=thorough`.
+Settings of property tests: half a minute by default, some seven minutes with `HYPOTHESIS_PROFILE=thorough`.
 """
 
 import os
@@ -10,14 +9,14 @@ from hypothesis import HealthCheck, settings
 _IS_THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 _FACTOR = 20 if _IS_THOROUGH else 1
 LAW_SECONDS = 1800 if _IS_THOROUGH else 120
-"""How long one law may be tried, on a machine that has more to do."""
+"""Time limit of one property test, on a busy machine."""
 
 
 def profile(examples: int, steps: int = 50) -> settings:
     """
-    Return the settings of a law that is tried on *examples*, or on twenty times as many; a machine takes *steps*.
+    Return settings for *examples*, or twenty times as many if thorough, with *steps* of a state machine.
 
-    How long an example takes is the machine's affair, not the law's.
+    There is no deadline for an example, because machines differ.
     """
     return settings(
         max_examples=examples * _FACTOR,

@@ -1,5 +1,5 @@
 """
-Members of a PodGroup on a Node whose device plugin needs the lock, and who does what with them, in virtual time.
+Members of a PodGroup on a Node that needs the lock, in virtual time.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ async def a_device_plugin(api: MemoryApi, seconds: float) -> AsyncIterator[list[
     """
     Give the lock back *seconds* after its Pod was bound, as HAMi's does at the end of Allocate, until the block ends.
 
-    Yield the names of the Pods it has served so far. HAMi's takes whoever has the lock for the Pod it allocates to.
+    Yield the names of the Pods it has served so far. HAMi's plugin allocates to the Pod that holds the lock.
     """
     served: list[str] = []
 

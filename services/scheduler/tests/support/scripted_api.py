@@ -1,9 +1,8 @@
 """
-The API server as a state machine plays it: what is written, what was told, and Bindings on their way.
+An API server that a test controls step by step: objects, undelivered events, and Bindings in flight.
 
-It does as kube-apiserver does: a Binding has the Pod's UID as a precondition, is refused where the Pod has a Node, and
-takes its annotations along; events of one object arrive in order, those of different objects in any. Time does not pass
-in it.
+Like kube-apiserver it checks the UID of a Binding, refuses one for a bound Pod, and writes its annotations. Events of
+one object arrive in order, those of different objects in any order. Time stands still.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ class Writing:
 
 @dataclass
 class ScriptedApi:
-    """Objects by kind and key, and whatever is between them and the scheduler."""
+    """Objects by kind and key, and what is between them and the scheduler."""
 
     objects: dict[str, dict[str, Object]] = field(default_factory=lambda: {"pods": {}, "nodes": {}, "quotas": {}})
     untold: list[tuple[str, str, Object]] = field(default_factory=list)
@@ -70,7 +69,7 @@ class ScriptedApi:
             seen.add((kind, _key(item)))
 
     def listed(self, kind: str) -> list[Object]:
-        """Return a list of all there is; what was untold of it is old news then."""
+        """Return a list of all objects; undelivered events of the kind are dropped."""
         self.untold = [event for event in self.untold if event[0] != kind]
         return copy.deepcopy(list(self.objects[kind].values()))
 
@@ -117,7 +116,7 @@ class ScriptedApi:
         return copy.deepcopy(self.objects["pods"].get(f"{namespace}/{name}"))
 
     async def wake_pod(self, _uid: str, _namespace: str, _name: str) -> None:
-        """Count it; who asks when is the state machine's affair."""
+        """Count it; the state machine decides when a Pod is asked about."""
         self.calls += 1
 
     async def label_pod(self, _namespace: str, _name: str, _key: str, _value: str) -> None:

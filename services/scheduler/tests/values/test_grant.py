@@ -104,7 +104,7 @@ def test_pod_without_allocation_holds_nothing() -> None:
 
 
 def test_unreadable_allocation_names_the_annotation() -> None:
-    """Whoever reads the log knows where to look."""
+    """The error names the place."""
     with pytest.raises(DecodeError, match=r"hami\.io/vgpu-devices-allocated, container 0, device 0"):
         read_grant(a_pod(node="n1", allocated="GPU-a,NVIDIA,1000:;"), vendors())
 

@@ -450,7 +450,7 @@ def an_amd_node() -> dict[str, Any]:
     return node
 
 
-def test_compute_is_told_in_percent_of_a_device_whatever_it_is_counted_in() -> None:
+def test_compute_is_a_percentage_in_metrics_for_every_vendor() -> None:
     """Neuron has a bit for each core, AMD has units: 33 and 10 percent are 100 and 30 of 304, rounded up as HAMi's."""
     cluster = a_cluster(node_of("aws.amazon.com", neuron=2, neuroncore=4), an_amd_node())
     asked = {"amd.com/gpu": "1", "amd.com/gpumem": "1000"}
@@ -583,7 +583,7 @@ def test_kunlun_tells_of_links_only_where_no_device_is_ruled_out(
     assert expected == found.text
 
 
-def test_enflame_memory_is_told_in_mib_whatever_it_was_asked_in() -> None:
+def test_enflame_memory_is_shown_in_mib() -> None:
     """10 is GiB, 8192 MiB."""
     frame = next(frame for frame in vendors() if frame.memory_in_mib(1) != 1)
     told = [describe(Request(frame.key, 1, amount, None, 0), frame) for amount in (10, 8192)]

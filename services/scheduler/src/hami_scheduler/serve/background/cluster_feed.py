@@ -34,7 +34,7 @@ class ClusterFeed:
     """The cluster under the device config in force."""
 
     def __init__(self, config: Config, kube: Kube, devices: DeviceConfigFile, locks: NodeLocks, report: Report) -> None:
-        """Read *devices* and know nothing of the cluster; *report* is told of what cannot be used, *locks* of Nodes."""
+        """Start with an empty cluster; *report* gets what cannot be used, *locks* gets every Node."""
         self._config = config
         self._kube = kube
         self._devices = devices
