@@ -420,7 +420,9 @@ async def test_a_warning_stands_back_for_binds_but_not_for_long(scheduler: Runni
     await until(lambda: len(scheduler.api.events) == 3)
 
 
-async def test_a_success_is_written_even_if_binds_never_end(scheduler: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_success_is_written_even_if_binds_never_end(
+    scheduler: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rate of a burst is worth waiting for, but none lasts for ever."""
     monkeypatch.setattr(kube, "SUCCESS_PATIENCE_SECONDS", 0.2)
 
