@@ -1,4 +1,4 @@
-// Command probe is the only program in the image of the cluster's tests: it answers, asks and looks.
+// Command probe is the only program in the image of the cluster's tests. It serves, connects and lists files.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// serve tells everyone who asks the name of this machine, until it is killed.
+// serve answers every request with the name of this machine, until it is killed.
 func serve(arguments []string) error {
 	listener, err := net.Listen("tcp", ":"+arguments[0])
 	if err != nil {
@@ -58,7 +58,7 @@ func answer(connection net.Conn, name string) {
 	}
 }
 
-// ask prints what the server at the address says after its headers.
+// ask prints the body of the answer from the server at the address.
 func ask(arguments []string) error {
 	connection, err := net.DialTimeout("tcp", arguments[0], timeout)
 	if err != nil {
@@ -83,7 +83,7 @@ func environment([]string) error {
 	return nil
 }
 
-// list prints the path of every entry of the folders; one that does not exist has none.
+// list prints the path of every entry of the folders. A missing folder has none.
 func list(arguments []string) error {
 	for _, folder := range arguments {
 		entries, err := os.ReadDir(folder)

@@ -1,9 +1,9 @@
 // Command nvidia-container-runtime stands in for NVIDIA's container runtime on a node whose driver is the fake one.
 //
-// As the real one in its legacy mode, it is runc with one change: at `create`, the bundle's config.json of a container
-// whose NVIDIA_VISIBLE_DEVICES asks for devices gets the driver, then runc takes over with the same arguments. Which
-// devices those are is left to the driver, which reads the same variable. The fake driver is told by another variable
-// where its hardware is, so `exec` adds that to its process too. Must never decide anything else.
+// Like the real one in its legacy mode, it is runc with one change: at `create`, it adds the driver to the bundle's
+// config.json of a container whose NVIDIA_VISIBLE_DEVICES requests devices. Then it executes runc with the same
+// arguments. The driver reads the same variable to choose the devices. Another variable names the fake driver's hardware,
+// so `exec` adds that to its process too. Must never decide anything else.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// configurationVariable names another configuration than the node's.
+	// configurationVariable overrides the path of the node's configuration.
 	configurationVariable = "NVIDIA_CONTAINER_RUNTIME_CONFIG"
 	configurationPath     = "/run/nvidia/container-runtime.json"
 	hardwarePlace         = "/run/nvidia/hardware"
@@ -29,15 +29,15 @@ const (
 
 var multiarch = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
-// configuration says where the node keeps its driver; both are folders of the node.
+// configuration has the folders of the node's driver.
 type configuration struct {
-	// Libraries holds what a container's linker is to find.
+	// Libraries is the folder of the driver's libraries.
 	Libraries string `json:"libraries"`
 	// Hardware is the driver's FAKE_DRIVER_DIR.
 	Hardware string `json:"hardware"`
 }
 
-// members are a JSON object's, each kept as it was written so that nothing is lost that is not understood here.
+// members are the members of a JSON object. Each is kept as it was written, so that unknown members are not changed.
 type members map[string]json.RawMessage
 
 type mount struct {
@@ -65,7 +65,7 @@ func run(arguments []string) error {
 	return syscall.Exec(runc, append([]string{"runc"}, arguments...), os.Environ())
 }
 
-// change changes what the arguments will make runc read, if they are those of `create` or `exec`.
+// change changes the files that runc will read, if the command is `create` or `exec`.
 func change(arguments []string) error {
 	switch {
 	case slices.Contains(arguments, "create"):
@@ -79,7 +79,7 @@ func change(arguments []string) error {
 	return nil
 }
 
-// option returns the value of an option by either of its names, "" if it is not given.
+// option returns the value of an option, which has two names, or "" if it is not set.
 func option(arguments []string, long, short string) string {
 	for index, argument := range arguments {
 		name, value, isOne := strings.Cut(argument, "=")
@@ -94,7 +94,7 @@ func option(arguments []string, long, short string) string {
 	return ""
 }
 
-// prepare adds the driver to the container described at path if its environment asks for devices.
+// prepare adds the driver to the container described at path if its environment requests devices.
 func prepare(path, configured string) error {
 	spec, err := read(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func prepare(path, configured string) error {
 	return replace(path, spec)
 }
 
-// follow tells the process described at path where the hardware is, if its container has the driver.
+// follow adds the hardware's variable to the process described at path, if its container has the driver.
 func follow(path string) error {
 	process, err := read(path)
 	if err != nil {
@@ -149,7 +149,7 @@ func decode(what string, content []byte, into any) error {
 	return nil
 }
 
-// addVariable adds the fake driver's variable to the process's environment if that asks for devices.
+// addVariable adds the fake driver's variable to the environment if that requests devices.
 func addVariable(path string, process members) (asks bool, err error) {
 	var environment []string
 	if process["env"] != nil {
@@ -164,7 +164,7 @@ func addVariable(path string, process members) (asks bool, err error) {
 	return true, nil
 }
 
-// asksForDevices follows NVIDIA's rule: unset, empty, "void" and "none" want no device. The last setting counts.
+// asksForDevices follows NVIDIA's rule: unset, empty, "void" and "none" request no device. The last value counts.
 func asksForDevices(environment []string) bool {
 	wanted := ""
 	for _, setting := range environment {
@@ -183,7 +183,7 @@ func readConfiguration(path string) (driver configuration, err error) {
 	return driver, err
 }
 
-// mounts returns every library read-only at a place where the container's linker looks, and the hardware.
+// mounts returns a read-only mount of every library in a folder of the container's linker, and one of the hardware.
 func (driver configuration) mounts() ([]mount, error) {
 	libraries, err := os.ReadDir(driver.Libraries)
 	if err != nil {
@@ -215,7 +215,7 @@ func addMounts(path string, spec members, further []mount) error {
 	return nil
 }
 
-// encode writes what came from JSON, or is made of strings, so it cannot fail.
+// encode returns JSON. It cannot fail, because all values came from JSON or are made of strings.
 func encode(value any) json.RawMessage {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -226,7 +226,7 @@ func encode(value any) json.RawMessage {
 	return text.Bytes()
 }
 
-// replace writes spec in one step, with the permissions the file had.
+// replace writes spec atomically, with the permissions of the old file.
 func replace(path string, spec members) error {
 	found, err := os.Stat(path)
 	if err != nil {

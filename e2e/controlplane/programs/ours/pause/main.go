@@ -1,4 +1,4 @@
-// Command pause is the process of a Pod's sandbox: it holds the Pod's namespaces and reaps what is orphaned in them.
+// Command pause is the process of a Pod's sandbox. It holds the Pod's namespaces, and reaps orphaned processes.
 package main
 
 import (
