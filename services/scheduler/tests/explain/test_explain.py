@@ -175,8 +175,8 @@ def test_no_ended_pod_helps_a_pod_too_large_for_any_node() -> None:
     assert () == asked(a_cluster(), a_pod()).changes
 
 
-def test_bound_and_reserved_pods_are_told_what_they_hold() -> None:
-    """A device that went keeps its name; a Pod that was chosen and not bound is told so."""
+def test_report_of_bound_and_reserved_pods_shows_what_they_hold() -> None:
+    """A device that went keeps its name; a Pod with a Node that is not bound yet is reserved."""
     cluster = a_cluster(a_node("n1", a_device("GPU-a", index=3)))
     bound = a_pod("p", node="n1", allocated="GPU-a,NVIDIA,1000,0:GPU-gone,NVIDIA,1,0:;", phase="Running")
     cluster.put_pod(bound)
@@ -187,7 +187,7 @@ def test_bound_and_reserved_pods_are_told_what_they_hold() -> None:
     cluster.reserve(a_grant("uid-q", "n1"), 0.0)
     waiting = asked(cluster, a_pod("q"))
     assert ("reserved", "n1") == (waiting.verdict, waiting.node)
-    assert "held for default/q" in waiting.summary
+    assert "reserved for default/q" in waiting.summary
 
 
 def test_report_of_a_pod_that_asks_for_nothing_has_hints() -> None:

@@ -235,7 +235,7 @@ async def test_pod_that_cannot_be_looked_up_is_not_decided_again(scheduler: Runn
     scheduler.api.fail("/pods/p", *["lost"] * 4)
 
     assert "" != await scheduler.bind(pod, "exact")
-    assert "cannot be found out" in (await scheduler.filter(pod, "exact"))["Error"]
+    assert "may be bound already, and reading it failed" in (await scheduler.filter(pod, "exact"))["Error"]
 
 
 async def test_bind_after_a_restart_decides_for_that_node(scheduler: Running) -> None:

@@ -72,7 +72,7 @@ def test_shortfall_is_empty_while_promises_can_be_kept() -> None:
 
 
 def test_shortfall_tells_what_became_of_a_device() -> None:
-    """Gone, cordoned, taken by others, or shared although it was to be held alone."""
+    """Gone, cordoned, taken by others, or in use by others although the Pod needs it alone."""
     ledger = Ledger()
     whole = a_grant("u1", "n1", a_share(core_percent=100))
     ledger.put(whole)
@@ -83,7 +83,7 @@ def test_shortfall_tells_what_became_of_a_device() -> None:
 
     ledger.put_node(an_inventory("n1"))
     ledger.put(a_grant("u2", "n1"))
-    assert {"GPU-a": "was to be held alone, and is shared"} == shortfall(ledger, whole)
+    assert {"GPU-a": "is in use by others, and the Pod needs it alone"} == shortfall(ledger, whole)
 
     ledger.put(a_grant("u3", "n1", a_share(memory_mib=16000, core_percent=1)))
     assert {"GPU-a": "is short of 0 replicas, 1616 MiB and 1 % compute"} == shortfall(ledger, whole)

@@ -54,7 +54,7 @@ def test_instance_is_refused_where_another_has_taken_its_place() -> None:
 
     for theirs in ((allocation("GPU-m"),), ()):
         ledger.put(a_grant("theirs", "n", a_share("GPU-m", 4864), mig=theirs))
-        assert {"GPU-m": "has no place any more for the MIG instance chosen"} == shortfall(ledger, ours)
+        assert {"GPU-m": "has no free place for the chosen MIG instance"} == shortfall(ledger, ours)
 
 
 def test_share_without_instance_closes_its_device() -> None:

@@ -215,7 +215,7 @@ def _held(request: PodRequest, held: Grant, ledger: Ledger, bound_to: str) -> Re
     name = f"{request.namespace}/{request.name}"
     text = f"{name} is bound to node {held.node}"
     if not bound_to:
-        text = f"node {held.node} is held for {name}, whose bind has not been seen yet"
+        text = f"node {held.node} is reserved for {name}; its bind has not been seen yet"
     given = _given(request, held.node, held.shares, held.mig, ledger)
     return replace(_base(request, "bound" if bound_to else "reserved", text, held.node), gets=given)
 

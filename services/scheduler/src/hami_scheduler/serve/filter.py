@@ -142,7 +142,7 @@ async def _bound_already(context: Context, request: PodRequest) -> str | None:
     try:
         pod = await context.api.read_pod(request.namespace, request.name)
     except (ApiRefusedError, ApiUnknownError) as error:
-        return f"whether {pod_text} is bound cannot be found out: {error}"
+        return f"{pod_text} may be bound already, and reading it failed: {error}"
     if pod is not None and pod["metadata"].get("uid") == request.uid and pod["spec"].get("nodeName"):
         context.cluster.put_pod(pod)
         return f"{pod_text} is bound to node {pod['spec']['nodeName']} already"

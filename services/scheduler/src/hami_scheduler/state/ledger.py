@@ -429,9 +429,9 @@ def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ())
         if any(over):
             found[uuid] = f"is short of {over[0]} replicas, {over[1]} MiB and {over[2]} % compute"
         elif ledger.promised[row, 0] > own.replicas and _wants_whole(grant, uuid, int(ledger.capacity[row, 2])):
-            found[uuid] = "was to be held alone, and is shared"
+            found[uuid] = "is in use by others, and the Pod needs it alone"
         elif uuid in blocked:
-            found[uuid] = "has no place any more for the MIG instance chosen"
+            found[uuid] = "has no free place for the chosen MIG instance"
     return found
 
 

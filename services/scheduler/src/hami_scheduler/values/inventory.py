@@ -129,7 +129,7 @@ def node_capacity(node: Mapping[str, Any], resource: str) -> int:
 def _flaw(device: Device, known: Mapping[str, Device]) -> str:
     """Return what makes *device* unusable, empty if it is usable."""
     if not device.id:
-        return f"device {device.index} has an empty id, which no Pod could be told"
+        return f"device {device.index} has an empty id; it must be a UUID"
     if any(separator in device.id for separator in ",:;"):
         return f"device {device.id!r} has a separator of the Pod annotations in its id"
     if device.id in known:
