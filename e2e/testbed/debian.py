@@ -79,7 +79,7 @@ def _apt_get(arguments: Iterable[str], step: Callable[[str], None]) -> list[str]
     shown = set()
     while True:
         said = []
-        for line in _output(["apt-get", "--quiet", *arguments]):
+        for line in _output(["apt-get", "--quiet", "--option=Dpkg::Use-Pty=0", *arguments]):
             said.append(line)
             if line not in shown:
                 shown.add(line)
