@@ -40,7 +40,7 @@ e2e-real: native ## the same promises on a real Kubernetes, where this machine c
 bare: setup ## make CHECK (demo, test or e2e-real) in a fresh clone on a bare Debian (root)
 	@$(VENV)/python tools/bare_machine.py $(CHECK)
 
-lock: setup ## write requirements/*.lock anew from the .in files
+lock: setup ## write requirements/*.lock from the .in files, with the newest versions
 	@$(VENV)/python tools/lock.py
 
 clean: ## remove what was built, and .venv

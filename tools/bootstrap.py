@@ -49,18 +49,18 @@ SMALLEST_PROGRAM = "#include <stdlib.h>\nint main(void) { return EXIT_SUCCESS; }
 
 
 def fail(sentence: str) -> NoReturn:
-    """End with one sentence a person can act on."""
+    """Exit with a sentence that says what to do."""
     sys.exit(f"{Path(sys.argv[0]).stem}: {sentence}")
 
 
 def to_the_end(main: Callable[[], None]) -> None:
-    """Call *main*; what stops it from outside becomes one sentence."""
+    """Call *main*, and end with one sentence when the machine or a person stops it."""
     try:
         main()
     except KeyboardInterrupt:
-        fail("interrupted; the next run makes good what is half done")
+        fail("interrupted; the next run completes it")
     except PermissionError as error:
-        fail(f"{error.filename} is not this user's to write: sudo chown -R {os.geteuid()} {ROOT}")
+        fail(f"{error.filename} is not writable for this user: sudo chown -R {os.geteuid()} {ROOT}")
     except OSError as error:
         fail(str(error))
 

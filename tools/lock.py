@@ -1,5 +1,5 @@
 """
-Write `requirements/*.lock` anew from the .in files, every package pinned with its hashes.
+Write `requirements/*.lock` from the .in files, with the newest versions and their hashes.
 
 `dev.lock` comes first, and the others take its versions: what the tests ran with is what the images hold.
 """

@@ -46,7 +46,7 @@ def test_time_that_just_suffices_is_enough(make: Path) -> None:
 
 
 def test_check_without_time_is_named_in_the_last_line(make: Path) -> None:
-    """The run is green, and nobody overlooks what is missing."""
+    """The run is green, and its end says what is missing."""
     done = _run(make, CI_MINUTES="29", E2E_REAL_MINUTES="30")
 
     last = "not run: e2e-real: it may take 30 minutes, and of 29 only 29 are left"
