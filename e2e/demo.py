@@ -24,7 +24,7 @@ from rich.text import Text
 
 from hamicommon.model import Device, Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from harness.cluster import ROOT, Cluster, NotInTimeError, eventually
+from harness.cluster import ROOT, Cluster
 from harness.embedded import EmbeddedCluster, sweep
 from harness.invariants import ALLOCATED, MIB, broken, inventory, look, samples
 from harness.screen import Screen
@@ -32,6 +32,7 @@ from minicluster.client import Object
 from testbed.folders import FolderInUseError, claimed
 from testbed.hardware import TWO_NODES
 from testbed.processes import take_over
+from testbed.waiting import NotInTimeError, eventually
 
 EXAMPLES = ROOT / "examples"
 FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from harness.cluster import eventually
 from harness.manifests import SLEEP, a_container, a_pod
 from harness.real import RealCluster
 from harness.release import HAMI
 from minicluster.client import ApiError, Object
+from testbed.waiting import eventually
 
 pytestmark = pytest.mark.real_only
 

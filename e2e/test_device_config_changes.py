@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness import embedded
-from harness.cluster import Cluster, ClusterOf, Settings, eventually
+from harness.cluster import Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_pod
 from testbed import configmaps
 from testbed.hardware import TWO_NODES
+from testbed.waiting import eventually
 
 DEVICE_CONFIG = embedded.DEVICE_CONFIG.read_text()
 SERVICES = ("webhook", "scheduler", "plugin-node-a")

@@ -14,12 +14,13 @@ import yaml
 
 from controlplane.programs.build import binaries
 from hamicommon.wire.node_devices import decode_node_devices
-from harness.cluster import ROOT, eventually
+from harness.cluster import ROOT
 from harness.documented import Document
 from harness.manifests import a_pod
 from harness.real import RealCluster
 from harness.release import CHART, HAMI, INSTALL
 from harness.residents import running, settle
+from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
 

@@ -13,12 +13,12 @@ import pytest_asyncio
 
 from controlplane.cluster import ClusterError
 from hamicommon.config import load_device_config
-from harness.cluster import eventually
 from harness.manifests import SLEEP, a_container, a_pod
 from harness.real import RealCluster
 from harness.release import HAMI
 from minicluster.client import Object
 from testbed.hardware import TWO_NODES
+from testbed.waiting import eventually
 
 pytestmark = pytest.mark.real_only
 

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from harness.cluster import Cluster, eventually
+from harness.cluster import Cluster
 from harness.manifests import a_pod
 from minicluster.client import Object
+from testbed.waiting import eventually
 
 UUID = "GPU-11111111-2222-4333-8444-555555555555"
 MODEL = "NVIDIA-NVIDIA A10"

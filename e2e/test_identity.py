@@ -10,12 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from harness.cluster import Cluster, eventually
+from harness.cluster import Cluster
 from harness.embedded import EmbeddedCluster
 from harness.load import kept_running
 from harness.manifests import a_container, a_pod
 from minicluster.client import Object
 from testbed.processes import Process
+from testbed.waiting import eventually
 
 A100 = {"nvidia.com/use-gputype": "A100"}
 GATE = {"schedulingGates": [{"name": "test/hold"}]}

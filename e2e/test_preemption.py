@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from harness.cluster import Cluster, eventually
+from harness.cluster import Cluster
 from harness.invariants import check, samples
 from harness.manifests import SLEEP, a_container, a_pod
 from harness.real import RealCluster
 from minicluster.client import ApiError, Object
+from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(300)]
 

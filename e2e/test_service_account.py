@@ -16,10 +16,11 @@ import pytest
 from aiohttp import web
 
 from harness.certificates import issue
-from harness.cluster import ClusterOf, Settings, eventually
+from harness.cluster import ClusterOf, Settings
 from harness.embedded import EmbeddedCluster
 from harness.manifests import a_pod
 from testbed.hardware import TWO_NODES
+from testbed.waiting import eventually
 
 pytestmark = [
     pytest.mark.embedded_only,

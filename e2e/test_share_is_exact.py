@@ -8,9 +8,10 @@ import pytest
 
 from hamicommon.model import Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from harness.cluster import ROOT, Cluster, eventually
+from harness.cluster import ROOT, Cluster
 from harness.manifests import SLEEP, a_container, a_pod
 from minicluster.client import Object
+from testbed.waiting import eventually
 
 
 def granted(pod: Object) -> list[tuple[Share, ...]]:

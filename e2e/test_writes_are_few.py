@@ -2,8 +2,9 @@
 Placing a Pod takes few writes: one Binding, one phase patch, one Event, and none to a Node.
 """
 
-from harness.cluster import Cluster, eventually
+from harness.cluster import Cluster
 from harness.manifests import SLEEP, a_pod
+from testbed.waiting import eventually
 
 PODS = 8
 READS = {"get", "list", "watch"}

@@ -22,8 +22,9 @@ from bench.record.usage import Usage
 from bench.report.command import parser, progress, tell
 from bench.report.tables import circumstances, spread, table
 from harness import invariants
-from harness.cluster import SCHEDULER_NAME, eventually
+from harness.cluster import SCHEDULER_NAME
 from harness.embedded import EmbeddedCluster
+from testbed.waiting import eventually
 
 NODE_COUNTS = (100, 500, 1000)
 SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 10}

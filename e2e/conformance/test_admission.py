@@ -13,8 +13,9 @@ import pytest
 import pytest_asyncio
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, a_pod, error_of, limits, poll, refusal_of
+from conformance.peers.objects import Api, Object, a_pod, error_of, limits, refusal_of
 from conformance.peers.webhooks import CONFIGURATIONS, SENTINEL, Webhook, webhook
+from testbed.waiting import eventually
 
 GPU = "nvidia.com/gpu"
 SET_SCHEDULER = {"op": "replace", "path": "/spec/schedulerName", "value": "hami-scheduler"}
@@ -188,7 +189,7 @@ async def test_bundle_that_is_patched_in(api: Api, hook: Webhook, cleanup: list[
         found: Object = await api.create_pod()
         return found
 
-    await poll(is_trusted)
+    await eventually(is_trusted)
     assert [SENTINEL, "a.hami.io"] == [found["name"] for found in patched["webhooks"]]
     assert [hook.bundle] * 2 == [found["clientConfig"]["caBundle"] for found in patched["webhooks"]]
     assert (1, 2) == (made["metadata"]["generation"], patched["metadata"]["generation"])
@@ -289,7 +290,7 @@ async def a_quota(api: Api, name: str = "q", **hard: Any) -> str:
     async def is_in_force() -> bool:
         return set((await api.get(f"{path}/{name}"))["status"].get("used", ())) == set(hard)
 
-    await poll(is_in_force)
+    await eventually(is_in_force)
     return f"{path}/{name}"
 
 
@@ -301,7 +302,7 @@ async def test_quota(api: Api) -> None:
     async def is_counted() -> bool:
         return bool((await api.get(path))["status"]["used"] == {f"requests.{GPU}": "2", "pods": "1"})
 
-    await poll(is_counted)
+    await eventually(is_counted)
     refused = await refusal_of(api.create_pod("b", containers=limits(**{GPU: 1})))
     await api.delete(f"{api.pods}/a")
 
@@ -311,7 +312,7 @@ async def test_quota(api: Api) -> None:
     amounts = [f"requests.{GPU}={amount}" for amount in (1, 2, 2)]
     why = f"exceeded quota: q, requested: {amounts[0]}, used: {amounts[1]}, limited: {amounts[2]}"
     assert (403, "Forbidden", f'pods "b" is forbidden: {why}') == refused
-    await poll(is_given_back)
+    await eventually(is_given_back)
 
 
 async def test_quota_on_cpu(api: Api) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest_asyncio
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, poll
+from conformance.peers.objects import Api
 from conformance.peers.plugins import SECONDS, Host, host
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
+from testbed.waiting import eventually
 
 SAY = "echo $VALUE; exec sleep 1000"
 
@@ -152,7 +153,7 @@ async def test_foreign_file(node: Host) -> None:
         await node.create("p", node.container(script=SAY, devices=1))
 
         assert "fine\n" == await node.says("p", "\n")
-        assert await poll(lambda: len(plugin.starts) == 1, SECONDS)
+        assert await eventually(lambda: len(plugin.starts) == 1, seconds=SECONDS)
     finally:
         for path in foreign:
             path.unlink()

@@ -10,12 +10,13 @@ import pytest
 import pytest_asyncio
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, poll
+from conformance.peers.objects import Api, Object
 from conformance.peers.plugins import SECONDS, Host, host
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, read_checkpoint
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from minicluster.kubelet.devices.checkpoint import read_checkpoint as checked_checkpoint
+from testbed.waiting import eventually
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -129,7 +130,7 @@ async def test_init_container_alone(node: Host) -> None:
     """Devices of an init container only have no owner in PodResources, and the checkpoint names the container."""
     plugin = await node.plugin()
     pod = await node.create("p", initContainers=[node.container("init", "exec sleep 1000", devices=1)])
-    await poll(lambda: len(plugin.starts) == 1, SECONDS)
+    await eventually(lambda: len(plugin.starts) == 1, seconds=SECONDS)
 
     entries = read_checkpoint(node.peer.device_plugins / FILE_NAME)
 
@@ -229,7 +230,7 @@ async def test_rejected_pod(node: Host) -> None:
         events, _ = await node.api.list(f"{node.api.place}/events", fieldSelector="involvedObject.name=p")
         return [event for event in events if event["reason"] == "UnexpectedAdmissionError"]
 
-    ((event), *_) = await poll(told, SECONDS)
+    ((event), *_) = await eventually(told, seconds=SECONDS)
     assert f"Pod was rejected: {event['message']}" == pod["status"]["message"]
     assert "Warning" == event["type"]
     assert not any("running" in status.get("state", {}) for status in pod["status"].get("containerStatuses") or ())
@@ -270,7 +271,7 @@ async def test_pre_start_error(node: Host) -> None:
         events, _ = await node.api.list(f"{node.api.place}/events", fieldSelector="involvedObject.name=p")
         return ("Failed", f"Error: {text}") in [(event["reason"], event["message"]) for event in events]
 
-    await poll(told, SECONDS)
+    await eventually(told, seconds=SECONDS)
     plugin.before_start = lambda ids: None
 
     await node.phase("p", "Running")
@@ -319,14 +320,14 @@ async def test_overlapping_plugins(node: Host) -> None:
     old = await node.plugin(2)
     new = await node.plugin(3, socket=f"{node.api.namespace}-new.sock")
     await old.stop()
-    await poll(lambda: _is_none(node), SECONDS)
+    await eventually(lambda: _is_none(node), seconds=SECONDS)
     await node.create("trapped", node.container(devices=1))
     status = (await node.phase("trapped", "Failed"))["status"]
     assert f"cannot allocate unhealthy devices {node.resource}" in status["message"]
 
     await new.register()
 
-    await poll(lambda: _is_all(node, 3), SECONDS)
+    await eventually(lambda: _is_all(node, 3), seconds=SECONDS)
     await node.create("free", node.container(devices=1))
     await node.phase("free", "Running")
 

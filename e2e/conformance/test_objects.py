@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from conformance.peers.objects import Api, a_node, a_pod, error_of, poll, refusal_of
+from conformance.peers.objects import Api, a_node, a_pod, error_of, refusal_of
 from minicluster.client import ApiError
+from testbed.waiting import eventually
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -292,7 +293,7 @@ async def test_deleted_namespace_loses_its_objects(api: Api) -> None:
     async def remains_to_be_ended() -> bool:
         return "deletionTimestamp" in (await api.pod())["metadata"]
 
-    await poll(remains_to_be_ended)
+    await eventually(remains_to_be_ended)
     text = f"unable to create new content in namespace {namespace} because it is being terminated"
     assert (403, "Forbidden", f'pods "late" is forbidden: {text}') == refused
     await api.delete(f"{api.pods}/p", grace_seconds=0)
@@ -300,7 +301,7 @@ async def test_deleted_namespace_loses_its_objects(api: Api) -> None:
     async def is_gone() -> bool:
         return namespace not in await api.names("/api/v1/namespaces")
 
-    await poll(is_gone, 40)
+    await eventually(is_gone, seconds=40)
 
 
 async def test_list_items_have_no_kind(api: Api) -> None:

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from conformance.peers.clusters import NODE, Peer
-from conformance.peers.objects import Api, poll
+from conformance.peers.objects import Api
 from conformance.peers.plugins import SECONDS, Host, host
+from testbed.waiting import eventually
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -36,7 +37,7 @@ async def answers(node: Host) -> None:
         writer.close()
         return True
 
-    await poll(does, SECONDS)
+    await eventually(does, seconds=SECONDS)
 
 
 async def test_running_containers(node: Host) -> None:

@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from conformance.peers.clusters import Peer
 from conformance.peers.extenders import NODES, SCHEDULER, Stage, schedulable, stage
-from conformance.peers.objects import Api, Object, a_node, a_pod, limits, poll
+from conformance.peers.objects import Api, Object, a_node, a_pod, limits
+from testbed.waiting import eventually
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -191,7 +192,7 @@ async def test_changing_text_loops(play: Stage) -> None:
     play.gpu.reason = lambda: f"only {next(numbers)} MiB free"
     await play.create(gpu=1)
 
-    await poll(lambda: len(play.gpu.of("filter")) >= 15)
+    await eventually(lambda: len(play.gpu.of("filter")) >= 15)
     play.gpu.reason = lambda: "no room"
     await play.gpu.asked(16)
 
@@ -259,7 +260,7 @@ async def test_event_during_the_filter_call(play: Stage) -> None:
     asked = await play.gpu.asked(2)
     path = "/api/v1/nodes/s1"
     await play.api.patch(path, {"metadata": {"annotations": {"a": "1"}}})
-    await poll(lambda: len(play.gpu.of("filter")) == asked + 1)
+    await eventually(lambda: len(play.gpu.of("filter")) == asked + 1)
 
     await play.api.patch(path, {"metadata": {"annotations": {"a": "2"}}})
 
@@ -312,7 +313,7 @@ async def test_failed_bind_is_retried(play: Stage) -> None:
     """One to three seconds after a failed bind, the Pod goes through filter and bind again."""
     play.gpu.answers["bind"] = {"Error": "node is locked"}
     await play.create(gpu=1)
-    await poll(lambda: len(play.gpu.of("bind")) == 1)
+    await eventually(lambda: len(play.gpu.of("bind")) == 1)
     del play.gpu.answers["bind"]
 
     await play.bound()
@@ -399,14 +400,14 @@ async def test_order(play: Stage, cleanup: list[str]) -> None:
         found: Object = await play.api.create(play.api.pods, a_pod("x", priorityClassName=high), dryRun="All")
         return found
 
-    await poll(made)
+    await eventually(made)
     play.gpu.delays["filter"] = 1.5
     await play.create("plug", gpu=1)
-    await poll(lambda: play.gpu.of("filter"))
+    await eventually(lambda: play.gpu.of("filter"))
     for name in ("a", "b"):
         await play.create(name, gpu=1)
     await play.create("c", gpu=1, priority=high)
-    await poll(lambda: len(play.gpu.of("filter")) == 2)
+    await eventually(lambda: len(play.gpu.of("filter")) == 2)
     play.gpu.delays.clear()
     for name in ("a", "b", "c"):
         await play.bound(name)
@@ -442,7 +443,7 @@ async def test_nodes_that_may_not_take_a_pod(play: Stage) -> None:
         await play.api.delete(f"{play.api.pods}/p")
         return bool(play.gpu.of("filter")[-1].body["NodeNames"] == ["s1"])
 
-    await poll(is_known)
+    await eventually(is_known)
 
 
 @pytest.mark.other_in("1.33", "a rejection names the taint that is not tolerated")
@@ -465,7 +466,7 @@ async def test_texts_of_filters(play: Stage, node: Object, reason: str) -> None:
         text = await play.refusal("Preemption is not helpful for scheduling", **{reason: 3})
         return bool((await play.refused(seconds=5))["message"] == text)
 
-    await poll(is_known, 60)
+    await eventually(is_known, seconds=60)
 
 
 async def test_pod_bound_by_another_scheduler(play: Stage) -> None:
@@ -519,4 +520,4 @@ async def test_all_nodes_are_shown(play: Stage, cleanup: list[str]) -> None:
         return False
 
     await play.make("p", containers=limits(**{"conformance.test/gpu": 1}), nodeSelector=label)
-    await poll(all_shown, 30)
+    await eventually(all_shown, seconds=30)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, error_of, poll, refusal_of
+from conformance.peers.objects import Api, Object, error_of, refusal_of
+from testbed.waiting import eventually
 
 
 async def events(api: Api, path: str, version: str, count: int, **query: str) -> list[tuple[str, str]]:
@@ -213,7 +214,7 @@ async def test_list_of_any_version(api: Api) -> None:
     async def is_listed() -> bool:
         return ["a"] == await api.names(api.pods, resourceVersion="0")
 
-    assert await poll(is_listed)
+    assert await eventually(is_listed)
 
 
 async def test_list_not_older_than(api: Api) -> None:

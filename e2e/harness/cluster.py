@@ -6,57 +6,24 @@ part is started. Neighbours: `embedded` and `real` are the clusters, `invariants
 """
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-import aiohttp
 import yaml
 
 from minicluster.client import ApiError, Client, Object
 from testbed.hardware import FakeNode
+from testbed.waiting import NotInTimeError, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER_NAME = "hami-scheduler"
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 0.25
-"""Between two probes. The pause grows, so that long waits do not load the API server."""
-
-T = TypeVar("T")
 
 Requests = Counter[tuple[str, str, str]]
 """Number of requests by user agent (the part before `/`), verb (`create`, `patch`) and resource (`pods/binding`)."""
-
-
-class NotInTimeError(Exception):
-    """A condition did not become true in time. The message names the condition and the last answer."""
-
-
-async def eventually(probe: Callable[[], Awaitable[T]], what: str, timeout_seconds: float = 20.0) -> T:
-    """
-    Call *probe* until it returns something true, and return that.
-
-    An API error counts as "not yet". Raises: NotInTimeError with *what* and the last answer.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    pause_seconds = FIRST_PAUSE_SECONDS
-    last: T | Exception | None = None
-    while time.monotonic() < deadline:
-        try:
-            last = await probe()
-        except (ApiError, aiohttp.ClientError, OSError) as error:
-            last = error
-        else:
-            if last:
-                return last
-        await asyncio.sleep(pause_seconds)
-        pause_seconds = min(pause_seconds * 1.5, LONGEST_PAUSE_SECONDS)
-    raise NotInTimeError(f"{what}: not within {timeout_seconds:g} s; last answer: {last!r}")
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ import yaml
 
 from hamicommon.config import load_device_config
 from harness.certificates import issue
-from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, NotInTimeError, Requests, Settings, eventually
+from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, Requests, Settings
 from minicluster.client import Client, Object
 from minicluster.kubelet.runtime.containers import kill_all
 from testbed.hardware import TWO_NODES, FakeNode
 from testbed.ports import free_port
 from testbed.processes import Process, Supervisor, environment, stop_leftovers
+from testbed.waiting import NotInTimeError, eventually
 
 BIN = Path(sys.executable).parent
 NATIVE = ROOT / "build/native"

@@ -21,8 +21,9 @@ from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from hamicommon.wire.region import Region, decode_region
-from harness.cluster import Cluster, NotInTimeError, eventually
+from harness.cluster import Cluster
 from minicluster.client import Object
+from testbed.waiting import NotInTimeError, eventually
 
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 INVENTORY = "hami.io/node-nvidia-register"

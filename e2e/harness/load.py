@@ -7,9 +7,10 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from harness.cluster import Cluster, eventually
+from harness.cluster import Cluster
 from harness.manifests import a_pod
 from minicluster.client import ApiError
+from testbed.waiting import eventually
 
 WORKERS = 2
 RUN_SECONDS = 60.0

@@ -17,11 +17,12 @@ from pathlib import Path
 from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES
-from harness.cluster import ROOT, Cluster, Requests, Settings, eventually
+from harness.cluster import ROOT, Cluster, Requests, Settings
 from harness.release import DEPLOY_SECONDS, HAMI, Release, Value
 from minicluster.client import ApiError, Client, Object
 from testbed.hardware import TWO_NODES, FakeNode
 from testbed.processes import environment
+from testbed.waiting import eventually
 
 FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])])
 """The folder of the cluster. Each worker of pytest-xdist has its own."""

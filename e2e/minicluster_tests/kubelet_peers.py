@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.peers.clusters import EmbeddedPeer
-from conformance.peers.objects import Api, Object, poll
+from conformance.peers.objects import Api, Object
 from conformance.peers.plugins import Host, Plugin
 from minicluster.client import ApiError
 from minicluster.kubelet.runtime.containers import kill_all
+from testbed.waiting import eventually
 
 NODE = "node-1"
 RESOURCE = "conformance.test/default"
@@ -90,7 +91,7 @@ class Cluster:
 
     async def allocatable_is(self, amount: str) -> None:
         """Wait until the Node offers *amount* of the plugin's resource."""
-        await poll(lambda: self._offers(amount))
+        await eventually(lambda: self._offers(amount))
 
     async def _offers(self, amount: str) -> bool:
         node = await self.client.get(f"/api/v1/nodes/{NODE}")
@@ -115,7 +116,7 @@ class Cluster:
             return pod if condition(pod["status"]) else None
 
         try:
-            found: Object = await poll(holds, seconds)
+            found: Object = await eventually(holds, seconds=seconds)
         except AssertionError as error:
             raise AssertionError(f"{(await self.pod(name))['status']}\n{self.kubelet.log.read_text()}") from error
         return found
@@ -138,7 +139,7 @@ class Cluster:
             assert text in log
             return log
 
-        log: str = await poll(found)
+        log: str = await eventually(found)
         return log
 
     async def delete(self, name: str, grace_seconds: int = 0) -> None:
@@ -151,7 +152,7 @@ class Cluster:
                 return False
             return True
 
-        await poll(is_gone)
+        await eventually(is_gone)
 
 
 @contextlib.contextmanager
@@ -181,7 +182,7 @@ async def a_cluster(root: Path, kubelet: Process) -> AsyncIterator[Cluster]:
         peer = EmbeddedPeer(root)
         peer.device_plugins, peer.pod_resources = (root / "k" / name for name in ("device-plugins", "pod-resources"))
         cluster = Cluster(root / "k", client, kubelet, Host(peer, client))
-        await poll(lambda: client.get(f"/api/v1/nodes/{NODE}"), 20)
+        await eventually(lambda: client.get(f"/api/v1/nodes/{NODE}"), seconds=20)
         yield cluster
         for plugin in cluster.host.plugins:
             await plugin.stop()

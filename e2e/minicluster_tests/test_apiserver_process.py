@@ -14,8 +14,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from conformance.peers.objects import a_node, a_pod, poll
+from conformance.peers.objects import a_node, a_pod
 from minicluster.client import Client
+from testbed.waiting import eventually
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -32,7 +33,7 @@ async def apiserver(folder: Path, *flags: str) -> AsyncIterator[tuple[asyncio.su
         return kubeconfig.exists()
 
     try:
-        assert await poll(is_up, 30)
+        assert await eventually(is_up, seconds=30)
         yield process, kubeconfig
     finally:
         if process.returncode is None:
@@ -117,7 +118,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
             return len(told) > 50
 
         writers = [asyncio.create_task(write(worker)) for worker in range(4)]
-        assert await poll(has_written)
+        assert await eventually(has_written)
         process.send_signal(signal.SIGKILL)
         await asyncio.gather(*writers, return_exceptions=True)
     async with (

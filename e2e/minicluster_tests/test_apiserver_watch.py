@@ -6,8 +6,9 @@ import asyncio
 import functools
 from typing import Any
 
-from conformance.peers.objects import Api, error_of, poll
+from conformance.peers.objects import Api, error_of
 from minicluster.client import Mirror
+from testbed.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -76,9 +77,9 @@ async def test_mirror_survives_every_kind_of_outage(api: Api) -> None:
         await api.create("/minicluster/watches/drop", {"path": "configmaps", "how": how})
         await api.create(CONFIG_MAPS, {"metadata": {"name": f"c{index}"}})
         await api.create("/minicluster/compact", {})
-        assert await poll(functools.partial(has_seen, index + 1))
+        assert await eventually(functools.partial(has_seen, index + 1))
     await api.delete(f"{CONFIG_MAPS}/c0")
-    assert await poll(functools.partial(has_seen, 4))
+    assert await eventually(functools.partial(has_seen, 4))
     task.cancel()
 
     assert ["+c0", "+c1", "+c2", "-c0"] == seen

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from conformance.peers.objects import poll
 from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, processes
+from testbed.waiting import eventually
 
 
 async def amounts(cluster: Cluster) -> tuple[str, str]:
@@ -24,4 +24,4 @@ async def test_capacity_outlives_the_plugin_for_the_grace_time(tmp_path: Path) -
             async def is_over() -> bool:
                 return ("0", "0") == await amounts(cluster)
 
-            await poll(is_over)
+            await eventually(is_over)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from conformance.peers.objects import poll
 from minicluster.kubelet.runtime import isolation
 from minicluster.kubelet.runtime.cdi import CdiCache
 from minicluster.kubelet.runtime.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
 from minicluster.kubelet.runtime.isolation import Mount
+from testbed.waiting import eventually
 
 KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, False) is None]
 EVERY_KIND = [*KINDS, isolation.MAPPING]
@@ -207,7 +207,7 @@ async def test_stop_kills_after_the_grace_period(tmp_path: Path) -> None:
     """A program that ignores SIGTERM is killed, which its exit code shows."""
     script = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     container = await start(tmp_path, EVERY_KIND[0], ["sh", "-c", script])
-    await poll(lambda: "ready" in container.log.read_text())
+    await eventually(lambda: "ready" in container.log.read_text())
     began = time.monotonic()
 
     ended = await container.stop(0.3)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.peers.objects import Object, poll
+from conformance.peers.objects import Object
 from minicluster.kubelet.devices.checkpoint import FILE_NAME
 from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, a_container, a_pod, processes
+from testbed.waiting import eventually
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def restart(cluster: Cluster, how: signal.Signals = signal.SIGKILL) -> Non
     cluster.kubelet.end(how)
     (cluster.root / "pod-resources" / "kubelet.sock").unlink(missing_ok=True)
     cluster.kubelet.start()
-    await poll((cluster.root / "pod-resources" / "kubelet.sock").exists)
+    await eventually((cluster.root / "pod-resources" / "kubelet.sock").exists)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -78,8 +79,8 @@ async def test_pod_deleted_meanwhile_is_ended(cluster: Cluster) -> None:
 
     cluster.kubelet.start()
 
-    await poll(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-    await poll(lambda: not any((cluster.root / "pods").iterdir()))
+    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    await eventually(lambda: not any((cluster.root / "pods").iterdir()))
 
 
 async def test_pods_bound_meanwhile_are_admitted_by_age(cluster: Cluster) -> None:
@@ -123,5 +124,5 @@ async def test_damaged_checkpoint_does_not_stop_the_kubelet(cluster: Cluster) ->
 
     cluster.kubelet.start()
 
-    await poll(lambda: "device allocations may not be up to date" in cluster.kubelet.log.read_text())
+    await eventually(lambda: "device allocations may not be up to date" in cluster.kubelet.log.read_text())
     assert NODE == (await cluster.client.get(f"/api/v1/nodes/{NODE}"))["metadata"]["name"]

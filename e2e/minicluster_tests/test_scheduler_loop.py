@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from conformance.peers.extenders import Extender
-from conformance.peers.objects import Api, Object, poll
+from conformance.peers.objects import Api, Object
 from minicluster_tests.scheduler_peers import asking, configured, extender, scheduling
+from testbed.waiting import eventually
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def bound(api: Api, name: str = "p") -> None:
     async def is_bound() -> bool:
         return "nodeName" in (await api.pod(name))["spec"]
 
-    await poll(is_bound)
+    await eventually(is_bound)
 
 
 async def test_extender_gets_a_moving_sample_of_many_nodes(server: str, api: Api, peer: tuple[Extender, str]) -> None:
@@ -64,7 +65,7 @@ async def test_pod_is_retried_soon_after_the_first_node_is_created(server: str, 
             conditions = (await api.pod())["status"].get("conditions") or ()
             return ["no nodes available to schedule pods"] == [condition["message"] for condition in conditions]
 
-        await poll(says_why)
+        await eventually(says_why)
         await api.create_node()
         await bound(api)
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from conformance.peers.objects import Api, poll
+from conformance.peers.objects import Api
 from minicluster.kubescheduler.config import LeaderElection
 from minicluster.kubescheduler.http import Poster, PostError
 from minicluster.kubescheduler.lease import LeadershipLostError, Lease
 from minicluster_tests.scheduler_peers import configured
+from testbed.waiting import eventually
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
 
@@ -190,7 +191,7 @@ async def test_process_schedules_and_releases_its_lease_at_sigterm(api: Api, kub
     async def is_bound() -> bool:
         return "nodeName" in (await api.get(f"{api.pods}/p"))["spec"]
 
-    was_bound = await poll(is_bound, 15)
+    was_bound = await eventually(is_bound, seconds=15)
     process.send_signal(signal.SIGTERM)
     code = await asyncio.wait_for(process.wait(), 5)
 

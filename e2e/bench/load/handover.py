@@ -17,8 +17,9 @@ from bench.load.rig import METRICS_PORT, READY_SECONDS, Rig
 from bench.load.simulation import DEVICE_MIB, PODS, a_pod
 from bench.record.audit import Request
 from bench.record.measurement import BINDING, Case, percentiles
-from harness.cluster import SCHEDULER_NAME, eventually
+from harness.cluster import SCHEDULER_NAME
 from minicluster.client import Object
+from testbed.waiting import eventually
 
 NODE = "full"
 QUIET_SECONDS = 0.3

@@ -23,9 +23,10 @@ from bench.record.measurement import Case, Load, Records, Run, is_binding, is_ru
 from bench.record.usage import Usage
 from bench.record.yardstick import Yardstick
 from controlplane.machines import cgroups
-from harness.cluster import SCHEDULER_NAME, NotInTimeError, eventually
+from harness.cluster import SCHEDULER_NAME
 from minicluster.client import ApiError, Client, Object
 from testbed.processes import Supervisor
+from testbed.waiting import NotInTimeError, eventually
 
 BIN = Path(sys.executable).parent
 TRIVIAL = Path(__file__).with_name("trivial_extender.py")

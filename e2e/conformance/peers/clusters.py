@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from conformance.peers.objects import poll
 from conformance.peers.shell import shell_image
 from minicluster.client import Client
 from testbed.hardware import FakeNode
 from testbed.processes import Supervisor
+from testbed.waiting import eventually
 
 NODE = "node-a"
 """The cluster's only Node that has a kubelet."""
@@ -124,7 +124,7 @@ class EmbeddedPeer(Peer):
 
 async def _registered(kubeconfig: Path) -> None:
     async with Client.from_kubeconfig(kubeconfig, "conformance") as client:
-        await poll(lambda: client.get(f"/api/v1/nodes/{NODE}"), START_SECONDS)
+        await eventually(lambda: client.get(f"/api/v1/nodes/{NODE}"), seconds=START_SECONDS)
 
 
 class RealPeer(Peer):
@@ -172,7 +172,7 @@ class RealPeer(Peer):
         await asyncio.to_thread(control.serve_again)
         self._end_scheduler()
         async with Client.from_kubeconfig(self.kubeconfig, "conformance") as client:
-            await poll(lambda: client.text("/readyz"), START_SECONDS)
+            await eventually(lambda: client.text("/readyz"), seconds=START_SECONDS)
 
     def _end_scheduler(self) -> None:
         """End the cluster's scheduler. Tests that need one start it, and all other Pods must stay unbound."""

@@ -20,8 +20,9 @@ import yaml
 from aiohttp import web
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, a_node, a_pod, limits, poll
+from conformance.peers.objects import Api, Object, a_node, a_pod, limits
 from minicluster.client import ApiError
+from testbed.waiting import eventually
 
 SCHEDULER = "conformance"
 NODES = ("s1", "s2", "s3")
@@ -65,7 +66,7 @@ class Extender:
 
     async def asked(self, count: int, verb: str = "filter") -> int:
         """Wait for *count* calls and until no more follow for a moment, and return their number."""
-        await poll(lambda: len(self.of(verb)) >= count)
+        await eventually(lambda: len(self.of(verb)) >= count)
         before = -1
         while before != len(self.of(verb)):
             before = len(self.of(verb))
@@ -132,7 +133,7 @@ class Stage:
             pod = await self.api.pod(name)
             return pod if pod["spec"].get("nodeName") else None
 
-        pod: Object = await poll(found, seconds)
+        pod: Object = await eventually(found, seconds=seconds)
         return pod
 
     async def refused(self, name: str = "p", seconds: float = 20.0) -> Object:
@@ -144,7 +145,7 @@ class Stage:
                 (each for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")), None
             )
 
-        condition: Object = await poll(found, seconds)
+        condition: Object = await eventually(found, seconds=seconds)
         return {**condition, "message": _common(condition["message"])}
 
     async def events(self, name: str = "p") -> list[tuple[str, str, str]]:
@@ -153,7 +154,7 @@ class Stage:
         async def found() -> list[Object]:
             return (await self.api.list(f"{self.api.place}/events", fieldSelector=f"involvedObject.name={name}"))[0]
 
-        return [(event["type"], event["reason"], _common(event["message"])) for event in await poll(found)]
+        return [(event["type"], event["reason"], _common(event["message"])) for event in await eventually(found)]
 
     async def refusal(self, preemption: str = "No preemption victims found for incoming pod", **reasons: int) -> str:
         """
@@ -252,7 +253,7 @@ async def schedulable(api: Api, *names: str) -> None:
         await asyncio.sleep(0.2)
         return was == versions and "node.kubernetes.io/not-ready" not in taints
 
-    await poll(quiet)
+    await eventually(quiet)
 
 
 @contextlib.asynccontextmanager

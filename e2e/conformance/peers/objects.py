@@ -4,18 +4,14 @@ A client and builders for objects.
 Must never depend on the kind of cluster, or assert a behaviour.
 """
 
-import asyncio
 import contextlib
 import itertools
 import os
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
-import aiohttp
-import grpc
-
 from minicluster.client import ApiError, Client
+from testbed.waiting import eventually
 
 Object = dict[str, Any]
 
@@ -69,7 +65,7 @@ class Api(Client):
             await self.request("DELETE", self.pods, {"gracePeriodSeconds": 0})
             return not await self.names(self.pods)
 
-        await poll(is_empty)
+        await eventually(is_empty)
         with contextlib.suppress(ApiError):
             await self.delete(self.place)
 
@@ -118,28 +114,6 @@ def a_node(name: str = "n1", **metadata: Any) -> Object:
 def limits(**amounts: Any) -> list[Object]:
     """Return one container with *amounts* as its limits."""
     return [{"name": "main", "image": IMAGE, "resources": {"limits": amounts}}]
-
-
-async def poll(check: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """
-    Call *check*, plain or async, until its answer is true, and return the answer.
-
-    Raises: the last error of *check*, or AssertionError, after *seconds*.
-    """
-    deadline, pause_seconds = time.monotonic() + seconds, 0.02
-    while True:
-        try:
-            answer = check()
-            answer = await answer if isinstance(answer, Awaitable) else answer
-            if answer:
-                return answer
-            problem: Exception = AssertionError(f"not true within {seconds:g} s: {check}")
-        except (AssertionError, ApiError, KeyError, OSError, aiohttp.ClientError, grpc.aio.AioRpcError) as error:
-            problem = error
-        if time.monotonic() > deadline:
-            raise problem
-        await asyncio.sleep(pause_seconds)
-        pause_seconds = min(pause_seconds * 1.2, 0.1)
 
 
 async def error_of(request: Awaitable[Any]) -> ApiError:

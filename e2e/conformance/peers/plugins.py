@@ -13,12 +13,13 @@ from typing import Any
 import grpc
 
 from conformance.peers.clusters import NODE, Peer
-from conformance.peers.objects import IMAGE, Api, Object, a_pod, poll
+from conformance.peers.objects import IMAGE, Api, Object, a_pod
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as pb
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as resources_grpc
 from minicluster.client import ApiError
+from testbed.waiting import eventually
 
 SECONDS = 60.0
 """The time limit of every action of a kubelet, which may include a retry."""
@@ -150,7 +151,7 @@ class Host:
         plugin = Plugin(self, count, socket or f"{self.api.namespace}.sock", pre_start)
         self.plugins.append(plugin)
         await plugin.start()
-        await poll(lambda: self._has_devices(count), SECONDS)
+        await eventually(lambda: self._has_devices(count), seconds=SECONDS)
         return plugin
 
     async def _has_devices(self, count: int) -> bool:
@@ -197,7 +198,7 @@ class Host:
             assert (capacity, allocatable) == await self.amounts()
             return True
 
-        await poll(so_says, SECONDS)
+        await eventually(so_says, seconds=SECONDS)
 
     @property
     def cdi_file(self) -> Path:
@@ -238,7 +239,7 @@ class Host:
             return pod if holds(pod["status"]) else None
 
         try:
-            pod: Object = await poll(found, seconds)
+            pod: Object = await eventually(found, seconds=seconds)
         except AssertionError as error:
             raise AssertionError(f"{name}: {(await self.api.pod(name))['status']}") from error
         return pod
@@ -275,7 +276,7 @@ class Host:
             assert text in log
             return log
 
-        log: str = await poll(found, SECONDS)
+        log: str = await eventually(found, seconds=SECONDS)
         return log
 
     async def gone(self, name: str) -> None:
@@ -288,7 +289,7 @@ class Host:
                 return error.status == 404
             return False
 
-        await poll(is_gone, SECONDS)
+        await eventually(is_gone, seconds=SECONDS)
 
 
 @contextlib.asynccontextmanager

@@ -14,8 +14,9 @@ import orjson
 from aiohttp import web
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, a_pod, poll
+from conformance.peers.objects import Api, Object, a_pod
 from harness.certificates import issue
+from testbed.waiting import eventually
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 SENTINEL = "sentinel.hami.io"
@@ -75,7 +76,7 @@ class Webhook:
             await api.attempt(api.create(api.pods, a_pod("probe"), dryRun="All"))
             return self.announced > 0
 
-        await poll(is_asked)
+        await eventually(is_asked)
         self.reviews.clear()
         self.queries.clear()
         return made

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hamicommon.runtime import reflector
 from hamicommon.runtime.kube import Kube, Reflector
 from hamicommon.runtime.reflector import Backoff
+from testbed.waiting import eventually
 
 PATH = "/api/v1/pods"
 
@@ -188,13 +189,6 @@ class Mirror:
     def _delete(self, pod: dict[str, Any]) -> None:
         self.deleted.append(pod["metadata"]["name"])
         self.pods.pop(pod["metadata"]["name"], None)
-
-
-async def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait until *holds* is true."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - the conditions are states of a peer, which sets no event
-            await asyncio.sleep(0.005)
 
 
 def write_kubeconfig(folder: Path, server: str) -> str:

@@ -7,14 +7,16 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+
+from testbed.waiting import NotInTimeError, eventually
 
 PROGRAM = Path(sys.executable).with_name("hami-monitor")
 NODE = "n1"
@@ -57,7 +59,7 @@ class Service:
             )
             service = cls(process)
             try:
-                await eventually(lambda: service.port != 0, True)
+                await eventually(lambda: service.port)
                 yield service
             finally:
                 await service.stop(signal.SIGKILL)
@@ -98,15 +100,18 @@ class Service:
 Start = Callable[..., AbstractAsyncContextManager[Service]]
 
 
-async def eventually(look: Callable[[], Any | Awaitable[Any]], expected: object) -> None:
-    """Wait until *look* (a function, async or not) returns *expected*."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    found = None
-    while time.monotonic() < deadline:
-        found = look()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found == expected:
-            return
-        await asyncio.sleep(0.05)
-    assert expected == found
+async def eventually_equal(look: Callable[[], Any | Awaitable[Any]], expected: object) -> None:
+    """Wait until *look*, plain or async, returns *expected*; fail with what it returned last."""
+    found: object = None
+
+    async def is_equal() -> bool:
+        nonlocal found
+        answer = look()
+        found = await answer if isawaitable(answer) else answer
+        return found == expected
+
+    try:
+        await eventually(is_equal, seconds=DEADLINE_SECONDS)
+    except NotInTimeError:
+        assert expected == found
+        raise

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from hamicommon.wire.region import LAYOUT_V0, LAYOUT_V1_2, decode_region
+from testbed.waiting import eventually
 
 from .fake_driver import DEVICE_A, DEVICE_B
 from .pod_server import Object, PodServer
 from .region_files import HookPath, Process, a_region
-from .service import DEADLINE_SECONDS, NODE, PROGRAM, Labels, Start, eventually
+from .service import DEADLINE_SECONDS, NODE, PROGRAM, Labels, Start, eventually_equal
 
 
 def a_pod(uid: str = "u1", *containers: str, annotations: dict[str, str] | None = None) -> Object:
@@ -112,13 +113,13 @@ async def test_scrape_shows_every_family(
     put_pod_of_every_kind(hook_path, pod_server)
 
     async with started(**fake_driver) as service:
-        await eventually(lambda: service.get("/readyz"), (200, "ok\n"))
+        await eventually_equal(lambda: service.get("/readyz"), (200, "ok\n"))
 
         async def found() -> dict[str, dict[Labels, float] | None]:
             samples = await service.samples()
             return {name: samples.get(name) for name in SCRAPED}
 
-        await eventually(found, SCRAPED)
+        await eventually_equal(found, SCRAPED)
         samples = await service.samples()
 
     elapsed = samples["hami_container_last_kernel_elapsed_seconds"]
@@ -166,11 +167,11 @@ async def test_memory_a_program_allocates_is_shown(
             return [samples.get(f"hami_vgpu_memory_{name}_bytes", {}).get(key) for name in names]
 
         context = 128 << 20  # what one takes of a fake device
-        await eventually(found, [1000 << 20, context + (100 << 20), 100 << 20])
+        await eventually_equal(found, [1000 << 20, context + (100 << 20), 100 << 20])
         assert program.stdin is not None
         program.stdin.close()
         assert 0 == await program.wait()
-        await eventually(found, [1000 << 20, 0, 0])
+        await eventually_equal(found, [1000 << 20, 0, 0])
 
 
 async def test_legacy_names_come_with_their_flag(hook_path: HookPath, pod_server: PodServer, started: Start) -> None:
@@ -185,7 +186,7 @@ async def test_legacy_names_come_with_their_flag(hook_path: HookPath, pod_server
             samples = await service.samples()
             return [samples.get(name) for name in ("vGPU_device_memory_limit_in_bytes", "hami_vgpu_memory_limit_bytes")]
 
-        await eventually(limits, [{(*old_labels, ("vdeviceid", "0")): 3000}, {labels(): 3000}])
+        await eventually_equal(limits, [{(*old_labels, ("vdeviceid", "0")): 3000}, {labels(): 3000}])
 
 
 async def test_feedback_writes_two_fields_and_nothing_else(hook_path: HookPath, started: Start) -> None:
@@ -198,8 +199,8 @@ async def test_feedback_writes_two_fields_and_nothing_else(hook_path: HookPath, 
         expected[offset : offset + 4] = value.to_bytes(4, "little", signed=True)
 
     async with started():
-        await eventually(low.read_bytes, bytes(expected))
-        await eventually(lambda: decode_region(high.read_bytes()).utilization_switch, 0)
+        await eventually_equal(low.read_bytes, bytes(expected))
+        await eventually_equal(lambda: decode_region(high.read_bytes()).utilization_switch, 0)
 
 
 async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_path: HookPath, started: Start) -> None:
@@ -214,7 +215,7 @@ async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_
             def is_counted_down(reached: int = reached) -> bool:
                 return decode_region(region.read_bytes()).recent_kernel < reached
 
-            await eventually(is_counted_down, True)
+            await eventually(is_counted_down)
             assert -signal.SIGKILL == await service.stop(signal.SIGKILL)
 
     after = decode_region(region.read_bytes())
@@ -235,12 +236,12 @@ async def test_directory_goes_with_its_pod_and_no_sooner(
         return sorted(path.name for path in hook_path.containers.iterdir())
 
     async with started(HAMI_RESYNC_INTERVAL="1s") as service:
-        await eventually(lambda: service.get("/readyz"), (200, "ok\n"))
+        await eventually_equal(lambda: service.get("/readyz"), (200, "ok\n"))
         await asyncio.sleep(0.5)
         assert ["dead_main", "living_main"] == listing()
 
         pod_server.remove("dead")
-        await eventually(listing, ["living_main"])
+        await eventually_equal(listing, ["living_main"])
         assert {(): 1} == (await service.samples())["hami_monitor_directories_removed_total"]
 
 
@@ -253,20 +254,20 @@ async def test_nothing_is_deleted_while_the_api_has_not_answered(
     pod_server.is_down = True
 
     async with started(HAMI_RESYNC_INTERVAL="1ms") as service:
-        await eventually(lambda: len(pod_server.queries) > 1, True)
+        await eventually(lambda: len(pod_server.queries) > 1)
         assert (200, "ok\n") == await service.get("/livez")
         assert (503, "the Pods of node n1 have not been listed yet\n") == await service.get("/readyz")
         assert (hook_path.containers / "u1_main").exists()
 
         pod_server.is_down = False
-        await eventually(lambda: service.get("/readyz"), (200, "ok\n"))
-        await eventually((hook_path.containers / "u1_main").exists, False)
+        await eventually_equal(lambda: service.get("/readyz"), (200, "ok\n"))
+        await eventually_equal((hook_path.containers / "u1_main").exists, False)
 
 
 async def test_only_the_pods_of_this_node_are_asked_for(pod_server: PodServer, started: Start) -> None:
     """One list and one watch with a field selector, for any size of cluster."""
     async with started():
-        await eventually(lambda: len(pod_server.queries) >= 2, True)
+        await eventually(lambda: len(pod_server.queries) >= 2)
 
     assert {"spec.nodeName=n1"} == {query["fieldSelector"] for query in pod_server.queries}
 
@@ -286,7 +287,7 @@ async def test_missing_driver_leaves_the_container_metrics(
             names = ("hami_vgpu_memory_limit_bytes", "hami_host_gpu_memory_used_bytes", "hami_monitor_driver_available")
             return [samples.get(name) for name in names]
 
-        await eventually(found, [{labels(): 3000}, None, {(): 0}])
+        await eventually_equal(found, [{labels(): 3000}, None, {(): 0}])
 
 
 async def test_term_drains_and_exits_with_zero(started: Start) -> None:

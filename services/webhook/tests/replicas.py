@@ -7,8 +7,9 @@ import base64
 import json
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ from hami_webhook.certificates.renewal import Material
 from minicluster.client import ApiError, Client, Object
 from testbed.ports import free_port
 from testbed.processes import Process, Supervisor
+from testbed.waiting import eventually
 
 BIN = Path(sys.executable).parent
 SECRET = "/api/v1/namespaces/default/secrets/hami-webhook-tls"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hami-webhook"
 PODS = "/api/v1/namespaces/default/pods"
 NAMES = ("hami-webhook.hami.svc", "127.0.0.1")
+
+until = partial(eventually, seconds=60.0)
+"""Replicas agree on a certificate in some rounds of their loop."""
 
 
 class Cluster:
@@ -183,18 +188,6 @@ def a_configuration(name: str, *ports: int) -> Object:
             for port in ports
         ],
     }
-
-
-async def until(probe: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until *probe* holds; an API server that does not answer counts as not yet."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                if await probe():
-                    return
-            except (ApiError, aiohttp.ClientError):
-                pass
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -10,9 +10,10 @@ from hami_scheduler.decide.filter import filter_nodes
 from hami_scheduler.decide.preempt import must_leave
 from hami_scheduler.decide.prioritize import priorities
 from hami_scheduler.state.cluster import Cluster
+from testbed.waiting import eventually
 
 from ..support.builders import Object, a_cluster, a_container, a_device, a_node, a_pod, a_request
-from ..support.service import Running, running, until
+from ..support.service import Running, running
 
 
 def a_resident(name: str, share: str, priority: int = 0, **fields: Any) -> Object:
@@ -111,7 +112,7 @@ async def test_kube_scheduler_asks_by_uid_or_with_whole_pods(scheduler: Running)
     """`nodeCacheCapable` decides which; the answer is by UID, with the count of violated budgets as it came."""
     resident = a_pod("resident", node="exact", allocated="GPU-a,NVIDIA,16000,0:;")
     scheduler.api.put("pods", resident)
-    await until(lambda: scheduler.cluster.ledger.grant("uid-resident"))
+    await eventually(lambda: scheduler.cluster.ledger.grant("uid-resident"))
     pod = a_pod("high")
     pod["spec"]["priority"] = 5
     meta = {"Pods": [{"UID": "cpu"}], "NumPDBViolations": 2}
@@ -133,7 +134,7 @@ async def test_end_that_the_watch_has_not_brought_counts(scheduler: Running) -> 
     """kube-scheduler asks because a Pod ended, and would not ask again for minutes."""
     for name in ("ended", "resident"):
         scheduler.api.put("pods", a_pod(name, node="exact", allocated="GPU-a,NVIDIA,8000,0:;"))
-        await until(lambda: scheduler.cluster.ledger.grant(f"uid-{name}"))  # noqa: B023
+        await eventually(lambda: scheduler.cluster.ledger.grant(f"uid-{name}"))  # noqa: B023
     question = {"Pod": a_pod("p"), "NodeNameToMetaVictims": {"exact": {"Pods": [{"UID": "cpu"}]}}}
     assert {} == (await scheduler.post("/preempt", question))["NodeNameToMetaVictims"]
 
@@ -146,7 +147,7 @@ async def test_end_that_the_watch_has_not_brought_counts(scheduler: Running) -> 
 async def test_preemption_is_judged_while_pods_cannot_be_read(scheduler: Running) -> None:
     """By what the watch has brought."""
     scheduler.api.put("pods", a_pod("resident", node="exact", allocated="GPU-a,NVIDIA,16000,0:;"))
-    await until(lambda: scheduler.cluster.ledger.grant("uid-resident"))
+    await eventually(lambda: scheduler.cluster.ledger.grant("uid-resident"))
     question = {"Pod": a_pod("p"), "NodeNameToMetaVictims": {"exact": {"Pods": [{"UID": "cpu"}]}}}
 
     scheduler.api.fail("/pods", 403)

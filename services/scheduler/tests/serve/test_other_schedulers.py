@@ -9,9 +9,10 @@ import asyncio
 import copy
 
 from hamicommon.wire import keys
+from testbed.waiting import eventually
 
 from ..support.builders import Object, a_container, a_pod
-from ..support.service import Running, until
+from ..support.service import Running
 
 THEIRS = "GPU-a,NVIDIA,8000,30:;"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -44,18 +45,18 @@ async def test_their_pod_counts_from_its_bind_to_its_end_whatever_its_device_plu
     theirs = api.put("pods", a_pod("theirs", a_container(gpu=1, gpumem=8000, gpucores=30), annotations=granted))
     large, fitting = (a_pod(f"asks-{mib}", a_container(gpu=1, gpumem=mib)) for mib in (8385, 8384))
     api.put("pods", a_pod("told-later", node="locked", allocated="GPU-l,NVIDIA,1,0:;"))
-    await until(lambda: promised(scheduler, "locked", "GPU-l") == (1, 1, 0))
+    await eventually(lambda: promised(scheduler, "locked", "GPU-l") == (1, 1, 0))
     assert (0, 0, 0) == promised(scheduler)
 
     theirs = api.put("pods", changed(theirs, {keys.BIND_PHASE: "allocating"}, node="exact"))
-    await until(lambda: promised(scheduler) == (1, 8000, 30))
+    await eventually(lambda: promised(scheduler) == (1, 8000, 30))
     assert {"exact": "1/1 CardInsufficientMemory"} == (await scheduler.filter(large, "exact"))["FailedNodes"]
     theirs = api.put("pods", changed(theirs, {TO_ALLOCATE: ";", keys.BIND_PHASE: "success"}, phase="Running"))
     assert ["exact"] == (await scheduler.filter(fitting, "exact"))["NodeNames"]
     assert (2, 16384, 30) == promised(scheduler)
 
     api.put("pods", changed(theirs, {}, phase="Succeeded"))
-    await until(lambda: promised(scheduler) == (1, 8384, 0))
+    await eventually(lambda: promised(scheduler) == (1, 8384, 0))
 
 
 async def test_pod_that_both_chose_for_is_where_who_bound_it_says(scheduler: Running) -> None:
@@ -71,7 +72,7 @@ async def test_pod_that_both_chose_for_is_where_who_bound_it_says(scheduler: Run
     assert (0, 0, 0) == promised(scheduler)
     api.is_silent = False
     api.put("pods", theirs)
-    await until(lambda: promised(scheduler, "locked", "GPU-l") == (1, 1000, 0))
+    await eventually(lambda: promised(scheduler, "locked", "GPU-l") == (1, 1000, 0))
     assert "is bound to node locked already" in (await scheduler.filter(pod, "exact"))["Error"]
 
 
@@ -87,7 +88,7 @@ async def test_room_that_was_taken_while_we_waited_for_the_lock_is_not_granted(s
     binding = asyncio.create_task(scheduler.bind(ours, "locked"))
     await asyncio.sleep(0.1)
     api.put("pods", changed(theirs, {ALLOCATED: "GPU-l,NVIDIA,10000,0:;"}, node="locked"))
-    await until(lambda: promised(scheduler, "locked", "GPU-l")[0] == 2)
+    await eventually(lambda: promised(scheduler, "locked", "GPU-l")[0] == 2)
     del node["metadata"]["annotations"][keys.NODE_LOCK]
     api.put("nodes", node)
 
@@ -104,7 +105,7 @@ async def test_no_lock_is_taken_for_room_that_is_known_to_be_gone(scheduler: Run
     ours = api.put("pods", a_pod("ours", a_container(gpu=1, gpumem=10000)))
     await scheduler.filter(ours, "locked")
     api.put("pods", a_pod("theirs", node="locked", allocated="GPU-l,NVIDIA,10000,0:;"))
-    await until(lambda: promised(scheduler, "locked", "GPU-l")[0] == 2)
+    await eventually(lambda: promised(scheduler, "locked", "GPU-l")[0] == 2)
 
     assert "device GPU-l is short of" in await scheduler.bind(ours, "locked")
 

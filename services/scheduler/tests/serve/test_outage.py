@@ -11,9 +11,9 @@ from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.errors import BindError
 from hami_scheduler.serve.filter import filter_pod
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
+from testbed.waiting import eventually
 
 from ..support.builders import Object, a_container, a_device, a_node, a_pod
-from ..support.service import until
 from ..support.virtual_time import MemoryApi, a_scheduler, run_virtually
 
 AWAY_SECONDS = 60.0
@@ -56,10 +56,10 @@ def test_api_server_that_is_away_for_a_minute(monkeypatch: pytest.MonkeyPatch) -
         api = await an_api()
         async with a_scheduler(api) as service:
             before = await created(api, "before")
-            await until(lambda: service.readiness.reflectors["pods"].age_seconds() < 1)
+            await eventually(lambda: service.readiness.reflectors["pods"].age_seconds() < 1)
             assert ["n1"] == await named(service, before)
             await bind(service, before)
-            await until(lambda: not len(service.feed.cluster.reservations))
+            await eventually(lambda: not len(service.feed.cluster.reservations))
 
             loop = asyncio.get_running_loop()
             await asyncio.sleep(30.0)
@@ -78,10 +78,10 @@ def test_api_server_that_is_away_for_a_minute(monkeypatch: pytest.MonkeyPatch) -
             await api.put("pods", during)
             await api.set_away(is_away=False)
             back = loop.time()
-            await until(lambda: promised(service) == 4000, 40.0)
+            await eventually(lambda: promised(service) == 4000, seconds=40.0)
             assert ["n1"] == await named(service, during)
             await bind(service, during)
-            await until(lambda: not len(service.feed.cluster.reservations))
+            await eventually(lambda: not len(service.feed.cluster.reservations))
             assert 1 == len(api.calls_since(back, "/binding"))
             assert (4000, 0) == (promised(service), service.feed.cluster.recount())
 
@@ -105,7 +105,7 @@ def test_watch_that_ends_at_every_event_loses_none(monkeypatch: pytest.MonkeyPat
                 if number % 2:
                     await api.remove("pods", f"default/p{number}")
             expected = sum(100 + number for number in range(0, 20, 2))
-            await until(lambda: promised(service) == expected, 120.0)
+            await eventually(lambda: promised(service) == expected, seconds=120.0)
             setattr(api, fault, False)
             seconds = asyncio.get_running_loop().time() - began
             assert len(api.calls_since(began)) < 3 * seconds
@@ -188,6 +188,6 @@ def test_standby_takes_over_with_the_lease_and_nothing_is_granted_twice(monkeypa
 
             bindings = [what for _, what in api.calls if what.endswith("/binding")]
             assert ["create /api/v1/namespaces/default/pods/second/binding"] == bindings
-            await until(lambda: promised(old) == promised(new) == 6000, 120.0)
+            await eventually(lambda: promised(old) == promised(new) == 6000, seconds=120.0)
 
     run_virtually(monkeypatch, story)

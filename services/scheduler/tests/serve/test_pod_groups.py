@@ -12,6 +12,7 @@ import pytest
 
 from hami_scheduler.serve.errors import BindError
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
+from testbed.waiting import eventually
 
 from ..support.builders import a_pod
 from ..support.pod_group import (
@@ -25,7 +26,6 @@ from ..support.pod_group import (
     lock_owner,
     promised,
 )
-from ..support.service import until
 from ..support.virtual_time import a_scheduler, run_virtually
 
 BINDING = "create /api/v1/namespaces/default/pods/"
@@ -50,14 +50,14 @@ def test_members_on_one_node_are_bound_one_after_the_other(
             assert 8 * SHARE_MIB == promised(service)
 
             refusals = await asyncio.gather(*(bound_in_the_end(service, pod) for pod in gang))
-            await until(lambda: len(served) == 8, 60.0)
+            await eventually(lambda: len(served) == 8, seconds=60.0)
 
             assert is_refused == (sum(refusals) > 0)
             assert names == sorted(served), "the lock named each of them once, when it was bound"
             assert 8 == len(api.calls_since(0.0, BINDING))
             assert "" == lock_owner(api)
             assert (8 * SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
-            await until(lambda: not len(service.feed.cluster.reservations))
+            await eventually(lambda: not len(service.feed.cluster.reservations))
 
     run_virtually(monkeypatch, story)
 
@@ -72,7 +72,7 @@ def test_member_that_is_given_up_and_deleted_gives_its_room_back_at_once(monkeyp
             assert [True, True, False] == [await chosen(service, pod) for pod in gang]
             for pod in gang:
                 await api.remove("pods", f"default/{pod['metadata']['name']}")
-            await until(lambda: not promised(service), 1.0)
+            await eventually(lambda: not promised(service), seconds=1.0)
 
             assert await chosen(service, await a_member(api, "other-0", "other"))
             assert await chosen(service, await a_member(api, "other-1", "other"))
@@ -120,7 +120,7 @@ def test_member_held_back_longer_than_its_room_is_decided_again(
             if is_taken:
                 share = f"GPU-a,NVIDIA,{SHARE_MIB},0:;"
                 await api.put("pods", a_pod("faster", node="n1", allocated=share))
-                await until(lambda: promised(service) == 2 * SHARE_MIB)
+                await eventually(lambda: promised(service) == 2 * SHARE_MIB)
 
             await bind(service, gang[1])
             if is_taken:
@@ -130,6 +130,6 @@ def test_member_held_back_longer_than_its_room_is_decided_again(
                 await bind(service, gang[0])
             assert (1 if is_taken else 2) == len(api.calls_since(0.0, BINDING))
             assert 2 * SHARE_MIB == promised(service)
-            await until(lambda: lock_owner(api) == "", 5.0)
+            await eventually(lambda: lock_owner(api) == "", seconds=5.0)
 
     run_virtually(monkeypatch, story)

@@ -18,10 +18,11 @@ from hami_scheduler.serve.kube import api as kube
 from hami_scheduler.serve.listen import http
 from hami_scheduler.serve.listen.http import BODY_LIMIT_BYTES
 from hami_scheduler.state.reservation import RESERVATION_SECONDS, Stage
+from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer
 from ..support.builders import VECTORS, Object, a_container, a_device, a_node, a_pod
-from ..support.service import Running, running, until
+from ..support.service import Running, running
 
 PROGRAM = Path(sys.executable).with_name("hami-scheduler")
 SHARE = "GPU-a,NVIDIA,1000,0:;"
@@ -44,7 +45,7 @@ async def test_pod_is_placed_with_one_write(scheduler: Running) -> None:
     assert annotations["hami.io/vgpu-time"].isdigit()
     assert annotations["hami.io/bind-time"].isdigit()
     assert 1 == len(scheduler.api.writes)
-    await until(lambda: scheduler.api.events)
+    await eventually(lambda: scheduler.api.events)
     assert ["BindingSucceed"] == [event["reason"] for event in scheduler.api.events]
     assert "Successfully binding node [exact] to default/p" == scheduler.api.events[0]["message"]
 
@@ -60,7 +61,7 @@ async def test_reservation_holds_until_the_pod_is_seen_bound(scheduler: Running)
     assert Stage.WRITTEN is scheduler.cluster.reservations.get("uid-p").stage
     scheduler.api.is_silent = False
     scheduler.api.put("pods", scheduler.api.pod("p"))
-    await until(lambda: not len(scheduler.cluster.reservations))
+    await eventually(lambda: not len(scheduler.cluster.reservations))
     assert 1000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
 
 
@@ -72,7 +73,7 @@ async def test_refusal_names_codes_only_and_the_event_has_the_numbers(scheduler:
 
     assert None is answer["NodeNames"]
     assert {"exact": "1/1 CardInsufficientMemory", "ghost": "node unregistered"} == answer["FailedNodes"]
-    await until(lambda: scheduler.api.events)
+    await eventually(lambda: scheduler.api.events)
     await asyncio.sleep(0.05)
     [event] = scheduler.api.events
     assert ("FilteringFailed", "Warning") == (event["reason"], event["type"])
@@ -98,7 +99,7 @@ async def test_nodes_that_exist_may_be_sent_whole(scheduler: Running) -> None:
         node = a_node(name, a_device(f"GPU-{name}", memory_mib=memory_mib, finds_owners=True))
         scheduler.api.put("nodes", {**node, "metadata": {**node["metadata"], "uid": f"uid-{name}"}})
     scheduler.api.put("pods", a_pod("resident", node="full", allocated="GPU-full,NVIDIA,1000,0:;"))
-    await until(lambda: scheduler.cluster.ledger.grant("uid-resident") is not None)
+    await eventually(lambda: scheduler.cluster.ledger.grant("uid-resident") is not None)
     nodes = [scheduler.api.objects["nodes"][name] for name in ("full", "roomy")]
     answer = await scheduler.post("/filter", {"Pod": scheduler.api.pod("p"), "Nodes": {"items": nodes}})
 
@@ -204,7 +205,7 @@ async def test_binding_that_stays_open_keeps_its_room_and_its_node(scheduler: Ru
     """A Binding that may still arrive keeps its reservation, and the next choice is the same, so both say the same."""
     pod = scheduler.api.pod("p")
     scheduler.api.put("nodes", a_node("other", a_device("GPU-o", memory_mib=1001, finds_owners=True)))
-    await until(lambda: scheduler.cluster.ledger.node("other"))
+    await eventually(lambda: scheduler.cluster.ledger.node("other"))
     await scheduler.filter(pod, "exact")
     scheduler.api.fail("/binding", "lost", "lost")
 
@@ -275,7 +276,7 @@ async def test_bind_is_refused_when_another_scheduler_took_the_room(scheduler: R
     pod = scheduler.api.put("pods", a_pod("large", a_container(gpu=1, gpumem=10000)))
     await scheduler.filter(pod, "exact")
     scheduler.api.put("pods", a_pod("foreign", node="exact", allocated="GPU-a,NVIDIA,8000,0:;"))
-    await until(lambda: scheduler.cluster.ledger.promise("exact", "GPU-a").replicas == 2)
+    await eventually(lambda: scheduler.cluster.ledger.promise("exact", "GPU-a").replicas == 2)
 
     assert "device GPU-a is short of 0 replicas, 1616 MiB" in await scheduler.bind(pod, "exact")
     assert [] == scheduler.api.writes
@@ -298,7 +299,7 @@ async def test_second_bind_of_a_bound_pod_is_no_error(scheduler: Running) -> Non
     pod = scheduler.api.pod("p")
     await scheduler.filter(pod, "exact")
     assert "" == await scheduler.bind(pod, "exact")
-    await until(lambda: not len(scheduler.cluster.reservations))
+    await eventually(lambda: not len(scheduler.cluster.reservations))
 
     assert "" == await scheduler.bind(pod, "exact")
     assert 1 == len(scheduler.api.writes)
@@ -341,7 +342,7 @@ async def test_deleted_pod_gives_its_reservation_back(scheduler: Running) -> Non
     await scheduler.filter(scheduler.api.pod("p"), "exact")
     scheduler.api.remove("pods", "default/p")
 
-    await until(lambda: not len(scheduler.cluster.reservations))
+    await eventually(lambda: not len(scheduler.cluster.reservations))
     assert 0 == scheduler.cluster.ledger.promise("exact", "GPU-a").replicas
 
 
@@ -368,7 +369,7 @@ async def test_replica_that_waits_for_the_lease_is_ready(api: ApiServer, tmp_pat
     api.put("leases", {"metadata": {"name": "hami", "namespace": "kube-system"}, "spec": {"holderIdentity": "other_1"}})
     settings = {"must_lead": True, "lease_name": "hami", "lease_namespace": "kube-system", "hostname": "here"}
     async with running(api, tmp_path, is_synced=False, **settings) as scheduler:
-        await until(lambda: scheduler.service.readiness.unsynced() is None)
+        await eventually(lambda: scheduler.service.readiness.unsynced() is None)
 
         assert 200 == (await scheduler.get(scheduler.url + "/readyz"))[0]
         assert "does not hold the lease" in str(scheduler.service.readiness.blocked())
@@ -383,10 +384,10 @@ async def test_only_the_leader_decides(api: ApiServer, tmp_path: Path, monkeypat
     async with running(api, tmp_path, is_synced=False, **settings) as scheduler:
         assert "does not hold the lease hami" in (await scheduler.filter(api.pod("p"), "exact"))["Error"]
         api.put("leases", {**lease, "spec": {"holderIdentity": "here_2", "leaseDurationSeconds": 15}})
-        await until(lambda: scheduler.service.readiness.blocked() is None)
+        await eventually(lambda: scheduler.service.readiness.blocked() is None)
         assert ["exact"] == (await scheduler.filter(api.pod("p"), "exact"))["NodeNames"]
         api.remove("leases", "kube-system/hami")
-        await until(lambda: scheduler.service.readiness.blocked() is not None)
+        await eventually(lambda: scheduler.service.readiness.blocked() is not None)
 
 
 async def test_health_and_version_are_served(scheduler: Running) -> None:
@@ -403,7 +404,7 @@ async def test_lost_events_are_counted_and_nothing_waits_for_them(scheduler: Run
     await scheduler.filter(pod, "exact")
 
     assert "" == await scheduler.bind(pod, "exact")
-    await until(lambda: scheduler.service.api.events_lost == 1)
+    await eventually(lambda: scheduler.service.api.events_lost == 1)
 
 
 async def test_a_warning_stands_back_for_binds_but_not_for_long(scheduler: Running) -> None:
@@ -414,10 +415,10 @@ async def test_a_warning_stands_back_for_binds_but_not_for_long(scheduler: Runni
 
         await asyncio.sleep(kube.WARNING_PATIENCE_SECONDS / 2)
         assert [] == scheduler.api.events
-        await until(lambda: scheduler.api.events)
+        await eventually(lambda: scheduler.api.events)
         assert ["Refused"] == [event["reason"] for event in scheduler.api.events]
 
-    await until(lambda: len(scheduler.api.events) == 3)
+    await eventually(lambda: len(scheduler.api.events) == 3)
 
 
 async def test_a_success_is_written_even_if_binds_never_end(
@@ -428,7 +429,7 @@ async def test_a_success_is_written_even_if_binds_never_end(
 
     async with a_slow_bind(scheduler):
         scheduler.service.api.queue_event(scheduler.api.pod("p"), "Placed", "while binding", is_warning=False)
-        await until(lambda: ["Placed"] == [event["reason"] for event in scheduler.api.events])
+        await eventually(lambda: ["Placed"] == [event["reason"] for event in scheduler.api.events])
 
 
 @asynccontextmanager
@@ -436,7 +437,7 @@ async def a_slow_bind(scheduler: Running) -> AsyncIterator[None]:
     """Keep a Binding from being answered for the length of a block."""
     scheduler.api.is_slow_to_bind = True
     bind = asyncio.create_task(scheduler.bind(scheduler.api.pod("p"), "exact"))
-    await until(lambda: scheduler.service.api._binds.is_busy)
+    await eventually(lambda: scheduler.service.api._binds.is_busy)
     yield
     assert not bind.done()
     scheduler.api.is_slow_to_bind = False
@@ -456,7 +457,7 @@ async def test_failures_after_the_binding_do_not_fail_the_bind(scheduler: Runnin
 async def test_open_binding_on_a_node_that_is_no_candidate_is_decided_again(scheduler: Running) -> None:
     """kube-scheduler no longer offers the Node; what the Binding would take there is kept until it cannot arrive."""
     scheduler.api.put("nodes", a_node("other", a_device("GPU-o", finds_owners=True)))
-    await until(lambda: scheduler.cluster.ledger.node("other"))
+    await eventually(lambda: scheduler.cluster.ledger.node("other"))
     pod = scheduler.api.pod("p")
     await scheduler.filter(pod, "exact")
     scheduler.api.fail("/binding", "lost", "lost")
@@ -476,8 +477,8 @@ async def test_open_binding_on_a_node_without_room_is_decided_again(scheduler: R
     scheduler.api.fail("/binding", "lost", "lost")
     await scheduler.bind(pod, "exact")
     scheduler.api.put("pods", a_pod("foreign", node="exact", allocated="GPU-a,NVIDIA,16000,0:;"))
-    await until(lambda: scheduler.cluster.ledger.promise("exact", "GPU-a").replicas == 2)
-    await until(lambda: scheduler.cluster.ledger.node("other"))
+    await eventually(lambda: scheduler.cluster.ledger.promise("exact", "GPU-a").replicas == 2)
+    await eventually(lambda: scheduler.cluster.ledger.node("other"))
 
     assert ["other"] == (await scheduler.filter(pod, "exact", "other"))["NodeNames"]
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from hamicommon.wire.node_lock import Lock
+from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer
 from ..support.builders import a_pod
-from ..support.service import Running, running, until
+from ..support.service import Running, running
 
 
 async def test_node_that_needs_a_lock_is_locked_and_the_pod_labelled(scheduler: Running) -> None:
@@ -58,7 +59,7 @@ async def test_lock_of_another_pod_fails_the_bind_after_the_wait(scheduler: Runn
 
     assert "node lock contention" in await scheduler.bind(pod, "locked")
     assert 0 == scheduler.cluster.ledger.promise("locked", "GPU-l").replicas
-    await until(lambda: scheduler.api.events)
+    await eventually(lambda: scheduler.api.events)
     assert "BindingFailed" == scheduler.api.events[0]["reason"]
 
 

@@ -12,10 +12,11 @@ from structlog.testing import capture_logs
 from hami_scheduler import cli, main
 from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
 from hami_scheduler.serve.background import cluster_feed
+from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer
 from ..support.builders import VECTORS, a_container, a_device, a_node, a_pod
-from ..support.service import Running, running, until
+from ..support.service import Running, running
 
 CONFIG = (VECTORS / "device-config-default.yaml").read_text()
 
@@ -169,7 +170,7 @@ async def test_sampled_nodes_are_noticed(scheduler: Running) -> None:
     """A sample hides room: 102 Nodes are there, and just as many are shown as kube-scheduler takes of them."""
     for number in range(100):
         scheduler.api.put("nodes", a_node(f"n{number}"))
-    await until(lambda: scheduler.cluster.node_count == 102)
+    await eventually(lambda: scheduler.cluster.node_count == 102)
     names = ["exact", *(f"n{number}" for number in range(100))]
     await scheduler.filter(a_pod("some", uid="1"), *names[:99])
     await scheduler.filter(a_pod("all", uid="2"), *names, "locked")
@@ -234,7 +235,7 @@ async def test_new_device_config_is_taken_over(api: ApiServer, tmp_path: Path, m
         await scheduler.filter(api.pod("p"), "exact")
         before, digest = scheduler.cluster, scheduler.service._devices.digest
         put(path, other_names(CONFIG))
-        await until(lambda: scheduler.cluster is not before)
+        await eventually(lambda: scheduler.cluster is not before)
 
         assert 6000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
         assert "" == await scheduler.bind(api.pod("p"), "exact")
@@ -243,7 +244,7 @@ async def test_new_device_config_is_taken_over(api: ApiServer, tmp_path: Path, m
         unmanaged = a_pod("old", a_container(gpu=1, gpumem=99999))
         assert ["exact", "x"] == (await scheduler.filter(unmanaged, "exact", "x"))["NodeNames"]
         api.put("nodes", a_node("later", a_device("GPU-later")))
-        await until(lambda: scheduler.cluster.ledger.node("later"))
+        await eventually(lambda: scheduler.cluster.ledger.node("later"))
         _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
         assert digest not in text
         assert f'hami_device_config_info{{hash="{scheduler.service._devices.digest}"}} 1.0' in text
@@ -257,7 +258,7 @@ async def test_bad_device_config_is_refused_with_every_error(
         before = scheduler.cluster
         with capture_logs() as lines:
             put(path, CONFIG.replace("deviceSplitCount: 10", "deviceSplitCount: many") + "\nhygon: 7\n")
-            await until(lambda: scheduler.service._devices._is_refused)
+            await eventually(lambda: scheduler.service._devices._is_refused)
         [told] = [line for line in lines if line["log_level"] == "error"]
         _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
 
@@ -266,6 +267,6 @@ async def test_bad_device_config_is_refused_with_every_error(
         assert "hami_device_config_refused 1.0" in text
         assert ["exact"] == (await scheduler.filter(api.pod("p"), "exact"))["NodeNames"]
         put(path, other_names(CONFIG))
-        await until(lambda: scheduler.cluster is not before)
+        await eventually(lambda: scheduler.cluster is not before)
         _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
         assert "hami_device_config_refused 0.0" in text

@@ -13,6 +13,7 @@ import pytest
 
 from hami_scheduler.serve.errors import BindError
 from hamicommon.wire import keys
+from testbed.waiting import eventually
 
 from ..support.builders import a_device, a_node
 from ..support.pod_group import (
@@ -26,7 +27,6 @@ from ..support.pod_group import (
     is_bound,
     promised,
 )
-from ..support.service import until
 from ..support.virtual_time import MemoryApi, a_scheduler, run_virtually
 
 LOCKING = "patch /api/v1/nodes/n1"
@@ -99,7 +99,7 @@ def test_binding_refused_as_a_conflict_is_looked_up_once_and_not_repeated(monkey
             assert 6 == await bound_in_the_end(service, pod)
 
             assert (7, 6) == (len(api.calls_since(0.0, BINDING)), len(api.calls_since(0.0, READING)))
-            await until(lambda: not len(service.feed.cluster.reservations))
+            await eventually(lambda: not len(service.feed.cluster.reservations))
             assert (SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
 
     run_virtually(monkeypatch, story)
@@ -126,8 +126,8 @@ def test_gang_in_a_storm_is_bound_in_the_end(monkeypatch: pytest.MonkeyPatch) ->
             tries = 6 + BINDINGS_REFUSED
             assert len(api.calls_since(began, BINDING)) <= tries
             assert len(api.calls_since(began, LOCKING)) <= LOCKS_REFUSED + 3 * tries
-            await until(lambda: keys.NODE_LOCK not in api.objects["nodes"]["n1"]["metadata"]["annotations"])
-            await until(lambda: not len(service.feed.cluster.reservations))
+            await eventually(lambda: keys.NODE_LOCK not in api.objects["nodes"]["n1"]["metadata"]["annotations"])
+            await eventually(lambda: not len(service.feed.cluster.reservations))
             assert (6 * SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
 
     run_virtually(monkeypatch, story)

@@ -9,10 +9,11 @@ import pytest
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.grant import read_grant
 from hami_scheduler.values.inventory import Problem
+from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer
 from ..support.builders import Object, a_cluster, a_container, a_device, a_node, a_pod, promises, vendors
-from ..support.service import Running, until
+from ..support.service import Running
 
 NVIDIA = "hami.io/vgpu-devices-allocated"
 AMD = "hami.io/amd-devices-allocated"
@@ -136,7 +137,7 @@ def test_edited_grant_of_another_vendor_is_reported_as_edited(told: Told) -> Non
 async def test_what_nobody_asked_for_is_counted(api: ApiServer, scheduler: Running) -> None:
     """By the key, so that an alert can name it."""
     api.put("pods", a_pod("p", an_idle_container(), node="exact", allocated=SHARE))
-    await until(lambda: scheduler.cluster.ledger.grant("uid-p"))
+    await eventually(lambda: scheduler.cluster.ledger.grant("uid-p"))
     _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
 
     assert f'hami_scheduler_contained_problems_total{{key="{NVIDIA}",kind="Pod"}} 1.0' in text

@@ -4,7 +4,7 @@ A scheduler that runs in this process, over its real sockets, and how to talk to
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from hami_scheduler.main import Service
 from hamicommon.runtime.api_metrics import ApiMetrics
 from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.kube import Kube
+from testbed.waiting import eventually
 
 from .api_server import ApiServer
 from .builders import VECTORS, Object
@@ -69,13 +70,6 @@ class Running:
         return f"http://127.0.0.1:{self.explain_port}"
 
 
-async def until(holds: Callable[[], Any], seconds: float = 15.0) -> None:
-    """Wait for *holds*, and fail when it does not come."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await asyncio.sleep(0.005)
-
-
 @asynccontextmanager
 async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **settings: Any) -> AsyncIterator[Running]:
     """Run a scheduler against *api* until the block ends."""
@@ -98,7 +92,7 @@ async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **set
         actors = [asyncio.create_task(actor) for actor in service.actors()]
         try:
             if is_synced:
-                await until(lambda: service.readiness.blocked() is None)
+                await eventually(lambda: service.readiness.blocked() is None)
             url = "http://127.0.0.1:{}"
             yield Running(api, service, url.format(port), url.format(metrics_port), session, explain_port)
         finally:

@@ -20,9 +20,9 @@ from hami_scheduler.main import Service
 from hamicommon.runtime.api_errors import Conflict, Gone, NotFound, Unreachable
 from hamicommon.runtime.device_config import DeviceConfigFile
 from hamicommon.runtime.watch_stream import Event
+from testbed.waiting import eventually
 
 from .builders import VECTORS, Object
-from .service import until
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -204,7 +204,7 @@ async def a_scheduler(api: MemoryApi, **settings: Any) -> AsyncIterator[Service]
     follow.close()  # reads the device config's file in another thread, where time is real
     tasks = [asyncio.ensure_future(actor) for actor in (service.feed.follow(), *others)]
     try:
-        await until(lambda: service.readiness.unsynced() is None, 60.0)
+        await eventually(lambda: service.readiness.unsynced() is None, seconds=60.0)
         yield service
     finally:
         for task in tasks:
