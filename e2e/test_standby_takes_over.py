@@ -21,7 +21,8 @@ from testbed.waiting import eventually
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HAMI}/leases/hami-scheduler"
-TAKEOVER_SECONDS = 15.0
+TAKEOVER_SECONDS = 18.0
+"""The chart's Lease lets a standby take over after 14.4 s at most; the rest is for a busy machine."""
 PARTS = ("kube-scheduler", "scheduler")
 FULL_A: dict[str, Any] = {"annotations": {"nvidia.com/use-gputype": "A100"}, "gpu": 1, "gpumem": 30000}
 """A Pod that fills one of the two devices of node-a."""
@@ -40,9 +41,7 @@ async def taken_over(cluster: RealCluster, old: str) -> str:
         found = await leader(cluster)
         return found if found != old else None
 
-    found = await eventually(probe, f"a scheduler other than {old} leads", TAKEOVER_SECONDS)
-    assert found is not None
-    return found
+    return await eventually(probe, f"a scheduler other than {old} leads", TAKEOVER_SECONDS)
 
 
 @asynccontextmanager

@@ -147,12 +147,10 @@ class Cluster(ABC):
             return found if found["status"]["phase"] == phase and (phase != "Running" or running) else None
 
         try:
-            found = await eventually(probe, f"Pod {self.namespace}/{name} is {phase}", timeout_seconds)
+            return await eventually(probe, f"Pod {self.namespace}/{name} is {phase}", timeout_seconds)
         except NotInTimeError as error:
             events = "\n".join(f"  {event['reason']}: {event['message']}" for event in await self.events(name))
             raise NotInTimeError(f"{error}\nits Events:\n{events}") from error
-        assert found is not None
-        return found
 
     async def events(self, pod: str) -> list[Object]:
         """Return the Events about a Pod, oldest first."""
@@ -171,9 +169,7 @@ class Cluster(ABC):
             lines = (await self.log(pod, container)).splitlines()
             return next((line for line in lines if text in line), None)
 
-        found = await eventually(probe, f"{self.namespace}/{pod} {container} prints {text!r}")
-        assert found is not None
-        return found
+        return await eventually(probe, f"{self.namespace}/{pod} {container} prints {text!r}")
 
     async def delete_pod(self, name: str, grace_seconds: int = 1) -> None:
         """Delete the Pod and wait until it is gone."""
