@@ -5,11 +5,13 @@ Run a check in a fresh clone on a bare Debian, where no package, cache or image 
 
 The bare machine is a folder with a minimal Debian, the packages that README asks for, an empty HOME and a clone of
 HEAD. It sees the kernel, network, control groups and Go of this machine, and finds packages where this machine does.
-Owns what a bare machine has. Leaves nothing: its processes and mounts end with their namespaces. No real cluster may
-run on this machine meanwhile, for both would use the same control groups.
+Owns what a bare machine has. Its processes and mounts end with their namespaces. A run that is killed leaves only its
+folder, which the next run replaces. No real cluster may run on this machine meanwhile, for both would use the same
+control groups.
 """
 
 import argparse
+import fcntl
 import os
 import resource
 import shutil
@@ -17,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bootstrap import ROOT, fail, to_the_end
@@ -28,6 +31,7 @@ from testbed.debian import PackageError, commands, ensure
 PREREQUISITES = ("ca-certificates", "gcc", "git", "libc6-dev", "make", "python3-venv")
 """What README asks for, beside Go."""
 
+FOLDER = Path("/var/tmp/hami-bare")
 CHECKOUT = "/srv/checkout"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert", "proxy", "timeout", "default-timeout")
@@ -112,6 +116,24 @@ def check(name: str, root: Path) -> int:
     return status
 
 
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """
+    During a block, own *folder*, which is empty at first: what a killed run left in it is removed.
+
+    Raises: SystemExit if another process owns it.
+    """
+    with folder.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fail(f"another run uses {folder}; wait until it ends")
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(mode=0o755)
+        yield
+
+
 def _processor_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
@@ -137,15 +159,12 @@ def main() -> None:
         ensure(commands(["mmdebstrap"]), print)
     except PackageError as error:
         fail(str(error))
-    root = Path(tempfile.mkdtemp(prefix="hami-bare-", dir="/var/tmp"))
-    try:
-        root.chmod(0o755)
-        status = check(options.check, root)
-    finally:
+    with only_one(FOLDER):
+        status = check(options.check, FOLDER)
         if options.keep:
-            print(f"bare: the machine is in {root}", flush=True)
+            print(f"bare: the machine is in {FOLDER}", flush=True)
         else:
-            shutil.rmtree(root)
+            shutil.rmtree(FOLDER)
     sys.exit(status)
 
 

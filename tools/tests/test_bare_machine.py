@@ -65,3 +65,17 @@ def test_nothing_is_left(root: Path) -> None:
     assert mark.encode() not in b"".join(_command_lines())
     assert str(root) not in Path("/proc/self/mountinfo").read_text()
     assert [] == list((root / "usr").iterdir())
+
+
+def test_folder_of_a_killed_run_is_replaced_and_that_of_a_running_one_is_kept(tmp_path: Path) -> None:
+    """The lock ends with its process, the folder does not."""
+    folder = tmp_path / "machine"
+    folder.mkdir()
+    (folder / "left").touch()
+
+    with bare_machine.only_one(folder):
+        assert [] == list(folder.iterdir())
+        (folder / "mine").touch()
+        with pytest.raises(SystemExit, match="another run uses"), bare_machine.only_one(folder):
+            pass
+        assert ["mine"] == [path.name for path in folder.iterdir()]
