@@ -11,7 +11,6 @@ control groups.
 """
 
 import argparse
-import fcntl
 import os
 import resource
 import shutil
@@ -27,6 +26,7 @@ from bootstrap import ROOT, fail, to_the_end
 from image.base import SUITE, apt_options, mirrors
 from installer import pip_settings
 from testbed.debian import PackageError, commands, ensure
+from testbed.folders import FolderInUseError, claimed
 
 PREREQUISITES = ("ca-certificates", "gcc", "git", "libc6-dev", "make", "python3-venv")
 """What README asks for, beside Go."""
@@ -117,21 +117,13 @@ def check(name: str, root: Path) -> int:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """
-    During a block, own *folder*, which is empty at first: what a killed run left in it is removed.
-
-    Raises: SystemExit if another process owns it.
-    """
-    with folder.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fail(f"another run uses {folder}; wait until it ends")
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(mode=0o755)
-        yield
+def empty(folder: Path) -> Iterator[None]:
+    """Hold *folder* exclusively during a block, without what a killed run left in it. Raises: FolderInUseError."""
+    with claimed(folder):
+        shutil.rmtree(folder)
+        with claimed(folder):
+            folder.chmod(0o755)
+            yield
 
 
 def _processor_seconds() -> float:
@@ -159,12 +151,15 @@ def main() -> None:
         ensure(commands(["mmdebstrap"]), print)
     except PackageError as error:
         fail(str(error))
-    with only_one(FOLDER):
-        status = check(options.check, FOLDER)
-        if options.keep:
-            print(f"bare: the machine is in {FOLDER}", flush=True)
-        else:
-            shutil.rmtree(FOLDER)
+    try:
+        with empty(FOLDER):
+            status = check(options.check, FOLDER)
+            if options.keep:
+                print(f"bare: the machine is in {FOLDER}", flush=True)
+            else:
+                shutil.rmtree(FOLDER)
+    except FolderInUseError as error:
+        fail(str(error))
     sys.exit(status)
 
 

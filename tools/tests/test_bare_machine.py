@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import bare_machine
+from testbed.folders import FolderInUseError
 
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 """What a Debian has in place of these folders."""
@@ -73,9 +74,9 @@ def test_folder_of_a_killed_run_is_replaced_and_that_of_a_running_one_is_kept(tm
     folder.mkdir()
     (folder / "left").touch()
 
-    with bare_machine.only_one(folder):
+    with bare_machine.empty(folder):
         assert [] == list(folder.iterdir())
         (folder / "mine").touch()
-        with pytest.raises(SystemExit, match="another run uses"), bare_machine.only_one(folder):
+        with pytest.raises(FolderInUseError, match="is in use"), bare_machine.empty(folder):
             pass
         assert ["mine"] == [path.name for path in folder.iterdir()]
