@@ -116,6 +116,7 @@ OTHER_VALUES = {
     "device-id-strategy": "index",
     "device-discovery-strategy": "tegra",
     "imex-channel-ids": "0",
+    "shared-devices-allocation-policy": "packed",
 }
 """One that is not the default, or is refused, for each flag that neither `true` nor a path is for."""
 

@@ -6,12 +6,9 @@ import pytest
 
 from hami_device_plugin.decide.inventory import (
     FoundDevice,
-    Replica,
     SharingPolicy,
     inventory,
-    replicas,
     with_doubled_vendor,
-    with_health,
 )
 
 
@@ -92,13 +89,3 @@ def test_filtered_devices_are_left_out() -> None:
     policy = a_policy(excluded_uuids=frozenset({"GPU-0"}), excluded_indices=frozenset({2}))
 
     assert [("GPU-1", 1)] == [(device.id, device.index) for device in inventory(found, policy)]
-
-
-def test_replicas_carry_health_and_on_request_the_numa_node() -> None:
-    """The kubelet aligns by NUMA node only if that is configured."""
-    devices = with_health(inventory([a_device(0, numa=1), a_device(1)], a_policy(split_count=1)), frozenset({"GPU-1"}))
-
-    assert (Replica("GPU-0-0", True), Replica("GPU-1-0", False)) == replicas(devices, a_policy())
-    assert (Replica("GPU-0-0", True, 1), Replica("GPU-1-0", False, 0)) == replicas(
-        devices, a_policy(is_numa_reported=True)
-    )

@@ -7,7 +7,6 @@ from device_plugin_builders import VENDOR, a_pod, container, share, shares
 
 from hami_device_plugin.decide.pending import (
     PendingError,
-    PreferredRequest,
     chosen_by_kubelet,
     hint,
     is_pending,
@@ -15,6 +14,7 @@ from hami_device_plugin.decide.pending import (
     recipient,
     take_next,
 )
+from hami_device_plugin.decide.replicas.preference import PreferredRequest
 
 
 def test_hint_is_about_a_waiting_container_of_the_same_size() -> None:

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import RESOURCE, Kubelet
-from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+from device_plugin_process import A100, DEADLINE_SECONDS, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
 pytestmark = needs_fake_driver
 
@@ -407,6 +407,23 @@ async def test_preferred_replicas_are_of_the_device_that_waits(host: Path, api: 
     assert [f"{T4}-2"] == chosen
 
 
+@pytest.mark.parametrize("allocation", ["identity", "lock"])
+async def test_policy_prefers_replicas_if_no_annotation_does(
+    host: Path, api: ApiServer, kubelet: Kubelet, allocation: str
+) -> None:
+    """A Pod that waits still decides; its device is not the one that the policy takes."""
+    api.put("nodes", a_node())
+    free = [f"{uuid}-{number}" for uuid in (A100, T4) for number in range(3)]
+    flags = (f"--allocation={allocation}", "--shared-devices-allocation-policy=packed")
+    async with PluginProcess(host, api, kubelet, *flags) as plugin:
+        await plugin.serving()
+        by_policy = await kubelet.preferred(free, 2)
+        api.put("pods", a_pod("p", f"{T4},NVIDIA,700,5:;", "main=1"))
+        await until_answer(kubelet, free, [f"{T4}-0"])
+
+    assert [f"{A100}-0", f"{A100}-1"] == by_policy
+
+
 async def test_device_with_a_critical_error_is_unhealthy_for_kubelet_and_scheduler(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
@@ -475,3 +492,10 @@ async def _pre_start_or_none(kubelet: Kubelet, replica: str) -> bool:
     except grpc.aio.AioRpcError:
         return False
     return True
+
+
+async def until_answer(kubelet: Kubelet, available: list[str], expected: list[str]) -> None:
+    """Wait until *expected* is preferred for a container of as many devices."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while expected != await kubelet.preferred(available, len(expected)):  # noqa: ASYNC110 - the watch is the plugin's
+            await asyncio.sleep(0.02)

@@ -19,9 +19,9 @@ import grpc
 import structlog
 
 from hami_device_plugin.decide.allocation import Grant
-from hami_device_plugin.decide.inventory import Replica
 from hami_device_plugin.decide.owner import Listed
-from hami_device_plugin.decide.pending import PreferredRequest
+from hami_device_plugin.decide.replicas.ids import Replica
+from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as api_grpc

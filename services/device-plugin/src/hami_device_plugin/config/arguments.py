@@ -13,6 +13,7 @@ from hami_device_plugin import __version__
 from hami_device_plugin.config.ignored import IGNORED_FLAGS
 from hami_device_plugin.decide.allocation import ENVVAR, LOCK_DIRECTORY
 from hami_device_plugin.decide.mode import AUTO
+from hami_device_plugin.decide.replicas.preference import ANNOTATION, POLICIES
 from hamicommon.runtime import flags
 
 DEFAULT_KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
@@ -120,6 +121,13 @@ FLAGS = (
         "what the device list contains: uuid or index",
         env=("DEVICE_ID_STRATEGY",),
         key=(*_PLUGIN, "deviceIDStrategy"),
+    ),
+    Flag(
+        "shared-devices-allocation-policy",
+        ANNOTATION,
+        f"replicas to prefer if no Pod's annotation names devices: {', '.join(POLICIES)}",
+        env=("SHARED_DEVICES_ALLOCATION_POLICY",),
+        key=(*_PLUGIN, "sharedDevicesAllocationPolicy"),
     ),
     Flag(
         "gdrcopy-enabled",

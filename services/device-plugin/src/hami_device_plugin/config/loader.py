@@ -20,6 +20,7 @@ from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
+from hami_device_plugin.decide.replicas.preference import POLICIES
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
 from hamicommon.vendors import nvidia
@@ -112,6 +113,7 @@ class _Loader:
             lib_cuda_log_level=str(node.nvidia.lib_cuda_log_level),
             is_core_limit_disabled=node.nvidia.disable_core_limit,
             follows_kubelet=node.preferred_allocation,
+            preference=self._choice("shared-devices-allocation-policy", POLICIES),
             health=health_policy(
                 self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
             ),

@@ -52,6 +52,8 @@ class Config:
     is_core_limit_disabled: bool
     follows_kubelet: bool
     """Under the lock, use the devices of the replicas that the kubelet picked."""
+    preference: str
+    """One of `preference.POLICIES`."""
     health: HealthPolicy
     wire_version: WireVersion
     warnings: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """
-Decide what this Node offers: devices in its annotation, replicas to the kubelet.
+Decide which devices this Node offers, and how much of each.
 
-Owns scaling, filtering and the replica IDs.
-Neighbours: `nvml` finds devices, `config` makes the policy, `hamicommon.wire.node_devices` encodes the annotation.
+Owns scaling and filtering.
+Neighbours: `nvml` finds devices, `config` makes the policy, `replicas` lists them for the kubelet,
+`hamicommon.wire.node_devices` encodes the annotation.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/register.go
 """
 
@@ -14,8 +15,6 @@ from hamicommon.model import Device
 VENDOR_PREFIX = "NVIDIA"
 MODE_HAMI_CORE = "hami-core"
 INT32_MAX = 2**31 - 1
-UUID_DASHES = 5
-"""Dashes in `GPU-<UUID>`; a replica ID has one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +47,6 @@ class SharingPolicy:
     excluded_indices: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """One device ID as the kubelet sees it."""
-
-    id: str
-    is_healthy: bool
-    numa: int | None = None
-    """None if the kubelet shall not align by it."""
-
-
 def inventory(found: Iterable[FoundDevice], policy: SharingPolicy) -> tuple[Device, ...]:
     """
     Return the devices of *found* that *policy* offers, by index.
@@ -66,40 +55,6 @@ def inventory(found: Iterable[FoundDevice], policy: SharingPolicy) -> tuple[Devi
     """
     offered = (_offer(device, policy) for device in sorted(found, key=lambda device: device.index))
     return tuple(device for device in offered if device is not None)
-
-
-def replicas(devices: Sequence[Device], policy: SharingPolicy) -> tuple[Replica, ...]:
-    """
-    Return the kubelet's list: `<UUID>-<i>` for each replica of each device.
-
-    The spelling is HAMi's, because the kubelet's checkpoint on an upgraded Node contains it.
-
-    >>> gpu = Device(id="GPU-a", count=2, memory_mib=1, core_percent=100, type="NVIDIA T4")
-    >>> [replica.id for replica in replicas([gpu], SharingPolicy(split_count=2))]
-    ['GPU-a-0', 'GPU-a-1']
-    """
-    return tuple(
-        Replica(f"{device.id}-{number}", device.healthy, device.numa if policy.is_numa_reported else None)
-        for device in devices
-        for number in range(device.count)
-    )
-
-
-def device_of_replica(replica_id: str) -> str:
-    """
-    Return the UUID of the device that a replica belongs to.
-
-    NVIDIA's time-slicing IDs have `::` before the number, HAMi's a sixth dash.
-
-    >>> device_of_replica("GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8-9")
-    'GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8'
-    >>> device_of_replica("GPU-7::3"), device_of_replica("GPU-42bacc-6")
-    ('GPU-7', 'GPU-42bacc-6')
-    """
-    if "::" in replica_id:
-        return replica_id.split("::", 1)[0]
-    uuid, _, number = replica_id.rpartition("-")
-    return uuid if uuid.count("-") == UUID_DASHES and _is_number(number) else replica_id
 
 
 def with_health(devices: Sequence[Device], unhealthy: frozenset[str]) -> tuple[Device, ...]:
@@ -145,7 +100,3 @@ def _memory_mib(found: FoundDevice, policy: SharingPolicy) -> int:
 
 def _is_prefixed(type_: str) -> bool:
     return type_.startswith(f"{VENDOR_PREFIX}-")
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()

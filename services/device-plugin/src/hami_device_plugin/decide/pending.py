@@ -10,10 +10,11 @@ https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hami_device_plugin.decide.inventory import device_of_replica
 from hami_device_plugin.decide.pods import Pod, PodContainer
+from hami_device_plugin.decide.replicas.ids import device_of_replica
+from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.vendor import Vendor
@@ -27,15 +28,6 @@ _PENDING_PHASES = frozenset({keys.BIND_PHASE_ALLOCATING, keys.BIND_PHASE_SUCCESS
 
 class PendingError(HamiError):
     """No Pod waits for what the kubelet asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreferredRequest:
-    """One container's part of a GetPreferredAllocation call."""
-
-    available: tuple[str, ...]
-    must_include: tuple[str, ...]
-    size: int
 
 
 def is_pending(pod: Pod, node: str) -> bool:

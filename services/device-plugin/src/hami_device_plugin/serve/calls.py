@@ -25,8 +25,9 @@ from hami_device_plugin.decide.confirmation import confirmation
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.owner import OwnerError
-from hami_device_plugin.decide.pending import PreferredRequest, hint
+from hami_device_plugin.decide.pending import hint
 from hami_device_plugin.decide.pods import Pod
+from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
@@ -83,6 +84,7 @@ class Calls:
         policy = grant_policy(config, found)
         self._by_identity = self._identity(config, policy, offered)
         self._by_lock = self._lock(config, policy)
+        self._preference = Preference(config.preference, {device.id: device.count for device in offered})
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
         """Answer Allocate."""
@@ -91,15 +93,14 @@ class Calls:
 
     async def preferred(self, requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:
         """
-        Answer GetPreferredAllocation; None if no Pod is known to wait, so that Allocate reports the problem.
+        Answer GetPreferredAllocation: by the annotation of a Pod that waits, else by the configured preference.
+
+        None if neither has an answer. Allocate then reports the problem.
         """
-        if self._mode.is_identity:
-            return hint(self._view.pods.values(), self._node, self._vendor, requests)
-        try:
-            return await self._by_lock.preferred(requests)
-        except HamiError as error:
-            logger.warning("No preferred devices", error=str(error))
-            return [None] * len(requests)
+        return [
+            self._preference.choose(request) if answer is None else answer
+            for request, answer in zip(requests, await self._annotated(requests), strict=True)
+        ]
 
     async def pre_start(self, replicas: frozenset[str]) -> None:
         """Answer PreStartContainer."""
@@ -167,6 +168,18 @@ class Calls:
             policy=policy,
             follows_kubelet=config.follows_kubelet,
         )
+
+    async def _annotated(self, requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:
+        """
+        Return, for each request, replicas of the devices in a waiting Pod's annotation; None if there are none.
+        """
+        if self._mode.is_identity:
+            return hint(self._view.pods.values(), self._node, self._vendor, requests)
+        try:
+            return await self._by_lock.preferred(requests)
+        except HamiError as error:
+            logger.warning("No annotation names the preferred devices", error=str(error))
+            return [None] * len(requests)
 
     async def _pre_start(self, replicas: frozenset[str]) -> None:
         try:

@@ -27,7 +27,6 @@ from hami_device_plugin.decide.allocation import (
 )
 from hami_device_plugin.decide.pending import (
     PendingError,
-    PreferredRequest,
     chosen_by_kubelet,
     is_allocated,
     is_pending,
@@ -36,6 +35,7 @@ from hami_device_plugin.decide.pending import (
     take_next,
 )
 from hami_device_plugin.decide.pods import Pod
+from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.vendor import Vendor

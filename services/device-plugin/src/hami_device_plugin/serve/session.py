@@ -22,8 +22,9 @@ from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
 from hami_device_plugin.adapters.nvml import Nvml, NvmlError, UnhealthyDevices
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.inventory import FoundDevice, inventory, replicas, with_health
+from hami_device_plugin.decide.inventory import FoundDevice, inventory, with_health
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
+from hami_device_plugin.decide.replicas.ids import replicas
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.calls import Calls
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
