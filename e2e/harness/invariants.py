@@ -206,13 +206,15 @@ def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
         if actual != expected:
             yield f"{key}: granted {expected}, environment has {actual}"
         uuids = ",".join(grant.share.uuid for grant in grants)
-        if grants and told.get("NVIDIA_VISIBLE_DEVICES") != uuids:
-            yield f"{key}: granted {uuids}, NVIDIA_VISIBLE_DEVICES is {told.get('NVIDIA_VISIBLE_DEVICES')}"
+        order = told.get("HAMI_DEVICE_UUIDS", told.get("NVIDIA_VISIBLE_DEVICES"))
+        if grants and order != uuids:
+            yield f"{key}: granted {uuids}, the environment lists {order}"
         region = view.regions.get(key)
         if region is not None:
-            limits = [grant.share.memory_mib * MIB for grant in grants]
-            if list(region.memory_limits_bytes[: len(limits)]) != limits:
-                yield f"{key}: region limits {region.memory_limits_bytes[: len(limits)]}, granted {limits}"
+            limits = {grant.share.uuid: grant.share.memory_mib * MIB for grant in grants}
+            found = dict(zip(region.uuids, region.memory_limits_bytes, strict=False))
+            if {uuid: found.get(uuid) for uuid in limits} != limits:
+                yield f"{key}: region limits {found}, granted {limits}"
 
 
 def i3_scheduler_agrees_with_the_api_server(view: View) -> Iterator[str]:

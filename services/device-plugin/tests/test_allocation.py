@@ -15,6 +15,15 @@ def test_devices_can_be_listed_by_index() -> None:
     assert "3,1" == grant.env["NVIDIA_VISIBLE_DEVICES"]
 
 
+@pytest.mark.parametrize("strategies", [("envvar",), ("volume-mounts",), ("envvar", "volume-mounts")])
+def test_uuids_are_in_the_order_of_the_limits(strategies: tuple[str, ...]) -> None:
+    """Under every strategy, beside what HAMi's library reads."""
+    env = a_grant(a_policy(list_strategies=strategies, indices={"GPU-a": 3, "GPU-b": 1})).env
+
+    assert "GPU-a,GPU-b" == env["HAMI_DEVICE_UUIDS"]
+    assert {"CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_MEMORY_LIMIT_1"} <= env.keys()
+
+
 def test_device_nodes_are_passed_on_request() -> None:
     """Control devices, granted devices and channels, with their paths below the device root."""
     policy = a_policy(

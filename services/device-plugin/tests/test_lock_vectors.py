@@ -14,7 +14,7 @@ from device_plugin_apiserver import ApiServer
 
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.library import host_library
-from hami_device_plugin.decide.allocation import LOCK_DIRECTORY, Grant, GrantPolicy
+from hami_device_plugin.decide.allocation import DEVICE_UUIDS, LOCK_DIRECTORY, Grant, GrantPolicy
 from hami_device_plugin.serve import lock
 from hami_device_plugin.serve.lock import LockAllocator
 from hamicommon.config import DeviceConfig
@@ -64,10 +64,10 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
 
 
 def as_in_vectors(grants: Sequence[Grant], hook_path: Path) -> Any:
-    """Return *grants* in the vectors' form, with random values masked."""
+    """Return *grants* in the vectors' form, without our own variable, and with random values masked."""
     answers = [
         {
-            "envs": grant.env,
+            "envs": {name: value for name, value in grant.env.items() if name != DEVICE_UUIDS},
             "mounts": [
                 {"container_path": mount.container_path, "host_path": mount.host_path, "read_only": mount.is_read_only}
                 for mount in grant.mounts

@@ -84,32 +84,48 @@ bool hami_region_is_private(void)
 
 /* Limits and devices */
 
-/*
- * Return the region index of each `_<i>` of the limits: the i-th UUID of NVIDIA_VISIBLE_DEVICES if it lists UUIDs, else i itself.
- */
-static void order_of_limits(const struct hami_region *region, int order[HAMI_DEVICES_MAX])
+static int known_device(const struct hami_region *region, const char *uuid)
 {
-    const char *entry = hami_options()->visible_devices;
-    int listed = 0;
+    for (int device = 0; uuid[0] && device < HAMI_DEVICES_MAX; device++)
+        if (strncmp(region->uuids[device], uuid, HAMI_UUID_BYTES) == 0)
+            return device;
+    return -1;
+}
 
-    for (int index = 0; index < HAMI_DEVICES_MAX; index++)
-        order[index] = index;
-    while (*entry && listed < HAMI_DEVICES_MAX) {
+/*
+ * Return for each device the `_<i>` of its limits: its place in the list of UUIDs. The other devices get the remaining limits in
+ * region order, so no device goes without the limits that the environment has for it.
+ */
+static void order_of_limits(const struct hami_region *region, int limit_of[HAMI_DEVICES_MAX])
+{
+    const struct hami_options *options = hami_options();
+    const char *entry = options->device_uuids[0] ? options->device_uuids : options->visible_devices;
+    bool is_taken[HAMI_DEVICES_MAX] = {false};
+    int next = 0;
+
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        limit_of[device] = -1;
+    for (int index = 0; *entry && index < HAMI_DEVICES_MAX; index++) {
         size_t length = strcspn(entry, ",");
-        int found = -1;
+        char uuid[HAMI_UUID_BYTES] = "";
+        int device;
 
-        for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-            if (length && length < HAMI_UUID_BYTES && strncmp(region->uuids[device], entry, length) == 0 &&
-                region->uuids[device][length] == '\0')
-                found = device;
-        if (found < 0)
-            break;
-        order[listed++] = found;
+        if (length < sizeof(uuid))
+            memcpy(uuid, entry, length);
+        device = known_device(region, uuid);
+        if (device >= 0 && limit_of[device] < 0) {
+            limit_of[device] = index;
+            is_taken[index] = true;
+        }
         entry += length + (entry[length] == ',');
     }
-    if (*entry)
-        for (int index = 0; index < HAMI_DEVICES_MAX; index++)
-            order[index] = index;
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
+        if (limit_of[device] >= 0)
+            continue;
+        while (is_taken[next])
+            next++;
+        limit_of[device] = next++;
+    }
 }
 
 /* Store the environment's limits. With `is_trial` only return whether that would change anything. */
@@ -117,28 +133,22 @@ static bool write_limits(struct hami_region *region, bool is_trial)
 {
     const struct hami_options *options = hami_options();
     bool is_changed = region->priority != options->priority;
-    int order[HAMI_DEVICES_MAX];
+    int limit_of[HAMI_DEVICES_MAX];
 
-    order_of_limits(region, order);
-    for (int index = 0; index < HAMI_DEVICES_MAX; index++) {
-        is_changed |= atomic_load(&region->limit[order[index]]) != options->memory_limit_bytes[index] ||
-                      atomic_load(&region->sm_limit[order[index]]) != options->sm_limit_percent[index];
+    order_of_limits(region, limit_of);
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
+        uint64_t memory_bytes = options->memory_limit_bytes[limit_of[device]];
+        uint64_t sm_percent = options->sm_limit_percent[limit_of[device]];
+
+        is_changed |= atomic_load(&region->limit[device]) != memory_bytes || atomic_load(&region->sm_limit[device]) != sm_percent;
         if (is_trial)
             continue;
-        atomic_store(&region->limit[order[index]], options->memory_limit_bytes[index]);
-        atomic_store(&region->sm_limit[order[index]], options->sm_limit_percent[index]);
+        atomic_store(&region->limit[device], memory_bytes);
+        atomic_store(&region->sm_limit[device], sm_percent);
     }
     if (!is_trial)
         region->priority = options->priority;
     return is_changed;
-}
-
-static int known_device(const struct hami_region *region, const char *uuid)
-{
-    for (int device = 0; uuid[0] && device < HAMI_DEVICES_MAX; device++)
-        if (strncmp(region->uuids[device], uuid, HAMI_UUID_BYTES) == 0)
-            return device;
-    return -1;
 }
 
 /* Known devices keep their indices, because other processes count in them. */

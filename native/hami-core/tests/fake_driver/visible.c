@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PREFIX_MIN = 5 };
 
@@ -67,10 +68,22 @@ static void add_row(struct visible *visible, int row)
         visible->instance[visible->instance_count++] = row;
 }
 
+/* Whether the container has the device file of a GPU: its own, or that of its instance. */
+static bool has_node(int row)
+{
+    const char *folder = getenv("FAKE_DRIVER_DEV");
+    char path[4096];
+
+    row = hw_device(row)->parent < 0 ? row : hw_device(row)->parent;
+    snprintf(path, sizeof(path), "%s/nvidia%d", folder ? folder : "/dev", row);
+    return access(path, F_OK) == 0;
+}
+
 void visible_to_container(struct visible *visible)
 {
     const char *setting = getenv("NVIDIA_VISIBLE_DEVICES");
     bool is_everything = !setting || strcmp(setting, "all") == 0;
+    bool is_void = setting && strcmp(setting, "void") == 0;
     bool is_listed[HW_DEVICES_MAX] = {false};
     char list[4096];
     char *rest = list, *entry;
@@ -86,7 +99,7 @@ void visible_to_container(struct visible *visible)
                 is_listed[other] = true;
     }
     for (int row = 0; row < hw_device_count(); row++)
-        if (is_everything || is_listed[row])
+        if (is_everything || is_listed[row] || (is_void && has_node(row)))
             add_row(visible, row);
 }
 

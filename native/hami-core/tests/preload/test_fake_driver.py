@@ -167,7 +167,7 @@ say([event.eventData, n.nvmlDeviceGetUUID(event.device), again])
 
 def test_container_sees_what_the_runtime_injects(container: Container) -> None:
     """
-    NVIDIA_VISIBLE_DEVICES limits what NVML and CUDA count. `void` leaves CUDA without a device.
+    NVIDIA_VISIBLE_DEVICES limits what NVML and CUDA count. With `void` the device files do.
     """
     program = """
 import pynvml as n
@@ -176,7 +176,10 @@ say([Cuda().started, [n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(i)) for i
 """
 
     assert [0, [GPU_B, GPU_C]] == container.run(program, preload=False, NVIDIA_VISIBLE_DEVICES=f"{GPU_C},{GPU_B}")
-    assert [100, []] == container.run(program, preload=False, NVIDIA_VISIBLE_DEVICES="void")
+    files = {"NVIDIA_VISIBLE_DEVICES": "void", "FAKE_DRIVER_DEV": str(container.folder)}
+    assert [100, []] == container.run(program, preload=False, **files)
+    (container.folder / "nvidia1").touch()
+    assert [0, [GPU_B]] == container.run(program, preload=False, **files)
 
 
 def test_processes_of_equal_number_in_two_containers_keep_their_memory(container: Container) -> None:

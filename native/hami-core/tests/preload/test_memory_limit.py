@@ -253,6 +253,62 @@ def test_limits_are_listed_in_the_order_of_the_grant(container: Container) -> No
     assert [100, 300] == sizes
 
 
+def device_files(container: Container, *minors: int) -> dict[str, str]:
+    """Return the environment of a container that has the files of these GPUs, as under CDI."""
+    folder = container.folder / "dev"
+    folder.mkdir()
+    for minor in minors:
+        (folder / f"nvidia{minor}").touch()
+    return {"NVIDIA_VISIBLE_DEVICES": "void", "FAKE_DRIVER_DEV": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("listed", "sizes"),
+    [
+        pytest.param(f"{GPU_C},{GPU_A}", [100, 300], id="other than NVML's order"),
+        pytest.param(f"{GPU_A},{GPU_C}", [300, 100], id="NVML's order"),
+        pytest.param(f"{GPU_B},{GPU_C}", [300, 100], id="the first is lost"),
+        pytest.param(GPU_C, [100, 300], id="one is not listed"),
+        pytest.param(f"{GPU_C},{GPU_C},{GPU_A}", [50, 300], id="one twice"),
+        pytest.param(f",,{GPU_A}", [50, 300], id="empty entries"),
+        pytest.param("x" * 100_000 + f",{GPU_A}", [100, 300], id="a long entry"),
+        pytest.param(",".join(["x"] * 10_000 + [GPU_C]), [300, 100], id="many entries"),
+        pytest.param(f"{GPU_C} ,{GPU_A[:20]}", [300, 100], id="not quite UUIDs"),
+    ],
+)
+def test_limits_follow_the_list_of_uuids_without_visible_devices(
+    container: Container, listed: str, sizes: list[int]
+) -> None:
+    """
+    HAMI_DEVICE_UUIDS has the place of each limit, because NVIDIA's CDI modes set NVIDIA_VISIBLE_DEVICES to void.
+    """
+    container.environment |= device_files(container, 0, 2)
+    found = container.run(
+        "cuda = Cuda()\nfirst = cuda.visible()[1]\ncuda.use(1)\nsay([first, cuda.visible()[1]])",
+        HAMI_DEVICE_UUIDS=listed,
+        CUDA_DEVICE_MEMORY_LIMIT_0="300m",
+        CUDA_DEVICE_MEMORY_LIMIT_1="100m",
+        CUDA_DEVICE_MEMORY_LIMIT_2="50m",
+    )
+
+    assert sizes == found
+
+
+def test_list_of_uuids_comes_before_visible_devices(container: Container) -> None:
+    """
+    HAMi's library reads only NVIDIA_VISIBLE_DEVICES, so both may be set.
+    """
+    sizes = container.run(
+        "cuda = Cuda()\nfirst = cuda.visible()[1]\ncuda.use(1)\nsay([first, cuda.visible()[1]])",
+        HAMI_DEVICE_UUIDS=f"{GPU_C},{GPU_A}",
+        NVIDIA_VISIBLE_DEVICES=f"{GPU_A},{GPU_C}",
+        CUDA_DEVICE_MEMORY_LIMIT_0="300m",
+        CUDA_DEVICE_MEMORY_LIMIT_1="100m",
+    )
+
+    assert [100, 300] == sizes
+
+
 def test_limit_above_the_device_size_shows_the_device_size(container: Container) -> None:
     """
     cuMemGetInfo and cuDeviceTotalMem never report more than the device has.

@@ -15,6 +15,11 @@ LOCK_DIRECTORY = "/tmp/vgpulock"
 """Directory of the library's lock file: always in the container, by default also on the host."""
 PRELOAD_FILE = "/etc/ld.so.preload"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+DEVICE_UUIDS = "HAMI_DEVICE_UUIDS"
+"""
+The device of each `CUDA_DEVICE_MEMORY_LIMIT_<i>`, for our library. NVIDIA's CDI modes replace VISIBLE_DEVICES, which
+HAMi's library reads.
+"""
 VOLUME_ROOT = "/var/run/nvidia-container-devices"
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
@@ -113,6 +118,7 @@ def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str)
     """
     env = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{share.memory_mib}m" for i, share in enumerate(shares)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].core_percent)
+    env[DEVICE_UUIDS] = ",".join(map(_device, shares))
     env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{policy.hook_path}/vgpu/{region}.cache"
     if ENVVAR in policy.list_strategies:
         env[VISIBLE_DEVICES] = ",".join(_device_names(shares, policy))
@@ -141,8 +147,12 @@ def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
     return f"{hook_path}/vgpu/containers/{pod_uid}_{container}"
 
 
+def _device(share: Share) -> str:
+    return share.uuid.split("::", 1)[0]
+
+
 def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
-    uuids = list(dict.fromkeys(share.uuid.split("::", 1)[0] for share in shares))
+    uuids = list(dict.fromkeys(map(_device, shares)))
     return uuids if policy.indices is None else [str(policy.indices[uuid]) for uuid in uuids if uuid in policy.indices]
 
 
