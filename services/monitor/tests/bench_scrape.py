@@ -19,7 +19,7 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from hami_monitor.adapters.kube import Pods
-from hami_monitor.adapters.nvml import Nvml
+from hami_monitor.adapters.nvml import Driver
 from hami_monitor.config import Config
 from hami_monitor.decide.observation import HostDevice
 from hami_monitor.metrics.collector import MonitorCollector
@@ -34,7 +34,7 @@ DEVICES, CONTAINERS, ROUNDS = 8, 80, 100
 NODE = "gpu-node-17.example"
 
 
-class EightDevices(Nvml):
+class EightDevices(Driver):
     """A driver with eight devices."""
 
     def _read(self) -> tuple[HostDevice, ...]:

@@ -1,6 +1,6 @@
 """
-The run-time parts of a service: API client, reflector, HTTP server, process, logs, flags.
+The run-time parts of a service: API client, reflector, HTTP server, NVML, process, logs, flags.
 
-Only services import it. `kube` and `http` are the only modules that import their client library. A module here must
-never know a service.
+Only services import it. `kube`, `http` and `nvml` are the only modules that import their client library. A module
+here must never know a service.
 """

@@ -11,13 +11,13 @@ from contextlib import suppress
 
 import structlog
 
-from hami_device_plugin.adapters.nvml import NvmlError
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.session import Session
 from hamicommon.errors import HamiError
 from hamicommon.runtime.device_config import ConfigFiles
 from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.nvml import Nvml, NvmlError
 from hamicommon.runtime.reflector import Backoff
 
 BACKOFF_FIRST_SECONDS = 1.0
@@ -34,6 +34,7 @@ class Plugin:
         """Run by *settings*, now and after each change."""
         self._settings = settings
         self._metrics = metrics
+        self._nvml = Nvml()
         self._session: Session | None = None
         self._skip_pause = asyncio.Event()
 
@@ -62,7 +63,7 @@ class Plugin:
         while True:
             config = self._settings.config
             self._skip_pause.clear()
-            self._session = Session(config, kube, self._metrics)
+            self._session = Session(config, kube, self._nvml, self._metrics)
             try:
                 cause = await self._session.run()
                 backoff.reset()

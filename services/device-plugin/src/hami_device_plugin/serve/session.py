@@ -11,7 +11,7 @@ the Node up to date.
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import structlog
@@ -20,7 +20,8 @@ from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
-from hami_device_plugin.adapters.nvml import Nvml, NvmlError, UnhealthyDevices
+from hami_device_plugin.adapters.nvml.devices import find_devices
+from hami_device_plugin.adapters.nvml.events import UnhealthyDevices, watch
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.inventory import FoundDevice, inventory, with_health
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
@@ -32,6 +33,7 @@ from hami_device_plugin.serve.node_loop import NodeLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.nvml import Nvml, NvmlError
 from hamicommon.vendors import nvidia
 
 RESCAN_SECONDS = 30.0
@@ -49,8 +51,9 @@ class SessionError(HamiError):
 class Session:
     """One session; `run` runs it."""
 
-    def __init__(self, config: Config, kube: Kube, metrics: Metrics) -> None:
-        """Prepare a session with *config*."""
+    def __init__(self, config: Config, kube: Kube, nvml: Nvml, metrics: Metrics) -> None:
+        """Prepare a session with *config*; it opens *nvml*, and closes it at its end."""
+        self._nvml = nvml
         self._config = config
         self._metrics = metrics
         self._vendor = nvidia.vendor(config.device_config[nvidia.SECTION])
@@ -108,21 +111,25 @@ class Session:
         """
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._resources.close)
-            driver = await Nvml.open(self._config.driver_root_here)
-            stack.push_async_callback(driver.close)
-            self._found = found = await driver.devices()
+            stack.push_async_callback(self._close_nvml)
+            await self._nvml.open(self._config.driver_root_here)
+            self._found = found = await find_devices(self._nvml)
             self._devices = inventory(found, self._config.sharing)
             if not self._devices:
                 raise SessionError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
             self._count_devices()
             await asyncio.to_thread(self._install)
             try:
-                return await self._serve(driver)
+                return await self._serve()
             except BaseExceptionGroup as group:
                 expected, bugs = group.split(HamiError)
                 if expected is None or bugs is not None:
                     raise
                 raise SessionError("; ".join(str(error) for error in expected.exceptions)) from group
+
+    async def _close_nvml(self) -> None:
+        with suppress(NvmlError):
+            await self._nvml.close()
 
     def _install(self) -> None:
         vgpu = self._config.vgpu_directory
@@ -131,7 +138,7 @@ class Session:
         library.write_preload(vgpu)
         cdi_files.remove_unfinished(Path(self._config.cdi_root))
 
-    async def _serve(self, driver: Nvml) -> str:
+    async def _serve(self) -> str:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._view.run())]
             self._prepare(await self._choose_mode())
@@ -140,8 +147,8 @@ class Session:
                 tasks += [
                     group.create_task(self._node_loop.reconcile(lambda: self._devices)),
                     group.create_task(self._node_loop.keep_library()),
-                    group.create_task(self._rescan(driver)),
-                    group.create_task(self._watch_health(driver)),
+                    group.create_task(self._rescan()),
+                    group.create_task(self._watch_health()),
                 ]
                 if self._config.kubelet_socket:
                     tasks.append(group.create_task(self._stay_registered()))
@@ -216,27 +223,27 @@ class Session:
         await self._kubelet_loop.run(lambda: self._view.node, lambda: len(self._devices) - len(self._unhealthy))
         self.end("kubelet")
 
-    async def _rescan(self, driver: Nvml) -> None:
+    async def _rescan(self) -> None:
         """End the session when the driver shows other devices, or the Node other versions."""
         while True:
             await asyncio.sleep(RESCAN_SECONDS)
             if self._config.allocation == AUTO and versions(self._view.node) not in ((), self._decided_for):
                 self.end("node")
             try:
-                now = inventory(await driver.devices(), self._config.sharing)
+                now = inventory(await find_devices(self._nvml), self._config.sharing)
             except NvmlError as error:
                 logger.warning("The driver did not answer, its devices count as they were", error=str(error))
                 continue
             if with_health(now, self._unhealthy) != self._devices:
                 self.end("devices")
 
-    async def _watch_health(self, driver: Nvml) -> None:
+    async def _watch_health(self) -> None:
         if not self._config.health.is_on:
             logger.info("Health is not watched: DP_DISABLE_HEALTHCHECKS switches it off")
             return
         uuids = [device.id for device in self._devices]
         try:
-            await driver.watch(uuids, self._config.health, self._mark_unhealthy)
+            await watch(self._nvml, uuids, self._config.health, self._mark_unhealthy)
         except NvmlError as error:
             self._mark_unhealthy(UnhealthyDevices(frozenset(), str(error)))
 

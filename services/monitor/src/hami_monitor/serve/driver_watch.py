@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 import structlog
 
-from hami_monitor.adapters.nvml import DriverError, Nvml
+from hami_monitor.adapters.nvml import Driver
 from hami_monitor.decide.observation import HostDevice
+from hamicommon.runtime.nvml import NvmlError
 from hamicommon.runtime.reflector import Backoff
 
 LONGEST_PAUSE_SECONDS = 60.0
@@ -21,9 +22,9 @@ logger = structlog.get_logger()
 class DriverWatch:
     """The devices of one Node as the driver last reported them."""
 
-    def __init__(self, nvml: Nvml, interval_seconds: float) -> None:
-        """Read *nvml* every *interval_seconds*, once `run` is awaited."""
-        self._nvml = nvml
+    def __init__(self, driver: Driver, interval_seconds: float) -> None:
+        """Read *driver* every *interval_seconds*, once `run` is awaited."""
+        self._driver = driver
         self._interval_seconds = interval_seconds
         self.devices: tuple[HostDevice, ...] = ()
         """Empty while the driver does not answer."""
@@ -41,8 +42,8 @@ class DriverWatch:
         backoff = Backoff(first_seconds=self._interval_seconds, last_seconds=LONGEST_PAUSE_SECONDS)
         while True:
             try:
-                self.devices = await self._nvml.devices()
-            except DriverError as error:
+                self.devices = await self._driver.devices()
+            except NvmlError as error:
                 self.devices = ()
                 self._report(str(error))
                 await asyncio.sleep(backoff.next_seconds(at_least=self._interval_seconds))

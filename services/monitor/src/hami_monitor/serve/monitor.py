@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from hami_monitor.adapters.kube import Pods
-from hami_monitor.adapters.nvml import Nvml
+from hami_monitor.adapters.nvml import Driver
 from hami_monitor.config import Config
 from hami_monitor.decide.observation import Observation
 from hami_monitor.decide.usage import container_usage
@@ -23,13 +23,13 @@ class Monitor:
     """The monitor of one Node."""
 
     def __init__(
-        self, config: Config, pods: Pods, nvml: Nvml, monotonic_seconds: Callable[[], float] = time.monotonic
+        self, config: Config, pods: Pods, driver: Driver, monotonic_seconds: Callable[[], float] = time.monotonic
     ) -> None:
         """Prepare the loops; *monotonic_seconds* is the clock of the liveness probe."""
         self._node_name = config.node_name
         self._pods = pods
         self.rounds = Rounds(config, pods, monotonic_seconds)
-        self.driver = DriverWatch(nvml, config.round_seconds)
+        self.driver = DriverWatch(driver, config.round_seconds)
 
     async def run(self) -> None:
         """Run until cancelled, or until an unknown error."""

@@ -1,0 +1,113 @@
+"""
+Run blocking calls in one thread, one after another, each with a deadline.
+
+`asyncio.to_thread` is wrong for a library that may hang: each hanging call keeps a thread of the default pool, and a
+process that ends waits for its pool. A worker has one daemon thread. While a call hangs, further calls fail at once.
+Once the call returns, the worker goes on; its late result is dropped.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+import structlog
+
+from hamicommon.errors import HamiError
+
+T = TypeVar("T")
+
+logger = structlog.get_logger()
+
+
+class HangError(HamiError):
+    """A call has not returned."""
+
+    def __init__(self, message: str, *, is_first: bool) -> None:
+        """Say in *is_first* whether this call passed its deadline; if not, an earlier one still hangs."""
+        super().__init__(message)
+        self.is_first = is_first
+
+
+class Worker:
+    """One thread for the calls into one library."""
+
+    def __init__(self, name: str) -> None:
+        """Prepare; the thread starts with the first call. *name* is the library's."""
+        self._name = name
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._turn = asyncio.Lock()
+        self._thread: Thread | None = None
+        self._running = ""
+        """The call in progress; empty between calls."""
+        self._began = 0.0
+        self._is_hanging = False
+
+    def problem(self) -> str | None:
+        """Return which call hangs and for how long; None if none does."""
+        if not self._is_hanging:
+            return None
+        return f"{self._name}: {self._running} has not returned for {time.monotonic() - self._began:.0f} s"
+
+    async def call(self, function: Callable[..., T], *arguments: Any, seconds: float) -> T:
+        """
+        Return what *function* returns for *arguments*.
+
+        The deadline of *seconds* starts when earlier calls have ended. A cancelled call runs on in the thread.
+
+        Raises:
+            HangError: it did not return in time, or an earlier call still hangs.
+        """
+        async with self._turn:
+            hanging = self.problem()
+            if hanging is not None:
+                raise HangError(hanging, is_first=False)
+            answer = self._submit(function, arguments)
+            try:
+                async with asyncio.timeout(seconds):
+                    return await asyncio.shield(answer)
+            except TimeoutError as error:
+                if answer.done():
+                    raise
+                self._is_hanging = True
+                message = f"{self._name}: {self._running} did not return within {seconds:g} s"
+                raise HangError(message, is_first=True) from error
+
+    def _submit(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        # An answer that nobody waits for any more may be an error.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            if self._is_hanging:
+                self._is_hanging = False
+                logger.info("A call that hung has returned", library=self._name, error=str(error) if error else None)
+            if answer.cancelled():
+                return
+            if error is None:
+                answer.set_result(result)
+            else:
+                answer.set_exception(error)
+
+        def job() -> None:
+            self._running, self._began = getattr(function, "__name__", "a call").strip("_"), time.monotonic()
+            result, error = None, None
+            try:
+                result = function(*arguments)
+            except BaseException as raised:
+                error = raised
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result, error)
+
+        self._jobs.put(job)
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        return answer
+
+    def _work(self) -> None:
+        while True:
+            self._jobs.get()()
