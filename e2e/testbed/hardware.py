@@ -1,10 +1,16 @@
 """
-The fake devices of a node.
+The fake devices of a Node, and what happens to them.
 
-Owns the form of the fake driver's `devices.csv`. Knows no cluster; both clusters are built from these values.
+Owns the files in `FAKE_DRIVER_DIR` that a test writes and reads; native/hami-core/tests/fake_driver/README.md describes
+them. Knows no cluster; both clusters are built from these values.
 """
 
+import fcntl
 import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +49,133 @@ class FakeNode:
             for index, gpu in enumerate(self.gpus)
         ]
         (folder / "devices.csv").write_text("\n".join(["uuid,name,memory_mib,numa_node,pci_bus_id", *rows, ""]))
+
+
+@dataclass(frozen=True)
+class DriverClient:
+    """A library of a process that holds the driver."""
+
+    pid: int
+    """As the process itself sees it."""
+    library: str
+    """`nvml` or `cuda`."""
+    initialisations: int
+    """How many calls of nvmlInit have no nvmlShutdown yet."""
+    command: str
+
+
+class DriverInUseError(Exception):
+    """The driver cannot be unloaded, or the card reset, while processes hold it. The message names them."""
+
+
+class FakeDriver:
+    """
+    The fake driver of one Node: makes its cards and itself misbehave, and says who holds it.
+
+    Each method returns when the new condition holds for every process of the Node. A call that is in progress may still
+    end as before. A *call* is the name of an exported function, such as `nvmlDeviceGetMemoryInfo`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Use *folder*, which is `FAKE_DRIVER_DIR` for the processes of the Node."""
+        self.folder = folder
+
+    def lose(self, uuid: str, at: str | None = None) -> None:
+        """Let a GPU fall off the bus: now, or when the function *at* is next called for it."""
+        self._set(uuid, lost=None if at else (), lost_at=(at, time.time_ns()) if at else None)
+
+    def bring_back(self, uuid: str) -> None:
+        """Let a GPU that was lost answer again."""
+        self._set(uuid, lost=None, lost_at=None)
+
+    def hang(self, uuid: str | None = None, call: str | None = None) -> None:
+        """Let calls not return until `recover`: of NVML or for the GPU *uuid*, all or only those of *call*."""
+        self._set(uuid or "nvml", hang=(call,) if call else ())
+
+    def fail(self, error: int, uuid: str | None = None, call: str | None = None) -> None:
+        """Let calls return the NVML error number *error* until `recover`; which, as in `hang`."""
+        self._set(uuid or "nvml", error=(error, call) if call else (error,))
+
+    def recover(self, uuid: str | None = None) -> None:
+        """End `hang` and `fail`: those of NVML, or those for the GPU *uuid*."""
+        self._set(uuid or "nvml", hang=None, error=None)
+
+    def unload(self, *, despite_clients: bool = False) -> None:
+        """
+        Unload the driver, as `rmmod nvidia` does.
+
+        With *despite_clients* the driver goes even if processes hold it. Their calls then fail until they close it.
+
+        Raises:
+            DriverInUseError: a process holds the driver.
+        """
+        with self._no_clients(unless=despite_clients):
+            self._set("driver", unloaded=())
+
+    def load(self, version: str | None = None) -> None:
+        """Load the driver again, or another one. Without *version* it has the version it had."""
+        loads = self._number("driver", "loads", 1) + 1
+        self._set("driver", unloaded=None, loads=(loads,), **({"version": (version,)} if version else {}))
+
+    def clients(self) -> tuple[DriverClient, ...]:
+        """Return who holds the driver. A process that uses NVML and CUDA is there twice."""
+        return tuple(sorted(self._clients(), key=lambda client: (client.pid, client.library)))
+
+    def report_xid(self, uuid: str, xid: int) -> None:
+        """Report an XID error of a GPU or MIG instance to those that wait for events."""
+        with (self.folder / "xid").open("a") as file:
+            file.write(f"{uuid} {xid}\n")
+
+    def _clients(self) -> Iterator[DriverClient]:
+        for path in (self.folder / "clients").glob("*"):
+            # It may end between two of these steps.
+            with suppress(FileNotFoundError), path.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    pid, library, initialisations, command = file.readline().split(maxsplit=3)
+                    yield DriverClient(int(pid), library, int(initialisations), command.strip())
+
+    @contextmanager
+    def _no_clients(self, *, unless: bool) -> Iterator[None]:
+        """Let no process open the driver during the block."""
+        (self.folder / "clients").mkdir(exist_ok=True)
+        (self.folder / "clients").chmod(0o777)
+        handle = os.open(self.folder / "clients", os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            holders = () if unless else self.clients()
+            if holders:
+                raise DriverInUseError(f"the driver of {self.folder} is held by {holders}")
+            yield
+        finally:
+            os.close(handle)
+
+    def _lines(self) -> list[list[str]]:
+        with suppress(FileNotFoundError):
+            return [line.split() for line in (self.folder / "conditions").read_text().splitlines()]
+        return []
+
+    def _number(self, subject: str, condition: str, default: int) -> int:
+        found = (int(line[2]) for line in self._lines() if line[:2] == [subject, condition])
+        return next(found, default)
+
+    def _set(self, subject: str, **conditions: tuple[object, ...] | None) -> None:
+        """Replace conditions of *subject* by new values; None removes one. `_` in a name stands for `-`."""
+        named = {name.replace("_", "-"): values for name, values in conditions.items()}
+        handle = os.open(self.folder / "changed", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            lines = [line for line in self._lines() if line[0] != subject or line[1] not in named]
+            lines += [
+                [subject, name, *map(str, values)] for name, values in sorted(named.items()) if values is not None
+            ]
+            fresh = self.folder / "conditions.fresh"
+            fresh.write_text("".join(" ".join(line) + "\n" for line in lines))
+            fresh.rename(self.folder / "conditions")
+            os.pwrite(handle, time.time_ns().to_bytes(8, "little"), 0)
+        finally:
+            os.close(handle)
 
 
 TWO_NODES = (

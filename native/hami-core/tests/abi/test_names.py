@@ -2,7 +2,7 @@
 The fake driver's tables of names equal NVIDIA's headers.
 """
 
-from fake_driver.names import HERE, cuda, nvml
+from fake_driver.exports.names import HERE, cuda, nvml
 
 
 def test_tables_of_names_are_as_generated() -> None:

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shared_file.h"
+#include "hardware/shared_file.h"
 
 enum { PROCESSES_MAX = 1024, THREADS_MAX = 4096, NOBODY = -1 };
 

@@ -30,7 +30,7 @@ FIRST_PHASE_LAUNCHES = 200
 GRAPH = 4
 SWITCHED = 2000 / 2100
 """The busy part of a device that contexts share in slices of 2 ms, with 0.1 ms to switch
-(tests/fake_driver/schedule.h)."""
+(tests/fake_driver/time/schedule.h)."""
 TOLERANCE = 2.0
 FULL = 93.0
 """A device that is busy for this percentage has no more to give; the rest is lost in switches."""

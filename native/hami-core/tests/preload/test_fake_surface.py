@@ -40,7 +40,7 @@ def symbol_at(address):
 
 def names(library: str) -> dict[str, int]:
     """Return the rows of a library's table, with versions."""
-    text = (HERE / f"fake_driver/names_{library}.def").read_text()
+    text = (HERE / f"fake_driver/exports/names_{library}.def").read_text()
     return {symbol: int(since) for symbol, since in re.findall(r"^NAME\((\w+), (\d+)\)", text, re.M)}
 
 

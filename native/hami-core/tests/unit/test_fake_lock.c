@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "shared_file.h"
+#include "hardware/shared_file.h"
 
 enum { ROUNDS = 10, PROCESSES = 16, THREADS = 4, LONGEST_WAIT_SECONDS = 5 };
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "check.h"
-#include "history.h"
-#include "profile.h"
-#include "round_robin.h"
+#include "time/history.h"
+#include "time/profile.h"
+#include "time/round_robin.h"
 
 #define MS 1000000u
 #define SECOND 1000000000ull

@@ -1,0 +1,31 @@
+/*
+ * Memory of another programming interface, which has taken it already. Here it is only a handle.
+ */
+#include <stdlib.h>
+
+#include "cuda/memory/memory.h"
+
+struct CUextMemory_st {
+    unsigned long long bytes;
+};
+
+API CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
+{
+    CUresult result = fake_check();
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!memory || !description || !description->size)
+        return CUDA_ERROR_INVALID_VALUE;
+    *memory = malloc(sizeof(**memory));
+    if (!*memory)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*memory)->bytes = description->size;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuDestroyExternalMemory(CUexternalMemory memory)
+{
+    free(memory);
+    return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

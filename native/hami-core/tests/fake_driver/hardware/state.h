@@ -1,0 +1,95 @@
+/*
+ * The layout of the file `state`, which the processes of a node share. For this folder only.
+ *
+ * state.c maps it and removes dead processes; memory.c owns shares and sums, blocks.c blocks. Everything
+ * here is read and written under the lock. These are plain numbers: if a process dies while it holds the lock, hw_memory_recount()
+ * repairs them.
+ */
+#ifndef FAKE_HARDWARE_STATE_H
+#define FAKE_HARDWARE_STATE_H
+
+#include "hardware/hardware.h"
+#include "hardware/shared_file.h"
+
+enum { HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
+
+/* What a process has of one device. */
+struct hw_share {
+    uint64_t small_bytes;   /* whole units, packed into granules */
+    uint64_t code_bytes;    /* the same for code, which has its own granules because code is addressed from a base */
+    uint64_t large_bytes;   /* whole granules, including its contexts */
+    uint64_t managed_bytes; /* whole granules of managed memory on the device; others may evict them */
+    unsigned int contexts;
+};
+
+struct hw_process {
+    uint64_t serial;
+    pid_t pid;
+    struct hw_share device[HW_DEVICES_MAX];
+};
+
+/* Memory that several processes may hold. One of them is charged for it; none if only an open file keeps it. */
+struct hw_block {
+    uint64_t token; /* 0: free */
+    uint64_t bytes;
+    int device;
+    int payer; /* position in `processes` */
+    uint64_t holders[HW_PROCESSES_MAX / 64];
+};
+
+struct hw_state {
+    uint32_t magic;
+    struct shared_lock lock;
+    uint64_t serials;
+    uint64_t generations;
+    int processes_end, blocks_end; /* above these, everything is free */
+    uint64_t used_bytes[HW_DEVICES_MAX], peak_bytes[HW_DEVICES_MAX];
+    uint64_t losses[HW_DEVICES_MAX]; /* the newest loss of each device that has happened (faults.h) */
+    struct hw_process processes[HW_PROCESSES_MAX + 1]; /* the last one is HW_NOBODY */
+    struct hw_block blocks[HW_BLOCKS_MAX];
+};
+
+extern struct hw_state *hw_state;
+
+/* Map the state of the node, or without a folder of this process. Returns false, with a reason on stderr, if that fails. */
+bool hw_state_open(const char *folder);
+
+void hw_lock(void);
+void hw_unlock(void);
+
+/* Return this process's entry, claimed if necessary; NULL if the node is full. The caller holds the lock. */
+struct hw_process *hw_this_process(void);
+
+/* Return the position of an entry in `processes`. */
+int hw_position(const struct hw_process *process);
+
+/* Return this process's entry, or NULL if it has none. */
+struct hw_process *hw_known_process(void);
+
+/* Clear the entries of dead processes. The caller holds the lock. */
+void hw_reap_dead(void);
+
+/* Remove an entry's part in blocks, and then its sums; the entry is cleared afterwards. */
+void hw_blocks_forget(int position);
+void hw_memory_forget(int position);
+
+/* Free the blocks that no process and no open file holds. */
+void hw_blocks_collect(void);
+
+/* Change what an entry has, as in hw_memory_take(). */
+void hw_account(int position, int device, uint64_t bytes, bool is_more);
+
+/* Compute every sum from the entries. */
+void hw_memory_recount(void);
+
+/* Return what a context takes on this node. */
+uint64_t hw_context_bytes(void);
+
+/* Open the state file again, and hold a shared lock on a byte of it until it is closed. Returns the descriptor, or -1. */
+int hw_open_holding(int position);
+bool hw_is_held(int position);
+
+/* Whether a file is the state file. */
+bool hw_is_state(int file);
+
+#endif

@@ -1,0 +1,233 @@
+/*
+ * NVML's answers about a device: name, location, memory, and the other fields of nvidia-smi's table.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "nvml/fake.h"
+
+typedef struct {
+    char busIdLegacy[16];
+    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct {
+    unsigned long long total, free, used;
+} nvmlBAR1Memory_t;
+
+static const struct hw_device *hardware(nvmlDevice_t device)
+{
+    return hw_device(device->physical);
+}
+
+void fake_nvml_serial(char *text, size_t size, nvmlDevice_t device)
+{
+    snprintf(text, size, "%013d", (hardware(device)->parent < 0 ? device->physical : hardware(device)->parent) + 1);
+}
+
+API(nvmlDeviceGetName, nvmlDevice_t device, char *name, unsigned int size)
+{
+    nvmlReturn_t result = fake_nvml_check(device, name);
+
+    return result == NVML_SUCCESS ? fake_nvml_text(name, size, hardware(device)->name) : result;
+}
+
+API(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned int size)
+{
+    nvmlReturn_t result = fake_nvml_check(device, uuid);
+
+    return result == NVML_SUCCESS ? fake_nvml_text(uuid, size, hardware(device)->uuid) : result;
+}
+
+API(nvmlDeviceGetSerial, nvmlDevice_t device, char *serial, unsigned int size)
+{
+    char text[16];
+    nvmlReturn_t result = fake_nvml_check(device, serial);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    fake_nvml_serial(text, sizeof(text), device);
+    return fake_nvml_text(serial, size, text);
+}
+
+API(nvmlDeviceGetIndex, nvmlDevice_t device, unsigned int *index)
+{
+    return fake_nvml_number(device, index, device ? device->index : 0);
+}
+
+API(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *minor)
+{
+    return fake_nvml_number(device, minor, device ? (unsigned int)device->physical : 0);
+}
+
+API(nvmlDeviceGetNumaNodeId, nvmlDevice_t device, unsigned int *node)
+{
+    nvmlReturn_t result = fake_nvml_check(device, node);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (hardware(device)->numa_node < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *node = (unsigned int)hardware(device)->numa_node;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    nvmlReturn_t result = fake_nvml_check(device, pci);
+    const struct hw_device *source;
+
+    if (result != NVML_SUCCESS)
+        return result;
+    source = hardware(device);
+    memset(pci, 0, sizeof(*pci));
+    snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0", source->pci_domain & 0xffffu, source->pci_bus & 0xffu,
+             source->pci_device & 0xffu);
+    memcpy(pci->busId, source->pci_bus_id, sizeof(pci->busId));
+    pci->domain = source->pci_domain;
+    pci->bus = source->pci_bus;
+    pci->device = source->pci_device;
+    pci->pciDeviceId = 0x20b010de;
+    pci->pciSubSystemId = 0x134f10de;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    return nvmlDeviceGetPciInfo_v3(device, pci);
+}
+
+API(nvmlDeviceGetPciInfo, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    return nvmlDeviceGetPciInfo_v3(device, pci);
+}
+
+API(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, int *minor)
+{
+    nvmlReturn_t result = fake_nvml_check(device, major);
+
+    if (result != NVML_SUCCESS || !minor)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
+    *major = 8;
+    *minor = 0;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetBrand, nvmlDevice_t device, unsigned int *brand)
+{
+    return fake_nvml_number(device, brand, 14);
+}
+
+API(nvmlDeviceGetArchitecture, nvmlDevice_t device, unsigned int *architecture)
+{
+    return fake_nvml_number(device, architecture, 7);
+}
+
+API(nvmlDeviceGetNumGpuCores, nvmlDevice_t device, unsigned int *cores)
+{
+    return fake_nvml_number(device, cores, 6912);
+}
+
+/* Memory */
+
+API(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    nvmlReturn_t result = fake_nvml_check(device, memory);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    memory->total = hardware(device)->memory_bytes;
+    memory->used = fake_nvml_used_bytes(device);
+    memory->free = memory->total - memory->used;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    nvmlReturn_t result = fake_nvml_check(device, memory);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (memory->version != nvmlMemory_v2)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    memory->total = hardware(device)->memory_bytes;
+    memory->used = fake_nvml_used_bytes(device);
+    memory->free = memory->total - memory->used;
+    memory->reserved = 0;
+    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice_t device, nvmlBAR1Memory_t *memory)
+{
+    nvmlReturn_t result = fake_nvml_check(device, memory);
+
+    if (result == NVML_SUCCESS)
+        *memory = (nvmlBAR1Memory_t){256 * HW_MIB, 255 * HW_MIB, HW_MIB};
+    return result;
+}
+
+/* The other fields of nvidia-smi's table: plausible, and rising with load like the real ones */
+
+API(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *celsius)
+{
+    (void)sensor;
+    return fake_nvml_number(device, celsius, device ? 34 + fake_nvml_busy(device) / 3 : 0);
+}
+
+API(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *milliwatts)
+{
+    return fake_nvml_number(device, milliwatts, device ? 45000 + 2500 * fake_nvml_busy(device) : 0);
+}
+
+API(nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t device, unsigned int *milliwatts)
+{
+    return fake_nvml_number(device, milliwatts, 400000);
+}
+
+API(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *milliwatts)
+{
+    return fake_nvml_number(device, milliwatts, 400000);
+}
+
+API(nvmlDeviceGetPerformanceState, nvmlDevice_t device, unsigned int *state)
+{
+    return fake_nvml_number(device, state, 0);
+}
+
+API(nvmlDeviceGetClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
+{
+    (void)type;
+    return fake_nvml_number(device, mhz, 1410);
+}
+
+API(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
+{
+    (void)type;
+    return fake_nvml_number(device, mhz, 1410);
+}
+
+API(nvmlDeviceGetComputeMode, nvmlDevice_t device, unsigned int *mode)
+{
+    return fake_nvml_number(device, mode, 0);
+}
+
+API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, unsigned int *mode)
+{
+    return fake_nvml_number(device, mode, 1);
+}
+
+API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, unsigned int *is_active)
+{
+    return fake_nvml_number(device, is_active, 0);
+}
+
+/* Two devices on one NUMA node share a CPU (50), otherwise the path crosses the system (60). Source: nvmlGpuTopologyLevel_t. */
+API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second, unsigned int *level)
+{
+    nvmlReturn_t result = fake_nvml_check(second, level);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    return fake_nvml_number(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
+}

@@ -1,0 +1,377 @@
+#include "time/schedule.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hardware/hardware.h"
+#include "hardware/shared_file.h"
+#include "time/history.h"
+#include "time/round_robin.h"
+
+enum { SLICES_KEPT = 4096, STRETCHES_AHEAD = 64 };
+
+/* How often to check whether processes with work are alive. */
+#define LIVENESS_NS 1000000u
+
+_Static_assert((int)SCHEDULE_CONTEXTS_MAX <= (int)ROUND_ROBIN_CONTEXTS_MAX, "every context can have a slice");
+
+/* A slice in which a context ran, on its own clock and the node's. */
+struct slice {
+    uint64_t from_ns, from_at, length_ns;
+};
+
+struct context {
+    bool is_open;
+    int device;
+    pid_t pid;
+    uint64_t process;
+    uint64_t reached_at, promised_at;
+    uint64_t closed_ns;
+    uint64_t slices_begun;
+};
+
+struct device {
+    struct shared_lock lock;
+    struct round_robin order;
+    uint64_t looked_ns;
+    int contexts_end; /* no context at or above this was ever used on the device */
+};
+
+struct schedule {
+    _Atomic uint64_t processes;
+    struct shared_lock births; /* taken before a device's lock */
+    struct device devices[HW_DEVICES_MAX];
+    struct context contexts[SCHEDULE_CONTEXTS_MAX];
+    struct slice slices[SCHEDULE_CONTEXTS_MAX][SLICES_KEPT]; /* of each context, a ring */
+    struct history contexts_past[SCHEDULE_CONTEXTS_MAX], devices_past[HW_DEVICES_MAX];
+};
+
+static struct shared_file file;
+static struct schedule *schedule;
+static struct round_robin_rule rule;
+static bool is_concurrent;
+static bool is_mine[SCHEDULE_CONTEXTS_MAX];
+static uint64_t this_process;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+static void forget_parent(void)
+{
+    shared_file_disown(&file);
+    memset(is_mine, 0, sizeof(is_mine));
+    this_process = 0;
+}
+
+static uint64_t setting_us(const char *name, uint64_t otherwise)
+{
+    const char *setting = getenv(name);
+
+    return (setting ? strtoull(setting, NULL, 10) : otherwise) * 1000u;
+}
+
+static void open_schedule(void)
+{
+    const char *folder = getenv("FAKE_DRIVER_DIR"), *mps = getenv("FAKE_DRIVER_MPS");
+
+    rule = (struct round_robin_rule){setting_us("FAKE_DRIVER_QUANTUM_US", 2000), setting_us("FAKE_DRIVER_SWITCH_US", 100)};
+    if (!rule.quantum_ns)
+        rule.quantum_ns = 1;
+    is_concurrent = mps && strcmp(mps, "1") == 0;
+    if (!shared_file_open(&file, folder && folder[0] ? folder : NULL, "schedule", sizeof(*schedule), NULL)) {
+        fprintf(stderr, "fake driver: cannot open the schedule of %s: %s\n", folder ? folder : "this process", strerror(errno));
+        return;
+    }
+    schedule = file.memory;
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+bool schedule_open(void)
+{
+    pthread_once(&opened, open_schedule);
+    return schedule != NULL;
+}
+
+/* From here to schedule_lock() the device's lock is held. */
+
+static void note_slice(int index, uint64_t from_ns, uint64_t length_ns)
+{
+    struct context *context = &schedule->contexts[index];
+    struct slice *last = &schedule->slices[index][(context->slices_begun + SLICES_KEPT - 1) % SLICES_KEPT];
+
+    if (context->slices_begun && last->from_ns + last->length_ns == from_ns) {
+        last->length_ns += length_ns;
+    } else {
+        schedule->slices[index][context->slices_begun % SLICES_KEPT] = (struct slice){from_ns, context->reached_at, length_ns};
+        context->slices_begun++;
+    }
+}
+
+static void run(int context, uint64_t from_ns, uint64_t to_ns)
+{
+    note_slice(context, from_ns, to_ns - from_ns);
+    history_add(&schedule->contexts_past[context], from_ns, to_ns);
+    schedule->contexts[context].reached_at += to_ns - from_ns;
+}
+
+static bool is_dead(int context)
+{
+    return schedule->contexts[context].is_open && !is_mine[context] && !shared_file_is_claimed(&file, context);
+}
+
+static void close_context(int context, uint64_t now)
+{
+    schedule->contexts[context].promised_at = schedule->contexts[context].reached_at;
+    schedule->contexts[context].closed_ns = now;
+    schedule->contexts[context].is_open = false;
+}
+
+/* Drop the work of dead processes. */
+static void bury(int index, uint64_t now)
+{
+    struct device *device = &schedule->devices[index];
+
+    if (now < device->looked_ns + LIVENESS_NS)
+        return;
+    device->looked_ns = now;
+    for (int number = 0; number < device->contexts_end; number++) {
+        const struct context *context = &schedule->contexts[number];
+
+        if (context->device == index && context->promised_at > context->reached_at && is_dead(number))
+            close_context(number, now);
+    }
+}
+
+/* Collect the work of every context of a device. Returns how many there may be. */
+static int work_left(int device, uint64_t *left_ns)
+{
+    int count = schedule->devices[device].contexts_end;
+
+    for (int index = 0; index < count; index++) {
+        const struct context *context = &schedule->contexts[index];
+
+        left_ns[index] = context->device == device ? context->promised_at - context->reached_at : 0;
+    }
+    return count;
+}
+
+static void advance_in_slices(int index, uint64_t now)
+{
+    struct device *device = &schedule->devices[index];
+    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX];
+    int count = work_left(index, left_ns);
+    struct stretch stretch;
+
+    while (round_robin_next(&device->order, &rule, left_ns, count, now, &stretch)) {
+        left_ns[stretch.context] -= stretch.to_ns - stretch.from_ns;
+        run(stretch.context, stretch.from_ns, stretch.to_ns);
+        history_add(&schedule->devices_past[index], stretch.from_ns, stretch.to_ns);
+    }
+}
+
+static void advance_all_at_once(int index, uint64_t now)
+{
+    struct device *device = &schedule->devices[index];
+    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], from = device->order.at_ns, longest = 0;
+    int count = work_left(index, left_ns);
+
+    for (int context = 0; context < count; context++) {
+        uint64_t length = left_ns[context] < now - from ? left_ns[context] : now - from;
+
+        if (length)
+            run(context, from, from + length);
+        longest = length > longest ? length : longest;
+    }
+    if (longest)
+        history_add(&schedule->devices_past[index], from, from + longest);
+    device->order.at_ns = now;
+}
+
+uint64_t schedule_lock(int index)
+{
+    struct device *device = &schedule->devices[index];
+    uint64_t now;
+
+    shared_lock_take(&file, &device->lock);
+    now = hw_now_ns();
+    bury(index, now);
+    if (now > device->order.at_ns && is_concurrent)
+        advance_all_at_once(index, now);
+    else if (now > device->order.at_ns)
+        advance_in_slices(index, now);
+    return now;
+}
+
+void schedule_unlock(int device)
+{
+    shared_lock_give(&schedule->devices[device].lock);
+}
+
+/* Contexts */
+
+/* Return a context that was never used, or the one that was closed first; its past is lost. */
+static int find_free(int device)
+{
+    int best = -1;
+
+    for (int index = 0; index < SCHEDULE_CONTEXTS_MAX; index++) {
+        const struct context *context = &schedule->contexts[index];
+
+        if (context->device == device && is_dead(index))
+            close_context(index, hw_now_ns());
+        if (context->is_open)
+            continue;
+        if (!context->process)
+            return index;
+        if (best < 0 || context->closed_ns < schedule->contexts[best].closed_ns)
+            best = index;
+    }
+    return best;
+}
+
+static void begin_context(int index, int device)
+{
+    struct context *context = &schedule->contexts[index];
+
+    if (!this_process)
+        this_process = ++schedule->processes;
+    history_clear(&schedule->contexts_past[index]);
+    context->slices_begun = context->reached_at = context->promised_at = 0;
+    context->device = device;
+    context->pid = getpid();
+    context->process = this_process;
+    context->is_open = true;
+    is_mine[index] = true;
+    if (index >= schedule->devices[device].contexts_end)
+        schedule->devices[device].contexts_end = index + 1;
+}
+
+int schedule_context_open(int device)
+{
+    int index;
+
+    shared_lock_take(&file, &schedule->births);
+    index = find_free(device);
+    if (index >= 0 && shared_file_claim(&file, index))
+        begin_context(index, device);
+    else
+        index = -1;
+    shared_lock_give(&schedule->births);
+    return index;
+}
+
+void schedule_context_close(int context)
+{
+    close_context(context, hw_now_ns());
+    is_mine[context] = false;
+    shared_file_release(&file, context);
+}
+
+/* What ran until a process ended has run. Of a killed process that is known only up to the last question. */
+__attribute__((destructor)) static void settle(void)
+{
+    for (int context = 0; context < SCHEDULE_CONTEXTS_MAX; context++) {
+        if (!is_mine[context])
+            continue;
+        schedule_lock(schedule->contexts[context].device);
+        schedule_context_close(context);
+        schedule_unlock(schedule->contexts[context].device);
+    }
+}
+
+uint64_t schedule_reached_at(int context)
+{
+    return schedule->contexts[context].reached_at;
+}
+
+void schedule_promise(int context, uint64_t at)
+{
+    schedule->contexts[context].promised_at = at;
+}
+
+uint64_t schedule_when_ns(int index, uint64_t at)
+{
+    const struct context *context = &schedule->contexts[index];
+    uint64_t oldest = context->slices_begun > SLICES_KEPT ? context->slices_begun - SLICES_KEPT : 0;
+    uint64_t when = 0;
+
+    for (uint64_t number = context->slices_begun; number > oldest; number--) {
+        const struct slice *slice = &schedule->slices[index][(number - 1) % SLICES_KEPT];
+
+        when = slice->from_ns;
+        if (slice->from_at < at)
+            return slice->from_ns + (at - slice->from_at);
+    }
+    return when;
+}
+
+uint64_t schedule_expect_ns(int index, uint64_t at)
+{
+    const struct context *context = &schedule->contexts[index];
+    struct round_robin order = schedule->devices[context->device].order;
+    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], wanted = at - context->reached_at;
+    int count = work_left(context->device, left_ns);
+    struct stretch stretch;
+
+    if (is_concurrent)
+        return order.at_ns + wanted;
+    for (int ahead = 0; ahead < STRETCHES_AHEAD && round_robin_next(&order, &rule, left_ns, count, UINT64_MAX, &stretch); ahead++) {
+        uint64_t length = stretch.to_ns - stretch.from_ns;
+
+        left_ns[stretch.context] -= length;
+        if (stretch.context == index && length >= wanted)
+            return stretch.from_ns + wanted;
+        if (stretch.context == index)
+            wanted -= length;
+    }
+    return order.at_ns + wanted;
+}
+
+/* The past */
+
+static uint64_t busy_within(const struct history *history, uint64_t from_ns, uint64_t to_ns)
+{
+    return history_busy_ns(history, to_ns) - history_busy_ns(history, from_ns);
+}
+
+int schedule_uses(int device, uint64_t from_ns, uint64_t to_ns, struct schedule_use *uses)
+{
+    int count = 0;
+
+    schedule_lock(device);
+    for (int index = 0; index < schedule->devices[device].contexts_end; index++) {
+        const struct context *context = &schedule->contexts[index];
+        uint64_t busy = context->device == device ? busy_within(&schedule->contexts_past[index], from_ns, to_ns) : 0;
+        int same = 0;
+
+        while (same < count && uses[same].process != context->process)
+            same++;
+        if (busy && same == count)
+            uses[count++] = (struct schedule_use){context->process, context->pid, 0};
+        if (busy)
+            uses[same].busy_ns += busy;
+    }
+    schedule_unlock(device);
+    return count;
+}
+
+uint64_t schedule_busy_ns(int device, pid_t pid, uint64_t from_ns, uint64_t to_ns)
+{
+    struct schedule_use uses[SCHEDULE_CONTEXTS_MAX];
+    uint64_t busy = 0;
+    int count;
+
+    if (!pid) {
+        schedule_lock(device);
+        busy = busy_within(&schedule->devices_past[device], from_ns, to_ns);
+        schedule_unlock(device);
+        return busy;
+    }
+    count = schedule_uses(device, from_ns, to_ns, uses);
+    for (int index = 0; index < count; index++)
+        if (uses[index].pid == pid)
+            busy += uses[index].busy_ns;
+    return busy;
+}
