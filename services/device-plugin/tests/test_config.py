@@ -117,6 +117,7 @@ OTHER_VALUES = {
     "device-discovery-strategy": "tegra",
     "imex-channel-ids": "0",
     "shared-devices-allocation-policy": "packed",
+    "replica-ids": "nvidia",
 }
 """One that is not the default, or is refused, for each flag that neither `true` nor a path is for."""
 

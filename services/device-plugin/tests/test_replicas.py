@@ -2,8 +2,20 @@
 The kubelet's device IDs.
 """
 
+import signal
+from pathlib import Path
+
+import pytest
+from device_plugin_apiserver import ApiServer
+from device_plugin_kubelet import Kubelet
+from device_plugin_process import A100, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hami_device_plugin.decide.inventory import FoundDevice, SharingPolicy, inventory, with_health
-from hami_device_plugin.decide.replicas.ids import Replica, replicas
+from hami_device_plugin.decide.replicas.ids import NVIDIA, SEPARATORS, Replica, device_of_replica, replicas
+
+UUIDS = ("GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8", "GPU-00000000-0000-0000-0000-000000000001")
 
 
 def test_replicas_carry_health_and_on_request_the_numa_node() -> None:
@@ -16,3 +28,48 @@ def test_replicas_carry_health_and_on_request_the_numa_node() -> None:
     assert (Replica("GPU-0-0", True, 1), Replica("GPU-1-0", False, 0)) == replicas(
         devices, SharingPolicy(split_count=1, is_numa_reported=True)
     )
+
+
+@pytest.mark.property
+@given(
+    spelling=st.sampled_from(sorted(SEPARATORS)),
+    held=st.sets(st.sampled_from([f"{uuid}{sign}{n}" for uuid in UUIDS for sign in ("-", "::") for n in range(4)])),
+    before=st.sampled_from(sorted(SEPARATORS)),
+)
+def test_held_replicas_keep_their_spelling_and_their_number(spelling: str, held: set[str], before: str) -> None:
+    """Each device has as many distinct IDs as replicas, every one names the device, and no held replica vanishes."""
+    devices = inventory([FoundDevice(uuid, n, "T4", 2**30) for n, uuid in enumerate(UUIDS)], SharingPolicy(3))
+    by_one_spelling = {replica for replica in held if ("::" in replica) == (before == NVIDIA)}
+    listed = [each.id for each in replicas(devices, SharingPolicy(3, spelling=spelling), by_one_spelling)]
+
+    assert [uuid for uuid in UUIDS for _ in range(3)] == [device_of_replica(replica) for replica in listed]
+    assert 6 == len(set(listed))
+    assert {replica for replica in by_one_spelling if replica[-1] != "3"} <= set(listed)
+    assert all(SEPARATORS[spelling] in replica[-3:] for replica in set(listed) - by_one_spelling)
+
+
+@needs_fake_driver
+async def test_node_whose_spelling_changes_serves_the_pods_of_both(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """A Pod of the former spelling restarts, new Pods get the new one, and a freed replica changes."""
+    api.put("nodes", a_node())
+    for pod in ("old", "new"):
+        api.put("pods", a_pod(pod, f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        await kubelet.allocate("uid-old", "old", "main", f"{A100}-1")
+        await kubelet.pre_start(f"{A100}-1")
+    async with PluginProcess(host, api, kubelet, "--replica-ids=nvidia") as plugin:
+        await plugin.until(lambda: f"{T4}::0" in kubelet.devices)
+        assert {f"{A100}::0", f"{A100}-1", f"{A100}::2", *(f"{T4}::{n}" for n in range(3))} == set(kubelet.devices)
+        await kubelet.pre_start(f"{A100}-1")
+        assert [f"{A100}::0"] == await kubelet.preferred([f"{T4}::0", f"{A100}::0"], 1)
+        answer = await kubelet.allocate("uid-new", "new", "main", f"{A100}::0")
+        await kubelet.pre_start(f"{A100}::0")
+        assert "700m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+        kubelet.forget("uid-old")
+        kubelet.write_checkpoint()
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.until(lambda: f"{A100}::1" in kubelet.devices and f"{A100}-1" not in kubelet.devices)

@@ -46,6 +46,17 @@ def read_checkpoint(path: Path) -> tuple[Entry, ...]:
         raise CheckpointError(f"kubelet checkpoint {path}: {error}") from error
 
 
+def held_replicas(path: Path, resource: str) -> frozenset[str]:
+    """
+    Return the replicas of *resource* that Pods hold; none if the checkpoint at *path* cannot be read.
+    """
+    try:
+        entries = read_checkpoint(path)
+    except CheckpointError:
+        return frozenset()
+    return frozenset(replica for entry in entries if entry.resource == resource for replica in entry.replicas)
+
+
 def decode_checkpoint(text: bytes) -> tuple[Entry, ...]:
     """
     Return the entries in *text*, in file order.

@@ -112,7 +112,9 @@ class PluginServer(api_grpc.DevicePluginServicer):
         return self._inode is not None and socket_identity(self.path) == self._inode
 
     def offer(self, replicas: Sequence[Replica]) -> None:
-        """Send *replicas* to the kubelet, instead of those before."""
+        """Send *replicas* to the kubelet, unless it has them already."""
+        if tuple(replicas) == self._replicas:
+            return
         self._replicas = tuple(replicas)
         self._changed.set()
         self._changed = asyncio.Event()

@@ -13,6 +13,7 @@ from hami_device_plugin import __version__
 from hami_device_plugin.config.ignored import IGNORED_FLAGS
 from hami_device_plugin.decide.allocation import ENVVAR, LOCK_DIRECTORY
 from hami_device_plugin.decide.mode import AUTO
+from hami_device_plugin.decide.replicas import ids
 from hami_device_plugin.decide.replicas.preference import ANNOTATION, POLICIES
 from hamicommon.runtime import flags
 
@@ -128,6 +129,12 @@ FLAGS = (
         f"replicas to prefer if no Pod's annotation names devices: {', '.join(POLICIES)}",
         env=("SHARED_DEVICES_ALLOCATION_POLICY",),
         key=(*_PLUGIN, "sharedDevicesAllocationPolicy"),
+    ),
+    Flag(
+        "replica-ids",
+        ids.HAMI,
+        "how the kubelet's device IDs are spelled: hami (<UUID>-<n>) or nvidia (<UUID>::<n>, for dcgm-exporter)",
+        env=("HAMI_REPLICA_IDS",),
     ),
     Flag(
         "gdrcopy-enabled",

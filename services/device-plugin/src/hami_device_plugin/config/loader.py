@@ -20,6 +20,7 @@ from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
+from hami_device_plugin.decide.replicas.ids import SEPARATORS
 from hami_device_plugin.decide.replicas.preference import POLICIES
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
@@ -109,7 +110,7 @@ class _Loader:
             is_imex_required=self._bool("imex-required"),
             device_config=device_config,
             resource=resource,
-            sharing=_sharing(node),
+            sharing=_sharing(node, spelling=self._choice("replica-ids", tuple(SEPARATORS))),
             lib_cuda_log_level=str(node.nvidia.lib_cuda_log_level),
             is_core_limit_disabled=node.nvidia.disable_core_limit,
             follows_kubelet=node.preferred_allocation,
@@ -220,7 +221,7 @@ class _Loader:
             return NEWEST
 
 
-def _sharing(node: NodeConfig) -> SharingPolicy:
+def _sharing(node: NodeConfig, *, spelling: str) -> SharingPolicy:
     return SharingPolicy(
         split_count=node.nvidia.device_split_count,
         memory_scaling=node.nvidia.device_memory_scaling,
@@ -228,6 +229,7 @@ def _sharing(node: NodeConfig) -> SharingPolicy:
         preconfigured_memory_mib=node.nvidia.pre_configured_device_memory_mib,
         mode=node.operating_mode,
         is_numa_reported=node.nvidia.enable_numa_topology,
+        spelling=spelling,
         excluded_uuids=node.excluded_uuids,
         excluded_indices=node.excluded_indices,
     )

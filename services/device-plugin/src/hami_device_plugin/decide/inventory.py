@@ -43,6 +43,8 @@ class SharingPolicy:
     mode: str = MODE_HAMI_CORE
     is_numa_reported: bool = False
     """Whether the kubelet gets each replica's NUMA node."""
+    spelling: str = "hami"
+    """How replica IDs are spelled, a key of `replicas.ids.SEPARATORS`."""
     excluded_uuids: frozenset[str] = frozenset()
     excluded_indices: frozenset[int] = frozenset()
 

@@ -18,6 +18,7 @@ import structlog
 
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, held_replicas
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
 from hami_device_plugin.adapters.nvml.devices import find_devices
@@ -25,7 +26,7 @@ from hami_device_plugin.adapters.nvml.events import UnhealthyDevices, watch
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.inventory import FoundDevice, inventory, with_health
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
-from hami_device_plugin.decide.replicas.ids import replicas
+from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.calls import Calls
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
@@ -212,7 +213,7 @@ class Session:
         server = PluginServer(
             self._config.plugin_directory / self._config.endpoint,
             Handlers(allocate=calls.allocate, preferred=calls.preferred, pre_start=calls.pre_start),
-            replicas(self._devices, self._config.sharing),
+            self._replicas(),
         )
         self._kubelet_loop = KubeletLoop(self._config, server, self._metrics)
         await server.start()
@@ -236,6 +237,9 @@ class Session:
                 continue
             if with_health(now, self._unhealthy) != self._devices:
                 self.end("devices")
+            elif self._server is not None:
+                # A replica that no Pod holds any more is spelled as configured.
+                self._server.offer(self._replicas())
 
     async def _watch_health(self) -> None:
         if not self._config.health.is_on:
@@ -264,7 +268,12 @@ class Session:
         self._count_devices()
         self._view.changed.set()
         if self._server is not None:
-            self._server.offer(replicas(devices, self._config.sharing))
+            self._server.offer(self._replicas())
+
+    def _replicas(self) -> tuple[Replica, ...]:
+        """Return the kubelet's list of the devices offered."""
+        held = held_replicas(self._config.plugin_directory / FILE_NAME, self._config.resource)
+        return replicas(self._devices, self._config.sharing, held)
 
     def _count_devices(self) -> None:
         healthy = sum(device.healthy for device in self._devices)

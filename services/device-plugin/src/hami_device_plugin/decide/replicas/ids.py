@@ -1,17 +1,21 @@
 """
 List the replicas that the kubelet gets, and read the device in a replica's ID.
 
-The kubelet hands out IDs, so a device that several containers share has several.
+The kubelet hands out IDs, so a device that several containers share has several. They are spelled as HAMi does, or as
+NVIDIA's plugin does for time slicing, which dcgm-exporter understands.
 Neighbours: `inventory` makes the devices, `kubelet` sends the list.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/rm/devices.go
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hamicommon.model import Device
 
+HAMI, NVIDIA = "hami", "nvidia"
+SEPARATORS = {HAMI: "-", NVIDIA: "::"}
+"""What is between UUID and number, by spelling."""
 UUID_DASHES = 5
 """Dashes in `GPU-<UUID>`; a replica ID has one more."""
 
@@ -26,18 +30,27 @@ class Replica:
     """None if the kubelet shall not align by it."""
 
 
-def replicas(devices: Sequence[Device], policy: SharingPolicy) -> tuple[Replica, ...]:
+def replicas(
+    devices: Sequence[Device], policy: SharingPolicy, held: Collection[str] = frozenset()
+) -> tuple[Replica, ...]:
     """
-    Return the kubelet's list: `<UUID>-<i>` for each replica of each device.
+    Return the kubelet's list, one ID for each replica of each device.
 
-    The spelling is HAMi's, because the kubelet's checkpoint on an upgraded Node contains it.
+    A Pod's replica keeps the spelling in which it is *held*. After a reboot the kubelet rejects Pods whose IDs are not
+    in the list, and it would count a replica under another spelling as free.
 
     >>> gpu = Device(id="GPU-a", count=2, memory_mib=1, core_percent=100, type="NVIDIA T4")
     >>> [replica.id for replica in replicas([gpu], SharingPolicy(split_count=2))]
     ['GPU-a-0', 'GPU-a-1']
+    >>> [replica.id for replica in replicas([gpu], SharingPolicy(split_count=2, spelling="nvidia"), {"GPU-a-1"})]
+    ['GPU-a::0', 'GPU-a-1']
     """
     return tuple(
-        Replica(f"{device.id}-{number}", device.healthy, device.numa if policy.is_numa_reported else None)
+        Replica(
+            _spelled(device.id, number, policy.spelling, held),
+            device.healthy,
+            device.numa if policy.is_numa_reported else None,
+        )
         for device in devices
         for number in range(device.count)
     )
@@ -47,7 +60,7 @@ def device_of_replica(replica_id: str) -> str:
     """
     Return the UUID of the device that a replica belongs to.
 
-    NVIDIA's time-slicing IDs have `::` before the number, HAMi's a sixth dash.
+    NVIDIA's IDs have `::` before the number, HAMi's a sixth dash.
 
     >>> device_of_replica("GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8-9")
     'GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8'
@@ -58,3 +71,9 @@ def device_of_replica(replica_id: str) -> str:
         return replica_id.split("::", 1)[0]
     uuid, _, number = replica_id.rpartition("-")
     return uuid if uuid.count("-") == UUID_DASHES and number.isascii() and number.isdigit() else replica_id
+
+
+def _spelled(uuid: str, number: int, spelling: str, held: Collection[str]) -> str:
+    spelled = {name: f"{uuid}{separator}{number}" for name, separator in SEPARATORS.items()}
+    wanted = spelled.pop(spelling)
+    return wanted if wanted in held else next((other for other in spelled.values() if other in held), wanted)
