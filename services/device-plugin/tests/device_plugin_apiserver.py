@@ -1,5 +1,5 @@
 """
-An API server for Nodes and Pods over HTTP, with watches, merge patches and conflicts.
+An API server for Nodes, Pods and Events over HTTP, with watches, merge patches and conflicts.
 """
 
 import asyncio
@@ -39,6 +39,9 @@ class ApiServer:
         app.router.add_get("/api/v1/namespaces/{namespace}/{plural:pods}/{name}", self._get)
         app.router.add_patch("/api/v1/{plural:nodes}/{name}", self._patch)
         app.router.add_patch("/api/v1/namespaces/{namespace}/{plural:pods}/{name}", self._patch)
+        app.router.add_post("/api/v1/namespaces/{namespace}/{plural:events}", self._create)
+        app.router.add_get("/api/v1/namespaces/{namespace}/{plural:events}/{name}", self._get)
+        app.router.add_patch("/api/v1/namespaces/{namespace}/{plural:events}/{name}", self._patch)
         self._runner = web.AppRunner(app, shutdown_timeout=0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -87,6 +90,10 @@ class ApiServer:
         found: dict[str, str] = self.objects[plural, namespace, name]["metadata"].get("annotations") or {}
         return found
 
+    def events(self, reason: str) -> list[Object]:
+        """Return the Events with *reason*."""
+        return [item for key, item in self.objects.items() if key[0] == "events" and item["reason"] == reason]
+
     def _tell(self, plural: str, kind: str, item: Object) -> None:
         for watched, queue in self._watchers:
             if watched == plural:
@@ -122,6 +129,9 @@ class ApiServer:
     async def _get(self, request: web.Request) -> web.Response:
         item = self.objects.get(_key(request))
         return _missing(request) if item is None else web.json_response(item)
+
+    async def _create(self, request: web.Request) -> web.Response:
+        return web.json_response(self.put(request.match_info["plural"], await request.json()), status=201)
 
     async def _patch(self, request: web.Request) -> web.Response:
         key, patch = _key(request), await request.json()

@@ -11,13 +11,14 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 
 from hami_device_plugin.decide.pods import Pod, read_pod
 from hamicommon.errors import HamiError
-from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector
+from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector, event
 from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
@@ -28,6 +29,9 @@ POD_WAIT_SECONDS = 5.0
 """PreStartContainer may take 30 s, and the kubelet retries it after an error."""
 GRANT_WAIT_SECONDS = 1.0
 """A Pod bound without an allocation rarely gets one later."""
+REPEAT_WINDOW = timedelta(hours=1)
+"""As long as an Event exists, unless the API server is told otherwise."""
+SOURCE = "hami-device-plugin"
 CHANGE_TRIES = 5
 CHANGE_FIRST_SECONDS = 0.1
 
@@ -182,6 +186,27 @@ class NodeKube:
             else:
                 return
 
+    async def warn(self, reason: str, message: str) -> None:
+        """
+        Report *message* as a Warning of the Node. Within an hour, Warnings of one *reason* are one Event that counts.
+
+        Raises: KubeError.
+        """
+        now = datetime.now(UTC)
+        regarding = {"kind": "Node", "metadata": self.node["metadata"]}
+        body = event(regarding, reason, message, component=SOURCE, warning=True, now=now)
+        body["metadata"]["name"] = f"{body['involvedObject']['name']}.{reason.lower()}"
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+        try:
+            before = await self._kube.get(f"{path}/{body['metadata']['name']}")
+        except NotFound:
+            await self._kube.create(path, body)
+            return
+        changes = {key: body[key] for key in ("message", "firstTimestamp", "lastTimestamp", "count")}
+        if now - _time(before.get("firstTimestamp")) < REPEAT_WINDOW:
+            changes |= {"firstTimestamp": before["firstTimestamp"], "count": before.get("count", 1) + 1}
+        await self._kube.merge_patch(f"{path}/{body['metadata']['name']}", changes)
+
     def lock_owner(self) -> tuple[str, str] | None:
         """Return namespace and name of the Pod that holds the Node's lock, as last seen; None if it names no Pod."""
         text = self.annotations.get(keys.NODE_LOCK)
@@ -266,6 +291,14 @@ def _is_readable(allocation: str) -> bool:
     except DecodeError:
         return False
     return True
+
+
+def _time(text: Any) -> datetime:
+    """Return the time in *text*; a very early one if it is none."""
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _pod_path(namespace: str, name: str) -> str:
