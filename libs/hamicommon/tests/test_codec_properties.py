@@ -27,7 +27,6 @@ from hamicommon.wire.handshake import (
     Handshake,
     HandshakeLayout,
     HandshakeState,
-    check_health,
     decode_handshake,
     encode_handshake,
 )
@@ -39,7 +38,7 @@ from hamicommon.wire.node_devices import (
     encode_node_devices,
     node_form,
 )
-from hamicommon.wire.node_lock import LockAction, decode_node_lock, encode_node_lock, plan_lock, releases
+from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
 from hamicommon.wire.pair_scores import decode_pair_scores, encode_pair_scores
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices, shares_by_container
 from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, encode_device_policies
@@ -223,14 +222,6 @@ def test_lock_survives_every_version(lock: NodeLock, version: WireVersion) -> No
     assert lock == decode_node_lock(encode_node_lock(lock, version))
 
 
-@given(st.text(max_size=60), TIMES)
-def test_any_lock_has_a_plan(value: str, now: datetime) -> None:
-    """No exception escapes, and a Pod that may not have the lock never writes."""
-    plan = plan_lock(value, "default", "a", now=now)
-    assert (plan.value is not None) == (plan.action is LockAction.TAKE)
-    assert releases(value, "default", "a", force=True)
-
-
 CLOCKS = st.builds(Moment, YEARS_0_TO_9999)
 NOTES = st.builds(
     Handshake,
@@ -250,13 +241,6 @@ NOTES = st.builds(
 def test_handshake_survives(note: Handshake) -> None:
     """In each writer's layout."""
     assert note == decode_handshake(encode_handshake(note))
-
-
-@given(st.text(max_size=40).map(lambda text: "Requesting_" + text) | st.text(), TIMES, INT32)
-def test_any_note_has_a_verdict(value: str, now: datetime, allocatable: int) -> None:
-    """A Node is unhealthy only after a readable request, and if the kubelet offers no devices."""
-    plan = check_health(value, now=now, allocatable=allocatable)
-    assert plan.is_healthy or ("Requesting" in value and allocatable <= 0)
 
 
 WEIGHT = st.integers(0, (1 << 63) - 1)

@@ -12,7 +12,7 @@ from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.go import json_reader as json
 from hamicommon.wire.go.json_writer import compact
 from hamicommon.wire.go.strconv import parse_int
-from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, check_health, encode_handshake
+from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake
 from hamicommon.wire.node_devices import NodeForm, decode_node_devices, encode_node_devices, node_form
 from hamicommon.wire.node_lock import encode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices, shares_by_container
@@ -239,12 +239,6 @@ def test_negative_index_in_text_is_refused() -> None:
     """HAMi's one check of a sign."""
     with pytest.raises(DecodeError, match="negative"):
         decode_node_devices("GPU-a,10,7680,100,T,0,true,-1,mig:")
-
-
-def test_request_with_an_impossible_date_is_waited_for() -> None:
-    """As for any request with an unreadable time."""
-    plan = check_health("Requesting_2026-13-21 06:20:39", now=NOON, allocatable=0)
-    assert (True, False) == (plan.is_healthy, plan.refresh)
 
 
 def deep(levels: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hami_scheduler.decide.bind_plan import locks_needed, plain_bind
+from hami_scheduler.decide.node_lock import Lock
 from hami_scheduler.serve import bind_writer
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.errors import BindError
@@ -17,7 +18,6 @@ from hami_scheduler.values.grant import Grant, make_grant
 from hami_scheduler.values.request import ContainerKind
 from hamicommon.model import Share
 from hamicommon.wire import keys
-from hamicommon.wire.node_lock import Lock
 
 from ..support.builders import NOW, a_cluster, vendors
 

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from hamicommon.wire.node_lock import Lock
+from hami_scheduler.decide.node_lock import Lock
 from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer

@@ -14,7 +14,6 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
@@ -23,9 +22,6 @@ from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, EncodeError, quote
 from hamicommon.wire.go.times import DASHED, DOTTED, wall_clock
 from hamicommon.wire.limits import check_size
 from hamicommon.wire.version import DASHED_TIME_SINCE, NEWEST, WireVersion
-
-TIMEOUT: Final = timedelta(seconds=60)
-"""After this time an unanswered request means a dead plugin, unless the kubelet still offers devices."""
 
 
 class HandshakeState(Enum):
@@ -109,73 +105,6 @@ def encode_handshake(handshake: Handshake, version: WireVersion | None = None) -
         return f"{handshake.state.value}_{date.replace('-', '.')} {clock}"
     mark = " " if layout is HandshakeLayout.GO else "_"
     return f"{handshake.state.value}{mark}{date} {clock}{handshake.rest}"
-
-
-@dataclass(frozen=True, slots=True)
-class HealthPlan:
-    """What a scheduler does after it has read a vendor's note on a Node."""
-
-    is_healthy: bool
-    """False: remove the vendor's devices on this Node."""
-    refresh: bool
-    """Read the inventory again."""
-    request: bool = False
-    """Write `Requesting_` and the time into the note."""
-
-
-def check_health(value: str | None, *, now: datetime, allocatable: int) -> HealthPlan:
-    """
-    Decide by the note *value* (None: no annotation) and the kubelet's *allocatable* devices.
-
-    *now* is the scheduler's local time, as is the time in the note.
-
-    >>> from datetime import UTC
-    >>> noon = datetime(2026, 8, 21, 12, tzinfo=UTC)
-    >>> check_health("Requesting_2026-08-21 11:58:00", now=noon, allocatable=0).is_healthy
-    False
-    >>> check_health("Requesting_2026-08-21 11:58:00", now=noon, allocatable=8).is_healthy
-    True
-    """
-    if value is None or "Requesting" not in value:
-        return HealthPlan(is_healthy=True, refresh=True, request=True)
-    clock = DASHED.fullmatch(value.partition("_")[2])
-    if clock is None:
-        return HealthPlan(is_healthy=True, refresh=False)
-    try:
-        asked = wall_clock(clock, "time")
-    except DecodeError:
-        return HealthPlan(is_healthy=True, refresh=False)
-    return HealthPlan(is_healthy=asked.age(now) < TIMEOUT or allocatable > 0, refresh=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The last values of a Node: the kubelet's allocatable devices and the inventory's text."""
-
-    allocatable: int = 0
-    inventory: str = ""
-
-
-def check_nvidia_health(
-    value: str | None, *, now: datetime, allocatable: int, inventory: str, seen: Seen
-) -> tuple[HealthPlan, Seen]:
-    """
-    Decide as `check_health`, and refresh when the count or the inventory's text changed since *seen*.
-
-    Returns the plan and the values to remember. NVIDIA's plugin answers no note since 2.8, so the kubelet's count
-    decides.
-    """
-    plan = check_health(value, now=now, allocatable=allocatable)
-    current = Seen(allocatable, inventory)
-    if allocatable == 0:
-        if seen.allocatable == 0:
-            return plan, seen
-        return HealthPlan(is_healthy=False, refresh=plan.refresh, request=plan.request), current
-    if allocatable != seen.allocatable:
-        return HealthPlan(is_healthy=True, refresh=True, request=plan.request), current
-    if inventory != seen.inventory:
-        return HealthPlan(is_healthy=plan.is_healthy, refresh=True, request=plan.request), current
-    return plan, seen
 
 
 def _go_note(state: HandshakeState, time: str) -> Handshake:

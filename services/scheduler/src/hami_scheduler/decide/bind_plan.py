@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hami_scheduler.decide.node_lock import Lock
 from hami_scheduler.decide.place_pod import Placement
 from hami_scheduler.values.grant import Grant, make_grant
 from hami_scheduler.values.inventory import NodeInventory
@@ -19,7 +20,6 @@ from hami_scheduler.values.request import PodRequest
 from hami_scheduler.values.vendor import Allotment, VendorFrame
 from hamicommon.wire import keys
 from hamicommon.wire.mig_allocations import encode_mig_allocations
-from hamicommon.wire.node_lock import Lock
 from hamicommon.wire.pod_devices import encode_pod_devices
 from hamicommon.wire.version import NEWEST, WireVersion
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import structlog
 
 from hami_scheduler.decide.bind_plan import BindPlan, locks_needed, node_label
+from hami_scheduler.decide.node_lock import Lock
 from hami_scheduler.explain import wording
 from hami_scheduler.serve.context import Context
 from hami_scheduler.serve.errors import ApiConflictError, ApiRefusedError, ApiUnknownError, BindError
 from hami_scheduler.state.ledger import shortfall
 from hami_scheduler.values.grant import Grant
 from hamicommon.wire import keys
-from hamicommon.wire.node_lock import Lock
 
 logger = structlog.get_logger()
 

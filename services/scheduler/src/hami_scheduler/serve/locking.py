@@ -2,8 +2,8 @@
 Take and release node locks, in HAMi's protocol, for Nodes whose device plugin needs them.
 
 Pods that wait for one lock queue up, and only the first reads the Node. Every write is conditional on the
-resourceVersion that was read. Neighbours: `bind_plan` says which locks are needed, `hamicommon.wire.node_lock` decides
-what to write, `kube` reads and writes.
+resourceVersion that was read. Neighbours: `bind_plan` says which locks are needed, `node_lock` decides what to write,
+`kube` reads and writes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/nodelock/nodelock.go
 """
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
+from hami_scheduler.decide.node_lock import Lock, LockAction, LockPlan, plan_lock, releases
 from hami_scheduler.serve.errors import ApiConflictError, BindError
 from hamicommon.runtime.reflector import Backoff
-from hamicommon.wire.node_lock import Lock, LockAction, LockPlan, plan_lock, releases
 
 T = TypeVar("T")
 
