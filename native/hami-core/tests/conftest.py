@@ -4,15 +4,11 @@ devices.
 """
 
 import os
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from containers import DEVICES, ROOT, Container  # noqa: E402
+from containers import DEVICES, ROOT, Container
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +32,10 @@ def container(build: Path, tmp_path: Path) -> Container:
     (tmp_path / "hardware").mkdir()
     (tmp_path / "hardware/devices.csv").write_text(DEVICES)
     return Container(build, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "1000m", "FAKE_DRIVER_CONTEXT_MIB": "0"})
+
+
+@pytest.fixture
+def bare(container: Container) -> Container:
+    """The container without the library. Contexts take 128 MiB, and programs have the names of `allocations`."""
+    container.environment["FAKE_DRIVER_CONTEXT_MIB"] = "128"
+    return replace(container, has_library=False, imports=("client", "allocations"))

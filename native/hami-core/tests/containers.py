@@ -35,15 +35,20 @@ class Container:
     build: Path
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
+    has_library: bool = True
+    """Whether its processes load libvgpu.so, unless a call says otherwise."""
+    imports: tuple[str, ...] = ("client",)
+    """The modules of `preload` whose names every program has."""
 
     @property
     def region(self) -> Path:
         """The region file, which appears with the first CUDA or NVML call."""
         return self.folder / "share.cache"
 
-    def environ(self, *, preload: bool = True, **extra: str) -> dict[str, str]:
+    def environ(self, *, preload: bool | None = None, **extra: str) -> dict[str, str]:
         """Return the environment of a process in the container."""
-        libraries = [path for path in (SANITIZER, str(self.build / "libvgpu.so") if preload else "") if path]
+        has_library = self.has_library if preload is None else preload
+        libraries = [path for path in (SANITIZER, str(self.build / "libvgpu.so") if has_library else "") if path]
         return {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(self.build / "fake_driver"),
@@ -56,10 +61,11 @@ class Container:
             **extra,
         }
 
-    def start(self, program: str, *, preload: bool = True, **extra: str) -> "subprocess.Popen[str]":
+    def start(self, program: str, *, preload: bool | None = None, **extra: str) -> "subprocess.Popen[str]":
         """Start a program with pipes on all three streams."""
+        imports = "".join(f"from {module} import *\n" for module in self.imports)
         return subprocess.Popen(
-            [sys.executable, "-c", "from client import *\n" + program],
+            [sys.executable, "-c", imports + program],
             env=self.environ(preload=preload, **extra),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -67,13 +73,13 @@ class Container:
             text=True,
         )
 
-    def run(self, program: str, *, preload: bool = True, **extra: str) -> Any:
+    def run(self, program: str, *, preload: bool | None = None, **extra: str) -> Any:
         """Run a program to its end and return its last line of output, which is JSON."""
         result, errors = self.run_and_listen(program, preload=preload, **extra)
         assert "" == errors
         return result
 
-    def run_and_listen(self, program: str, *, preload: bool = True, **extra: str) -> tuple[Any, str]:
+    def run_and_listen(self, program: str, *, preload: bool | None = None, **extra: str) -> tuple[Any, str]:
         """Run a program. Returns its last line of output, which is JSON, and its stderr."""
         process = self.start(program, preload=preload, **extra)
         output, errors = process.communicate(timeout=60)
