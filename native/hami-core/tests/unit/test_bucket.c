@@ -68,7 +68,7 @@ static void correction_undoes_an_estimate(void)
     }
 }
 
-static void nobody_waits_longer_than_a_minute(void)
+static void wait_ends_after_a_minute(void)
 {
     _Atomic uint64_t word = NOW;
 
@@ -106,7 +106,7 @@ int main(void)
     share_is_exact_over_a_minute();
     unused_time_is_kept_for_one_burst();
     correction_undoes_an_estimate();
-    nobody_waits_longer_than_a_minute();
+    wait_ends_after_a_minute();
     any_word_is_a_bucket();
     debt_a_second_younger_than_the_clock_is_believed();
     return check_failures();

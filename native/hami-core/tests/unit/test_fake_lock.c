@@ -96,7 +96,7 @@ static int status_within(pid_t child, int seconds)
     return -1;
 }
 
-static void test_nobody_waits_for_ever_for_the_dead(void)
+static void test_lock_of_a_dead_process_is_taken(void)
 {
     unsigned int seed = 1;
 
@@ -143,7 +143,7 @@ int main(void)
     is_over = mmap(NULL, sizeof(*is_over), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!mkdtemp(folder) || is_over == MAP_FAILED)
         return 1;
-    test_nobody_waits_for_ever_for_the_dead();
+    test_lock_of_a_dead_process_is_taken();
     test_next_holder_is_told_of_the_death();
     snprintf(path, sizeof(path), "%s/guarded", folder);
     unlink(path);

@@ -85,7 +85,7 @@ static void one_at_a_time_launches(void)
 }
 
 /* However much the others have used meanwhile. */
-static void who_waits_keeps_its_claim(void)
+static void waiting_process_keeps_its_claim(void)
 {
     begin(0);
     hami_process_turns_wait(&turns, 1, NOW + SLEEP_NS);
@@ -98,7 +98,7 @@ static void who_waits_keeps_its_claim(void)
     CHECK(!hami_process_turns_must_yield(&turns, 1, PROCESSES, true, NOW));
 }
 
-static void beside_others_only_who_is_ahead_yields(void)
+static void process_ahead_of_others_yields(void)
 {
     begin(0);
     hami_process_turns_wait(&turns, 1, NOW + SLEEP_NS);
@@ -110,7 +110,7 @@ static void beside_others_only_who_is_ahead_yields(void)
     CHECK(hami_process_turns_must_yield(&turns, 0, PROCESSES, false, NOW));
 }
 
-static void who_rests_loses_its_claim(void)
+static void resting_process_loses_its_claim(void)
 {
     static const uint64_t lengths[PROCESSES] = {MS, MS, MS, MS};
 
@@ -135,9 +135,9 @@ int main(void)
     srand(1);
     all_come_along_evenly();
     one_at_a_time_launches();
-    who_waits_keeps_its_claim();
-    beside_others_only_who_is_ahead_yields();
-    who_rests_loses_its_claim();
+    waiting_process_keeps_its_claim();
+    process_ahead_of_others_yields();
+    resting_process_loses_its_claim();
     dead_are_not_waited_for();
     return check_failures();
 }

@@ -1,0 +1,121 @@
+/*
+ * The region file: a new one, one of an older layout, a damaged one, and a path that cannot be used.
+ */
+#include <fcntl.h>
+
+#include "region_test.h"
+
+static void fresh_file(void)
+{
+    hami_region_attach(two_devices);
+    struct hami_region *region = hami_region();
+    struct stat status;
+
+    CHECK(stat(path, &status) == 0 && status.st_size == 2008953);
+    CHECK_EQUAL(0666, status.st_mode & 0777);
+    CHECK_EQUAL(HAMI_REGION_MAGIC, region->initialized_flag);
+    CHECK_EQUAL(2, region->device_count);
+    CHECK_EQUAL(1, hami_region_device("GPU-b"));
+    CHECK_EQUAL(-1, hami_region_device("GPU-c"));
+    CHECK_EQUAL(-1, hami_region_device(""));
+    CHECK_EQUAL(LIMIT, region->limit[0]);
+    CHECK_EQUAL(1, region->sem.value);
+    CHECK_EQUAL(128, region->sem.shared);
+    CHECK_EQUAL(1, region->utilization_switch);
+    CHECK_EQUAL(2, region->recent_kernel);
+    CHECK_EQUAL(0, region->proc_num);
+}
+
+static void three_devices(struct hami_inventory *inventory)
+{
+    inventory->count = 3;
+    strcpy(inventory->uuids[0], "GPU-c");
+    strcpy(inventory->uuids[1], "GPU-b");
+    strcpy(inventory->uuids[2], "GPU-a");
+}
+
+/* Processes identify a device by its index, so indices change only when no other process is there. */
+static void known_devices_keep_their_indices(void)
+{
+    struct hami_region *region;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    region->procs[0].pid = getppid();
+    region->procs[0].status = HAMI_SLOT_RUNNING;
+    region->proc_num = 1;
+    hami_region_renew_inventory(three_devices);
+    CHECK_EQUAL(0, hami_region_device("GPU-a"));
+    CHECK_EQUAL(2, hami_region_device("GPU-c"));
+    CHECK_EQUAL(3, region->device_count);
+    region->proc_num = 0;
+    hami_region_renew_inventory(three_devices);
+    CHECK_EQUAL(0, hami_region_device("GPU-c"));
+    CHECK_EQUAL(2, hami_region_device("GPU-a"));
+}
+
+static void write_file(const void *bytes, size_t size, off_t file_size)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+    CHECK(ftruncate(file, file_size) == 0);
+    CHECK(pwrite(file, bytes, size, 0) == (ssize_t)size);
+    close(file);
+}
+
+static void half_written_file_is_started_over(void)
+{
+    static const char noise[300] = "not a region at all";
+
+    write_file(noise, sizeof(noise), 300);
+    fresh_file();
+}
+
+static void old_file_without_owner_is_started_over(void)
+{
+    const int32_t header[] = {HAMI_REGION_MAGIC, 1, 1};
+
+    write_file(header, sizeof(header), 2008985);
+    fresh_file();
+}
+
+/* The layout of HAMi 2.8.1 with a live owner in its first slot. */
+static void old_file_in_use_is_not_changed(void)
+{
+    const int32_t header[] = {HAMI_REGION_MAGIC, 1, 1};
+    const int32_t one = 1, owner = getppid();
+    struct stat status;
+    int file;
+
+    write_file(header, sizeof(header), 2008985);
+    file = open(path, O_RDWR);
+    CHECK(pwrite(file, &one, sizeof(one), 2008928) == sizeof(one));
+    CHECK(pwrite(file, &owner, sizeof(owner), 1888) == sizeof(owner));
+    close(file);
+    hami_region_attach(two_devices);
+    CHECK(stat(path, &status) == 0 && status.st_size == 2008985);
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK(!hami_region_charge(0, 1));
+}
+
+static void limit_holds_with_an_unusable_path(void)
+{
+    unlink(path);
+    mkdir(path, 0700);
+    hami_region_attach(two_devices);
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK(!hami_region_charge(0, 1));
+    rmdir(path);
+}
+
+int main(void)
+{
+    begin_region_test();
+    in_child(fresh_file);
+    in_child(known_devices_keep_their_indices);
+    in_child(half_written_file_is_started_over);
+    in_child(old_file_without_owner_is_started_over);
+    in_child(old_file_in_use_is_not_changed);
+    in_child(limit_holds_with_an_unusable_path);
+    return end_region_test();
+}
