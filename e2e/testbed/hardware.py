@@ -114,8 +114,28 @@ class FakeDriver:
 
     def load(self, version: str | None = None) -> None:
         """Load the driver again, or another one. Without *version* it has the version it had."""
+        with self._edited() as lines:
+            lines[:] = [line for line in lines if not _is_volatile(line)]
         loads = self._number("driver", "loads", 1) + 1
         self._set("driver", unloaded=None, loads=(loads,), **({"version": (version,)} if version else {}))
+
+    def set(self, uuid: str, **readings: int | None) -> None:
+        """Let sensors and counters of a GPU read a number; None is the ordinary one. The README has their names."""
+        self._set(uuid, **{name: None if value is None else (value,) for name, value in readings.items()})
+
+    def reset(self, uuid: str, *, despite_clients: bool = False) -> None:
+        """
+        Reset a GPU, as `nvidia-smi --gpu-reset` does.
+
+        It answers again whatever it did before, remaps its rows, and needs no recovery. Volatile counters are zero.
+
+        Raises:
+            DriverInUseError: a process holds the driver, and *despite_clients* is false.
+        """
+        with self._no_clients(unless=despite_clients):
+            with self._edited() as lines:
+                lines[:] = [line for line in lines if line[0] != uuid or not _ends_with_reset(line)]
+            self._set(uuid, resets=(self._number(uuid, "resets", 0) + 1,))
 
     def clients(self) -> tuple[DriverClient, ...]:
         """Return who holds the driver. A process that uses NVML and CUDA is there twice."""
@@ -123,8 +143,18 @@ class FakeDriver:
 
     def report_xid(self, uuid: str, xid: int) -> None:
         """Report an XID error of a GPU or MIG instance to those that wait for events."""
+        self._report(uuid, str(xid))
+
+    def report_ecc_error(self, uuid: str, *, is_corrected: bool = False) -> None:
+        """Count an ECC error of a GPU, and report it to those that wait for events."""
+        kind = "corrected" if is_corrected else "uncorrected"
+        names = [f"ecc-{kind}-{counter}" for counter in ("volatile", "aggregate")]
+        self._set(uuid, **{name: (self._number(uuid, name, 0) + 1,) for name in names})
+        self._report(uuid, "single-bit-ecc" if is_corrected else "double-bit-ecc")
+
+    def _report(self, uuid: str, what: str) -> None:
         with (self.folder / "xid").open("a") as file:
-            file.write(f"{uuid} {xid}\n")
+            file.write(f"{uuid} {what}\n")
 
     def _clients(self) -> Iterator[DriverClient]:
         for path in (self.folder / "clients").glob("*"):
@@ -163,19 +193,43 @@ class FakeDriver:
     def _set(self, subject: str, **conditions: tuple[object, ...] | None) -> None:
         """Replace conditions of *subject* by new values; None removes one. `_` in a name stands for `-`."""
         named = {name.replace("_", "-"): values for name, values in conditions.items()}
-        handle = os.open(self.folder / "changed", os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            lines = [line for line in self._lines() if line[0] != subject or line[1] not in named]
+        with self._edited() as lines:
+            lines[:] = [line for line in lines if line[0] != subject or line[1] not in named]
             lines += [
                 [subject, name, *map(str, values)] for name, values in sorted(named.items()) if values is not None
             ]
+
+    @contextmanager
+    def _edited(self) -> Iterator[list[list[str]]]:
+        """Yield the lines to change, and then let all processes see them."""
+        handle = os.open(self.folder / "changed", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            lines = self._lines()
+            yield lines
             fresh = self.folder / "conditions.fresh"
             fresh.write_text("".join(" ".join(line) + "\n" for line in lines))
             fresh.rename(self.folder / "conditions")
             os.pwrite(handle, time.time_ns().to_bytes(8, "little"), 0)
         finally:
             os.close(handle)
+
+
+def _is_volatile(line: list[str]) -> bool:
+    """Return whether the condition in *line* ends when the driver is loaded."""
+    return line[1].endswith("-volatile")
+
+
+def _ends_with_reset(line: list[str]) -> bool:
+    return _is_volatile(line) or line[1] in (
+        "lost",
+        "lost-at",
+        "hang",
+        "error",
+        "remap-pending",
+        "retirement-pending",
+        "recovery-action",
+    )
 
 
 TWO_NODES = (

@@ -14,6 +14,8 @@ from abi.nvidia import COMPILER, EVERY_VERSION
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 CUDA_ABI = INCLUDE / "hami/cuda_abi.h"
 NVML_ABI = INCLUDE / "hami/nvml_abi.h"
+FAKE_NVML = INCLUDE.parent / "tests/fake_driver/nvml"
+FAKE_NVML_ABI = FAKE_NVML / "abi.h"
 
 
 def prototypes(header: Path) -> dict[str, str]:
@@ -21,6 +23,13 @@ def prototypes(header: Path) -> dict[str, str]:
     found = re.findall(r"^(?:CUresult|nvmlReturn_t|const char \*) ?((?:cu|nvml)\w+)\([^;{}]*\);", text(header), re.M)
     whole = re.findall(r"^((?:CUresult|nvmlReturn_t|const char \*) ?(?:cu|nvml)\w+\([^;{}]*\);)", text(header), re.M)
     return dict(zip(found, whole, strict=True))
+
+
+def implemented() -> dict[str, str]:
+    """Return the prototype of each function that the fake NVML implements."""
+    sources = "\n".join(text(source) for source in sorted(FAKE_NVML.glob("*.c")))
+    found = re.findall(r"^API\((nvml\w+), ([^{}]*?)\)\n\{", sources, re.M)
+    return {symbol: f"nvmlReturn_t {symbol}({parameters});" for symbol, parameters in found}
 
 
 def facts(header: Path) -> list[str]:
@@ -93,5 +102,5 @@ def evaluate(header: Path, expressions: list[str], folder: Path) -> dict[str, in
 def _compile(folder: Path) -> "subprocess.CompletedProcess[str]":
     said = subprocess.run([*COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
     every_error = ["-ferror-limit=0"] if "clang" in said else []
-    options = [*EVERY_VERSION, *every_error, "-std=gnu11", "-w", "-o", str(folder / "facts")]
+    options = [*EVERY_VERSION, *every_error, f"-I{INCLUDE}", "-std=gnu11", "-w", "-o", str(folder / "facts")]
     return subprocess.run([*COMPILER, *options, folder / "facts.c"], capture_output=True, text=True, check=False)

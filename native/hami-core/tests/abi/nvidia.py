@@ -67,7 +67,7 @@ def preprocessed(header: Path) -> str:
         [*COMPILER, "-E", "-P", *EVERY_VERSION, header], capture_output=True, text=True, check=True
     ).stdout
     flat = " ".join(output.split())
-    return re.sub(r"typedef enum (\w+) (\{[^}]*\}) (\w+);", r"enum \1 \2; typedef int \3;", flat)
+    return re.sub(r"typedef enum (\w+) (\{[^}]*\}) ?(\w+);", r"enum \1 \2; typedef int \3;", flat)
 
 
 def functions(header: Path) -> set[str]:

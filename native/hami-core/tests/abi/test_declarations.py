@@ -6,12 +6,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from abi.declarations import CUDA_ABI, NVML_ABI, evaluate, facts, prototypes
+from abi.declarations import CUDA_ABI, FAKE_NVML_ABI, NVML_ABI, evaluate, facts, implemented, prototypes
 from abi.nvidia import COMPILER, NEWEST, RELEASES, Release, functions, preprocessed
 from tables import cuda_rows, nvml_rows
 
 each_release = pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.version)
-each_api = pytest.mark.parametrize("api", ["cuda", "nvml"])
+each_api = pytest.mark.parametrize("api", ["cuda", "nvml", "fake nvml"])
 
 
 def theirs(release: Release, api: str) -> Path:
@@ -21,7 +21,7 @@ def theirs(release: Release, api: str) -> Path:
 
 def ours(api: str) -> Path:
     """Return our header."""
-    return CUDA_ABI if api == "cuda" else NVML_ABI
+    return {"cuda": CUDA_ABI, "nvml": NVML_ABI, "fake nvml": FAKE_NVML_ABI}[api]
 
 
 @each_api
@@ -47,7 +47,8 @@ def test_functions_have_nvidias_types(release: Release, api: str, tmp_path: Path
     A compiler that has read NVIDIA's header accepts our prototypes as declarations of the same functions.
     """
     header = theirs(release, api)
-    known = [prototype for symbol, prototype in prototypes(ours(api)).items() if symbol in functions(header)]
+    declared = implemented() if api == "fake nvml" else prototypes(ours(api))
+    known = [prototype for symbol, prototype in declared.items() if symbol in functions(header)]
     code = tmp_path / "prototypes.c"
     code.write_text("\n".join([preprocessed(header), *known, ""]))
 

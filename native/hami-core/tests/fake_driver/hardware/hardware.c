@@ -153,7 +153,7 @@ uint64_t hw_context_bytes(void)
     return context_bytes;
 }
 
-static FILE *open_xids(void)
+static FILE *open_reports(void)
 {
     const char *folder = getenv("FAKE_DRIVER_DIR");
     char path[4096];
@@ -164,9 +164,9 @@ static FILE *open_xids(void)
     return fopen(path, "re");
 }
 
-long hw_xid_end(void)
+long hw_report_end(void)
 {
-    FILE *file = open_xids();
+    FILE *file = open_reports();
     long end = 0;
 
     if (file) {
@@ -177,10 +177,28 @@ long hw_xid_end(void)
     return end;
 }
 
-bool hw_next_xid(long *offset, int *device, unsigned int *xid)
+/* A line is `<uuid> <number>`, `<uuid> single-bit-ecc` or `<uuid> double-bit-ecc`. */
+static bool parse_report(const char *line, struct hw_report *report)
 {
-    FILE *file = open_xids();
-    char uuid[64], line[256];
+    char uuid[64], what[64];
+
+    if (sscanf(line, "%63s %63s", uuid, what) != 2)
+        return false;
+    *report = (struct hw_report){.device = -1, .xid = (unsigned int)strtoul(what, NULL, 10)};
+    if (strcmp(what, "single-bit-ecc") == 0)
+        report->kind = HW_SINGLE_BIT_ECC;
+    if (strcmp(what, "double-bit-ecc") == 0)
+        report->kind = HW_DOUBLE_BIT_ECC;
+    for (int index = 0; index < device_count; index++)
+        if (strcmp(devices[index].uuid, uuid) == 0)
+            report->device = index;
+    return report->device >= 0;
+}
+
+bool hw_next_report(long *offset, struct hw_report *report)
+{
+    FILE *file = open_reports();
+    char line[256];
     bool is_found = false;
 
     if (!file)
@@ -188,14 +206,7 @@ bool hw_next_xid(long *offset, int *device, unsigned int *xid)
     fseek(file, *offset, SEEK_SET);
     while (!is_found && fgets(line, sizeof(line), file) && strchr(line, '\n')) {
         *offset = ftell(file);
-        if (sscanf(line, "%63s %u", uuid, xid) != 2)
-            continue;
-        for (int index = 0; index < device_count; index++) {
-            if (strcmp(devices[index].uuid, uuid) == 0) {
-                *device = index;
-                is_found = true;
-            }
-        }
+        is_found = parse_report(line, report);
     }
     fclose(file);
     return is_found;

@@ -3,8 +3,7 @@
  *
  * Owns the folder FAKE_DRIVER_DIR: `devices.csv` (uuid,name,memory_mib,numa_node,pci_bus_id; one device a row, in index order; a
  * row whose UUID begins with MIG- is an instance of the GPU above it with the same PCI bus ID), `state` (a mapped file shared by
- * all processes of the node and created by the first) and `xid` (errors to report, a line `<uuid> <number>` each, appended by a
- * test). Without FAKE_DRIVER_DIR there is one device of 16 GiB, and its state is private to the process. Knows nothing of CUDA or
+ * all processes of the node and created by the first) and `xid` (errors to report, a line each, appended by a test). Without FAKE_DRIVER_DIR there is one device of 16 GiB, and its state is private to the process. Knows nothing of CUDA or
  * NVML; the folders `cuda` and `nvml` do.
  *
  * Device indices are physical: NVIDIA_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES are applied above (visible.h).
@@ -43,6 +42,13 @@ struct hw_process_use {
     pid_t pid;
     uint64_t used_bytes;
     unsigned int contexts;
+};
+
+/* What a device reports: an XID error, or an ECC error of one or two bits. */
+struct hw_report {
+    int device;
+    enum { HW_XID, HW_SINGLE_BIT_ECC, HW_DOUBLE_BIT_ECC } kind;
+    unsigned int xid;
 };
 
 /* Open the node's hardware once per process. Returns false, with a reason on stderr, if FAKE_DRIVER_DIR is unusable. */
@@ -111,8 +117,8 @@ uint64_t hw_block_of_file(int file);
 int hw_processes(int device, struct hw_process_use *processes, int room);
 
 /* Read the next line at or after *offset in the `xid` file, and advance *offset. Returns false if there is none. */
-bool hw_next_xid(long *offset, int *device, unsigned int *xid);
-long hw_xid_end(void);
+bool hw_next_report(long *offset, struct hw_report *report);
+long hw_report_end(void);
 
 /* Read `devices.csv` again. Nothing else may use the devices meanwhile. Returns false, with a reason on stderr, if that fails. */
 bool hw_read_again(void);

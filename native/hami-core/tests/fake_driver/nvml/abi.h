@@ -15,4 +15,104 @@
 #define NVML_ERROR_IN_USE ((nvmlReturn_t)19)
 #define NVML_ERROR_INSUFFICIENT_RESOURCES ((nvmlReturn_t)23)
 
+/* Devices */
+
+typedef struct nvmlPciInfo_st {
+    char busIdLegacy[16];
+    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct nvmlBAR1Memory_st {
+    unsigned long long bar1Total, bar1Free, bar1Used;
+} nvmlBAR1Memory_t;
+
+typedef struct nvmlUtilization_st {
+    unsigned int gpu, memory;
+} nvmlUtilization_t;
+
+/* Values of fields and samples */
+
+typedef enum nvmlValueType_enum {
+    NVML_VALUE_TYPE_UNSIGNED_INT = 1,
+    NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3,
+} nvmlValueType_t;
+
+typedef union nvmlValue_st {
+    double dVal;
+    unsigned int uiVal;
+    unsigned long long ullVal;
+} nvmlValue_t;
+
+typedef struct nvmlSample_st {
+    unsigned long long timeStamp;
+    nvmlValue_t sampleValue;
+} nvmlSample_t;
+
+typedef struct nvmlFieldValue_st {
+    unsigned int fieldId, scopeId;
+    long long timestamp, latencyUsec; /* microseconds */
+    nvmlValueType_t valueType;
+    nvmlReturn_t nvmlReturn;
+    nvmlValue_t value;
+} nvmlFieldValue_t;
+
+#define NVML_FI_DEV_ECC_CURRENT 1
+#define NVML_FI_DEV_ECC_PENDING 2
+#define NVML_FI_DEV_ECC_SBE_VOL_TOTAL 3
+#define NVML_FI_DEV_ECC_DBE_VOL_TOTAL 4
+#define NVML_FI_DEV_ECC_SBE_AGG_TOTAL 5
+#define NVML_FI_DEV_ECC_DBE_AGG_TOTAL 6
+#define NVML_FI_DEV_RETIRED_SBE 29
+#define NVML_FI_DEV_RETIRED_DBE 30
+#define NVML_FI_DEV_RETIRED_PENDING 31
+#define NVML_FI_DEV_REMAPPED_COR 142
+#define NVML_FI_DEV_REMAPPED_UNC 143
+#define NVML_FI_DEV_REMAPPED_PENDING 144
+#define NVML_FI_DEV_REMAPPED_FAILURE 145
+#define NVML_FI_DEV_GET_GPU_RECOVERY_ACTION 230
+
+/* Sensors */
+
+typedef struct nvmlTemperature_v1_st {
+    unsigned int version;
+    int sensorType; /* nvmlTemperatureSensors_t */
+    int temperature;
+} nvmlTemperature_v1_t;
+
+#define nvmlTemperature_v1 ((unsigned int)(sizeof(nvmlTemperature_v1_t) | (1u << 24)))
+
+#define nvmlClocksEventReasonGpuIdle 0x01ull
+#define nvmlClocksEventReasonSwPowerCap 0x04ull
+#define nvmlClocksThrottleReasonHwSlowdown 0x08ull
+#define nvmlClocksEventReasonSwThermalSlowdown 0x20ull
+#define nvmlClocksThrottleReasonHwThermalSlowdown 0x40ull
+#define nvmlClocksThrottleReasonHwPowerBrakeSlowdown 0x80ull
+
+/* Events */
+
+#define nvmlEventTypeSingleBitEccError 0x1ull
+#define nvmlEventTypeDoubleBitEccError 0x2ull
+#define nvmlEventTypeXidCriticalError 0x8ull
+
+typedef struct nvmlEventSet_st *nvmlEventSet_t;
+
+typedef struct nvmlEventData_st {
+    nvmlDevice_t device;
+    unsigned long long eventType, eventData;
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+
+/* MIG */
+
+typedef struct nvmlDeviceAttributes_st {
+    unsigned int multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount;
+    unsigned int sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+/* Functions of this library that another of its functions calls. */
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected, unsigned int *uncorrected,
+                                       unsigned int *is_pending, unsigned int *has_failed);
+
 #endif

@@ -6,19 +6,19 @@
 
 #include "nvml/fake.h"
 
-typedef struct {
-    char busIdLegacy[16];
-    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
-    char busId[32];
-} nvmlPciInfo_t;
-
-typedef struct {
-    unsigned long long total, free, used;
-} nvmlBAR1Memory_t;
-
 static const struct hw_device *hardware(nvmlDevice_t device)
 {
     return hw_device(device->physical);
+}
+
+/* Answer with a number of an enumeration. */
+static nvmlReturn_t enumerated(nvmlDevice_t device, int *output, int value)
+{
+    nvmlReturn_t result = fake_nvml_check(device, output);
+
+    if (result == NVML_SUCCESS)
+        *output = value;
+    return result;
 }
 
 void fake_nvml_serial(char *text, size_t size, nvmlDevice_t device)
@@ -114,9 +114,9 @@ API(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, int *mi
     return NVML_SUCCESS;
 }
 
-API(nvmlDeviceGetBrand, nvmlDevice_t device, unsigned int *brand)
+API(nvmlDeviceGetBrand, nvmlDevice_t device, int *brand)
 {
-    return fake_nvml_number(device, brand, 14);
+    return enumerated(device, brand, 14);
 }
 
 API(nvmlDeviceGetArchitecture, nvmlDevice_t device, unsigned int *architecture)
@@ -167,67 +167,34 @@ API(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice_t device, nvmlBAR1Memory_t *memory)
     return result;
 }
 
-/* The other fields of nvidia-smi's table: plausible, and rising with load like the real ones */
+/* The other fields of nvidia-smi's table */
 
-API(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *celsius)
+API(nvmlDeviceGetPerformanceState, nvmlDevice_t device, int *state)
 {
-    (void)sensor;
-    return fake_nvml_number(device, celsius, device ? 34 + fake_nvml_busy(device) / 3 : 0);
+    return enumerated(device, state, 0);
 }
 
-API(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *milliwatts)
+API(nvmlDeviceGetComputeMode, nvmlDevice_t device, int *mode)
 {
-    return fake_nvml_number(device, milliwatts, device ? 45000 + 2500 * fake_nvml_busy(device) : 0);
+    return enumerated(device, mode, 0);
 }
 
-API(nvmlDeviceGetEnforcedPowerLimit, nvmlDevice_t device, unsigned int *milliwatts)
+API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, int *mode)
 {
-    return fake_nvml_number(device, milliwatts, 400000);
+    return enumerated(device, mode, 1);
 }
 
-API(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *milliwatts)
+API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, int *is_active)
 {
-    return fake_nvml_number(device, milliwatts, 400000);
-}
-
-API(nvmlDeviceGetPerformanceState, nvmlDevice_t device, unsigned int *state)
-{
-    return fake_nvml_number(device, state, 0);
-}
-
-API(nvmlDeviceGetClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
-{
-    (void)type;
-    return fake_nvml_number(device, mhz, 1410);
-}
-
-API(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *mhz)
-{
-    (void)type;
-    return fake_nvml_number(device, mhz, 1410);
-}
-
-API(nvmlDeviceGetComputeMode, nvmlDevice_t device, unsigned int *mode)
-{
-    return fake_nvml_number(device, mode, 0);
-}
-
-API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, unsigned int *mode)
-{
-    return fake_nvml_number(device, mode, 1);
-}
-
-API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, unsigned int *is_active)
-{
-    return fake_nvml_number(device, is_active, 0);
+    return enumerated(device, is_active, 0);
 }
 
 /* Two devices on one NUMA node share a CPU (50), otherwise the path crosses the system (60). Source: nvmlGpuTopologyLevel_t. */
-API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second, unsigned int *level)
+API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second, int *level)
 {
     nvmlReturn_t result = fake_nvml_check(second, level);
 
     if (result != NVML_SUCCESS)
         return result;
-    return fake_nvml_number(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
+    return enumerated(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
 }

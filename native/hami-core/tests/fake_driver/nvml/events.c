@@ -9,25 +9,25 @@
 #include "nvml/fake.h"
 
 #define POLL_NS 100000000
-#define XID_CRITICAL_ERROR 8ull
+#define SUPPORTED (nvmlEventTypeXidCriticalError | nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError)
 
-typedef struct nvmlEventSet_st {
-    long xid_offset;
-    bool is_registered[HW_DEVICES_MAX];
-} *nvmlEventSet_t;
+struct nvmlEventSet_st {
+    long offset; /* in the `xid` file */
+    unsigned long long types[HW_DEVICES_MAX]; /* that were registered for a GPU */
+};
 
-typedef struct {
-    nvmlDevice_t device;
-    unsigned long long eventType, eventData;
-    unsigned int gpuInstanceId, computeInstanceId;
-} nvmlEventData_t;
+/* ECC events only with ECC. */
+static unsigned long long supported(nvmlDevice_t device)
+{
+    return fake_nvml_has_ecc(device) ? SUPPORTED : nvmlEventTypeXidCriticalError;
+}
 
 API(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device, unsigned long long *types)
 {
     nvmlReturn_t result = fake_nvml_check(device, types);
 
     if (result == NVML_SUCCESS)
-        *types = XID_CRITICAL_ERROR;
+        *types = supported(device);
     return result;
 }
 
@@ -40,7 +40,7 @@ API(nvmlEventSetCreate, nvmlEventSet_t *set)
     *set = calloc(1, sizeof(**set));
     if (!*set)
         return NVML_ERROR_UNKNOWN;
-    (*set)->xid_offset = hw_xid_end();
+    (*set)->offset = hw_report_end();
     return NVML_SUCCESS;
 }
 
@@ -50,29 +50,42 @@ API(nvmlEventSetFree, nvmlEventSet_t set)
     return NVML_SUCCESS;
 }
 
+/* An event of a MIG instance is one of its GPU. */
 API(nvmlDeviceRegisterEvents, nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set)
 {
     nvmlReturn_t result = fake_nvml_check(device, set);
 
-    if (result == NVML_SUCCESS && (types & ~XID_CRITICAL_ERROR))
+    if (result != NVML_SUCCESS)
+        return result;
+    if (types & ~supported(device) || hw_device(device->physical)->parent >= 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    if (result == NVML_SUCCESS)
-        set->is_registered[device->index] = true;
-    return result;
+    set->types[device->physical] |= types;
+    return NVML_SUCCESS;
+}
+
+static nvmlEventData_t event_of(const struct hw_report *report)
+{
+    static const unsigned long long types[] = {[HW_XID] = nvmlEventTypeXidCriticalError,
+                                               [HW_SINGLE_BIT_ECC] = nvmlEventTypeSingleBitEccError,
+                                               [HW_DOUBLE_BIT_ECC] = nvmlEventTypeDoubleBitEccError};
+    const struct hw_device *device = hw_device(report->device);
+    bool is_instance = device->parent >= 0;
+
+    return (nvmlEventData_t){.device = fake_nvml_handle(is_instance ? device->parent : report->device),
+                             .eventType = types[report->kind],
+                             .eventData = report->xid,
+                             .gpuInstanceId = is_instance ? (unsigned int)device->instance : NO_INSTANCE,
+                             .computeInstanceId = is_instance ? 0 : NO_INSTANCE};
 }
 
 static bool next_event(nvmlEventSet_t set, nvmlEventData_t *event)
 {
-    unsigned int xid;
-    int physical;
+    struct hw_report report;
 
-    while (hw_next_xid(&set->xid_offset, &physical, &xid)) {
-        nvmlDevice_t device = fake_nvml_handle(physical);
-
-        if (device && set->is_registered[device->index]) {
-            *event = (nvmlEventData_t){device, XID_CRITICAL_ERROR, xid, NO_INSTANCE, NO_INSTANCE};
+    while (hw_next_report(&set->offset, &report)) {
+        *event = event_of(&report);
+        if (event->device && set->types[event->device->physical] & event->eventType)
             return true;
-        }
     }
     return false;
 }
@@ -83,7 +96,7 @@ static bool has_lost_device(nvmlEventSet_t set)
     for (int row = 0; row < hw_device_count(); row++) {
         nvmlDevice_t device = fake_nvml_handle(row);
 
-        if (device && set->is_registered[device->index] && fault_is_lost(row))
+        if (device && set->types[row] && fault_is_lost(row))
             return true;
     }
     return false;

@@ -1,8 +1,8 @@
 /*
  * What the parts of the fake libnvidia-ml.so.1 share: device handles.
  *
- * library.c owns initialisation and the handles; device.c what a device is; mig.c MIG instances; processes.c the process lists;
- * utilisation.c samples of use; events.c faults.
+ * library.c owns initialisation and the handles; device.c what a device is; readings.c its sensors; memory_errors.c and fields.c its
+ * counters; mig.c MIG instances; processes.c the process lists; utilisation.c samples of use; events.c events.
  */
 #ifndef NVML_FAKE_H
 #define NVML_FAKE_H
@@ -53,6 +53,11 @@ uint64_t fake_nvml_used_bytes(nvmlDevice_t device);
  * FAKE_DRIVER_PID_OFFSET.
  */
 unsigned int fake_nvml_pid(pid_t pid);
+
+/* Whether ECC is on; the count of corrected (0) or uncorrected (1) errors, volatile (0) or aggregate (1); the retired pages. */
+bool fake_nvml_has_ecc(nvmlDevice_t device);
+uint64_t fake_nvml_ecc(nvmlDevice_t device, int error, int counter);
+int64_t fake_nvml_retired(nvmlDevice_t device, int cause);
 
 /* Return the percentage of the newest sample in which the device was busy; 0 without samples. */
 unsigned int fake_nvml_busy(nvmlDevice_t device);

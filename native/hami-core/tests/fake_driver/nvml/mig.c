@@ -7,12 +7,6 @@
 
 enum { INSTANCES_MAX = 7 };
 
-typedef struct {
-    unsigned int multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount;
-    unsigned int sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
-    unsigned long long memorySizeMB;
-} nvmlDeviceAttributes_t;
-
 static bool is_instance(nvmlDevice_t device)
 {
     return hw_device(device->physical)->parent >= 0;

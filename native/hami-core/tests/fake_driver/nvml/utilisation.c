@@ -13,16 +13,7 @@
 #include "nvml/fake.h"
 #include "time/schedule.h"
 
-enum { SAMPLES = 100, GPU_UTILIZATION_SAMPLES = 1, VALUE_UNSIGNED_INT = 1 };
-
-typedef struct {
-    unsigned int gpu, memory;
-} nvmlUtilization_t;
-
-typedef struct {
-    unsigned long long timeStamp;
-    unsigned long long sampleValue; /* a union of numbers */
-} nvmlSample_t;
+enum { SAMPLES = 100, GPU_UTILIZATION_SAMPLES = 1 };
 
 /* Windows are numbered from the clock's zero. */
 struct samples {
@@ -214,13 +205,13 @@ API(nvmlDeviceGetSamples, nvmlDevice_t device, int type, unsigned long long last
         result = find_samples(&kept, last_seen);
     if (result != NVML_SUCCESS || !value_type)
         return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
-    *value_type = VALUE_UNSIGNED_INT;
+    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
     room = samples ? *count : SAMPLES;
     for (uint64_t window = kept.oldest; window < kept.end; window++) {
         if (is_lost(device->physical, window))
             continue;
         if (samples && total < room)
-            samples[total] = (nvmlSample_t){stamp(&kept, window), device_percent(&kept, device->physical, window)};
+            samples[total] = (nvmlSample_t){stamp(&kept, window), {.uiVal = device_percent(&kept, device->physical, window)}};
         total++;
     }
     *count = total < room ? total : room;
