@@ -230,6 +230,17 @@ def test_node_services_request_the_driver_from_the_runtime() -> None:
         assert ("all", "utility") == (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"])
 
 
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("spread", False), ("topology-aware", True), ("numa,topology-aware", True)],
+)
+def test_links_are_scored_if_the_policy_uses_them(policy: str, expected: bool) -> None:
+    """Also if `topology-aware` is one of several policies."""
+    names = [each["name"] for each in container("devicePlugin", {"scheduler": {"gpuSchedulerPolicy": policy}})["env"]]
+
+    assert expected == ("ENABLE_TOPOLOGY_SCORE" in names)
+
+
 def test_runtime_class_applies_to_plugin_and_workloads() -> None:
     """If NVIDIA's runtime is not the default, plugin and Pods with a share need the RuntimeClass."""
     values = {"devicePlugin": {"runtimeClassName": "nvidia", "createRuntimeClass": True}}

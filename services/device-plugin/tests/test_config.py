@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hami_device_plugin.config.arguments import FLAGS, Flag, parse_arguments
-from hami_device_plugin.config.ignored import IGNORED_FLAGS, IGNORED_VARIABLES, IgnoredFlag
+from hami_device_plugin.config.ignored import IGNORED_FLAGS, IgnoredFlag
 from hami_device_plugin.config.loader import load
 from hami_device_plugin.config.settings import Config
 from hamicommon.config import ConfigError, Texts, Unreadable
@@ -100,11 +100,18 @@ def test_flags_without_effect_are_accepted_with_a_sentence(flag: IgnoredFlag) ->
     assert a_config().sharing == given.sharing
 
 
-def test_variables_without_effect_are_accepted_with_a_sentence() -> None:
-    """For some variables of HAMi there is no flag."""
-    given = a_config(environ=dict.fromkeys(IGNORED_VARIABLES, "true"))
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("True", False), ("1", False), ("", False)])
+def test_links_are_scored_only_if_hamis_variable_is_true(value: str, expected: bool) -> None:
+    """HAMi reads no other spelling."""
+    assert expected == a_config(environ={"ENABLE_TOPOLOGY_SCORE": value}).is_topology_scored
 
-    assert tuple(f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items()) == given.without_effect
+
+def test_links_are_also_read_for_alignment() -> None:
+    """The preference needs them, the Node's annotation does not."""
+    aligned = a_config("--shared-devices-allocation-policy=aligned")
+
+    assert (True, False) == (aligned.rates_links, aligned.is_topology_scored)
+    assert not a_config().rates_links
 
 
 OTHER_VALUES = {

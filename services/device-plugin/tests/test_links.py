@@ -2,13 +2,22 @@
 The scores of the links between devices.
 """
 
+import asyncio
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
+from device_plugin_apiserver import ApiServer
+from device_plugin_kubelet import Kubelet
+from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, needs_fake_driver
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_device_plugin.decide.hardware.links import LinkedDevice, link_scores
+from hamicommon.wire.pair_scores import decode_pair_scores
+
+SCORES = "hami.io/node-nvidia-score"
 
 BUS = {f"gpu{number}": f"00000000:0{number + 1}:00.0" for number in range(4)}
 SWITCH = "00000000:A0:00.0"
@@ -116,3 +125,34 @@ def test_every_pair_has_a_score_whatever_the_driver_says(devices: list[LinkedDev
     for one_uuid, other_uuid in result.asymmetric:
         assert 0 == result.scores[one_uuid][other_uuid] == result.scores[other_uuid][one_uuid]
         assert (other_uuid, one_uuid) not in result.asymmetric
+
+
+def written(api: ApiServer) -> dict[str, dict[str, int]]:
+    """Return the scores in the Node's annotation; empty without one."""
+    return decode_pair_scores(api.annotations("nodes", "", NODE).get(SCORES, "[]"))
+
+
+@needs_fake_driver
+async def test_scores_are_written_and_written_again_when_only_they_are_missing(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """HAMi's plugin would wait for a change of the devices."""
+    node: dict[str, Any] = api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet, ENABLE_TOPOLOGY_SCORE="true") as plugin:
+        await plugin.until(lambda: {A100: {T4: 0}, T4: {A100: 0}} == written(api))
+        carried = {**api.annotations("nodes", "", NODE)}
+        del carried[SCORES]
+        api.put("nodes", node | {"metadata": node["metadata"] | {"annotations": carried}})
+        await plugin.until(lambda: {A100: {T4: 0}, T4: {A100: 0}} == written(api))
+
+
+@needs_fake_driver
+async def test_scores_of_the_node_stay_unless_they_are_asked_for(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """As HAMi's plugin leaves them."""
+    node = a_node(**{SCORES: "[]"})
+    api.put("nodes", node)
+    async with PluginProcess(host, api, kubelet, ENABLE_TOPOLOGY_SCORE="True") as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: "hami.io/node-nvidia-register" in api.annotations("nodes", "", NODE))
+        await asyncio.sleep(0.5)
+        assert "[]" == api.annotations("nodes", "", NODE)[SCORES]

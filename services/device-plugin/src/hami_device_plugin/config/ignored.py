@@ -45,8 +45,6 @@ IGNORED_FLAGS = (
         is_bool=True,
     ),
 )
-IGNORED_VARIABLES = {"ENABLE_TOPOLOGY_SCORE": "links between devices are not measured"}
-"""Variables of HAMi without a flag and without effect, each with the reason."""
 
 
 def used_settings(arguments: Collection[str], environ: Mapping[str, str]) -> Iterator[str]:
@@ -55,7 +53,6 @@ def used_settings(arguments: Collection[str], environ: Mapping[str, str]) -> Ite
         if flag.name.replace("-", "_") in arguments:
             yield f"--{flag.name}: {flag.reason}"
         yield from (f"{name}: {flag.reason}" for name in flag.env if environ.get(name))
-    yield from (f"{name}: {reason}" for name, reason in IGNORED_VARIABLES.items() if environ.get(name))
 
 
 def used_keys(device_config: Mapping[str, Any], known: Collection[tuple[str, ...]]) -> Iterator[str]:

@@ -115,6 +115,8 @@ class _Loader:
             is_core_limit_disabled=node.nvidia.disable_core_limit,
             follows_kubelet=node.preferred_allocation,
             preference=self._choice("shared-devices-allocation-policy", POLICIES),
+            # Only this spelling counts in HAMi.
+            is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == "true",
             health=health_policy(
                 self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
             ),

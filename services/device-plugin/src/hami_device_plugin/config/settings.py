@@ -10,6 +10,7 @@ from pathlib import Path
 from hami_device_plugin.config.arguments import DEFAULT_KUBELET_SOCKET
 from hami_device_plugin.decide.health import HealthPolicy
 from hami_device_plugin.decide.inventory import SharingPolicy
+from hami_device_plugin.decide.replicas.preference import ALIGNED
 from hamicommon.config import DeviceConfig
 from hamicommon.wire.version import WireVersion
 
@@ -54,6 +55,8 @@ class Config:
     """Under the lock, use the devices of the replicas that the kubelet picked."""
     preference: str
     """One of `preference.POLICIES`."""
+    is_topology_scored: bool
+    """Write the scores of the links into the Node's annotations."""
     health: HealthPolicy
     wire_version: WireVersion
     warnings: tuple[str, ...] = ()
@@ -64,6 +67,11 @@ class Config:
     """One sentence for each old form that was read."""
     without_effect: tuple[str, ...] = ()
     """Flags and variables that were given and have no effect, each with the reason."""
+
+    @property
+    def rates_links(self) -> bool:
+        """Whether the links between devices are read."""
+        return self.is_topology_scored or self.preference == ALIGNED
 
     @property
     def session_settings(self) -> tuple[str, str]:

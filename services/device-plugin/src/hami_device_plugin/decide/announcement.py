@@ -1,8 +1,9 @@
 """
 Decide which of this Node's annotations to write.
 
-Owns the inventory, the handshake that schedulers before 2.8 wait for, and the mark of identity allocation.
-Neighbours: `inventory` makes the devices, `kube` writes the difference.
+Owns the inventory, the scores of its links, the handshake that schedulers before 2.8 wait for, and the mark of identity
+allocation.
+Neighbours: `inventory` makes the devices, `links` the scores, `kube` writes the difference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,12 @@ from datetime import datetime
 from hami_device_plugin.decide.inventory import with_doubled_vendor
 from hamicommon.model import Device, Moment
 from hamicommon.vendor import Vendor
+from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake
 from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
+from hamicommon.wire.pair_scores import encode_pair_scores
 from hamicommon.wire.version import JSON_SINCE, WireVersion
 
 
@@ -27,11 +30,12 @@ def announcement(
     is_identity: bool,
     carried: Mapping[str, str],
     now: datetime,
+    pair_scores: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, str | None]:
     """
     Return the changes to the Node's annotations, of which *carried* are present; empty if all are right.
 
-    None removes an annotation. *now* has a time zone.
+    None removes an annotation. *now* has a time zone. Without *pair_scores* those of the Node stay, as in HAMi.
     """
     is_old = version < JSON_SINCE
     offered = [replace(device, finds_owners=is_identity) for device in devices]
@@ -39,6 +43,8 @@ def announcement(
         vendor.register_key: encode_node_devices(with_doubled_vendor(offered) if is_old else offered, version),
         keys.OLD_NODE_ALLOCATION: None,
     }
+    if pair_scores is not None:
+        wanted[nvidia.PAIR_SCORES_KEY] = encode_pair_scores(pair_scores)
     if is_old and not carried.get(vendor.handshake_key, "").startswith(HandshakeState.REPORTED.value):
         wanted[vendor.handshake_key] = _reported(now)
     return {key: value for key, value in wanted.items() if carried.get(key) != value}

@@ -9,6 +9,7 @@ Neighbours: `identity` and `lock` allocate, `kubelet` brings the calls, `session
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +31,7 @@ from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
+from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
@@ -58,6 +60,7 @@ class Calls:
         vendor: Vendor,
         view: NodeKube,
         resources: PodResources,
+        links: LinkLoop,
         mode: Mode,
         metrics: Metrics,
     ) -> None:
@@ -66,6 +69,7 @@ class Calls:
         self._vendor = vendor
         self._view = view
         self._resources = resources
+        self._links = links
         self._mode = mode
         self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
@@ -97,8 +101,10 @@ class Calls:
 
         None if neither has an answer. Allocate then reports the problem.
         """
+        rated = self._links.scores
+        preference = self._preference if rated is None else replace(self._preference, pair_scores=rated.scores)
         return [
-            self._preference.choose(request) if answer is None else answer
+            preference.choose(request) if answer is None else answer
             for request, answer in zip(requests, await self._annotated(requests), strict=True)
         ]
 

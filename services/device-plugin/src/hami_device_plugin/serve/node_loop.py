@@ -23,6 +23,7 @@ from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.calls import Calls
+from hami_device_plugin.serve.link_loop import LinkLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import KubeError
@@ -40,12 +41,21 @@ class NodeLoop:
     """The loops of one session."""
 
     def __init__(
-        self, config: Config, *, vendor: Vendor, view: NodeKube, calls: Calls, mode: Mode, metrics: Metrics
+        self,
+        config: Config,
+        *,
+        vendor: Vendor,
+        view: NodeKube,
+        calls: Calls,
+        links: LinkLoop,
+        mode: Mode,
+        metrics: Metrics,
     ) -> None:
         """Work by *config* and *mode*."""
         self._vendor = vendor
         self._view = view
         self._calls = calls
+        self._links = links
         self._mode = mode
         self._metrics = metrics
         self._cdi_root = Path(config.cdi_root)
@@ -141,6 +151,7 @@ class NodeLoop:
         return any(pod.annotations.get(key, "").strip(";") for key in self._other_keys)
 
     async def _announce(self, devices: Sequence[Device], carried: Mapping[str, str]) -> None:
+        rated = self._links.scores if self._config.is_topology_scored else None
         patch = announcement(
             devices,
             self._vendor,
@@ -148,6 +159,7 @@ class NodeLoop:
             is_identity=self._mode.is_identity,
             carried=carried,
             now=datetime.now(UTC),
+            pair_scores=None if rated is None else rated.scores,
         )
         if patch:
             await self._view.annotate_node(patch)

@@ -30,6 +30,7 @@ from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.calls import Calls
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
+from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
@@ -63,6 +64,7 @@ class Session:
         self._found: Sequence[FoundDevice] = ()
         self._devices: tuple[Device, ...] = ()
         self._unhealthy: frozenset[str] = frozenset()
+        self._links = LinkLoop(nvml, self._view, self._to_rate)
         self._calls: Calls
         self._node_loop: NodeLoop
         self._kubelet_loop: KubeletLoop
@@ -150,6 +152,7 @@ class Session:
                     group.create_task(self._node_loop.keep_library()),
                     group.create_task(self._rescan()),
                     group.create_task(self._watch_health()),
+                    group.create_task(self._links.run()),
                 ]
                 if self._config.kubelet_socket:
                     tasks.append(group.create_task(self._stay_registered()))
@@ -200,12 +203,19 @@ class Session:
             vendor=self._vendor,
             view=self._view,
             resources=self._resources,
+            links=self._links,
             mode=mode,
             metrics=self._metrics,
         )
         self._calls.adopt(self._config, self._found, self._devices)
         self._node_loop = NodeLoop(
-            self._config, vendor=self._vendor, view=self._view, calls=self._calls, mode=mode, metrics=self._metrics
+            self._config,
+            vendor=self._vendor,
+            view=self._view,
+            calls=self._calls,
+            links=self._links,
+            mode=mode,
+            metrics=self._metrics,
         )
 
     async def _start_server(self) -> PluginServer:
@@ -274,6 +284,10 @@ class Session:
         """Return the kubelet's list of the devices offered."""
         held = held_replicas(self._config.plugin_directory / FILE_NAME, self._config.resource)
         return replicas(self._devices, self._config.sharing, held)
+
+    def _to_rate(self) -> list[str]:
+        """Return the UUIDs of the devices whose links matter: the healthy ones, if the settings use the scores."""
+        return [device.id for device in self._devices if device.healthy] if self._config.rates_links else []
 
     def _count_devices(self) -> None:
         healthy = sum(device.healthy for device in self._devices)
