@@ -1,0 +1,91 @@
+"""
+Keep the journal of MIG instances in a file of the host.
+
+Owns the file's name and its place. A changed journal replaces the file by a rename, so a reader finds one or the other.
+One process at a time holds it: the kernel ends a killed process's lock.
+Neighbours: `decide.mig.journal` has the contents.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+import orjson
+import structlog
+
+from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
+from hami_device_plugin.decide.mig.journal import Journal, JournalError, decode_journal, encode_journal
+
+NAME = "mig-instances.json"
+LOCK_NAME = "mig-instances.lock"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+logger = structlog.get_logger()
+
+
+class JournalFile:
+    """The journal below one directory of the host."""
+
+    def __init__(self, directory: Path, boot_id: Path = BOOT_ID) -> None:
+        """
+        Hold the journal in *directory* until closed; *boot_id* is the kernel's file that differs after each boot.
+
+        Raises:
+            JournalError: the directory cannot be written, or another process holds the journal.
+        """
+        self.path = directory / NAME
+        self._boot = boot_id.read_text().strip()
+        self._lock = _locked(directory / LOCK_NAME)
+
+    def close(self) -> None:
+        """Let another process hold the journal."""
+        os.close(self._lock)
+
+    def read(self) -> Journal:
+        """
+        Return the journal; empty if there is none, or if it is of an earlier boot.
+
+        An unreadable file is renamed and kept: its instances are then unknown, and stay.
+
+        Raises:
+            JournalError: the file exists and cannot be read.
+        """
+        remove_temporaries(self.path.parent, NAME)
+        try:
+            return decode_journal(orjson.loads(self.path.read_bytes()), self._boot)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise JournalError(f"journal {self.path}: {error.strerror}") from error
+        except (JournalError, orjson.JSONDecodeError) as error:
+            aside = self.path.with_suffix(".unreadable")
+            logger.error("The journal of MIG instances is unreadable", file=str(aside), error=str(error))
+            self.path.replace(aside)
+            return ()
+
+    def write(self, journal: Journal) -> None:
+        """
+        Replace the journal.
+
+        Raises:
+            JournalError: it cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, orjson.dumps(encode_journal(journal, self._boot), option=orjson.OPT_INDENT_2))
+        except OSError as error:
+            raise JournalError(f"journal {self.path}: {error.strerror}") from error
+
+
+def _locked(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise JournalError(f"{path}: another device plugin holds the journal of MIG instances; it is ending") from error
+    return descriptor

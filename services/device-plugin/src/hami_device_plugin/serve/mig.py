@@ -1,0 +1,298 @@
+"""
+Create, adopt and destroy the MIG instances of this Node's Pods, in mode `mig`.
+
+Owns the journal and every change of an instance. The journal is written before the driver is asked, so the next process
+finishes or undoes what this one began. One change at a time: `decide.mig` decides from the journal, the driver and the
+Pods as they are at that moment.
+Must never destroy an instance of a Pod that has not ended; the API server is asked again before each.
+Neighbours: `identity` asks for a container's instances, `session` offers what the GPUs offer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from hami_device_plugin.decide.mig.claims import Claim, Claims, owner_of, read_claims, reservations, with_identities
+from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
+from hami_device_plugin.decide.mig.journal import Entry, Journal, Owner, State, with_entry, without
+from hami_device_plugin.decide.mig.offer import Offer, offer
+from hami_device_plugin.decide.mig.realize import PlacementError, realize
+from hami_device_plugin.decide.mig.repair import blocked_placements, described, identified, repair
+from hami_device_plugin.decide.mig.startup import Preparation, other_devices, preparation
+from hami_device_plugin.decide.owner import Entry as Allocated
+from hami_device_plugin.decide.pods import Pod
+from hamicommon.errors import HamiError
+from hamicommon.model import ContainerShares, MigPlacement
+from hamicommon.vendors.nvidia import MigProfileRule
+from hamicommon.wire import keys
+
+REPAIR_SECONDS = 5.0
+"""HAMi's own pause between two checks for ended Pods."""
+PREPARE_SECONDS = 30.0
+
+logger = structlog.get_logger()
+
+
+class MigDriver(Protocol):
+    """What the driver does; every method raises `HamiError` if it fails."""
+
+    async def read_gpus(self) -> tuple[Gpu, ...]:
+        """Return every GPU that answers."""
+
+    async def switch_on(self, gpu_uuid: str) -> MigMode:
+        """Switch MIG on, and return the mode afterwards."""
+
+    async def create(self, gpu_uuid: str, profile: GpuProfile, placement: MigPlacement) -> Instance:
+        """Create an instance, or nothing."""
+
+    async def destroy(self, gpu_uuid: str, gpu_instance_id: int) -> None:
+        """Destroy an instance; it may be gone already."""
+
+
+class JournalStore(Protocol):
+    """Where the journal is kept; every method raises `HamiError` if it fails."""
+
+    def read(self) -> Journal:
+        """Return the journal of this boot."""
+
+    def write(self, journal: Journal) -> None:
+        """Replace it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigAccess:
+    """What is read and written besides the driver and the journal; each function raises `HamiError` if it fails."""
+
+    pods: Callable[[], Iterable[Pod]]
+    """Returns every Pod bound to this Node, as last seen."""
+    has_ended: Callable[[Owner], Awaitable[bool]]
+    """Asks the API server whether a Pod is gone or has ended."""
+    annotate: Callable[[Pod, Callable[[str], str]], Awaitable[None]]
+    """Applies a function to a Pod's MIG annotation, on the version that was read."""
+    allocated: Callable[[], Sequence[Allocated]]
+    """Reads the kubelet's checkpoint."""
+
+
+class MigInstances:
+    """The MIG instances of one Node, for one session."""
+
+    def __init__(
+        self,
+        driver: MigDriver,
+        store: JournalStore,
+        access: MigAccess,
+        *,
+        rules: Sequence[MigProfileRule],
+        allocated_key: str,
+        is_excluded: Callable[[Gpu], bool],
+    ) -> None:
+        """Manage by *rules*, the allowlist; *allocated_key* is the annotation of a Pod's shares."""
+        self._driver = driver
+        self._store = store
+        self._access = access
+        self._rules = rules
+        self._allocated_key = allocated_key
+        self._is_excluded = is_excluded
+        self._journal: Journal = store.read()
+        self._one_at_a_time = asyncio.Lock()
+        self._said: dict[str, frozenset[str]] = {}
+        """The last problems of each topic, which are logged once."""
+        self.offers: Mapping[str, Offer] = {}
+        """What each ready GPU offers, by UUID."""
+        self.problems: Mapping[str, str] = {}
+        """Why a GPU is not offered, by UUID."""
+
+    async def prepare(self) -> bool:
+        """
+        Repair, make every GPU ready that can be, and return whether the offers changed.
+
+        Raises:
+            HamiError: the driver or the journal cannot be used.
+        """
+        async with self._one_at_a_time:
+            gpus = await self._repaired()
+            ready: dict[str, Gpu] = {}
+            problems: dict[str, str] = {}
+            for gpu in gpus.values():
+                if self._is_excluded(gpu):
+                    continue
+                problem = await self._made_ready(gpu)
+                if problem is None:
+                    ready[gpu.uuid] = gpu
+                else:
+                    problems[gpu.uuid] = f"{gpu}: {problem}"
+            gpus = await self._gpus()
+            claims = self._claims()
+            offers = {
+                uuid: offer(gpus[uuid], self._rules, blocked_placements(gpus[uuid], self._journal, claims))
+                for uuid in ready
+                if uuid in gpus
+            }
+            self._say("A GPU is not offered", problems.values())
+            has_changed = offers != self.offers
+            self.offers, self.problems = offers, problems
+            return has_changed
+
+    async def realized(self, pod: Pod, container: str, shares: ContainerShares) -> tuple[str, ...]:
+        """
+        Return the UUIDs of the instances of *container*, one for each of *shares*; create those that do not exist.
+
+        The Pod's annotation names them before this returns. If one cannot be created, those that this call created are
+        destroyed.
+
+        Raises:
+            HamiError: an instance cannot be created, or the Pod cannot be written; the kubelet retries.
+        """
+        wanted = reservations(pod, container, shares, self._allocated_key)
+        async with self._one_at_a_time:
+            created: list[Entry] = []
+            entries: list[Entry] = []
+            try:
+                for allocation in wanted:
+                    gpus = await self._repaired()
+                    claim = Claim(owner_of(pod), allocation)
+                    how = realize(claim, self._journal, gpus.get(allocation.gpu_uuid))
+                    if how.use is not None:
+                        entries.append(how.use)
+                        continue
+                    for old in how.destroy:
+                        await self._destroy(old, "another container of its Pod gets that place")
+                    assert how.create is not None
+                    entry = await self._create(claim, how.create)
+                    created.append(entry)
+                    entries.append(entry)
+            except HamiError:
+                await self._undo(created)
+                raise
+            named = {
+                (allocation.container_index, allocation.device_index): entry
+                for allocation, entry in zip(wanted, entries, strict=True)
+            }
+            text = pod.annotations.get(keys.MIG_ALLOCATIONS, "")
+            if with_identities(text, named) != text:
+                await self._access.annotate(pod, lambda found: with_identities(found, named))
+        return tuple(str(entry.mig_uuid) for entry in entries)
+
+    async def keep(self, report_change: Callable[[], None]) -> None:
+        """Destroy the instances of ended Pods and make idle GPUs ready, until cancelled; report changed offers."""
+        pause = 0.0
+        while True:
+            await asyncio.sleep(REPAIR_SECONDS)
+            pause += REPAIR_SECONDS
+            try:
+                if pause >= PREPARE_SECONDS:
+                    pause = 0.0
+                    if await self.prepare():
+                        report_change()
+                elif self._is_repair_due():
+                    async with self._one_at_a_time:
+                        await self._repaired()
+            except HamiError as error:
+                self._say("MIG instances are not up to date", [str(error)])
+
+    def _is_repair_due(self) -> bool:
+        uids = self._claims().pod_uids
+        return any(entry.state is not State.LIVE or entry.owner.uid not in uids for entry in self._journal)
+
+    async def _repaired(self) -> dict[str, Gpu]:
+        """Carry out what `repair` says, and return the GPUs as they are afterwards."""
+        gpus = await self._gpus()
+        plan = repair(self._journal, gpus, self._claims())
+        for entry in plan.adopt:
+            logger.info("Adopted a MIG instance", instance=described(entry))
+            self._write(with_entry(self._journal, entry))
+        for entry, reason in plan.forget:
+            logger.info("Forgot a MIG instance", instance=described(entry), because=reason)
+            self._write(without(self._journal, entry))
+        has_changed = False
+        for entry, reason in plan.destroy:
+            if entry.state is not State.LIVE or await self._access.has_ended(entry.owner):
+                has_changed |= await self._try_to_destroy(entry, reason)
+        self._say("A MIG instance is left alone", plan.problems)
+        return await self._gpus() if has_changed else gpus
+
+    async def _made_ready(self, gpu: Gpu) -> str | None:
+        """Make *gpu* ready, and return why it is not; None if it is."""
+        plan = self._preparation(gpu)
+        if plan.problem is not None:
+            return plan.problem
+        try:
+            if plan.switch_on:
+                mode = await self._driver.switch_on(gpu.uuid)
+                logger.info("Switched MIG on", gpu=str(gpu), mode=mode.value)
+                return None if mode is MigMode.ON else f"MIG is {mode.value}"
+            for instance in plan.clear:
+                await self._driver.destroy(gpu.uuid, instance.id)
+                logger.info("Destroyed an unused MIG instance", gpu=str(gpu), instance=instance.mig_uuid)
+        except HamiError as error:
+            return str(error)
+        return None
+
+    def _preparation(self, gpu: Gpu) -> Preparation:
+        claims = self._claims()
+        try:
+            allocated = other_devices(self._access.allocated(), claims)
+        except HamiError:
+            allocated = None
+        return preparation(gpu, self._rules, self._journal, claims, allocated)
+
+    async def _create(self, claim: Claim, profile: GpuProfile) -> Entry:
+        wanted = claim.allocation
+        gpu = (await self._gpus())[wanted.gpu_uuid]
+        entry = Entry(
+            gpu_uuid=wanted.gpu_uuid,
+            profile=wanted.profile,
+            placement=wanted.placement,
+            owner=claim.owner,
+            state=State.CREATING,
+            before=tuple(found.id for found in gpu.instances),
+        )
+        self._write(with_entry(self._journal, entry))
+        try:
+            found = await self._driver.create(wanted.gpu_uuid, profile, wanted.placement)
+        except HamiError as error:
+            raise PlacementError(f"{described(entry)} cannot be created: {error}") from error
+        entry = replace(identified(entry, found), state=State.LIVE)
+        self._write(with_entry(self._journal, entry))
+        logger.info("Created a MIG instance", instance=described(entry))
+        return entry
+
+    async def _destroy(self, entry: Entry, reason: str) -> None:
+        assert entry.gpu_instance_id is not None
+        self._write(with_entry(self._journal, replace(entry, state=State.DESTROYING)))
+        await self._driver.destroy(entry.gpu_uuid, entry.gpu_instance_id)
+        self._write(without(self._journal, entry))
+        logger.info("Destroyed a MIG instance", instance=described(entry), because=reason)
+
+    async def _try_to_destroy(self, entry: Entry, reason: str) -> bool:
+        """Destroy, and return True; an error of the driver is logged, and the next repair tries again."""
+        try:
+            await self._destroy(entry, reason)
+        except HamiError as error:
+            self._say("A MIG instance cannot be destroyed yet", [f"{described(entry)}, although {reason}: {error}"])
+            return False
+        return True
+
+    async def _undo(self, created: Sequence[Entry]) -> None:
+        for entry in reversed(created):
+            await self._try_to_destroy(entry, "another instance of its container cannot be created")
+
+    async def _gpus(self) -> dict[str, Gpu]:
+        return {gpu.uuid: gpu for gpu in await self._driver.read_gpus()}
+
+    def _claims(self) -> Claims:
+        return read_claims(self._access.pods(), self._allocated_key)
+
+    def _write(self, journal: Journal) -> None:
+        self._store.write(journal)
+        self._journal = journal
+
+    def _say(self, topic: str, problems: Iterable[str]) -> None:
+        """Log those of *problems* that are new; they replace the last ones of *topic*."""
+        now = frozenset(problems)
+        for problem in sorted(now - self._said.get(topic, frozenset())):
+            logger.warning(topic, problem=problem)
+        self._said[topic] = now

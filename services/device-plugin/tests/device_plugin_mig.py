@@ -1,0 +1,268 @@
+"""
+GPUs with MIG as the driver keeps them, in memory, and a Node around one `MigInstances` that can be killed at any step.
+
+The model refuses what a driver refuses: a place that is taken, an instance that a process uses.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from device_plugin_builders import RESOURCE, VENDOR
+
+from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode, at
+from hami_device_plugin.decide.mig.journal import Journal, Owner
+from hami_device_plugin.decide.owner import Entry as Allocated
+from hami_device_plugin.decide.pods import Pod, read_pod
+from hami_device_plugin.serve.mig import MigAccess, MigInstances
+from hamicommon.errors import HamiError
+from hamicommon.model import MigAllocation, MigPlacement, Share
+from hamicommon.vendors.nvidia import MigProfileRule
+from hamicommon.wire import keys
+from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations
+
+GPU = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+NODE = "n1"
+A100 = "NVIDIA A100-SXM4-40GB"
+PROFILES = (
+    GpuProfile(19, 1, 4864, 14, 7, tuple(MigPlacement(start, 1) for start in range(7))),
+    GpuProfile(14, 2, 9856, 28, 3, tuple(MigPlacement(start, 2) for start in (0, 2, 4))),
+    GpuProfile(9, 3, 19968, 42, 2, tuple(MigPlacement(start, 4) for start in (0, 4))),
+    GpuProfile(0, 7, 40192, 98, 1, (MigPlacement(0, 8),)),
+)
+"""Of an A100 with 40 GB, as its driver reports them."""
+NAMES = {1: "1g.5gb", 2: "2g.10gb", 3: "3g.20gb", 7: "7g.40gb"}
+RULES = (MigProfileRule(("A100-SXM4-40GB",), tuple(NAMES.values())),)
+
+
+class DriverRefusesError(HamiError):
+    """The driver does not do it."""
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def a_gpu(**changes: Any) -> Gpu:
+    """Return an A100 in MIG mode without instances."""
+    return replace(Gpu(GPU, 0, A100, MigMode.ON, PROFILES), **changes)
+
+
+def an_instance(number: int, profile: GpuProfile, start: int, **changes: Any) -> Instance:
+    """Return an instance with one compute instance."""
+    size = profile.placements[0].size
+    return replace(Instance(number, profile.id, MigPlacement(start, size), (0,), f"MIG-{number}"), **changes)
+
+
+@dataclass
+class ModelDriver:
+    """The driver of one GPU; `steps` calls of the plugin from now, `Killed` is raised."""
+
+    gpu: Gpu = field(default_factory=a_gpu)
+    tick: Callable[[], None] = lambda: None
+    refused: set[MigPlacement] = field(default_factory=set)
+    """Places where the driver creates nothing."""
+    _numbers: int = 0
+    _uuids: int = 0
+
+    def add(self, profile: GpuProfile, placement: MigPlacement) -> Instance:
+        """Create an instance, as an administrator does."""
+        used = {found.id for found in self.gpu.instances}
+        number = next(candidate for candidate in range(1, 20) if candidate not in used)
+        self._uuids += 1
+        created = Instance(number, profile.id, placement, (0,), f"MIG-{self._uuids}")
+        self.gpu = replace(self.gpu, instances=(*self.gpu.instances, created))
+        return created
+
+    def remove(self, number: int) -> None:
+        """Remove an instance."""
+        self.gpu = replace(self.gpu, instances=tuple(one for one in self.gpu.instances if one.id != number))
+
+    def change(self, number: int, **changes: Any) -> None:
+        """Change an instance."""
+        instances = tuple(replace(one, **changes) if one.id == number else one for one in self.gpu.instances)
+        self.gpu = replace(self.gpu, instances=instances)
+
+    async def read_gpus(self) -> tuple[Gpu, ...]:
+        """Return the GPU."""
+        return (self.gpu,)
+
+    async def switch_on(self, gpu_uuid: str) -> MigMode:
+        """Switch MIG on."""
+        self.tick()
+        self.gpu = replace(self.gpu, mode=MigMode.ON)
+        return MigMode.ON
+
+    async def create(self, gpu_uuid: str, profile: GpuProfile, placement: MigPlacement) -> Instance:
+        """Create the GPU instance and then its compute instance."""
+        self.tick()
+        if at(placement, self.gpu.instances) or placement in self.refused:
+            raise DriverRefusesError("In use by another client")
+        created = self.add(profile, placement)
+        self.change(created.id, compute_ids=(), mig_uuid=None)
+        self.tick()
+        self.change(created.id, compute_ids=(0,), mig_uuid=created.mig_uuid)
+        self.tick()
+        return created
+
+    async def destroy(self, gpu_uuid: str, gpu_instance_id: int) -> None:
+        """Destroy the compute instance and then the GPU instance."""
+        self.tick()
+        found = next((one for one in self.gpu.instances if one.id == gpu_instance_id), None)
+        if found is None:
+            return
+        if found.is_busy:
+            raise DriverRefusesError("In use by another client")
+        self.change(gpu_instance_id, compute_ids=(), mig_uuid=None)
+        self.tick()
+        self.remove(gpu_instance_id)
+        self.tick()
+
+
+@dataclass
+class MemoryStore:
+    """A journal that outlives the plugin."""
+
+    journal: Journal = ()
+    tick: Callable[[], None] = lambda: None
+
+    def read(self) -> Journal:
+        """Return it."""
+        return self.journal
+
+    def write(self, journal: Journal) -> None:
+        """Replace it."""
+        self.tick()
+        self.journal = journal
+        self.tick()
+
+
+class ModelNode:
+    """One Node: driver, journal, Pods and the plugin's present process."""
+
+    def __init__(self, gpu: Gpu | None = None) -> None:
+        self.driver = ModelDriver(gpu or a_gpu(), self._tick)
+        self.store = MemoryStore((), self._tick)
+        self.items: dict[str, dict[str, Any]] = {}
+        self.allocated: list[Allocated] = []
+        self.asked: list[Owner] = []
+        self.is_server_down = False
+        self._left: int | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the plugin's next process."""
+        self._left = None
+        self.mig = MigInstances(
+            self.driver,
+            self.store,
+            MigAccess(self.pods, self._has_ended, self._annotate, lambda: tuple(self.allocated)),
+            rules=RULES,
+            allocated_key=VENDOR.allocated_key,
+            is_excluded=lambda _gpu: False,
+        )
+
+    def kill_after(self, steps: int) -> None:
+        """Let the process end after *steps* more steps of the driver, the journal or the API server."""
+        self._left = steps
+
+    def bind(self, name: str, *allocations: MigAllocation, containers: int = 1) -> Pod:
+        """Store a Pod with these promises, and return it."""
+        shares = [
+            "".join(f"{one.gpu_uuid},NVIDIA,5000,10:" for one in allocations if one.container_index == index)
+            for index in range(containers)
+        ]
+        counts = [sum(one.container_index == index for one in allocations) for index in range(containers)]
+        self.items[name] = {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "annotations": {
+                    VENDOR.allocated_key: "".join(f"{text};" for text in shares),
+                    keys.MIG_ALLOCATIONS: encode_mig_allocations(allocations),
+                },
+            },
+            "spec": {
+                "nodeName": NODE,
+                "containers": [
+                    {"name": f"c{index}", "resources": {"limits": {RESOURCE: str(count)}} if count else {}}
+                    for index, count in enumerate(counts)
+                ],
+            },
+            "status": {"phase": "Running"},
+        }
+        return self.pod(name)
+
+    def pod(self, name: str) -> Pod:
+        """Return a Pod as it is now."""
+        return read_pod(self.items[name], RESOURCE)
+
+    def pods(self) -> list[Pod]:
+        """Return every Pod."""
+        return [self.pod(name) for name in self.items]
+
+    def end(self, name: str) -> None:
+        """Let a Pod end."""
+        self.items[name]["status"]["phase"] = "Succeeded"
+
+    def named(self, name: str) -> list[str | None]:
+        """Return the MIG UUIDs in a Pod's annotation."""
+        text = self.items[name]["metadata"]["annotations"][keys.MIG_ALLOCATIONS]
+        return [one.mig_uuid for one in decode_mig_allocations(text)]
+
+    async def start(self, name: str, container: int = 0) -> tuple[str, ...]:
+        """Start a container: return its MIG UUIDs."""
+        pod = self.pod(name)
+        mine = [
+            one
+            for one in decode_mig_allocations(pod.annotations[keys.MIG_ALLOCATIONS])
+            if one.container_index == container
+        ]
+        shares = tuple(Share(one.gpu_uuid, "NVIDIA", 5000, 10) for one in mine)
+        return await self.mig.realized(pod, f"c{container}", shares)
+
+    async def started(self, name: str) -> Sequence[str]:
+        """Start a container, and let a process of it run on its instances."""
+        uuids = await self.start(name)
+        for found in self.driver.gpu.instances:
+            if found.mig_uuid in uuids:
+                self.driver.change(found.id, is_busy=True)
+        return uuids
+
+    def uuids(self) -> list[str | None]:
+        """Return the MIG UUIDs of the GPU, by placement."""
+        return [found.mig_uuid for found in sorted(self.driver.gpu.instances, key=lambda one: one.placement.start)]
+
+    def _tick(self) -> None:
+        if self._left is None:
+            return
+        if self._left == 0:
+            raise Killed
+        self._left -= 1
+
+    async def _has_ended(self, owner: Owner) -> bool:
+        if self.is_server_down:
+            raise DriverRefusesError("no API server")
+        self.asked.append(owner)
+        item = self.items.get(owner.name)
+        return (
+            item is None or item["metadata"]["uid"] != owner.uid or item["status"]["phase"] in ("Succeeded", "Failed")
+        )
+
+    async def _annotate(self, pod: Pod, change: Callable[[str], str]) -> None:
+        self._tick()
+        annotations = self.items[pod.name]["metadata"]["annotations"]
+        annotations[keys.MIG_ALLOCATIONS] = change(annotations[keys.MIG_ALLOCATIONS])
+        self._tick()
+
+
+def a_promise(slices: int = 1, start: int = 0, *, container: int = 0, device: int = 0, **changes: Any) -> MigAllocation:
+    """Return the promise of one instance."""
+    size = next(profile for profile in PROFILES if profile.slices == slices).placements[0].size
+    return replace(MigAllocation(container, device, GPU, NAMES[slices], MigPlacement(start, size)), **changes)
+
+
+def never(*_: object) -> NoReturn:
+    """Fail: this must not be called."""
+    raise AssertionError("called")
