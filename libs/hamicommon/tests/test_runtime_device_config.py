@@ -49,7 +49,8 @@ def test_each_problem_names_the_file(tmp_path: Path) -> None:
 def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
     """A misspelt key is reported."""
     path = tmp_path / "odd.yaml"
-    path.write_text("nvidia: {resourceCountName: nvidia.com/gpu, resorceCountName: x, migProfileAllowlist: []}\n")
+    section = "enflame: {resourceNameVGCUPercentage: enflame.com/vgcu-percentage}"
+    path.write_text(f"nvidia: {{resourceCountName: nvidia.com/gpu, resorceCountName: x}}\n{section}\n")
 
     with capture_logs() as lines:
         config = DeviceConfigFile(str(path)).config
@@ -58,7 +59,7 @@ def test_what_has_no_effect_is_logged(tmp_path: Path) -> None:
     assert ["nvidia.resorceCountName: line 1: unknown key, ignored"] == [
         line["what"] for line in lines if "what" in line
     ]
-    assert ["nvidia.migProfileAllowlist"] == [line["key"].partition(":")[0] for line in lines if "key" in line]
+    assert ["enflame.resourceNameVGCUPercentage"] == [line["key"].partition(":")[0] for line in lines if "key" in line]
 
 
 def test_old_form_that_is_read_is_not_said_to_have_no_effect(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hami_device_plugin.config.ignored import IGNORED_FLAGS, IgnoredFlag
 from hami_device_plugin.config.loader import load
 from hami_device_plugin.config.settings import Config
 from hamicommon.config import ConfigError, Texts, Unreadable
+from hamicommon.vendors.nvidia import MigProfileRule
 
 DEVICE_CONFIG = "nvidia:\n  resourceCountName: nvidia.com/gpu\n"
 NODE_CONFIG = "/config/config.json"
@@ -187,11 +188,19 @@ def test_node_overrides_win_over_the_device_config() -> None:
     )
 
 
-def test_mode_mig_is_refused() -> None:
-    """Devices registered without MIG profiles could never be used."""
-    entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mig"}]})
-    with pytest.raises(ConfigError, match="mig is not supported yet"):
-        a_config(files={NODE_CONFIG: entries})
+def test_mode_mig_scales_nothing_and_sets_nothing_for_the_library() -> None:
+    """The driver limits an instance. A change to or from the mode, or of the allowlist, needs a new session."""
+    entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mig", "devicememoryscaling": 2}]})
+    rules = "  migProfileAllowlist: [{models: [A100], profiles: [1g.5gb]}]\n  disableCoreLimit: true\n"
+    shared = a_config(device_config=DEVICE_CONFIG + rules)
+
+    config = a_config(files={NODE_CONFIG: entries}, device_config=DEVICE_CONFIG + rules)
+
+    assert ("mig", 1.0, 1.0) == (config.sharing.mode, config.sharing.memory_scaling, config.sharing.core_scaling)
+    assert ("", False) == (config.lib_cuda_log_level, config.is_core_limit_disabled)
+    assert (MigProfileRule(("A100",), ("1g.5gb",)),) == config.mig_rules
+    assert config.session_settings != shared.session_settings
+    assert shared.session_settings != a_config().session_settings
 
 
 def test_all_errors_are_reported_at_once() -> None:

@@ -3,6 +3,7 @@ A container gets exactly the MIG instance that its Pod was promised, and the ins
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from device_plugin_mig import (
@@ -231,7 +232,7 @@ async def test_instance_that_hami_created_is_adopted() -> None:
     """The journal is empty, the Pod's annotation has the whole identity; it goes when the Pod ends."""
     node = ModelNode()
     live = node.driver.add(ONE, MigPlacement(3, 1))
-    identity = {"mig_uuid": live.mig_uuid, "gpu_instance_id": live.id, "compute_instance_id": 0}
+    identity: dict[str, Any] = {"mig_uuid": live.mig_uuid, "gpu_instance_id": live.id, "compute_instance_id": 0}
     node.bind("p", a_promise(1, 3, **identity))
     await node.mig.prepare()
 
@@ -255,7 +256,7 @@ async def test_instance_is_not_adopted_if_a_part_of_its_identity_is_wrong(wrong:
     """It is left alone, also when the Pod ends."""
     node = ModelNode()
     live = node.driver.add(ONE, MigPlacement(3, 1))
-    identity = {"mig_uuid": live.mig_uuid, "gpu_instance_id": live.id, "compute_instance_id": 0}
+    identity: dict[str, Any] = {"mig_uuid": live.mig_uuid, "gpu_instance_id": live.id, "compute_instance_id": 0}
     node.bind("p", replace(a_promise(1, 3, **identity), **wrong))  # type: ignore[arg-type]
     await node.mig.prepare()
 
@@ -267,7 +268,7 @@ async def test_instance_that_two_pods_name_is_not_adopted() -> None:
     """One of them forged it."""
     node = ModelNode()
     live = node.driver.add(ONE, MigPlacement(3, 1))
-    identity = {"mig_uuid": live.mig_uuid, "gpu_instance_id": live.id, "compute_instance_id": 0}
+    identity: dict[str, Any] = {"mig_uuid": live.mig_uuid, "gpu_instance_id": live.id, "compute_instance_id": 0}
     for name in ("p", "q"):
         node.bind(name, a_promise(1, 3, **identity))
     await node.mig.prepare()

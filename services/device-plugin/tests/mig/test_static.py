@@ -25,7 +25,7 @@ def test_none_offers_whole_gpus_and_warns_of_those_in_mig_mode() -> None:
     """As NVIDIA's plugin does."""
     found = static_offer(NONE, [a_gpu(), T4], [a_mig_device()])
 
-    assert ({GPU, "GPU-d"}, (), ()) == (found.gpu_uuids, found.usual, found.by_resource)
+    assert (frozenset({GPU, "GPU-d"}), (), ()) == (found.gpu_uuids, found.usual, found.by_resource)
     assert "is in MIG mode, but is offered whole" in found.warnings[0]
 
 
@@ -90,9 +90,9 @@ def test_mixed_warns_of_what_it_leaves_out() -> None:
 def test_excluded_gpu_is_not_offered_nor_are_its_instances(strategy: str) -> None:
     """By index or by UUID, as `filterdevices` names it."""
     for excluded in ({"excluded_indices": {0}}, {"excluded_uuids": {GPU}}):
-        found = static_offer(strategy, [a_gpu(), T4], [a_mig_device()], **excluded)  # type: ignore[arg-type]
+        found = static_offer(strategy, [a_gpu(), T4], [a_mig_device()], **excluded)
 
-        assert ({"GPU-d"}, (), ()) == (found.gpu_uuids, found.usual, found.by_resource)
+        assert (frozenset({"GPU-d"}), (), ()) == (found.gpu_uuids, found.usual, found.by_resource)
 
 
 def test_excluded_instance_is_not_offered() -> None:

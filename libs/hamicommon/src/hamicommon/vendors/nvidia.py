@@ -71,11 +71,7 @@ class NvidiaConfig:
     """When the compute limit applies: `default` beside other containers, `force` always, `disable` never."""
     runtime_class_name: str = key("runtimeClassName", "")
     """RuntimeClass of Pods with a share that have none."""
-    mig_profile_allowlist: tuple[MigProfileRule, ...] = key(
-        "migProfileAllowlist",
-        (),
-        without_effect="HAMi's device plugin reads it, and the scheduler what that one registers",
-    )
+    mig_profile_allowlist: tuple[MigProfileRule, ...] = key("migProfileAllowlist", ())
     """Allowed MIG profiles, by model."""
     device_split_count: int = key("deviceSplitCount", 10, least=1, most=INT32_MAX)
     """Containers that may share one device."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from hami_device_plugin.decide.mig.claims import is_ended, same_promise
 from hami_device_plugin.decide.pods import Pod, read_pod
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector, event
@@ -139,6 +140,37 @@ class NodeKube:
         """Merge *annotations* into *pod*."""
         await self.patch_pod(pod, {"metadata": {"annotations": annotations}})
 
+    async def change_mig_allocations(self, pod: Pod, change: Callable[[str], str]) -> None:
+        """
+        Read *pod*, and write what *change* makes of its MIG annotation; the write carries the resourceVersion read.
+
+        Raises:
+            PodUnknownError: the Pod is gone.
+            KubeError: it cannot be read or written, or keeps changing.
+        """
+        path = _pod_path(pod.namespace, pod.name)
+        for attempt in range(1, CHANGE_TRIES + 1):
+            metadata = (await self._kube.get(path))["metadata"]
+            if metadata.get("uid") != pod.uid:
+                raise PodUnknownError(f"Pod {pod} with UID {pod.uid} was deleted")
+            text = change((metadata.get("annotations") or {}).get(keys.MIG_ALLOCATIONS, ""))
+            patch = {"resourceVersion": metadata["resourceVersion"], "annotations": {keys.MIG_ALLOCATIONS: text}}
+            try:
+                await self.patch_pod(pod, {"metadata": patch})
+                return
+            except Conflict:
+                if attempt == CHANGE_TRIES:
+                    raise
+
+    async def has_ended(self, uid: str, namespace: str, name: str) -> bool:
+        """Return whether the Pod is gone or has ended, as the API server knows now. Raises: KubeError."""
+        try:
+            item = await self._kube.get(_pod_path(namespace, name))
+        except NotFound:
+            return True
+        pod = read_pod(item, self._resource)
+        return pod.uid != uid or is_ended(pod)
+
     async def annotate_node(self, annotations: Mapping[str, str | None]) -> None:
         """Merge *annotations* into the Node; None removes one. Keep the Node it returns."""
         self._see_node(await self._kube.merge_patch(self._node_path, {"metadata": {"annotations": annotations}}))
@@ -258,13 +290,20 @@ class NodeKube:
         """
         pod = read_pod(item, self._resource)
         before = self.pods.get(pod.uid)
+        promised = before.annotations.get(keys.MIG_ALLOCATIONS, "") if before is not None else ""
+        if promised and not same_promise(promised, pod.annotations.get(keys.MIG_ALLOCATIONS, "")):
+            self._warn_of_edit(pod, keys.MIG_ALLOCATIONS)
+            pod = replace(pod, annotations={**pod.annotations, keys.MIG_ALLOCATIONS: promised})
         first = before.annotations.get(self._allocated_key) if before is not None else None
         if not first or first == pod.annotations.get(self._allocated_key) or not _is_readable(first):
             return pod
+        self._warn_of_edit(pod, self._allocated_key)
+        return replace(pod, annotations={**pod.annotations, self._allocated_key: first})
+
+    def _warn_of_edit(self, pod: Pod, key: str) -> None:
         if pod.uid not in self._edited:
             self._edited.add(pod.uid)
-            logger.warning("A Pod's allocation was edited, the first one holds", pod=str(pod), key=self._allocated_key)
-        return replace(pod, annotations={**pod.annotations, self._allocated_key: first})
+            logger.warning("A Pod's allocation was edited, the first one holds", pod=str(pod), key=key)
 
     def _is_granted(self, uid: str) -> bool:
         return uid in self.pods and self._allocated_key in self.pods[uid].annotations

@@ -19,6 +19,7 @@ from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
+from hami_device_plugin.decide.mig import offer
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
 from hami_device_plugin.decide.replicas.ids import SEPARATORS
 from hami_device_plugin.decide.replicas.preference import POLICIES
@@ -76,10 +77,7 @@ class _Loader:
     def _assemble(
         self, device_config: DeviceConfig, node: NodeConfig, node_name: str, override_warnings: tuple[str, ...]
     ) -> Config:
-        if node.operating_mode == "mig":
-            self._problems.append(
-                f"operatingmode of Node {node_name}: mig is not supported yet; use hami-core, or HAMi's own plugin here"
-            )
+        is_mig = node.operating_mode == offer.MODE
         self._choice("mig-strategy", ("none",))
         self._choice("device-discovery-strategy", ("auto", "nvml"))
         resource = node.nvidia.resource_count_name
@@ -111,12 +109,13 @@ class _Loader:
             device_config=device_config,
             resource=resource,
             sharing=_sharing(node, spelling=self._choice("replica-ids", tuple(SEPARATORS))),
-            lib_cuda_log_level=str(node.nvidia.lib_cuda_log_level),
-            is_core_limit_disabled=node.nvidia.disable_core_limit,
-            follows_kubelet=node.preferred_allocation,
+            lib_cuda_log_level="" if is_mig else str(node.nvidia.lib_cuda_log_level),
+            is_core_limit_disabled=node.nvidia.disable_core_limit and not is_mig,
+            follows_kubelet=node.preferred_allocation and not is_mig,
             preference=self._choice("shared-devices-allocation-policy", POLICIES),
             # Only this spelling counts in HAMi.
             is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == "true",
+            mig_rules=node.nvidia.mig_profile_allowlist,
             health=health_policy(
                 self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
             ),
@@ -224,10 +223,11 @@ class _Loader:
 
 
 def _sharing(node: NodeConfig, *, spelling: str) -> SharingPolicy:
+    is_scaled = node.operating_mode != offer.MODE
     return SharingPolicy(
         split_count=node.nvidia.device_split_count,
-        memory_scaling=node.nvidia.device_memory_scaling,
-        core_scaling=node.nvidia.device_core_scaling,
+        memory_scaling=node.nvidia.device_memory_scaling if is_scaled else 1.0,
+        core_scaling=node.nvidia.device_core_scaling if is_scaled else 1.0,
         preconfigured_memory_mib=node.nvidia.pre_configured_device_memory_mib,
         mode=node.operating_mode,
         is_numa_reported=node.nvidia.enable_numa_topology,

@@ -10,8 +10,10 @@ from pathlib import Path
 from hami_device_plugin.config.arguments import DEFAULT_KUBELET_SOCKET
 from hami_device_plugin.decide.health import HealthPolicy
 from hami_device_plugin.decide.inventory import SharingPolicy
+from hami_device_plugin.decide.mig import offer
 from hami_device_plugin.decide.replicas.preference import ALIGNED
 from hamicommon.config import DeviceConfig
+from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire.version import WireVersion
 
 
@@ -57,6 +59,8 @@ class Config:
     """One of `preference.POLICIES`."""
     is_topology_scored: bool
     """Write the scores of the links into the Node's annotations."""
+    mig_rules: tuple[MigProfileRule, ...]
+    """The profiles that a Node in mode `mig` offers, by model."""
     health: HealthPolicy
     wire_version: WireVersion
     warnings: tuple[str, ...] = ()
@@ -74,9 +78,9 @@ class Config:
         return self.is_topology_scored or self.preference == ALIGNED
 
     @property
-    def session_settings(self) -> tuple[str, str]:
+    def session_settings(self) -> tuple[object, ...]:
         """The settings from files that need a new session when they change; a session adopts all others."""
-        return self.resource, self.driver_root_here
+        return self.resource, self.driver_root_here, self.mig_rules, self.sharing.mode == offer.MODE
 
     @property
     def vgpu_directory(self) -> Path:

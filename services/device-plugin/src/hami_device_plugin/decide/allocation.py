@@ -120,11 +120,26 @@ def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str)
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].core_percent)
     env[DEVICE_UUIDS] = ",".join(map(_device, shares))
     env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{policy.hook_path}/vgpu/{region}.cache"
-    if ENVVAR in policy.list_strategies:
-        env[VISIBLE_DEVICES] = ",".join(_device_names(shares, policy))
+    return env | list_environment(_device_names(shares, policy), policy)
+
+
+def list_environment(names: Sequence[str], policy: GrantPolicy) -> dict[str, str]:
+    """
+    Return the variable by which the NVIDIA runtime learns that the devices *names* are the container's.
+    """
     if VOLUME_MOUNTS in policy.list_strategies:
-        env[VISIBLE_DEVICES] = VOLUME_ROOT
-    return env
+        return {VISIBLE_DEVICES: VOLUME_ROOT}
+    return {VISIBLE_DEVICES: ",".join(names)} if ENVVAR in policy.list_strategies else {}
+
+
+def volume_mounts(names: Sequence[str], policy: GrantPolicy) -> tuple[Mount, ...]:
+    """
+    Return the mounts by which the NVIDIA runtime learns the same; none unless the policy lists devices by them.
+    """
+    if VOLUME_MOUNTS not in policy.list_strategies:
+        return ()
+    listed = [*names, *(f"imex/{channel}" for channel in policy.imex_channels)]
+    return tuple(Mount(f"{VOLUME_ROOT}/{name}", "/dev/null", is_read_only=False) for name in listed)
 
 
 def allocate(shares: Sequence[Share], container: Container, policy: GrantPolicy, *, library: str, region: str) -> Grant:
@@ -135,7 +150,7 @@ def allocate(shares: Sequence[Share], container: Container, policy: GrantPolicy,
     """
     return Grant(
         env=node_environment(policy) | share_environment(shares, policy, region),
-        mounts=_volume_mounts(shares, policy) + _vgpu_mounts(container, policy, library),
+        mounts=volume_mounts(_device_names(shares, policy), policy) + _vgpu_mounts(container, policy, library),
         device_nodes=_device_nodes(shares, policy),
     )
 
@@ -154,13 +169,6 @@ def _device(share: Share) -> str:
 def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
     uuids = list(dict.fromkeys(map(_device, shares)))
     return uuids if policy.indices is None else [str(policy.indices[uuid]) for uuid in uuids if uuid in policy.indices]
-
-
-def _volume_mounts(shares: Sequence[Share], policy: GrantPolicy) -> tuple[Mount, ...]:
-    if VOLUME_MOUNTS not in policy.list_strategies:
-        return ()
-    names = [*_device_names(shares, policy), *(f"imex/{channel}" for channel in policy.imex_channels)]
-    return tuple(Mount(f"{VOLUME_ROOT}/{name}", "/dev/null", is_read_only=False) for name in names)
 
 
 def _vgpu_mounts(container: Container, policy: GrantPolicy, library: str) -> tuple[Mount, ...]:

@@ -33,6 +33,7 @@ from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
+from hami_device_plugin.serve.mig import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
@@ -63,8 +64,10 @@ class Calls:
         links: LinkLoop,
         mode: Mode,
         metrics: Metrics,
+        instances: Instances | None = None,
     ) -> None:
-        """Answer in *mode*, once `adopt` has named the devices."""
+        """Answer in *mode*, once `adopt` has named the devices; *instances* creates those of a Node in mode `mig`."""
+        self._instances = instances
         self._node = config.node_name
         self._vendor = vendor
         self._view = view
@@ -145,6 +148,7 @@ class Calls:
             listed=self._resources.listed,
             pod=self._view.wait_pod,
             library=lambda: _host_library(config),
+            instances=self._instances,
         )
         return IdentityAllocator(
             access,
@@ -164,6 +168,7 @@ class Calls:
             annotate=self._view.annotate_pod,
             release=self._view.release_lock,
             library=lambda: _host_library(config),
+            instances=self._instances,
         )
         return LockAllocator(
             access,

@@ -26,8 +26,10 @@ from hami_device_plugin.decide.allocation import (
     container_directory,
     node_environment,
 )
+from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
+from hami_device_plugin.serve.mig import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.vendor import Vendor
@@ -57,6 +59,8 @@ class KubeletAccess:
     """Returns the Pod of a UID, and waits for the watch to deliver it."""
     library: Callable[[], str]
     """Returns the host path of the library to mount."""
+    instances: Instances | None = None
+    """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
 
 
 class IdentityAllocator:
@@ -112,7 +116,11 @@ class IdentityAllocator:
             (device, self._container(pod, container), self._checked(pod, container, shares, replicas))
             for container, device in devices
         ]
-        if await asyncio.to_thread(self._prepare, grants):
+        if self._access.instances is None:
+            has_changed = await asyncio.to_thread(self._prepare, grants)
+        else:
+            has_changed = await self._prepare_instances(pod, grants, self._access.instances)
+        if has_changed:
             await asyncio.sleep(SETTLE_SECONDS)
         return pod
 
@@ -138,6 +146,18 @@ class IdentityAllocator:
                 f"Pod {pod}, container {container}: granted device {unknown[0]} is not one of Node {self._node}"
             )
         return granted
+
+    async def _prepare_instances(
+        self, pod: Pod, grants: Sequence[tuple[str, Container, ContainerShares]], instances: Instances
+    ) -> bool:
+        """
+        Create each container's MIG instances, write its spec, and return whether a spec changed.
+        """
+        changed = False
+        for device, container, shares in grants:
+            grant = instance_grant(await instances(pod, container.name, shares), self._policy)
+            changed |= await asyncio.to_thread(cdi_files.write_spec, self._cdi_root, pod.uid, device, grant)
+        return changed
 
     def _prepare(self, grants: Sequence[tuple[str, Container, ContainerShares]]) -> bool:
         """

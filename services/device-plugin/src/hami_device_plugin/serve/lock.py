@@ -25,6 +25,7 @@ from hami_device_plugin.decide.allocation import (
     allocate,
     container_directory,
 )
+from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.pending import (
     PendingError,
     chosen_by_kubelet,
@@ -36,6 +37,7 @@ from hami_device_plugin.decide.pending import (
 )
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import PreferredRequest
+from hami_device_plugin.serve.mig import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.vendor import Vendor
@@ -63,6 +65,8 @@ class LockAccess:
     """Releases the Node's lock if the Pod of this namespace and name holds it."""
     library: Callable[[], str]
     """Returns the host path of the library to mount."""
+    instances: Instances | None = None
+    """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
 
 
 class LockAllocator:
@@ -103,13 +107,21 @@ class LockAllocator:
         async with self._one_at_a_time:
             pod = await self._pending_pod()
             try:
-                grants, left = await asyncio.to_thread(self._serve, pod, requests)
+                served, left = self._serve(pod, requests)
+                grants = await self._grants(pod, served)
                 await self._access.annotate(pod, {self._vendor.to_allocate_key: encode_pod_devices(left)})
             except HamiError:
                 await self._fail(pod)
                 raise
             await self._finish(pod)
             return grants
+
+    async def _grants(self, pod: Pod, served: Sequence[tuple[Container, ContainerShares]]) -> tuple[Grant, ...]:
+        instances = self._access.instances
+        if instances is None:
+            return await asyncio.to_thread(lambda: tuple(self._grant(*found) for found in served))
+        uuids = [await instances(pod, container.name, shares) for container, shares in served]
+        return tuple(instance_grant(found, self._policy) for found in uuids)
 
     async def preferred(self, requests: Sequence[PreferredRequest]) -> list[list[str] | None]:
         """
@@ -132,10 +144,15 @@ class LockAllocator:
                 return pod
         raise PendingError(f"no binding pod found on node {self._node}")
 
-    def _serve(self, pod: Pod, requests: Sequence[Sequence[str]]) -> tuple[tuple[Grant, ...], PodShares]:
+    def _serve(
+        self, pod: Pod, requests: Sequence[Sequence[str]]
+    ) -> tuple[list[tuple[Container, ContainerShares]], PodShares]:
+        """
+        Return the next containers of *pod* and their shares, one for each of *requests*, and the shares left.
+        """
         left = self._to_allocate(pod)
         whole = self._allocated(pod) or left
-        grants = []
+        served = []
         for replicas in requests:
             place, shares, left = take_next(left)
             found = recipient(whole, place, pod.containers)
@@ -146,8 +163,8 @@ class LockAllocator:
                 )
             if self._follows_kubelet:
                 shares = chosen_by_kubelet(shares, replicas)
-            grants.append(self._grant(Container(pod.uid, found.name, found.is_control_disabled), shares))
-        return tuple(grants), left
+            served.append((Container(pod.uid, found.name, found.is_control_disabled), shares))
+        return served, left
 
     def _grant(self, container: Container, shares: ContainerShares) -> Grant:
         recreate(Path(container_directory(self._policy.hook_path, container.pod_uid, container.name)))

@@ -29,6 +29,8 @@ from hamicommon.model import ContainerShares, MigPlacement
 from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire import keys
 
+Instances = Callable[[Pod, str, ContainerShares], Awaitable[Sequence[str]]]
+"""Returns the UUIDs of a container's MIG instances, one for each of its shares."""
 REPAIR_SECONDS = 5.0
 """HAMi's own pause between two checks for ended Pods."""
 PREPARE_SECONDS = 30.0

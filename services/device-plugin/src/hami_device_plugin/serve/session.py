@@ -25,12 +25,16 @@ from hami_device_plugin.adapters.nvml.devices import find_devices
 from hami_device_plugin.adapters.nvml.events import UnhealthyDevices, watch
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.inventory import FoundDevice, inventory, with_health
+from hami_device_plugin.decide.mig.offer import MODE as MIG
+from hami_device_plugin.decide.mig.offer import with_offers
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
 from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.calls import Calls
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.link_loop import LinkLoop
+from hami_device_plugin.serve.mig import MigInstances
+from hami_device_plugin.serve.mig_session import mig_instances
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
@@ -65,6 +69,8 @@ class Session:
         self._devices: tuple[Device, ...] = ()
         self._unhealthy: frozenset[str] = frozenset()
         self._links = LinkLoop(nvml, self._view, self._to_rate)
+        self._mig: MigInstances | None = None
+        """Set in mode `mig`."""
         self._calls: Calls
         self._node_loop: NodeLoop
         self._kubelet_loop: KubeletLoop
@@ -92,7 +98,7 @@ class Session:
         A new session is needed before the kubelet can call, if `session_settings` differ, and if no device would be
         left. The kubelet notices nothing but other replicas.
         """
-        devices = with_health(inventory(self._found, config.sharing), self._unhealthy)
+        devices = with_health(self._inventory(self._found, config), self._unhealthy)
         if self._server is None or config.session_settings != self._config.session_settings or not devices:
             return False
         try:
@@ -117,10 +123,10 @@ class Session:
             stack.push_async_callback(self._close_nvml)
             await self._nvml.open(self._config.driver_root_here)
             self._found = found = await find_devices(self._nvml)
-            self._devices = inventory(found, self._config.sharing)
-            if not self._devices:
+            if self._config.sharing.mode == MIG:
+                self._mig = stack.enter_context(mig_instances(self._config, self._nvml, self._view, self._vendor))
+            elif not self._inventory(found, self._config):
                 raise SessionError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
-            self._count_devices()
             await asyncio.to_thread(self._install)
             try:
                 return await self._serve()
@@ -144,6 +150,11 @@ class Session:
     async def _serve(self) -> str:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._view.run())]
+            if self._mig is not None:
+                await self._prepare_mig(self._mig)
+                tasks.append(group.create_task(self._mig.keep(lambda: self.end("mig"))))
+            self._devices = self._inventory(self._found, self._config)
+            self._count_devices()
             self._prepare(await self._choose_mode())
             self._server = server = await self._start_server()
             try:
@@ -165,6 +176,19 @@ class Session:
             for task in tasks:
                 task.cancel()
         return cause
+
+    async def _prepare_mig(self, mig: MigInstances) -> None:
+        """Make the GPUs ready; which of them are idle is known once all Pods are."""
+        await self._view.pod_reflector.synced.wait()
+        await mig.prepare()
+        if not self._inventory(self._found, self._config):
+            reasons = "; ".join(mig.problems.values()) or f"the driver shows {len(self._found)}, all filtered"
+            raise SessionError(f"no device to offer in mode mig: {reasons}")
+
+    def _inventory(self, found: Sequence[FoundDevice], config: Config) -> tuple[Device, ...]:
+        """Return what *found* offers by *config*; in mode `mig` the GPUs that are ready, with their profiles."""
+        devices = inventory(found, config.sharing)
+        return devices if self._mig is None else with_offers(devices, self._mig.offers)
 
     async def _choose_mode(self) -> Mode:
         node, problem = self._view.node, None
@@ -206,6 +230,7 @@ class Session:
             links=self._links,
             mode=mode,
             metrics=self._metrics,
+            instances=None if self._mig is None else self._mig.realized,
         )
         self._calls.adopt(self._config, self._found, self._devices)
         self._node_loop = NodeLoop(
@@ -241,7 +266,7 @@ class Session:
             if self._config.allocation == AUTO and versions(self._view.node) not in ((), self._decided_for):
                 self.end("node")
             try:
-                now = inventory(await find_devices(self._nvml), self._config.sharing)
+                now = self._inventory(await find_devices(self._nvml), self._config)
             except NvmlError as error:
                 logger.warning("The driver did not answer, its devices count as they were", error=str(error))
                 continue

@@ -52,7 +52,7 @@ def replicas(
             device.numa if policy.is_numa_reported else None,
         )
         for device in devices
-        for number in range(device.count)
+        for number in range(max(device.count, policy.split_count) if device.mig_profiles else device.count)
     )
 
 
