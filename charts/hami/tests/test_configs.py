@@ -356,3 +356,28 @@ def test_namespaces_can_be_excluded() -> None:
         "namespaceSelector"
     ]["matchExpressions"]
     assert "namespaceSelector" not in webhook("--set", "webhook.manageNamespaceSelector=false")
+
+
+def plugin_arguments(values: Json) -> list[str]:
+    """Return the device plugin's arguments."""
+    return list(pod_spec(one("DaemonSet", "hami-device-plugin", *given(values)))["containers"][0]["args"])
+
+
+def test_named_configs_are_mounted_and_not_hidden_by_flags() -> None:
+    """A flag would win over them, so defaults are not passed; the user's own values are."""
+    config = {"map": {"many": "nvidia: {deviceSplitCount: 20}\n"}, "default": "many"}
+    values: Json = {"devicePlugin": {"config": config, "gds": True}}
+    arguments = plugin_arguments(values)
+
+    assert "--config-file-srcdir=/available-configs" in arguments
+    assert "--default-config=many" in arguments
+    assert "--gds-enabled=true" in arguments
+    assert not [each for each in arguments if each.startswith(("--mofed-enabled", "--device-list-strategy"))]
+    assert config["map"] == one("ConfigMap", "hami-device-plugin-configs", *given(values))["data"]
+    assert "--config-file-srcdir=/available-configs" in plugin_arguments({"devicePlugin": {"config": {"name": "mine"}}})
+
+
+def test_named_configs_come_from_one_place() -> None:
+    """The chart's ConfigMap, or the user's."""
+    with pytest.raises(RefusedError, match="exclude each other: put the configs of map into your ConfigMap"):
+        objects(*given({"devicePlugin": {"config": {"map": {"a": ""}, "name": "mine"}}}))

@@ -126,6 +126,9 @@ OTHER_VALUES = {
     "imex-channel-ids": "0",
     "shared-devices-allocation-policy": "packed",
     "replica-ids": "nvidia",
+    "node-label": "example.com/config",
+    "fallback-strategies": "empty",
+    "default-config": "two",
 }
 """One that is not the default, or is refused, for each flag that neither `true` nor a path is for."""
 
@@ -135,17 +138,19 @@ def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Flag) -> 
     """HAMi's variables and keys take effect."""
     value = OTHER_VALUES.get(flag.name, "true" if flag.is_bool else "/other")
     other = 'nvidia: {resourceCountName: x/gpu}\nnodeconfig: [{"name": "n1", "devicesplitcount": 4}]'
-    usual = {name: text for name, text in (("CONFIG_FILE", "/c"), ("NODE_NAME", "n1")) if name not in flag.env}
+    needed = {"CONFIG_FILE": "/c", "NODE_NAME": "n1", "CONFIG_FILE_SRCDIR": "/named"}
+    usual = {name: text for name, text in needed.items() if name not in flag.env}
 
     def settings(*arguments: str, key: str = "", **environ: str) -> Config | tuple[str, ...]:
-        texts: Texts = {"/c": DEVICE_CONFIG + key, NODE_CONFIG: "", "/other": other}
+        named = {"/named/default": "", "/named/two": ""}
+        texts: Texts = {"/c": DEVICE_CONFIG + key, NODE_CONFIG: "", "/other": other, **named}
         try:
-            return load(parse_arguments(arguments), usual | environ, texts)
+            return load(parse_arguments(arguments), usual | environ, texts, label="")
         except ConfigError as error:
             return error.problems
 
     by_flag = settings(f"--{flag.name}={value}")
-    assert settings(CONFIG_FILE="/c", NODE_NAME="n1") != by_flag
+    assert settings(**needed) != by_flag
     for name in flag.env:
         assert by_flag == settings(**{name: value})
     if flag.key:

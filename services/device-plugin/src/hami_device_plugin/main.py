@@ -12,13 +12,11 @@ import structlog
 
 from hami_device_plugin import __version__
 from hami_device_plugin.config.arguments import NAME, parse_arguments
-from hami_device_plugin.config.loader import files, load
-from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.plugin import Plugin
 from hamicommon.config import ConfigError
 from hamicommon.runtime import http, logs, process
-from hamicommon.runtime.device_config import ConfigFiles
 from hamicommon.runtime.kube import Kube
 
 logger = structlog.get_logger()
@@ -29,13 +27,13 @@ def main() -> int:
     arguments = parse_arguments(sys.argv[1:])
     logs.configure(arguments.verbosity)
     try:
-        settings = ConfigFiles(files(arguments, os.environ), lambda texts: load(arguments, os.environ, texts))
+        settings = NodeSettings(arguments, os.environ)
     except ConfigError as error:
         return process.refuse(NAME, error)
     return process.run(lambda: run(settings), NAME)
 
 
-async def run(settings: ConfigFiles[Config]) -> None:
+async def run(settings: NodeSettings) -> None:
     """
     Serve until cancelled.
 

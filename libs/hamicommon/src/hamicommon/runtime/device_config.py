@@ -9,7 +9,7 @@ Neighbours: `hamicommon.config` reads the text, each service applies a new confi
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -56,7 +56,7 @@ class ConfigFiles(Collector, Generic[T]):
         """
         self._paths = paths
         self._load = load
-        self._seen = _texts(paths)
+        self._seen = self._read()
         self._take(self._seen)
         self._is_refused = False
 
@@ -69,17 +69,21 @@ class ConfigFiles(Collector, Generic[T]):
         """Yield each new valid configuration in the files, until cancelled. An invalid one is logged once."""
         while True:
             await asyncio.sleep(poll_seconds)
-            texts = await asyncio.to_thread(_texts, self._paths)
+            texts = await asyncio.to_thread(self._read)
             if texts != self._seen and self._judge(texts):
                 yield self.config
 
     def reload(self) -> None:
         """Read the files now, changed or not. `changes` does not yield this configuration."""
-        self._judge(_texts(self._paths))
+        self._judge(self._read())
+
+    def _read(self) -> Texts:
+        """Return the content of every file; a subclass may have more files."""
+        return read_texts(self._paths)
 
     def _judge(self, texts: Texts) -> bool:
         """Use *texts* if they are valid, and return whether they are."""
-        files = [path for path in self._paths if texts[path] != self._seen[path]]
+        files = [path for path in self._seen | texts if texts.get(path) != self._seen.get(path)]
         self._seen = texts
         try:
             self._take(texts)
@@ -140,7 +144,8 @@ def _device_config(path: str, text: str | Unreadable) -> DeviceConfig:
         raise error.in_file(path) from error
 
 
-def _texts(paths: tuple[str, ...]) -> Texts:
+def read_texts(paths: Iterable[str]) -> Texts:
+    """Return the content of the files at *paths*, or why it cannot be read."""
     return {path: _text(path) for path in paths}
 
 

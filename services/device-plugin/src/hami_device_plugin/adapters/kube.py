@@ -46,9 +46,21 @@ class PodUnknownError(HamiError):
 class NodeKube:
     """This Node and its Pods as the API server has them; `run` keeps them current."""
 
-    def __init__(self, kube: Kube, node: str, resource: str, vendor: Vendor) -> None:
-        """Watch *node* and its Pods; *resource* is the name that counts devices, *vendor* has the keys."""
+    def __init__(
+        self,
+        kube: Kube,
+        node: str,
+        resource: str,
+        vendor: Vendor,
+        see_node: Callable[[Object], None] = lambda _node: None,
+    ) -> None:
+        """
+        Watch *node* and its Pods; *resource* is the name that counts devices, *vendor* has the keys.
+
+        *see_node* gets the Node at each change.
+        """
         self._kube = kube
+        self._report_node = see_node
         self._resource = resource
         self._allocated_key = vendor.allocated_key
         self._node_path = f"/api/v1/nodes/{node}"
@@ -264,6 +276,8 @@ class NodeKube:
 
     def _see_node(self, item: Object) -> None:
         self.node = item
+        if item:
+            self._report_node(item)
         self.changed.set()
         self._node_change.set()
         self._node_change = asyncio.Event()

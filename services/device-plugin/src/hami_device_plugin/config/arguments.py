@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hami_device_plugin import __version__
 from hami_device_plugin.config.ignored import IGNORED_FLAGS
+from hami_device_plugin.config.named import LABEL, NAMED, SINGLE, STRATEGIES
 from hami_device_plugin.decide.allocation import ENVVAR, LOCK_DIRECTORY
 from hami_device_plugin.decide.mode import AUTO
 from hami_device_plugin.decide.replicas import ids
@@ -39,6 +40,20 @@ _PLUGIN = ("flags", "plugin")
 FLAGS = (
     Flag("config-file", "", "device config, YAML; must be given", env=("CONFIG_FILE",)),
     Flag("node-config-file", "/config/config.json", "settings of single Nodes, JSON; may be missing"),
+    Flag(
+        "config-file-srcdir",
+        "",
+        "folder of named configs, of which a Node label chooses one; empty: none",
+        env=("CONFIG_FILE_SRCDIR",),
+    ),
+    Flag("node-label", LABEL, "Node label that names the config", env=("NODE_LABEL",)),
+    Flag("default-config", "", "config of Nodes without the label", env=("DEFAULT_CONFIG",)),
+    Flag(
+        "fallback-strategies",
+        f"{NAMED},{SINGLE}",
+        f"how to find a config without label and default, in order: {', '.join(STRATEGIES)}",
+        env=("FALLBACK_STRATEGIES",),
+    ),
     Flag("node-name", "", "name of the Node this runs on", env=("NODE_NAME", "NodeName")),
     Flag(
         "kubelet-socket",

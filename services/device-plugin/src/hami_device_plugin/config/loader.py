@@ -1,7 +1,9 @@
 """
 Read the plugin's settings from flags, environment, device config and this Node's overrides.
 
-Owns their precedence (flag, environment, `flags` section of the device config, default) and which values are valid.
+Owns their precedence and which values are valid. A flag wins over its variable, then come `flags` of the named config,
+`flags` of the device config, and the default. How devices are shared is read from `config.json`, then from the named
+config, then from the device config.
 Reports all problems at once. Reads no file: the caller passes their contents.
 Neighbours: `arguments` has the flags, `hamicommon.config` and `hamicommon.node_overrides` the files' own values.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvidia/main.go
@@ -9,12 +11,14 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvid
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from hami_device_plugin.config.arguments import FLAGS
 from hami_device_plugin.config.ignored import used_keys, used_settings
+from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
 from hami_device_plugin.decide.health import health_policy
@@ -41,20 +45,31 @@ def files(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[st
     return loader.text("config-file"), loader.text("node-config-file")
 
 
-def load(arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts) -> Config:
+def named_folder(arguments: argparse.Namespace, environ: Mapping[str, str]) -> str:
+    """Return the path of the folder with named configs; empty if none is given."""
+    return _Loader(arguments, environ, {}).text("config-file-srcdir")
+
+
+def load(arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts, label: str | None = None) -> Config:
     """
-    Return the settings; *texts* are the contents of `files`.
+    Return the settings; *texts* are the contents of `files`, and of the files in `named_folder`.
+
+    *label* is the value of the Node's label, empty without one. None reads no named config.
 
     Raises:
         ConfigError: with every problem found.
     """
-    return _Loader(arguments, environ, texts).load()
+    return _Loader(arguments, environ, texts, label).load()
 
 
 class _Loader:
     """One pass over all sources that collects every problem."""
 
-    def __init__(self, arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts, label: str | None = None
+    ) -> None:
+        self._label = label
+        self._named = NamedConfig()
         self._arguments = vars(arguments)
         self._environ = environ
         self._texts = texts
@@ -68,14 +83,21 @@ class _Loader:
         node_name = self.text("node-name")
         if not node_name:
             self._problems.append("--node-name: is required; set the environment variable NODE_NAME to the Node's name")
-        node = overrides.apply(device_config[nvidia.SECTION], node_name)
-        config = self._assemble(device_config, node, node_name, overrides.warnings)
+        named = self._read_named(node_name)
+        entries = (*self._named.overrides.entries, *overrides.entries)
+        node = replace(overrides, entries=entries).apply(device_config[nvidia.SECTION], node_name)
+        config = self._assemble(device_config, node, node_name, overrides.warnings, named)
         if self._problems:
             raise ConfigError(tuple(self._problems))
         return config
 
     def _assemble(
-        self, device_config: DeviceConfig, node: NodeConfig, node_name: str, override_warnings: tuple[str, ...]
+        self,
+        device_config: DeviceConfig,
+        node: NodeConfig,
+        node_name: str,
+        override_warnings: tuple[str, ...],
+        named_config: str,
     ) -> Config:
         is_mig = node.operating_mode == offer.MODE
         self._choice("mig-strategy", ("none",))
@@ -83,7 +105,8 @@ class _Loader:
         resource = node.nvidia.resource_count_name
         if not resource and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
-        ignored_keys = used_keys(self._file, {flag.key for flag in FLAGS})
+        known = {flag.key for flag in FLAGS}
+        ignored_keys = (*used_keys(self._file, known), *used_keys(self._named.root, known), *self._named.warnings)
         return Config(
             node_name=node_name,
             hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
@@ -120,6 +143,8 @@ class _Loader:
                 self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
             ),
             wire_version=self._wire_version(),
+            node_label=self.text("node-label"),
+            named_config=named_config,
             warnings=(*device_config.warnings, *ignored_keys, *override_warnings),
             ignored=device_config.ignored,
             old_forms=device_config.old_forms,
@@ -161,6 +186,31 @@ class _Loader:
             self._problems += error.in_file(path).problems
             return NodeOverrides()
 
+    def _read_named(self, node_name: str) -> str:
+        """Read the config that the label chooses, and return its name; empty if there is none."""
+        strategies = self._list("fallback-strategies", STRATEGIES)
+        folder = self.text("config-file-srcdir").rstrip("/")
+        if not folder or self._label is None:
+            return ""
+        names = {path.removeprefix(f"{folder}/") for path in self._texts if path.startswith(f"{folder}/")}
+        try:
+            name = choose_name(self._label, names, self.text("default-config"), strategies)
+        except ConfigError as error:
+            self._problems += [
+                f"Node label {self.text('node-label')}={self._label!r}, --config-file-srcdir {folder}: {problem}"
+                for problem in error.problems
+            ]
+            return ""
+        text = self._texts[f"{folder}/{name}"] if name else ""
+        if isinstance(text, Unreadable):
+            self._problems.append(f"{folder}/{name}: {text.reason}; it must be YAML")
+            return name
+        try:
+            self._named = read_named(text, node_name)
+        except ConfigError as error:
+            self._problems += error.in_file(f"{folder}/{name}").problems
+        return name
+
     def text(self, name: str) -> str:
         """Return the value of the flag *name* from the first source that has one."""
         flag = next(flag for flag in FLAGS if flag.name == name)
@@ -173,9 +223,8 @@ class _Loader:
         return self._from_file(flag.key) or flag.default
 
     def _from_file(self, key: tuple[str, ...]) -> str:
-        node: Any = self._file if key else None
-        for part in key:
-            node = node.get(part) if isinstance(node, dict) else None
+        found = (_at(root, key) for root in (self._named.root, self._file)) if key else ()
+        node: Any = next((value for value in found if value is not None), None)
         if isinstance(node, list):
             return ",".join(map(str, node))
         if isinstance(node, bool):
@@ -207,6 +256,13 @@ class _Loader:
                 self._problems.append(f"--device-list-strategy: {name!r} is not {ENVVAR} or {VOLUME_MOUNTS}")
         return tuple(names)
 
+    def _list(self, name: str, choices: tuple[str, ...]) -> tuple[str, ...]:
+        words = tuple(word.strip() for word in self.text(name).split(",") if word.strip())
+        for word in words:
+            if word not in choices:
+                self._problems.append(f"--{name}: {word!r} is not one of {', '.join(choices)}")
+        return words
+
     def _imex_channels(self) -> tuple[int, ...]:
         text = self.text("imex-channel-ids").strip("[] ")
         if text not in ("", "0"):
@@ -220,6 +276,13 @@ class _Loader:
         except DecodeError as error:
             self._problems.append(f"HAMI_WIRE_VERSION: {error}")
             return NEWEST
+
+
+def _at(root: Any, key: tuple[str, ...]) -> Any:
+    """Return the value at the path *key* in *root*; None if there is none."""
+    for part in key:
+        root = root.get(part) if isinstance(root, dict) else None
+    return root
 
 
 def _sharing(node: NodeConfig, *, spelling: str) -> SharingPolicy:

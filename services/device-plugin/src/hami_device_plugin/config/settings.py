@@ -63,6 +63,10 @@ class Config:
     """The profiles that a Node in mode `mig` offers, by model."""
     health: HealthPolicy
     wire_version: WireVersion
+    node_label: str
+    """The Node label that names a config."""
+    named_config: str
+    """The named config in use; empty: none."""
     warnings: tuple[str, ...] = ()
     """One sentence for each part of the files that has no effect and may be a mistake."""
     ignored: tuple[str, ...] = ()

@@ -7,15 +7,17 @@ Neighbours: `session` is what runs, `main` starts this.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import structlog
 
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.session import Session
 from hamicommon.errors import HamiError
-from hamicommon.runtime.device_config import ConfigFiles
 from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.nvml import Nvml, NvmlError
 from hamicommon.runtime.reflector import Backoff
@@ -30,7 +32,7 @@ logger = structlog.get_logger()
 class Plugin:
     """The plugin of this process; it has at most one session at a time."""
 
-    def __init__(self, settings: ConfigFiles[Config], metrics: Metrics) -> None:
+    def __init__(self, settings: NodeSettings, metrics: Metrics) -> None:
         """Run by *settings*, now and after each change."""
         self._settings = settings
         self._metrics = metrics
@@ -61,14 +63,15 @@ class Plugin:
     async def _run_sessions(self, kube: Kube) -> None:
         backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_LAST_SECONDS)
         while True:
-            config = self._settings.config
             self._skip_pause.clear()
-            self._session = Session(config, kube, self._nvml, self._metrics)
             try:
+                await self._read_label(kube)
+                config = self._settings.config
+                self._session = Session(config, kube, self._nvml, self._metrics, see_node=self._follow_label)
                 cause = await self._session.run()
                 backoff.reset()
             except NvmlError as error:
-                if config.is_init_error_fatal:
+                if self._settings.config.is_init_error_fatal:
                     raise
                 cause = await self._pause(error, backoff)
             except HamiError as error:
@@ -88,11 +91,30 @@ class Plugin:
                 await self._skip_pause.wait()
         return "error"
 
+    async def _read_label(self, kube: Kube) -> None:
+        """
+        Read the Node's label before a session, if it chooses a config.
+
+        Raises:
+            HamiError: the Node cannot be read, or its first label chooses no valid config.
+        """
+        if self._settings.follows_label:
+            self._settings.select(await kube.get(f"/api/v1/nodes/{self._settings.config.node_name}"))
+
+    def _follow_label(self, node: Mapping[str, Any]) -> None:
+        """Apply the config that the label of *node* chooses."""
+        if self._settings.select(node):
+            self._apply(self._settings.config)
+
     async def _follow_settings(self) -> None:
-        """Apply each changed configuration: the running session adopts it, or a new one starts."""
+        """Apply each changed configuration."""
         async for config in self._settings.changes():
-            if self._session is None or not self._session.adopt(config):
-                self._restart("config")
+            self._apply(config)
+
+    def _apply(self, config: Config) -> None:
+        """Let the running session adopt *config*, or start a new one."""
+        if self._session is None or not self._session.adopt(config):
+            self._restart("config")
 
     def _restart(self, cause: str) -> None:
         self._skip_pause.set()

@@ -10,9 +10,10 @@ the Node up to date.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -57,13 +58,19 @@ class SessionError(HamiError):
 class Session:
     """One session; `run` runs it."""
 
-    def __init__(self, config: Config, kube: Kube, nvml: Nvml, metrics: Metrics) -> None:
-        """Prepare a session with *config*; it opens *nvml*, and closes it at its end."""
+    def __init__(
+        self, config: Config, kube: Kube, nvml: Nvml, metrics: Metrics, see_node: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """
+        Prepare a session with *config*; it opens *nvml*, and closes it at its end.
+
+        *see_node* gets the Node at each change.
+        """
         self._nvml = nvml
         self._config = config
         self._metrics = metrics
         self._vendor = nvidia.vendor(config.device_config[nvidia.SECTION])
-        self._view = NodeKube(kube, config.node_name, config.resource, self._vendor)
+        self._view = NodeKube(kube, config.node_name, config.resource, self._vendor, see_node)
         self._resources = PodResources(Path(config.pod_resources_socket), config.resource)
         self._found: Sequence[FoundDevice] = ()
         self._devices: tuple[Device, ...] = ()
