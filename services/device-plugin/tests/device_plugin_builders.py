@@ -4,7 +4,7 @@ Values with defaults for the tests of decisions.
 
 from typing import Any
 
-from hami_device_plugin.decide.allocation import Container, Grant, GrantPolicy, allocate
+from hami_device_plugin.decide.allocation import Container, Grant, GrantPolicy, Library, allocate
 from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import Pod, PodContainer, read_pod
 from hamicommon.model import ContainerShares, Share
@@ -51,6 +51,7 @@ def a_policy(**changes: object) -> GrantPolicy:
     return GrantPolicy(**({"hook_path": "/usr/local"} | changes))  # type: ignore[arg-type]
 
 
-def a_grant(policy: GrantPolicy) -> Grant:
+def a_grant(policy: GrantPolicy, *, is_hamis_library: bool = False) -> Grant:
     """Return what a container of two shares gets."""
-    return allocate(SHARES, Container("uid", "main"), policy, library="/lib.so", region="r")
+    library = Library("/lib.so", is_hamis_library)
+    return allocate(SHARES, Container("uid", "main"), policy, library=library, region="r")

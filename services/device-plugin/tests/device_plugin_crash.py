@@ -13,7 +13,7 @@ from device_plugin_process import A100, NODE, T4, a_pod
 
 from hami_device_plugin.adapters import cdi_files, files
 from hami_device_plugin.decide import cdi
-from hami_device_plugin.decide.allocation import GrantPolicy
+from hami_device_plugin.decide.allocation import GrantPolicy, Library
 from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import read_pod
 from hami_device_plugin.serve import identity
@@ -45,7 +45,10 @@ def an_allocator(host: Path) -> IdentityAllocator:
     """Return an allocator whose kubelet granted one replica to the container `main` of the Pod `p`."""
     entry = Entry("uid-p", "main", RESOURCE, frozenset({REPLICA}), (cdi.qualified(DEVICE),))
     access = KubeletAccess(
-        entries=lambda: (entry,), listed=lambda: _soon(()), pod=lambda _uid: _soon(POD), library=lambda: "/lib.so"
+        entries=lambda: (entry,),
+        listed=lambda: _soon(()),
+        pod=lambda _uid: _soon(POD),
+        library=lambda: Library("/lib.so"),
     )
     return IdentityAllocator(
         access,
@@ -53,7 +56,7 @@ def an_allocator(host: Path) -> IdentityAllocator:
         resource=RESOURCE,
         vendor=nvidia.vendor(NvidiaConfig(resource_count_name=RESOURCE)),
         cdi_root=host / "cdi",
-        policy=GrantPolicy(hook_path=str(host / "hook"), lock_directory=str(host / "lock")),
+        policy=GrantPolicy(hook_path=str(host / "hook")),
         offered=frozenset({A100, T4}),
     )
 

@@ -5,7 +5,7 @@ What a container gets with its shares.
 import pytest
 from device_plugin_builders import a_grant, a_policy
 
-from hami_device_plugin.decide.allocation import Mount
+from hami_device_plugin.decide.allocation import LOCK_DIRECTORY, Mount
 
 
 def test_devices_can_be_listed_by_index() -> None:
@@ -38,17 +38,20 @@ def test_device_nodes_are_passed_on_request() -> None:
     ] == [(node.container_path, node.host_path) for node in a_grant(policy).device_nodes]
 
 
+def test_container_with_our_library_gets_no_lock_directory() -> None:
+    """Our library locks its region file, and tenants share no directory."""
+    assert [] == [mount for mount in a_grant(a_policy()).mounts if mount.container_path == LOCK_DIRECTORY]
+
+
 @pytest.mark.parametrize(
-    ("changes", "expected"), [({}, "/tmp/vgpulock"), ({"lock_directory": "/run/lock"}, "/run/lock")]
+    ("changes", "expected"), [({}, LOCK_DIRECTORY), ({"lock_directory": "/run/lock"}, "/run/lock")]
 )
-def test_lock_directory_is_where_hami_has_it_unless_another_is_configured(
-    changes: dict[str, str], expected: str
-) -> None:
+def test_container_with_hamis_library_gets_the_lock_directory(changes: dict[str, str], expected: str) -> None:
     """HAMi's library has a fixed path, so only the host's side may change."""
-    mounts = a_grant(a_policy(**changes)).mounts
+    mounts = a_grant(a_policy(**changes), is_hamis_library=True).mounts
 
     assert [Mount("/tmp/vgpulock", expected, is_read_only=False)] == [
-        mount for mount in mounts if mount.container_path == "/tmp/vgpulock"
+        mount for mount in mounts if mount.container_path == LOCK_DIRECTORY
     ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hami_device_plugin.adapters import library
+from hami_device_plugin.decide.allocation import Library
 from hamicommon.errors import HamiError
 
 
@@ -18,8 +19,14 @@ def test_library_is_installed_beside_others(host: Path) -> None:
 
     assert host / "libvgpu.so.2" == library.install(source, host, "2")
     assert (b"old", b"new") == tuple((host / f"libvgpu.so.{v}").read_bytes() for v in "12")
-    assert str(host / "libvgpu.so.2") == library.host_library(host, "2")
-    assert str(host / "libvgpu.so") == library.host_library(host, "3")
+
+
+def test_unversioned_library_is_hamis(host: Path) -> None:
+    """It is mounted if this version's file is missing."""
+    (host / "libvgpu.so.2").touch()
+
+    assert Library(str(host / "libvgpu.so.2")) == library.host_library(host, "2")
+    assert Library(str(host / "libvgpu.so"), is_hamis=True) == library.host_library(host, "3")
 
 
 def test_library_that_is_missing_is_named(host: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Set
 from pathlib import Path
 
 from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
+from hami_device_plugin.decide.allocation import Library
 from hamicommon.errors import HamiError
 
 NAME = "libvgpu.so"
@@ -50,12 +51,12 @@ def write_preload(directory: Path) -> None:
         raise LibraryError(f"{directory / PRELOAD_NAME} cannot be written: {error.strerror}") from error
 
 
-def host_library(directory: Path, version: str) -> str:
+def host_library(directory: Path, version: str) -> Library:
     """
-    Return the path to mount: this version's file, or else the unversioned one that older installers leave.
+    Return the library to mount: this version's file, or else the unversioned one, which HAMi's installer leaves.
     """
     versioned = directory / f"{NAME}.{version}"
-    return str(versioned if versioned.exists() else directory / NAME)
+    return Library(str(versioned)) if versioned.exists() else Library(str(directory / NAME), is_hamis=True)
 
 
 def remove_unused(directory: Path, version: str, in_use: Set[str]) -> list[str]:

@@ -71,7 +71,7 @@ FLAGS = (
     Flag(
         "lock-directory",
         LOCK_DIRECTORY,
-        f"host directory that containers see as {LOCK_DIRECTORY}, for the library's lock file",
+        f"host directory that containers with HAMi's library see as {LOCK_DIRECTORY}",
         env=("HAMI_LOCK_DIRECTORY",),
     ),
     Flag(
@@ -83,7 +83,7 @@ FLAGS = (
     Flag(
         "library",
         "/opt/hami/lib/libvgpu.so",
-        "the library to install under $HOOK_PATH/vgpu; empty: none",
+        "the library to install under $HOOK_PATH/vgpu; empty: none, containers get HAMi's that is there",
         env=("HAMI_LIBRARY",),
     ),
     Flag(

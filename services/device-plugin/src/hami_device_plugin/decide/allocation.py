@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hamicommon.model import Share
 
 LOCK_DIRECTORY = "/tmp/vgpulock"
-"""Directory of the library's lock file: always in the container, by default also on the host."""
+"""Directory of the lock file of HAMi's library: always in the container, by default also on the host."""
 PRELOAD_FILE = "/etc/ld.so.preload"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DEVICE_UUIDS = "HAMI_DEVICE_UUIDS"
@@ -62,7 +62,7 @@ class GrantPolicy:
     hook_path: str
     """Root on the host and in the container; the files are below `<hook_path>/vgpu`."""
     lock_directory: str = LOCK_DIRECTORY
-    """Host directory that containers see as LOCK_DIRECTORY."""
+    """Host directory that containers with HAMi's library see as LOCK_DIRECTORY."""
     list_strategies: tuple[str, ...] = (ENVVAR,)
     is_oversubscribed: bool = False
     """Whether device memory is scaled by more than 1."""
@@ -81,6 +81,15 @@ class GrantPolicy:
     """Those of CONTROL_NODES that exist here."""
     is_licensed: bool = False
     """`<hook_path>/vgpu/license` exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The library that a container preloads."""
+
+    host_path: str
+    is_hamis: bool = False
+    """HAMi's own build, which locks a file in LOCK_DIRECTORY. Ours locks the region file only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +151,13 @@ def volume_mounts(names: Sequence[str], policy: GrantPolicy) -> tuple[Mount, ...
     return tuple(Mount(f"{VOLUME_ROOT}/{name}", "/dev/null", is_read_only=False) for name in listed)
 
 
-def allocate(shares: Sequence[Share], container: Container, policy: GrantPolicy, *, library: str, region: str) -> Grant:
+def allocate(
+    shares: Sequence[Share], container: Container, policy: GrantPolicy, *, library: Library, region: str
+) -> Grant:
     """
     Return what *container* gets with *shares*, of which there is at least one.
 
-    *library* is the host path of the library to mount, *region* the name of the region file without its ending.
+    *region* is the name of the region file without its ending.
     """
     return Grant(
         env=node_environment(policy) | share_environment(shares, policy, region),
@@ -171,14 +182,15 @@ def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
     return uuids if policy.indices is None else [str(policy.indices[uuid]) for uuid in uuids if uuid in policy.indices]
 
 
-def _vgpu_mounts(container: Container, policy: GrantPolicy, library: str) -> tuple[Mount, ...]:
+def _vgpu_mounts(container: Container, policy: GrantPolicy, library: Library) -> tuple[Mount, ...]:
     root = f"{policy.hook_path}/vgpu"
     directory = container_directory(policy.hook_path, container.pod_uid, container.name)
     mounts = [
-        Mount(f"{root}/libvgpu.so", library, is_read_only=True),
+        Mount(f"{root}/libvgpu.so", library.host_path, is_read_only=True),
         Mount(root, directory, is_read_only=False),
-        Mount(LOCK_DIRECTORY, policy.lock_directory, is_read_only=False),
     ]
+    if library.is_hamis:
+        mounts.append(Mount(LOCK_DIRECTORY, policy.lock_directory, is_read_only=False))
     if not container.is_control_disabled:
         mounts.append(Mount(PRELOAD_FILE, f"{root}/ld.so.preload", is_read_only=True))
     if policy.is_licensed:

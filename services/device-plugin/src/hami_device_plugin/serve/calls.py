@@ -21,7 +21,7 @@ from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, r
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import PodResources
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.allocation import CONTROL_NODES, Grant, GrantPolicy
+from hami_device_plugin.decide.allocation import CONTROL_NODES, Grant, GrantPolicy, Library
 from hami_device_plugin.decide.confirmation import confirmation
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mode import Mode
@@ -245,5 +245,5 @@ def grant_policy(config: Config, found: Sequence[FoundDevice]) -> GrantPolicy:
     )
 
 
-def _host_library(config: Config) -> str:
+def _host_library(config: Config) -> Library:
     return library.host_library(config.vgpu_directory, __version__)

@@ -22,6 +22,7 @@ from hami_device_plugin.decide.allocation import (
     Container,
     Grant,
     GrantPolicy,
+    Library,
     allocate,
     container_directory,
     node_environment,
@@ -57,8 +58,8 @@ class KubeletAccess:
     """Reads the kubelet's PodResources API."""
     pod: Callable[[str], Awaitable[Pod]]
     """Returns the Pod of a UID, and waits for the watch to deliver it."""
-    library: Callable[[], str]
-    """Returns the host path of the library to mount."""
+    library: Callable[[], Library]
+    """Returns the library to mount."""
     instances: Instances | None = None
     """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
 
@@ -163,12 +164,14 @@ class IdentityAllocator:
         """
         Write what each container needs on the host, its spec last, and return whether a spec changed.
         """
-        make_world_writable(Path(self._policy.lock_directory))
+        library = self._access.library()
+        if library.is_hamis:
+            make_world_writable(Path(self._policy.lock_directory))
         changed = False
         for device, container, shares in grants:
             region = device.removeprefix(cdi.DEVICE_PREFIX)
             directory = Path(container_directory(self._policy.hook_path, container.pod_uid, container.name))
             prepare_container(directory, f"{region}.cache")
-            grant = allocate(shares, container, self._policy, library=self._access.library(), region=region)
+            grant = allocate(shares, container, self._policy, library=library, region=region)
             changed |= cdi_files.write_spec(self._cdi_root, container.pod_uid, device, grant)
         return changed

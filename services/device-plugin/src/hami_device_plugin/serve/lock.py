@@ -22,6 +22,7 @@ from hami_device_plugin.decide.allocation import (
     Container,
     Grant,
     GrantPolicy,
+    Library,
     allocate,
     container_directory,
 )
@@ -63,8 +64,8 @@ class LockAccess:
     """Merges annotations into a Pod."""
     release: Callable[[str, str], Awaitable[None]]
     """Releases the Node's lock if the Pod of this namespace and name holds it."""
-    library: Callable[[], str]
-    """Returns the host path of the library to mount."""
+    library: Callable[[], Library]
+    """Returns the library to mount."""
     instances: Instances | None = None
     """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
 
@@ -168,8 +169,10 @@ class LockAllocator:
 
     def _grant(self, container: Container, shares: ContainerShares) -> Grant:
         recreate(Path(container_directory(self._policy.hook_path, container.pod_uid, container.name)))
-        make_world_writable(Path(self._policy.lock_directory))
-        return allocate(shares, container, self._policy, library=self._access.library(), region=str(uuid.uuid4()))
+        library = self._access.library()
+        if library.is_hamis:
+            make_world_writable(Path(self._policy.lock_directory))
+        return allocate(shares, container, self._policy, library=library, region=str(uuid.uuid4()))
 
     def _to_allocate(self, pod: Pod) -> PodShares:
         key = self._vendor.to_allocate_key
