@@ -14,6 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+_GPU_INSTANCES, _COMPUTE_INSTANCES = 15, 8
+"""How many of each the driver reserves numbers for."""
+
 
 @dataclass(frozen=True)
 class FakeGpu:
@@ -213,6 +216,23 @@ class FakeDriver:
             os.pwrite(handle, time.time_ns().to_bytes(8, "little"), 0)
         finally:
             os.close(handle)
+
+
+def mig_minors(gpus: int) -> str:
+    """
+    Return what the driver shows in `/proc/driver/nvidia-caps/mig-minors` for *gpus* GPUs.
+
+    A line is the name of a capability and the number N of its device file `/dev/nvidia-caps/nvidia-capN`.
+
+    Source: NVIDIA MIG User Guide, "Device Nodes and Capabilities".
+    """
+    lines = ["config 1", "monitor 2"]
+    for gpu in range(gpus):
+        for instance in range(_GPU_INSTANCES):
+            minor = 3 + (gpu * _GPU_INSTANCES + instance) * (1 + _COMPUTE_INSTANCES)
+            lines.append(f"gpu{gpu}/gi{instance}/access {minor}")
+            lines += [f"gpu{gpu}/gi{instance}/ci{part}/access {minor + 1 + part}" for part in range(_COMPUTE_INSTANCES)]
+    return "\n".join([*lines, ""])
 
 
 def _is_volatile(line: list[str]) -> bool:

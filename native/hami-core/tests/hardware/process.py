@@ -7,11 +7,12 @@ import select
 from collections.abc import Callable
 from typing import Any
 
-from containers import Container
+from containers import HERE, Container
 
 PROGRAM = """
 import json
 import pynvml as n
+from mig_session import *
 gpu = n.nvmlDeviceGetHandleByIndex
 for line in sys.stdin:
     try:
@@ -26,11 +27,13 @@ class Process:
     """
     Evaluates expressions until it is killed.
 
-    `n` is pynvml, `gpu(index)` a handle, and `Cuda()` the CUDA driver. An NVML error is `{"error": number}`.
+    `n` is pynvml, `gpu(index)` a handle, `Cuda()` the CUDA driver, and mig_session.py has the words of MIG. An NVML
+    error is `{"error": number}`.
     """
 
     def __init__(self, container: Container, **environment: str) -> None:
-        self.process = container.start(PROGRAM, preload=False, **environment)
+        path = f"{HERE / 'preload'}:{HERE / 'hardware'}"
+        self.process = container.start(PROGRAM, preload=False, PYTHONPATH=path, **environment)
 
     def send(self, expression: str) -> None:
         """Let the process evaluate an expression."""

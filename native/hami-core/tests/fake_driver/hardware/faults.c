@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "hardware/conditions.h"
+#include "driver/conditions.h"
 #include "hardware/state.h"
 
 #define POLL_NS 2000000
@@ -58,6 +58,8 @@ bool fault_is_lost(int device)
 
     if (!conditions_version())
         return false;
+    if (!hw_exists(device))
+        return true;
     if (conditions_find(gpu_of(device), "lost", NULL))
         return true;
     loss = conditions_find(gpu_of(device), "lost-at", NULL);

@@ -21,7 +21,7 @@ struct fault fault_of_nvml(const char *call);
 /* What takes the place of a call for a device. Waits while it hangs, and loses a device that is to be lost at this call. */
 struct fault fault_of_device(int device, const char *call);
 
-/* Whether a device has fallen off the bus; an instance with its GPU. */
+/* Whether a device has fallen off the bus. An instance is lost with its GPU, or when it was removed by force. */
 bool fault_is_lost(int device);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "hardware/state.h"
 
-static struct hw_device devices[HW_DEVICES_MAX];
+static struct hw_device devices[HW_CONFIGURED_MAX];
 static int device_count;
 static bool is_open;
 static uint64_t context_bytes;
@@ -62,11 +62,19 @@ static bool parse_device(char *row, struct hw_device *device)
     return device->memory_bytes > 0 && join(device);
 }
 
+static void clear_devices(void)
+{
+    device_count = 0;
+    for (int row = 0; row < HW_CONFIGURED_MAX; row++)
+        devices[row] = (struct hw_device){.parent = -1};
+}
+
 static bool read_devices(const char *folder)
 {
     char path[4096], row[512];
     FILE *file;
 
+    clear_devices();
     snprintf(path, sizeof(path), "%s/devices.csv", folder);
     file = fopen(path, "re");
     if (!file) {
@@ -78,7 +86,7 @@ static bool read_devices(const char *folder)
         fclose(file);
         return false;
     }
-    for (int line = 2; device_count < HW_DEVICES_MAX && fgets(row, sizeof(row), file); line++) {
+    for (int line = 2; device_count < HW_CONFIGURED_MAX && fgets(row, sizeof(row), file); line++) {
         row[strcspn(row, "\r\n")] = '\0';
         if (row[0] == '\0')
             continue;
@@ -97,6 +105,7 @@ static void default_device(void)
 {
     char row[] = "GPU-00000000-0000-4000-8000-000000000000,NVIDIA Fake GPU,16384,0,0000:01:00.0";
 
+    clear_devices();
     device_count = parse_device(row, &devices[0]) ? 1 : 0;
 }
 
@@ -120,7 +129,6 @@ bool hw_read_again(void)
 
     if (!folder || !folder[0])
         return true;
-    device_count = 0;
     return read_devices(folder);
 }
 
@@ -132,12 +140,17 @@ bool hw_open(void)
 
 int hw_device_count(void)
 {
-    return device_count;
+    return hw_state && hw_state->has_instances ? HW_DEVICES_MAX : device_count;
 }
 
 const struct hw_device *hw_device(int device)
 {
-    return &devices[device];
+    return device < HW_CONFIGURED_MAX ? &devices[device] : &hw_state->instances[device - HW_CONFIGURED_MAX].device;
+}
+
+bool hw_exists(int device)
+{
+    return hw_device(device)->uuid[0] != '\0';
 }
 
 bool hw_is_partitioned(int device)
@@ -145,7 +158,7 @@ bool hw_is_partitioned(int device)
     for (int row = 0; row < device_count; row++)
         if (devices[row].parent == device)
             return true;
-    return false;
+    return mig_is_on(device);
 }
 
 uint64_t hw_context_bytes(void)
@@ -189,8 +202,8 @@ static bool parse_report(const char *line, struct hw_report *report)
         report->kind = HW_SINGLE_BIT_ECC;
     if (strcmp(what, "double-bit-ecc") == 0)
         report->kind = HW_DOUBLE_BIT_ECC;
-    for (int index = 0; index < device_count; index++)
-        if (strcmp(devices[index].uuid, uuid) == 0)
+    for (int index = 0; index < hw_device_count(); index++)
+        if (strcmp(hw_device(index)->uuid, uuid) == 0)
             report->device = index;
     return report->device >= 0;
 }

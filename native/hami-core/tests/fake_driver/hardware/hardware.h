@@ -19,7 +19,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { HW_DEVICES_MAX = 16, HW_PROCESSES_MAX = 1024 };
+/* The rows of `devices.csv`, followed by those of MIG instances that processes create (mig.h). */
+enum { HW_CONFIGURED_MAX = 16, HW_INSTANCES_MAX = 64, HW_DEVICES_MAX = HW_CONFIGURED_MAX + HW_INSTANCES_MAX };
+
+enum { HW_PROCESSES_MAX = 1024 };
 
 #define HW_MIB ((uint64_t)1 << 20)
 #define HW_GRANULE_BYTES (2 * HW_MIB)
@@ -34,7 +37,8 @@ struct hw_device {
     unsigned int pci_domain, pci_bus, pci_device;
     char pci_bus_id[32];
     int parent;   /* physical index of the GPU of this MIG instance, or -1 */
-    int instance; /* the GPU instance's number, from 1 */
+    int instance; /* the GPU instance's number; in `devices.csv` from 1 */
+    int compute;  /* the compute instance's number */
 };
 
 struct hw_process_use {
@@ -54,8 +58,12 @@ struct hw_report {
 /* Open the node's hardware once per process. Returns false, with a reason on stderr, if FAKE_DRIVER_DIR is unusable. */
 bool hw_open(void);
 
+/* Return the number of rows, of which some may be empty. */
 int hw_device_count(void);
 const struct hw_device *hw_device(int device);
+
+/* Whether a row is a device. The parent of an empty row is -1. */
+bool hw_exists(int device);
 
 /* Whether a GPU is in MIG mode. */
 bool hw_is_partitioned(int device);

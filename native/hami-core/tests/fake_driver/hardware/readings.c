@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "hardware/conditions.h"
+#include "driver/conditions.h"
 #include "hardware/hardware.h"
 
 int64_t reading(int device, const char *name, int64_t otherwise)

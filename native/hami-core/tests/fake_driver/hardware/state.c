@@ -110,7 +110,11 @@ static void forget_parent(void)
 
 static void initialise(void *memory)
 {
-    ((struct hw_state *)memory)->magic = MAGIC;
+    struct hw_state *fresh = memory;
+
+    fresh->magic = MAGIC;
+    for (int index = 0; index < HW_INSTANCES_MAX; index++)
+        fresh->instances[index].device.parent = -1;
 }
 
 bool hw_state_open(const char *folder)

@@ -9,6 +9,7 @@
 #define FAKE_HARDWARE_STATE_H
 
 #include "hardware/hardware.h"
+#include "hardware/mig.h"
 #include "hardware/shared_file.h"
 
 enum { HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
@@ -37,6 +38,19 @@ struct hw_block {
     uint64_t holders[HW_PROCESSES_MAX / 64];
 };
 
+/* MIG of a GPU (mig.h). */
+struct hw_gpu {
+    bool is_mig, is_mig_pending;
+    int64_t resets, loads; /* the last that were noticed */
+    struct mig_gpu_instance instances[MIG_GPU_INSTANCES_MAX];
+};
+
+/* A compute instance, which is a device while the device has a UUID. */
+struct hw_instance {
+    struct mig_compute_instance compute;
+    struct hw_device device;
+};
+
 struct hw_state {
     uint32_t magic;
     struct shared_lock lock;
@@ -45,6 +59,9 @@ struct hw_state {
     int processes_end, blocks_end; /* above these, everything is free */
     uint64_t used_bytes[HW_DEVICES_MAX], peak_bytes[HW_DEVICES_MAX];
     uint64_t losses[HW_DEVICES_MAX]; /* the newest loss of each device that has happened (faults.h) */
+    bool has_instances; /* ever had */
+    struct hw_gpu gpus[HW_CONFIGURED_MAX];
+    struct hw_instance instances[HW_INSTANCES_MAX];
     struct hw_process processes[HW_PROCESSES_MAX + 1]; /* the last one is HW_NOBODY */
     struct hw_block blocks[HW_BLOCKS_MAX];
 };

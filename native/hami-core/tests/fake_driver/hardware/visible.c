@@ -55,7 +55,7 @@ static int row_of_prefix(const int *rows, int count, const char *prefix)
 static int row_of_index(int index)
 {
     for (int row = 0, gpus = 0; row < hw_device_count(); row++)
-        if (hw_device(row)->parent < 0 && gpus++ == index)
+        if (hw_exists(row) && hw_device(row)->parent < 0 && gpus++ == index)
             return row;
     return -1;
 }
@@ -99,8 +99,23 @@ void visible_to_container(struct visible *visible)
                 is_listed[other] = true;
     }
     for (int row = 0; row < hw_device_count(); row++)
-        if (is_everything || is_listed[row] || (is_void && has_node(row)))
+        if (hw_exists(row) && (is_everything || is_listed[row] || (is_void && has_node(row))))
             add_row(visible, row);
+}
+
+bool visible_shows(int row)
+{
+    struct visible visible;
+    const int *rows;
+    int count;
+
+    visible_to_container(&visible);
+    rows = hw_device(row)->parent < 0 ? visible.device : visible.instance;
+    count = hw_device(row)->parent < 0 ? visible.count : visible.instance_count;
+    for (int index = 0; index < count; index++)
+        if (rows[index] == row)
+            return true;
+    return false;
 }
 
 /* Return the device that CUDA uses for a GPU: itself, or in MIG mode its first instance in the container; -1 if there is none. */
@@ -112,7 +127,7 @@ static int cuda_device(const struct visible *container, int gpu)
     return hw_is_partitioned(gpu) ? -1 : gpu;
 }
 
-/* MIG-<GPU UUID>/<GPU instance>/<compute instance>; there is one compute instance each, number 0. */
+/* MIG-<GPU UUID>/<GPU instance>/<compute instance> */
 static int row_of_path(const struct visible *container, const char *path)
 {
     const char *instance = strchr(path, '/');
@@ -120,13 +135,13 @@ static int row_of_path(const struct visible *container, const char *path)
     int number, compute;
     char end;
 
-    if (!instance || sscanf(instance, "/%d/%d%c", &number, &compute, &end) != 2 || compute != 0)
+    if (!instance || sscanf(instance, "/%d/%d%c", &number, &compute, &end) != 2)
         return -1;
     for (int index = 0; index < container->instance_count; index++) {
         const struct hw_device *device = hw_device(container->instance[index]);
         const char *uuid = hw_device(device->parent)->uuid;
 
-        if (device->instance == number && strlen(uuid) == length && strncmp(uuid, path, length) == 0)
+        if (device->instance == number && device->compute == compute && strlen(uuid) == length && strncmp(uuid, path, length) == 0)
             return container->instance[index];
     }
     return -1;

@@ -22,6 +22,9 @@ struct visible {
  */
 void visible_to_container(struct visible *visible);
 
+/* Whether the container sees a device now. An instance that was created later is seen if its GPU is listed. */
+bool visible_shows(int row);
+
 /*
  * What libcuda sees: a list of indices of the container's GPUs, of UUIDs or beginnings of one UUID, and of MIG instances by UUID or
  * as MIG-<GPU UUID>/<GPU instance>/<compute instance>. It ends at the first entry that names no device. If a device is listed

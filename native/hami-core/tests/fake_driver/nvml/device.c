@@ -53,7 +53,11 @@ API(nvmlDeviceGetSerial, nvmlDevice_t device, char *serial, unsigned int size)
 
 API(nvmlDeviceGetIndex, nvmlDevice_t device, unsigned int *index)
 {
-    return fake_nvml_number(device, index, device ? device->index : 0);
+    nvmlReturn_t result = fake_nvml_check(device, index);
+
+    if (result == NVML_SUCCESS)
+        *index = fake_nvml_index(device);
+    return result;
 }
 
 API(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *minor)

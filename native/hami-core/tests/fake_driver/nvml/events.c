@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "hardware/driver.h"
+#include "driver/driver.h"
 #include "hardware/faults.h"
 #include "nvml/fake.h"
 
@@ -75,7 +75,7 @@ static nvmlEventData_t event_of(const struct hw_report *report)
                              .eventType = types[report->kind],
                              .eventData = report->xid,
                              .gpuInstanceId = is_instance ? (unsigned int)device->instance : NO_INSTANCE,
-                             .computeInstanceId = is_instance ? 0 : NO_INSTANCE};
+                             .computeInstanceId = is_instance ? (unsigned int)device->compute : NO_INSTANCE};
 }
 
 static bool next_event(nvmlEventSet_t set, nvmlEventData_t *event)

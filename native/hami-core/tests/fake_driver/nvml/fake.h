@@ -2,7 +2,7 @@
  * What the parts of the fake libnvidia-ml.so.1 share: device handles.
  *
  * library.c owns initialisation and the handles; device.c what a device is; readings.c its sensors; memory_errors.c and fields.c its
- * counters; mig.c MIG instances; processes.c the process lists; utilisation.c samples of use; events.c events.
+ * counters; mig.c, gpu_instances.c and compute_instances.c MIG; processes.c the process lists; utilisation.c samples of use; events.c events.
  */
 #ifndef NVML_FAKE_H
 #define NVML_FAKE_H
@@ -21,7 +21,7 @@
 
 struct nvmlDevice_st {
     int physical;
-    unsigned int index; /* of a MIG instance: in its GPU */
+    unsigned int index; /* of a GPU in the container */
 };
 
 /* Between nvmlInit and nvmlShutdown. */
@@ -42,8 +42,11 @@ nvmlReturn_t fake_nvml_text(char *text, unsigned int size, const char *value);
 /* Return a device's serial number; a MIG instance has its GPU's. */
 void fake_nvml_serial(char *text, size_t size, nvmlDevice_t device);
 
-/* Return the handle of a physical device, or NULL if the container does not see it. */
+/* Return the handle of a physical device, or NULL if there is none or the container does not see it. */
 nvmlDevice_t fake_nvml_handle(int physical);
+
+/* Return the index of a device: of a GPU in the container, of a MIG device in its GPU. */
+unsigned int fake_nvml_index(nvmlDevice_t device);
 
 /* Return the memory of the device that is taken; for a GPU also by its MIG instances. */
 uint64_t fake_nvml_used_bytes(nvmlDevice_t device);

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "driver/driver.h"
 #include "exports/entry.h"
-#include "hardware/driver.h"
 #include "hardware/faults.h"
 #include "nvml/fake.h"
 #include "time/schedule.h"
@@ -20,21 +20,13 @@ static int initialisations;
 static struct visible visible;
 static struct nvmlDevice_st handles[HW_DEVICES_MAX];
 
+/* A device's handle has its physical index. Only those of devices that the container sees are valid. */
 static void make_handles(void)
 {
+    for (int row = 0; row < HW_DEVICES_MAX; row++)
+        handles[row].physical = row;
     for (int index = 0; index < visible.count; index++)
-        handles[index] = (struct nvmlDevice_st){.physical = visible.device[index], .index = (unsigned int)index};
-    for (int index = 0; index < visible.instance_count; index++) {
-        struct nvmlDevice_st *handle = &handles[visible.count + index];
-        bool is_next = index && hw_device(visible.instance[index])->parent == hw_device(visible.instance[index - 1])->parent;
-
-        *handle = (struct nvmlDevice_st){.physical = visible.instance[index], .index = is_next ? handle[-1].index + 1 : 0};
-    }
-}
-
-static int handle_count(void)
-{
-    return visible.count + visible.instance_count;
+        handles[visible.device[index]].index = (unsigned int)index;
 }
 
 /* Open the driver, and see the devices. Another load of the driver may have other devices. */
@@ -101,12 +93,21 @@ bool fake_nvml_is_open(void)
     return initialisations > 0;
 }
 
+static bool is_shown(int physical)
+{
+    if (!hw_exists(physical))
+        return false;
+    if (hw_device(physical)->parent >= 0)
+        return visible_shows(physical);
+    for (int index = 0; index < visible.count; index++)
+        if (visible.device[index] == physical)
+            return true;
+    return false;
+}
+
 nvmlDevice_t fake_nvml_handle(int physical)
 {
-    for (int index = 0; index < handle_count(); index++)
-        if (handles[index].physical == physical)
-            return &handles[index];
-    return NULL;
+    return is_shown(physical) ? &handles[physical] : NULL;
 }
 
 nvmlReturn_t fake_nvml_fault(nvmlDevice_t device)
@@ -124,15 +125,10 @@ nvmlReturn_t fake_nvml_check(nvmlDevice_t device, const void *output)
 
     if (!initialisations)
         return NVML_ERROR_UNINITIALIZED;
-    if (device < handles || device >= handles + handle_count())
+    if (device < handles || device >= handles + HW_DEVICES_MAX || !is_shown(device->physical))
         return NVML_ERROR_INVALID_ARGUMENT;
     result = fake_nvml_fault(device);
     return result == NVML_SUCCESS && !output ? NVML_ERROR_INVALID_ARGUMENT : result;
-}
-
-static const struct hw_device *hardware(nvmlDevice_t device)
-{
-    return hw_device(device->physical);
 }
 
 nvmlReturn_t fake_nvml_text(char *text, unsigned int size, const char *value)
@@ -271,7 +267,7 @@ API(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *device)
         return NVML_ERROR_UNINITIALIZED;
     if (!device || index >= (unsigned int)visible.count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return found(&handles[index], device);
+    return found(&handles[visible.device[index]], device);
 }
 
 API(nvmlDeviceGetHandleByIndex, unsigned int index, nvmlDevice_t *device)
@@ -285,9 +281,9 @@ API(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *device)
         return NVML_ERROR_UNINITIALIZED;
     if (!uuid || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (int index = 0; index < handle_count(); index++)
-        if (strcmp(hardware(&handles[index])->uuid, uuid) == 0)
-            return found(&handles[index], device);
+    for (int row = 0; row < hw_device_count(); row++)
+        if (strcmp(hw_device(row)->uuid, uuid) == 0 && is_shown(row))
+            return found(&handles[row], device);
     return NVML_ERROR_NOT_FOUND;
 }
 
@@ -300,9 +296,9 @@ API(nvmlDeviceGetHandleBySerial, const char *serial, nvmlDevice_t *device)
     if (!serial || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
     for (int index = 0; index < visible.count; index++) {
-        fake_nvml_serial(text, sizeof(text), &handles[index]);
+        fake_nvml_serial(text, sizeof(text), &handles[visible.device[index]]);
         if (strcmp(text, serial) == 0)
-            return found(&handles[index], device);
+            return found(&handles[visible.device[index]], device);
     }
     return NVML_ERROR_NOT_FOUND;
 }
@@ -316,10 +312,10 @@ API(nvmlDeviceGetHandleByPciBusId_v2, const char *bus_id, nvmlDevice_t *device)
     if (!bus_id || !device || sscanf(bus_id, "%x:%x:%x", &domain, &bus, &slot) != 3)
         return NVML_ERROR_INVALID_ARGUMENT;
     for (int index = 0; index < visible.count; index++) {
-        const struct hw_device *candidate = hardware(&handles[index]);
+        const struct hw_device *candidate = hw_device(visible.device[index]);
 
         if (candidate->pci_domain == domain && candidate->pci_bus == bus && candidate->pci_device == slot)
-            return found(&handles[index], device);
+            return found(&handles[visible.device[index]], device);
     }
     return NVML_ERROR_NOT_FOUND;
 }

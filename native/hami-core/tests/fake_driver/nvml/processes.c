@@ -26,7 +26,7 @@ static unsigned int write_processes(int row, void *processes, unsigned int room,
 
     for (unsigned int index = 0; processes && index < found && index < room; index++) {
         nvmlProcessDetail_v1_t entry = {fake_nvml_pid(use[index].pid), use[index].used_bytes, instance,
-                                        device->parent < 0 ? NO_INSTANCE : 0, 0};
+                                        device->parent < 0 ? NO_INSTANCE : (unsigned int)device->compute, 0};
 
         memcpy((char *)processes + index * stride, &entry, stride);
     }

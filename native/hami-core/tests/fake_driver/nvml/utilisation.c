@@ -70,7 +70,7 @@ static nvmlReturn_t find_samples(struct samples *samples, unsigned long long las
 static bool is_lost(int device, uint64_t window)
 {
     uint64_t loss = setting("FAKE_DRIVER_NVML_LOSS", 0);
-    uint64_t key = (setting("FAKE_DRIVER_SEED", 1) << 32) + window * HW_DEVICES_MAX + (uint64_t)device;
+    uint64_t key = (setting("FAKE_DRIVER_SEED", 1) << 32) + window * HW_CONFIGURED_MAX + (uint64_t)device;
 
     return loss && (key * 0x9e3779b97f4a7c15u >> 32) % 100 < loss;
 }

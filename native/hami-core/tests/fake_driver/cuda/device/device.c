@@ -8,7 +8,7 @@
 
 #include "cuda/fake.h"
 #include "exports/entry.h"
-#include "hardware/driver.h"
+#include "driver/driver.h"
 #include "hardware/faults.h"
 #include "hardware/visible.h"
 #include "time/schedule.h"

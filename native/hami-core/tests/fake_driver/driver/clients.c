@@ -1,4 +1,4 @@
-#include "hardware/clients.h"
+#include "driver/clients.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -28,6 +28,9 @@ enum driver_state driver_open(const char *library);
 void driver_count(int initialisations);
 void driver_close(void);
 
+/* Whether another process, or another library of this process, holds the driver. */
+bool driver_has_other_clients(void);
+
 /* Whether the driver that this library opened was unloaded since. */
 bool driver_is_gone(void);
 

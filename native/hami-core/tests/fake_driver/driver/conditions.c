@@ -1,4 +1,4 @@
-#include "hardware/conditions.h"
+#include "driver/conditions.h"
 
 #include <errno.h>
 #include <fcntl.h>

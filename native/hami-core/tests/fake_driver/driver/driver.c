@@ -1,4 +1,4 @@
-#include "hardware/driver.h"
+#include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "hardware/clients.h"
-#include "hardware/conditions.h"
+#include "driver/clients.h"
+#include "driver/conditions.h"
 
 #define VERSION "570.124.06"
 
@@ -95,6 +95,11 @@ void driver_close(void)
     else if (client >= 0)
         close(client);
     client = -1;
+}
+
+bool driver_has_other_clients(void)
+{
+    return clients_others(client);
 }
 
 bool driver_is_gone(void)

@@ -1,0 +1,337 @@
+"""
+MIG: the mode, the instances that processes create, and the devices that these are.
+"""
+
+import signal
+from typing import Any
+
+import pynvml as n
+import pytest
+from containers import GPU_A, GPU_B, GPU_C, Container
+from hardware.process import Process, Start, error
+
+from testbed.hardware import FakeDriver
+
+NOT_SUPPORTED = error(n.NVML_ERROR_NOT_SUPPORTED)
+INVALID = error(n.NVML_ERROR_INVALID_ARGUMENT)
+IN_USE = error(n.NVML_ERROR_IN_USE)
+NO_ROOM = error(n.NVML_ERROR_INSUFFICIENT_RESOURCES)
+OFF, ON = 0, 1
+ACTIVE = n.NVML_SUCCESS
+A100, H100, T4 = 0, 1, 2
+WHOLE, HALF, PAIR, SINGLE = 0, 9, 14, 19
+UUIDS = "[n.nvmlDeviceGetUUID(n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(0), index)) for index in range(2)]"
+
+
+@pytest.fixture
+def container(container: Container) -> Container:
+    """A container on a node with an A100, an H100 and a T4."""
+    (container.folder / "hardware/devices.csv").write_text(
+        "uuid,name,memory_mib,numa_node,pci_bus_id\n"
+        f"{GPU_A},NVIDIA A100-SXM4-40GB,40960,0,0000:17:00.0\n"
+        f"{GPU_B},NVIDIA H100 80GB HBM3,81559,0,0000:65:00.0\n"
+        f"{GPU_C},Tesla T4,15360,1,0000:ca:00.0\n"
+    )
+    return container
+
+
+def in_mig_mode(start: Start, gpu: int = A100) -> Process:
+    """Return a process that has switched a GPU to MIG, alone on the node."""
+    process = start()
+    assert [ACTIVE, [ON, ON]] == process.ask(f"set_mode({gpu}, 1)")
+    return process
+
+
+def test_models_without_mig_do_not_support_it(start: Start) -> None:
+    """
+    Mode and profiles; they have no MIG devices.
+    """
+    process = start()
+    calls = ("n.nvmlDeviceGetMigMode(gpu(2))", "set_mode(2, 1)", "spans(2, 19)")
+
+    assert [NOT_SUPPORTED] * 3 == process.ask_all(*calls)
+    assert [[], 0] == process.ask_all("profiles(2)", "n.nvmlDeviceGetMaxMigDeviceCount(gpu(2))")
+
+
+def test_profiles_and_places_of_an_a100(start: Start) -> None:
+    """
+    They are those that nvidia-smi lists, whether MIG is on or not.
+    """
+    process = start()
+
+    assert [
+        ["MIG 1g.5gb", 19, 1, 7, 14, 4864],
+        ["MIG 2g.10gb", 14, 2, 3, 28, 9984],
+        ["MIG 3g.20gb", 9, 3, 2, 42, 20096],
+        ["MIG 4g.20gb", 5, 4, 1, 56, 20096],
+        ["MIG 7g.40gb", 0, 7, 1, 98, 40448],
+        ["MIG 1g.5gb+me", 20, 1, 1, 14, 4864],
+        ["MIG 1g.10gb", 15, 1, 4, 14, 9984],
+    ] == process.ask("profiles(0)")
+    assert [
+        [[start, 1] for start in range(7)],
+        [[0, 2], [2, 2], [4, 2]],
+        [[0, 4], [4, 4]],
+        [[0, 4]],
+        [[0, 8]],
+        [[0, 2], [2, 2], [4, 2], [6, 2]],
+    ] == process.ask("[spans(0, profile) for profile in (19, 14, 9, 5, 0, 15)]")
+    assert INVALID == process.ask("spans(0, 21)")
+
+
+def test_mode_of_an_ampere_waits_for_other_clients(start: Start) -> None:
+    """
+    Any process that holds the driver keeps it pending. Setting it again when they are gone activates it.
+    """
+    process, other = start(), start()
+
+    assert [n.NVML_ERROR_IN_USE, [OFF, ON]] == process.ask("set_mode(0, 1)")
+    assert [OFF, ON] == other.ask("n.nvmlDeviceGetMigMode(gpu(0))")
+    assert NOT_SUPPORTED == process.ask("create(0, 19)")
+    other.kill()
+    assert [ACTIVE, [ON, ON]] == process.ask("set_mode(0, 1)")
+
+
+def test_mode_of_a_hopper_waits_for_programs_alone(start: Start) -> None:
+    """
+    It needs no reset, so others may hold the driver. A program on the GPU keeps it pending.
+    """
+    process, other = start(), start()
+    other.keep("cuda", "Cuda(1)")
+
+    assert [n.NVML_ERROR_IN_USE, [OFF, ON]] == process.ask("set_mode(1, 1)")
+    other.kill()
+    start()
+    assert [ACTIVE, [ON, ON]] == process.ask("set_mode(1, 1)")
+
+
+def test_mode_may_need_a_reset(start: Start, driver: FakeDriver) -> None:
+    """
+    As in a virtual machine. Until then it is pending.
+    """
+    driver.set(GPU_A, mig_needs_reset=1)
+    process = start()
+
+    assert [n.NVML_ERROR_RESET_REQUIRED, [OFF, ON]] == process.ask("set_mode(0, 1)")
+    process.ask("n.nvmlShutdown()")
+    driver.reset(GPU_A)
+    assert [None, [ON, ON]] == process.ask_all("n.nvmlInit()", "n.nvmlDeviceGetMigMode(gpu(0))")
+
+
+def test_loading_the_driver_ends_instances_and_the_mode_of_a_hopper(start: Start, driver: FakeDriver) -> None:
+    """
+    An Ampere keeps its mode.
+    """
+    process = in_mig_mode(start)
+    process.ask_all("set_mode(1, 1)", "create_compute(0, create(0, 19), 0)", "create(1, 19)", "n.nvmlShutdown()")
+    driver.unload()
+    driver.load()
+    again = start()
+
+    assert [[ON, ON], [OFF, OFF]] == again.ask("[n.nvmlDeviceGetMigMode(gpu(index)) for index in (0, 1)]")
+    assert [[], []] == again.ask_all("instances(0, 19)", "devices(0)")
+
+
+def test_instances_take_the_first_free_place(start: Start) -> None:
+    """
+    Their IDs follow from their places, and the capacity of every profile shrinks.
+    """
+    process = in_mig_mode(start)
+
+    assert [[4, 3, 2], [7, 3, 2]] == [
+        [process.ask(f"remaining(0, {profile})") for profile in (15, PAIR, HALF)],
+        process.ask("[remaining(0, profile) for profile in (19, 14, 9)]"),
+    ]
+    assert [1, 5, 13] == process.ask_all("create(0, 9)", "create(0, 14)", "create(0, 19)")
+    assert [0, 0, 0, 0] == process.ask("[remaining(0, profile) for profile in (9, 5, 14, 19)]")
+    assert [NO_ROOM, NO_ROOM] == process.ask_all("create(0, 19)", "create(0, 0)")
+    assert [[1, 9, 0, 4], [5, 14, 4, 2], [13, 19, 6, 1]] == process.ask("instances(0, 9, 14, 19)")
+
+
+def test_instance_takes_the_place_that_is_asked_for(start: Start) -> None:
+    """
+    If it is one of the profile's and free; there is no other instead.
+    """
+    process = in_mig_mode(start)
+
+    assert 2 == process.ask("create(0, 9, 4, 4)")
+    assert [NO_ROOM, INVALID] == process.ask_all("create(0, 9, 4, 4)", "create(0, 9, 2, 4)")
+    assert 7 == process.ask("create(0, 19, 0, 1)")
+    assert NO_ROOM == process.ask("create(0, 9, 0, 4)")
+
+
+def test_only_one_instance_has_the_media_engines(start: Start) -> None:
+    """
+    Although there would be place for more.
+    """
+    process = in_mig_mode(start)
+
+    assert [7, NO_ROOM, 0] == process.ask_all("create(0, 20)", "create(0, 20)", "remaining(0, 20)")
+    assert 8 == process.ask("create(0, 19)")
+
+
+def test_compute_instance_is_a_device(start: Start) -> None:
+    """
+    It has the profile's name and memory, and attributes, and all lookups find it. A GPU instance alone is none.
+    """
+    process = in_mig_mode(start)
+    process.ask("create(0, 9)")
+    assert [] == process.ask("devices(0)")
+    process.ask("create_compute(0, 1, 2)")
+
+    assert [[0, "NVIDIA A100-SXM4-40GB MIG 3g.20gb", 20096, 1, 0]] == process.ask("devices(0)")
+    process.keep("device", "n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(0), 0)")
+    uuid = process.ask("n.nvmlDeviceGetUUID(device)")
+    assert uuid.startswith("MIG-")
+    assert 36 + 4 == len(uuid)
+    assert uuid == process.ask(f"n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByUUID('{uuid}'))")
+    assert GPU_A == process.ask("n.nvmlDeviceGetUUID(n.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device))")
+    process.keep("attributes", "n.nvmlDeviceGetAttributes(device)")
+    assert [42, 3, 3] == process.ask(
+        "[attributes.multiprocessorCount, attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount]"
+    )
+
+
+def test_compute_instances_share_a_gpu_instance(start: Start) -> None:
+    """
+    As many as have slices. Each is a device with an ID and an index of its own, which others keep when it goes.
+    """
+    process = in_mig_mode(start)
+    process.ask("create(0, 9)")
+
+    assert [[[0, 1], [1, 1], [2, 1]], [[0, 2]], [[0, 3]]] == process.ask(
+        "[compute_spans(0, 1, kind) for kind in (0, 1, 2)]"
+    )
+    assert NOT_SUPPORTED == process.ask("compute_spans(0, 1, 3)")
+    assert [0, 1, NO_ROOM, 2] == process.ask_all(
+        *["create_compute(0, 1, 0)"] * 2, *["create_compute(0, 1, 1)", "create_compute(0, 1, 0)"]
+    )
+    process.ask("destroy_compute(0, 1, 1)")
+    name = "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb"
+    assert [[0, name, 20096, 1, 0], [2, name, 20096, 1, 2]] == process.ask("devices(0)")
+    assert 1 == process.ask("create_compute(0, 1, 0)")
+    assert [0, 1, 2] == [device[0] for device in process.ask("devices(0)")]
+
+
+def test_same_instance_has_the_same_uuid_again(start: Start) -> None:
+    """
+    After it was destroyed and created; another instance has another.
+    """
+    process = in_mig_mode(start)
+    process.ask("[create_compute(0, create(0, 19), 0) for _ in range(2)]")
+    before = process.ask(UUIDS)
+    process.ask_all("destroy_compute(0, 7, 0)", "destroy(0, 7)", "create_compute(0, create(0, 19), 0)")
+
+    assert before == process.ask(UUIDS)
+    assert 2 == len(set(before))
+
+
+def test_instance_in_use_is_not_destroyed(start: Start) -> None:
+    """
+    A GPU instance has compute instances, and a program is on one of them. A program that was killed does not count.
+    """
+    process = in_mig_mode(start)
+    process.ask("create_compute(0, create(0, 19), 0)")
+    uuid = process.ask("n.nvmlDeviceGetUUID(n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(0), 0))")
+    program = start(init=False, CUDA_VISIBLE_DEVICES=uuid)
+    program.keep("cuda", "Cuda()")
+
+    assert 0 == program.ask("cuda.allocate(100 * MIB)[0]")
+    process.keep("memory", f"n.nvmlDeviceGetMemoryInfo(n.nvmlDeviceGetHandleByUUID('{uuid}'))")
+    assert [4864, 100] == process.ask("[memory.total >> 20, memory.used >> 20]")
+    assert [IN_USE, IN_USE] == process.ask_all("destroy_compute(0, 7, 0)", "destroy(0, 7)")
+    program.kill()
+    assert [None, None, []] == process.ask_all("destroy_compute(0, 7, 0)", "destroy(0, 7)", "devices(0)")
+
+
+def test_handles_of_destroyed_instances_are_invalid(start: Start) -> None:
+    """
+    In every process.
+    """
+    process, other = in_mig_mode(start), start()
+    process.ask("create_compute(0, create(0, 19), 0)")
+    other.keep("device", "n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(0), 0)")
+    other.keep("instance", "n.nvmlDeviceGetGpuInstanceById(gpu(0), 7)")
+    process.ask_all("destroy_compute(0, 7, 0)", "destroy(0, 7)")
+
+    assert [INVALID, INVALID] == other.ask_all("n.nvmlDeviceGetUUID(device)", "n.nvmlGpuInstanceGetInfo(instance).id")
+
+
+def test_leaving_mig_removes_instances(start: Start) -> None:
+    """
+    The GPU is whole again for CUDA. In MIG mode without instances CUDA does not see it.
+    """
+    process = in_mig_mode(start)
+    assert 100 == start(init=False, CUDA_VISIBLE_DEVICES=GPU_A).ask("Cuda().started")
+    process.ask_all("create_compute(0, create(0, 19), 0)")
+
+    assert [ACTIVE, [OFF, OFF]] == process.ask("set_mode(0, 0)")
+    assert 0 == process.ask("n.nvmlDeviceGetMaxMigDeviceCount(gpu(0))")
+    assert 0 == start(init=False).ask("Cuda(0).allocate(20000 * MIB)[0]")
+
+
+def test_instances_outlive_the_process_that_created_them(start: Start) -> None:
+    """
+    Others see them after it was killed.
+    """
+    process = in_mig_mode(start)
+    process.ask("create_compute(0, create(0, 9), 2)")
+    process.kill()
+
+    assert [1, 0] == start().ask("devices(0)")[0][3:]
+
+
+@pytest.mark.parametrize("when", ["KILL", "KILL_AFTER"])
+@pytest.mark.parametrize(
+    ("call", "left"),
+    [
+        ("nvmlDeviceCreateGpuInstance", {"KILL": [[], []], "KILL_AFTER": [[[7, 19, 0, 1]], []]}),
+        ("nvmlGpuInstanceCreateComputeInstance", {"KILL": [[[7, 19, 0, 1]], []], "KILL_AFTER": [[[7, 19, 0, 1]], [0]]}),
+    ],
+)
+def test_process_killed_at_a_creation_leaves_all_or_nothing(
+    start: Start, when: str, call: str, left: dict[str, Any]
+) -> None:
+    """
+    Others can go on from there.
+    """
+    process = start(FAKE_DRIVER_FAULTS=f"{call}:1:{when}")
+    process.ask("set_mode(0, 1)")
+    process.send("create_compute(0, create(0, 19), 0)")
+    assert -signal.SIGKILL == process.process.wait(timeout=60)
+
+    other = start()
+    found, devices = other.ask_all("instances(0, 19)", "[device[0] for device in devices(0)]")
+    assert left[when] == [found, devices]
+    assert 8 - (not found) == other.ask("create(0, 19)")
+
+
+def test_xid_of_an_instance_is_an_event_of_its_gpu(start: Start, driver: FakeDriver) -> None:
+    """
+    With the numbers of the instance. Instances cannot be registered.
+    """
+    process = in_mig_mode(start)
+    process.ask("create_compute(0, create(0, 9), 2)")
+    process.keep("device", "n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(0), 0)")
+    process.keep("events", "n.nvmlEventSetCreate()")
+    register = "n.nvmlDeviceRegisterEvents({}, n.nvmlEventTypeXidCriticalError, events)"
+
+    assert [NOT_SUPPORTED, None] == process.ask_all(register.format("device"), register.format("gpu(0)"))
+    driver.report_xid(process.ask("n.nvmlDeviceGetUUID(device)"), 94)
+    process.keep("event", "n.nvmlEventSetWait_v2(events, 60000)")
+    assert [GPU_A, 94, 1, 0] == process.ask(
+        "[n.nvmlDeviceGetUUID(event.device), event.eventData, event.gpuInstanceId, event.computeInstanceId]"
+    )
+
+
+def test_container_sees_the_instances_that_were_injected(start: Start) -> None:
+    """
+    One by its UUID, with its GPU and without its neighbour; all of a GPU, also if they are created later.
+    """
+    process = in_mig_mode(start, H100)
+    whole = start(NVIDIA_VISIBLE_DEVICES=GPU_B)
+    process.ask("[create_compute(1, create(1, 19), 0) for _ in range(2)]")
+    one = process.ask("n.nvmlDeviceGetUUID(n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(1), 1))")
+
+    assert [1, 2] == [len(each.ask("devices(0)")) for each in (start(NVIDIA_VISIBLE_DEVICES=one), whole)]
+    assert process.ask("devices(1)") == whole.ask("devices(0)")
