@@ -195,15 +195,29 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* Not empty if the device plugin reads or changes MIG instances, for which the driver wants SYS_ADMIN. Argument: values. */}}
+{{- define "hami.hasMig" -}}
+{{- $isMig := has .migStrategy (list "single" "mixed") -}}
+{{- range (.nodeConfig).nodeconfig -}}
+{{- if eq (default "" .operatingmode) "mig" -}}{{- $isMig = true -}}{{- end -}}
+{{- end -}}
+{{- if $isMig -}}true{{- end -}}
+{{- end -}}
+
 {{/* The securityContext of device plugin and monitor. Files below hookPath may belong to any user. Argument: values. */}}
 {{- define "hami.nodeSecurityContext" -}}
 {{- with .securityContext }}
 {{- toYaml . }}
 {{- else -}}
 runAsUser: 0
+{{- if include "hami.hasMig" . }}
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL], add: [DAC_OVERRIDE, SYS_ADMIN]}
+{{- else }}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL], add: [DAC_OVERRIDE]}
+{{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end -}}

@@ -241,6 +241,23 @@ def test_links_are_scored_if_the_policy_uses_them(policy: str, expected: bool) -
     assert expected == ("ENABLE_TOPOLOGY_SCORE" in names)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"migStrategy": "mixed"}, id="strategy"),
+        pytest.param({"nodeConfig": {"nodeconfig": [{"name": "n", "operatingmode": "mig"}]}}, id="mode of a Node"),
+    ],
+)
+def test_plugin_may_change_mig_instances_only_if_it_has_to(values: Json) -> None:
+    """The driver wants SYS_ADMIN for that, and NVIDIA's runtime two variables."""
+    plain, made = container("devicePlugin"), container("devicePlugin", {"devicePlugin": values})
+
+    assert ["DAC_OVERRIDE"] == plain["securityContext"]["capabilities"]["add"]
+    assert ["DAC_OVERRIDE", "SYS_ADMIN"] == made["securityContext"]["capabilities"]["add"]
+    added = {each["name"] for each in made["env"]} - {each["name"] for each in plain["env"]}
+    assert {"NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES"} == added
+
+
 def test_runtime_class_applies_to_plugin_and_workloads() -> None:
     """If NVIDIA's runtime is not the default, plugin and Pods with a share need the RuntimeClass."""
     values = {"devicePlugin": {"runtimeClassName": "nvidia", "createRuntimeClass": True}}

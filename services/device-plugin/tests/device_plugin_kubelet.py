@@ -31,6 +31,7 @@ class Granted:
     container: str
     replicas: tuple[str, ...]
     response: Any
+    resource: str = RESOURCE
     is_listed: bool = True
     """False for ordinary init containers."""
 
@@ -44,6 +45,8 @@ class Kubelet:
     granted: list[Granted] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
     """Health by replica, as last sent by the plugin."""
+    others: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The same for other resources, by name."""
     lists: int = 0
     refused_lists: int = 0
     """This many of the next lists are refused, as the kubelet's rate limit does."""
@@ -69,6 +72,7 @@ class Kubelet:
     async def __aenter__(self) -> Self:
         self._watching: asyncio.Task[None] | None = None
         self._channel: Any = None
+        self._other_plugins: dict[str, tuple[Any, Any, asyncio.Task[None]]] = {}
         self.held_lists.set()
         await self.start()
         return self
@@ -95,6 +99,11 @@ class Kubelet:
     async def stop(self) -> None:
         """Stop; the socket files stay, as after a kubelet was killed."""
         await self.disconnect()
+        for channel, _, watching in self._other_plugins.values():
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await channel.close()
+        self._other_plugins.clear()
         await self._server.stop(0)
 
     async def connect(self, endpoint: str) -> None:
@@ -103,6 +112,12 @@ class Kubelet:
         self._channel = grpc.aio.insecure_channel(f"unix:{self.socket.with_name(endpoint)}")
         self.plugin = api_grpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
         self._watching = asyncio.create_task(self._watch(self.plugin))
+
+    async def connect_other(self, endpoint: str, resource: str) -> None:
+        """Listen to a plugin of another resource, besides."""
+        channel = grpc.aio.insecure_channel(f"unix:{self.socket.with_name(endpoint)}")
+        plugin = api_grpc.DevicePluginStub(channel)  # type: ignore[no-untyped-call]
+        self._other_plugins[resource] = channel, plugin, asyncio.create_task(self._watch_other(plugin, resource))
 
     async def disconnect(self) -> None:
         """Stop listening to the plugin."""
@@ -113,18 +128,25 @@ class Kubelet:
             await self._channel.close()
 
     async def allocate(
-        self, uid: str, pod: str, container: str, *replicas: str, is_listed: bool = True, namespace: str = "default"
+        self,
+        uid: str,
+        pod: str,
+        container: str,
+        *replicas: str,
+        is_listed: bool = True,
+        namespace: str = "default",
+        resource: str = RESOURCE,
     ) -> Any:
         """Allocate *replicas* for a container, record it, and return the plugin's answer."""
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=replicas)])
-        answer = (await self.plugin.Allocate(request)).container_responses[0]
-        self.granted.append(Granted(uid, namespace, pod, container, replicas, answer, is_listed))
+        answer = (await self._plugin_of(resource).Allocate(request)).container_responses[0]
+        self.granted.append(Granted(uid, namespace, pod, container, replicas, answer, resource, is_listed))
         self.write_checkpoint()
         return answer
 
-    async def pre_start(self, *replicas: str) -> None:
+    async def pre_start(self, *replicas: str, resource: str = RESOURCE) -> None:
         """Call PreStartContainer."""
-        await self.plugin.PreStartContainer(api.PreStartContainerRequest(devices_ids=replicas))
+        await self._plugin_of(resource).PreStartContainer(api.PreStartContainerRequest(devices_ids=replicas))
 
     async def preferred(self, available: list[str], size: int) -> list[str]:
         """Call GetPreferredAllocation for one container."""
@@ -142,7 +164,7 @@ class Kubelet:
             {
                 "PodUID": found.pod_uid,
                 "ContainerName": found.container,
-                "ResourceName": RESOURCE,
+                "ResourceName": found.resource,
                 "DeviceIDs": {"-1": list(found.replicas)},
                 "AllocResp": base64.b64encode(found.response.SerializeToString()).decode(),
             }
@@ -150,6 +172,13 @@ class Kubelet:
         ]
         data = {"PodDeviceEntries": entries or None, "RegisteredDevices": {RESOURCE: sorted(self.devices)}}
         self.checkpoint.write_text(json.dumps({"Data": data, "Checksum": 0}))
+
+    def _plugin_of(self, resource: str) -> Any:
+        return self.plugin if resource == RESOURCE else self._other_plugins[resource][1]
+
+    async def _watch_other(self, plugin: Any, resource: str) -> None:
+        async for answer in plugin.ListAndWatch(api.Empty()):
+            self.others[resource] = {device.ID: device.health for device in answer.devices}
 
     async def _watch(self, plugin: Any) -> None:
         async for answer in plugin.ListAndWatch(api.Empty()):
@@ -162,11 +191,14 @@ class _Registration(api_grpc.RegistrationServicer):
 
     async def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._kubelet.registrations.append(request)
-        asyncio.get_running_loop().call_later(0.01, lambda: asyncio.ensure_future(self._connect(request.endpoint)))
+        asyncio.get_running_loop().call_later(0.01, lambda: asyncio.ensure_future(self._connect(request)))
         return api.Empty()
 
-    async def _connect(self, endpoint: str) -> None:
-        await self._kubelet.connect(endpoint)
+    async def _connect(self, request: Any) -> None:
+        if request.resource_name == RESOURCE:
+            await self._kubelet.connect(request.endpoint)
+        else:
+            await self._kubelet.connect_other(request.endpoint, request.resource_name)
 
 
 class _PodResources(resources_grpc.PodResourcesListerServicer):
@@ -188,7 +220,7 @@ class _PodResources(resources_grpc.PodResourcesListerServicer):
                         resources.ContainerResources(
                             name=found.container,
                             devices=[
-                                resources.ContainerDevices(resource_name=RESOURCE, device_ids=[replica])
+                                resources.ContainerDevices(resource_name=found.resource, device_ids=[replica])
                                 for replica in found.replicas
                             ],
                         )

@@ -40,11 +40,13 @@ class PluginProcess:
     def __init__(self, host: Path, api: ApiServer, kubelet: Kubelet, *flags: str, **environ: str) -> None:
         self.host, self.api, self.kubelet = host, api, kubelet
         self.logs: list[dict[str, Any]] = []
+        self.hardware = DEVICES
+        """The fake driver's devices, as the process finds them when it starts."""
         self._flags, self._environ = flags, environ
 
     async def __aenter__(self) -> Self:
         (self.host / "hardware").mkdir(exist_ok=True)
-        (self.host / "hardware/devices.csv").write_text(DEVICES)
+        (self.host / "hardware/devices.csv").write_text(self.hardware)
         (self.host / "library.so").write_bytes(b"the library")
         (self.host / "device-config.yaml").write_text(DEVICE_CONFIG)
         self.api.kubeconfig(self.host / "kubeconfig")

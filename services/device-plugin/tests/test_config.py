@@ -211,7 +211,7 @@ def test_mode_mig_scales_nothing_and_sets_nothing_for_the_library() -> None:
 def test_all_errors_are_reported_at_once() -> None:
     """Each names the flag, the value and what would be right."""
     found = problems(
-        "--mig-strategy=mixed",
+        "--mig-strategy=double",
         "--device-id-strategy=name",
         "--allocation=guess",
         "--device-list-strategy=cdi-cri,shouting",
@@ -223,7 +223,7 @@ def test_all_errors_are_reported_at_once() -> None:
 
     assert [
         "--node-name: is required; set the environment variable NODE_NAME to the Node's name",
-        "--mig-strategy: 'mixed' is not one of none",
+        "--mig-strategy: 'double' is not one of none, single, mixed",
         "--allocation: 'guess' is not one of auto, identity, lock",
         "--device-list-strategy: cdi-cri needs CDI specs of whole devices, which are not written here; "
         "use envvar or volume-mounts, which use CDI if the runtime has it",

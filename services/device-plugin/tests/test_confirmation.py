@@ -20,7 +20,12 @@ def test_confirmed_pod_is_not_written_again() -> None:
 
 def test_node_name_too_long_for_a_label_is_left_out() -> None:
     """The API server would reject the whole patch."""
-    patch = confirmation(a_pod(), "n" * 64, VENDOR)
+    patch = confirmation(a_pod({VENDOR.allocated_key: "GPU-a,NVIDIA,1,1:;"}), "n" * 64, VENDOR)
 
     assert patch is not None
     assert {} == patch["metadata"]["labels"]
+
+
+def test_pod_without_shares_is_not_marked() -> None:
+    """It may hold MIG instances that only the kubelet counts."""
+    assert confirmation(a_pod(), "n1", VENDOR) is None

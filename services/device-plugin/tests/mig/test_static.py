@@ -9,7 +9,7 @@ import pytest
 from device_plugin_mig import GPU, a_gpu
 
 from hami_device_plugin.decide.mig.geometry import MigMode
-from hami_device_plugin.decide.mig.static import MIXED, NONE, SINGLE, MigDevice, StrategyError, static_offer
+from hami_device_plugin.decide.mig.static import MIXED, SINGLE, MigDevice, StrategyError, static_offer
 
 OTHER = a_gpu(uuid="GPU-b", index=1)
 PLAIN = a_gpu(uuid="GPU-c", index=2, mode=MigMode.OFF)
@@ -19,14 +19,6 @@ T4 = a_gpu(uuid="GPU-d", index=3, mode=MigMode.UNSUPPORTED, name="Tesla T4")
 def a_mig_device(uuid: str = "MIG-1", **changes: Any) -> MigDevice:
     """Return an instance of 1g.5gb on the first GPU."""
     return replace(MigDevice(uuid, GPU, 0, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "1g.5gb", True, 4864), **changes)
-
-
-def test_none_offers_whole_gpus_and_warns_of_those_in_mig_mode() -> None:
-    """As NVIDIA's plugin does."""
-    found = static_offer(NONE, [a_gpu(), T4], [a_mig_device()])
-
-    assert (frozenset({GPU, "GPU-d"}), (), ()) == (found.gpu_uuids, found.usual, found.by_resource)
-    assert "is in MIG mode, but is offered whole" in found.warnings[0]
 
 
 def test_single_offers_equal_instances_under_the_usual_resource() -> None:
@@ -86,7 +78,7 @@ def test_mixed_warns_of_what_it_leaves_out() -> None:
     assert ["GPU-b", "MIG-1"] == [next(name for name in ("GPU-b", "MIG-1") if name in text) for text in found.warnings]
 
 
-@pytest.mark.parametrize("strategy", [NONE, SINGLE, MIXED])
+@pytest.mark.parametrize("strategy", [SINGLE, MIXED])
 def test_excluded_gpu_is_not_offered_nor_are_its_instances(strategy: str) -> None:
     """By index or by UUID, as `filterdevices` names it."""
     for excluded in ({"excluded_indices": {0}}, {"excluded_uuids": {GPU}}):

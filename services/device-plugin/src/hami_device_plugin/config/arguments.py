@@ -13,6 +13,7 @@ from hami_device_plugin import __version__
 from hami_device_plugin.config.ignored import IGNORED_FLAGS
 from hami_device_plugin.config.named import LABEL, NAMED, SINGLE, STRATEGIES
 from hami_device_plugin.decide.allocation import ENVVAR, LOCK_DIRECTORY
+from hami_device_plugin.decide.mig.static import NONE
 from hami_device_plugin.decide.mode import AUTO
 from hami_device_plugin.decide.replicas import ids
 from hami_device_plugin.decide.replicas.preference import ANNOTATION, POLICIES
@@ -92,7 +93,14 @@ FLAGS = (
         "host:port of /livez, /readyz, /metrics and /version; empty: none",
         env=("METRICS_BIND_ADDRESS",),
     ),
-    Flag("mig-strategy", "none", "only none is supported", env=("MIG_STRATEGY",), key=("flags", "migStrategy")),
+    Flag(
+        "mig-strategy",
+        NONE,
+        "MIG instances to offer: none (whole GPUs), single (of one size, as the usual resource), mixed (each size as "
+        "nvidia.com/mig-<profile>); has no effect in operatingmode mig",
+        env=("MIG_STRATEGY",),
+        key=("flags", "migStrategy"),
+    ),
     Flag(
         "fail-on-init-error",
         "true",

@@ -23,7 +23,7 @@ from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
-from hami_device_plugin.decide.mig import offer
+from hami_device_plugin.decide.mig import offer, static
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
 from hami_device_plugin.decide.replicas.ids import SEPARATORS
 from hami_device_plugin.decide.replicas.preference import POLICIES
@@ -100,7 +100,7 @@ class _Loader:
         named_config: str,
     ) -> Config:
         is_mig = node.operating_mode == offer.MODE
-        self._choice("mig-strategy", ("none",))
+        mig_strategy = self._choice("mig-strategy", static.STRATEGIES)
         self._choice("device-discovery-strategy", ("auto", "nvml"))
         resource = node.nvidia.resource_count_name
         if not resource and device_config != DeviceConfig():
@@ -138,6 +138,7 @@ class _Loader:
             preference=self._choice("shared-devices-allocation-policy", POLICIES),
             # Only this spelling counts in HAMi.
             is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == "true",
+            mig_strategy=static.NONE if is_mig else mig_strategy,
             mig_rules=node.nvidia.mig_profile_allowlist,
             health=health_policy(
                 self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")

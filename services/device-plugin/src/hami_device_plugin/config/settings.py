@@ -59,6 +59,8 @@ class Config:
     """One of `preference.POLICIES`."""
     is_topology_scored: bool
     """Write the scores of the links into the Node's annotations."""
+    mig_strategy: str
+    """One of `static.STRATEGIES`; `none` on a Node in mode `mig`."""
     mig_rules: tuple[MigProfileRule, ...]
     """The profiles that a Node in mode `mig` offers, by model."""
     health: HealthPolicy
@@ -84,7 +86,8 @@ class Config:
     @property
     def session_settings(self) -> tuple[object, ...]:
         """The settings from files that need a new session when they change; a session adopts all others."""
-        return self.resource, self.driver_root_here, self.mig_rules, self.sharing.mode == offer.MODE
+        is_mig = self.sharing.mode == offer.MODE
+        return self.resource, self.driver_root_here, self.mig_rules, is_mig, self.mig_strategy
 
     @property
     def vgpu_directory(self) -> Path:

@@ -17,10 +17,12 @@ LABEL_BYTES_MAX = 63
 
 def confirmation(pod: Pod, node: str, vendor: Vendor) -> dict[str, Any] | None:
     """
-    Return the merge patch that marks *pod* as allocated; None if it is marked already.
+    Return the merge patch that marks *pod* as allocated; None if it is marked already, or has no shares.
 
     The patch names the UID, so it fails on another Pod of the same name.
     """
+    if not {vendor.allocated_key, vendor.to_allocate_key} & pod.annotations.keys():
+        return None
     annotations = {
         keys.BIND_PHASE: keys.BIND_PHASE_SUCCESS,
         vendor.to_allocate_key: encode_pod_devices(((),) * len(pod.containers)),

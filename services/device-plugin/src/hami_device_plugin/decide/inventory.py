@@ -14,6 +14,7 @@ from hamicommon.model import Device
 
 VENDOR_PREFIX = "NVIDIA"
 MODE_HAMI_CORE = "hami-core"
+INSTANCE_PREFIX = "MIG-"
 INT32_MAX = 2**31 - 1
 
 
@@ -76,7 +77,20 @@ def with_doubled_vendor(devices: Sequence[Device]) -> tuple[Device, ...]:
     )
 
 
+def is_instance(uuid: str) -> bool:
+    """
+    Return whether *uuid* is that of a MIG instance.
+
+    >>> is_instance("MIG-7f3b"), is_instance("GPU-7f3b")
+    (True, False)
+    """
+    return uuid.startswith(INSTANCE_PREFIX)
+
+
 def _offer(found: FoundDevice, policy: SharingPolicy) -> Device | None:
+    if is_instance(found.uuid):
+        # Whoever finds instances filters them, because an excluded index is a GPU's.
+        policy = SharingPolicy(1, mode=policy.mode)
     memory_mib = _memory_mib(found, policy)
     is_excluded = found.uuid in policy.excluded_uuids or found.index in policy.excluded_indices
     if is_excluded or memory_mib <= 0:

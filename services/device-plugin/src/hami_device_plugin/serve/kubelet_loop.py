@@ -14,7 +14,6 @@ from typing import Any
 import structlog
 
 from hami_device_plugin.adapters.kubelet import KubeletError, PluginServer, is_served, register, socket_identity
-from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.registration import Registration, reason_to_register
 from hami_device_plugin.metrics import Metrics
 
@@ -27,11 +26,11 @@ logger = structlog.get_logger()
 class KubeletLoop:
     """The registration of one session's server."""
 
-    def __init__(self, config: Config, server: PluginServer, metrics: Metrics) -> None:
-        """Register *server* under the names in *config*, once `run` is awaited."""
-        self._socket = Path(config.kubelet_socket)
-        self._endpoint = config.endpoint
-        self._resource = config.resource
+    def __init__(self, kubelet_socket: str, resource: str, server: PluginServer, metrics: Metrics) -> None:
+        """Register *server* for *resource* at *kubelet_socket*, once `run` is awaited."""
+        self._socket = Path(kubelet_socket)
+        self._endpoint = server.path.name
+        self._resource = resource
         self._server = server
         self._metrics = metrics
         self._registered_at: float | None = None

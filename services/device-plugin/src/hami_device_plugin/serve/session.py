@@ -25,17 +25,19 @@ from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResou
 from hami_device_plugin.adapters.nvml.devices import find_devices
 from hami_device_plugin.adapters.nvml.events import UnhealthyDevices, watch
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.inventory import FoundDevice, inventory, with_health
+from hami_device_plugin.decide.inventory import FoundDevice, inventory, is_instance, with_health
 from hami_device_plugin.decide.mig.offer import MODE as MIG
 from hami_device_plugin.decide.mig.offer import with_offers
+from hami_device_plugin.decide.mig.static import MigDevice
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
 from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.calls import Calls
+from hami_device_plugin.serve.calls import Calls, grant_policy
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.link_loop import LinkLoop
-from hami_device_plugin.serve.mig import MigInstances
+from hami_device_plugin.serve.mig import Instances, MigInstances
 from hami_device_plugin.serve.mig_session import mig_instances
+from hami_device_plugin.serve.mig_static import InstanceResource, Offered, granted_instances, offered_devices
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
@@ -76,6 +78,8 @@ class Session:
         self._devices: tuple[Device, ...] = ()
         self._unhealthy: frozenset[str] = frozenset()
         self._links = LinkLoop(nvml, self._view, self._to_rate)
+        self._by_resource: tuple[tuple[str, tuple[MigDevice, ...]], ...] = ()
+        """The MIG instances under resources of their own."""
         self._mig: MigInstances | None = None
         """Set in mode `mig`."""
         self._calls: Calls
@@ -129,10 +133,12 @@ class Session:
             stack.push_async_callback(self._resources.close)
             stack.push_async_callback(self._close_nvml)
             await self._nvml.open(self._config.driver_root_here)
-            self._found = found = await find_devices(self._nvml)
+            offered = await self._find()
+            self._found, self._by_resource = offered.found, offered.by_resource
+            found = offered.found
             if self._config.sharing.mode == MIG:
                 self._mig = stack.enter_context(mig_instances(self._config, self._nvml, self._view, self._vendor))
-            elif not self._inventory(found, self._config):
+            elif not self._inventory(found, self._config) and not offered.by_resource:
                 raise SessionError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
             await asyncio.to_thread(self._install)
             try:
@@ -162,7 +168,8 @@ class Session:
                 tasks.append(group.create_task(self._mig.keep(lambda: self.end("mig"))))
             self._devices = self._inventory(self._found, self._config)
             self._count_devices()
-            self._prepare(await self._choose_mode())
+            mode = await self._choose_mode()
+            self._prepare(mode)
             self._server = server = await self._start_server()
             try:
                 tasks += [
@@ -172,6 +179,8 @@ class Session:
                     group.create_task(self._watch_health()),
                     group.create_task(self._links.run()),
                 ]
+                for resource in self._instance_resources(mode):
+                    tasks.append(group.create_task(self._serve_instances(resource)))
                 if self._config.kubelet_socket:
                     tasks.append(group.create_task(self._stay_registered()))
                 cause = await self._end
@@ -183,6 +192,10 @@ class Session:
             for task in tasks:
                 task.cancel()
         return cause
+
+    async def _find(self) -> Offered:
+        """Return what the Node offers by its MIG strategy."""
+        return await offered_devices(self._nvml, self._config, await find_devices(self._nvml))
 
     async def _prepare_mig(self, mig: MigInstances) -> None:
         """Make the GPUs ready; which of them are idle is known once all Pods are."""
@@ -237,7 +250,7 @@ class Session:
             links=self._links,
             mode=mode,
             metrics=self._metrics,
-            instances=None if self._mig is None else self._mig.realized,
+            instances=self._instances(),
         )
         self._calls.adopt(self._config, self._found, self._devices)
         self._node_loop = NodeLoop(
@@ -250,6 +263,31 @@ class Session:
             metrics=self._metrics,
         )
 
+    def _instances(self) -> Instances | None:
+        """Return what a container's shares become if they are MIG instances."""
+        if self._mig is not None:
+            return self._mig.realized
+        return granted_instances if any(is_instance(device.id) for device in self._devices) else None
+
+    def _instance_resources(self, mode: Mode) -> list[InstanceResource]:
+        """Return the resources of the strategy `mixed`."""
+        return [
+            InstanceResource(
+                resource,
+                devices,
+                self._config,
+                policy=grant_policy(self._config, self._found),
+                is_identity=mode.is_identity,
+                metrics=self._metrics,
+            )
+            for resource, devices in self._by_resource
+        ]
+
+    async def _serve_instances(self, resource: InstanceResource) -> None:
+        """Serve a resource of `mixed`; end the session once the kubelet has restarted."""
+        await resource.run(lambda: self._view.node)
+        self.end("kubelet")
+
     async def _start_server(self) -> PluginServer:
         calls = self._calls
         server = PluginServer(
@@ -257,7 +295,7 @@ class Session:
             Handlers(allocate=calls.allocate, preferred=calls.preferred, pre_start=calls.pre_start),
             self._replicas(),
         )
-        self._kubelet_loop = KubeletLoop(self._config, server, self._metrics)
+        self._kubelet_loop = KubeletLoop(self._config.kubelet_socket, self._config.resource, server, self._metrics)
         await server.start()
         return server
 
@@ -273,11 +311,12 @@ class Session:
             if self._config.allocation == AUTO and versions(self._view.node) not in ((), self._decided_for):
                 self.end("node")
             try:
-                now = self._inventory(await find_devices(self._nvml), self._config)
+                offered = await self._find()
+                now = self._inventory(offered.found, self._config)
             except NvmlError as error:
                 logger.warning("The driver did not answer, its devices count as they were", error=str(error))
                 continue
-            if with_health(now, self._unhealthy) != self._devices:
+            if with_health(now, self._unhealthy) != self._devices or offered.by_resource != self._by_resource:
                 self.end("devices")
             elif self._server is not None:
                 # A replica that no Pod holds any more is spelled as configured.
@@ -287,7 +326,7 @@ class Session:
         if not self._config.health.is_on:
             logger.info("Health is not watched: DP_DISABLE_HEALTHCHECKS switches it off")
             return
-        uuids = [device.id for device in self._devices]
+        uuids = [device.id for device in self._devices if not is_instance(device.id)]
         try:
             await watch(self._nvml, uuids, self._config.health, self._mark_unhealthy)
         except NvmlError as error:

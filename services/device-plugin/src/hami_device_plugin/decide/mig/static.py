@@ -63,7 +63,7 @@ def static_offer(
     excluded_indices: Collection[int] = (),
 ) -> StaticOffer:
     """
-    Return what *strategy* offers of *gpus* and *devices*, the instances on them.
+    Return what *strategy*, `single` or `mixed`, offers of *gpus* and *devices*, the instances on them.
 
     An excluded UUID is that of a GPU or of an instance, an excluded index that of a GPU.
 
@@ -73,9 +73,6 @@ def static_offer(
     offered = [gpu for gpu in gpus if gpu.uuid not in excluded_uuids and gpu.index not in excluded_indices]
     cut = [gpu for gpu in offered if gpu.mode in (MigMode.ON, MigMode.TURNING_OFF)]
     whole = frozenset(gpu.uuid for gpu in offered if gpu not in cut)
-    if strategy == NONE:
-        warnings = tuple(f"{gpu} is in MIG mode, but is offered whole: --mig-strategy is {NONE}" for gpu in cut)
-        return StaticOffer(frozenset(gpu.uuid for gpu in offered), warnings=warnings)
     parents = {gpu.uuid for gpu in cut}
     found = [one for one in devices if one.gpu_uuid in parents and one.uuid not in excluded_uuids]
     empty = [gpu for gpu in cut if gpu.uuid not in {one.gpu_uuid for one in found}]

@@ -10,7 +10,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from hami_device_plugin.decide.inventory import SharingPolicy
+from hami_device_plugin.decide.inventory import SharingPolicy, is_instance
 from hamicommon.model import Device
 
 HAMI, NVIDIA = "hami", "nvidia"
@@ -47,7 +47,7 @@ def replicas(
     """
     return tuple(
         Replica(
-            _spelled(device.id, number, policy.spelling, held),
+            device.id if is_instance(device.id) else _spelled(device.id, number, policy.spelling, held),
             device.healthy,
             device.numa if policy.is_numa_reported else None,
         )

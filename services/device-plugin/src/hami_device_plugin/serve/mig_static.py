@@ -1,0 +1,148 @@
+"""
+Serve the MIG instances that an administrator created, by `--mig-strategy`.
+
+Under `single` the instances take the place of the GPUs in the Node's inventory. Under `mixed` each size is a resource
+of its own, which the kubelet alone counts: the replica IDs are the instances, so no Pod annotation is read.
+Neighbours: `decide.mig.static` says what is offered, `session` serves the usual resource.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hami_device_plugin.adapters import cdi_files
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, read_checkpoint
+from hami_device_plugin.adapters.kubelet import Handlers, PluginServer
+from hami_device_plugin.adapters.nvml.mig import MigNvml
+from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide import cdi
+from hami_device_plugin.decide.allocation import VISIBLE_DEVICES, Grant, GrantPolicy
+from hami_device_plugin.decide.inventory import FoundDevice
+from hami_device_plugin.decide.mig.grant import instance_grant
+from hami_device_plugin.decide.mig.static import NONE, MigDevice, StaticOffer, static_offer
+from hami_device_plugin.decide.owner import owner
+from hami_device_plugin.decide.pods import Pod
+from hami_device_plugin.decide.replicas.ids import Replica
+from hami_device_plugin.decide.replicas.preference import PreferredRequest
+from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.kubelet_loop import KubeletLoop
+from hamicommon.model import ContainerShares
+from hamicommon.runtime.nvml import Nvml
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What the Node offers by its strategy."""
+
+    found: tuple[FoundDevice, ...]
+    """Under the usual resource: GPUs, or under `single` instances."""
+    by_resource: tuple[tuple[str, tuple[MigDevice, ...]], ...] = ()
+
+
+async def offered_devices(nvml: Nvml, config: Config, found: Sequence[FoundDevice]) -> Offered:
+    """
+    Return what the Node offers of the GPUs *found*.
+
+    Raises:
+        NvmlError: the driver does not answer.
+        StrategyError: the instances do not suit the strategy.
+    """
+    if config.mig_strategy == NONE:
+        return Offered(tuple(found))
+    driver = MigNvml(nvml)
+    sharing = config.sharing
+    offer = static_offer(
+        config.mig_strategy,
+        await driver.read_gpus(),
+        await driver.read_devices(),
+        sharing.excluded_uuids,
+        sharing.excluded_indices,
+    )
+    for warning in offer.warnings:
+        logger.warning("A GPU in MIG mode", problem=warning)
+    return Offered(_usual(offer, found), offer.by_resource)
+
+
+async def granted_instances(_pod: Pod, _container: str, shares: ContainerShares) -> tuple[str, ...]:
+    """Return the UUIDs of *shares*, each of which is a whole instance."""
+    return tuple(share.uuid for share in shares)
+
+
+class InstanceResource:
+    """One resource of `mixed`: its server, and its answers to the kubelet."""
+
+    def __init__(
+        self,
+        resource: str,
+        devices: Sequence[MigDevice],
+        config: Config,
+        *,
+        policy: GrantPolicy,
+        is_identity: bool,
+        metrics: Metrics,
+    ) -> None:
+        """Offer *devices* as *resource*; *is_identity* says whether the runtime resolves CDI names."""
+        self._resource = resource
+        self._config = config
+        self._policy = policy
+        self._is_identity = is_identity
+        self._server = PluginServer(
+            config.plugin_directory / f"nvidia-{resource.rpartition('/')[2]}.sock",
+            Handlers(allocate=self._allocate, preferred=_no_preference, pre_start=self._pre_start),
+            [Replica(device.uuid, is_healthy=True) for device in devices],
+        )
+        self._count = len(devices)
+        self._loop = KubeletLoop(config.kubelet_socket, resource, self._server, metrics)
+
+    async def run(self, node: Callable[[], Mapping[str, Any]]) -> None:
+        """Serve until the kubelet restarts, or until cancelled."""
+        await self._server.start()
+        try:
+            if self._config.kubelet_socket:
+                await self._loop.run(node, lambda: self._count)
+            else:
+                await asyncio.Event().wait()
+        finally:
+            await asyncio.shield(self._server.stop())
+
+    async def _allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Grant]:
+        if not self._is_identity:
+            return tuple(instance_grant(request, self._policy) for request in requests)
+        env = {VISIBLE_DEVICES: "void"}
+        return tuple(Grant(env=env, cdi_devices=(cdi.qualified(cdi.new_device()),)) for _ in requests)
+
+    async def _pre_start(self, replicas: frozenset[str]) -> None:
+        entries = await asyncio.to_thread(read_checkpoint, self._config.plugin_directory / FILE_NAME)
+        found = owner(replicas, self._resource, entries)
+        grant = instance_grant(sorted(replicas), self._policy)
+        for _, device in found.devices:
+            if device:
+                root = Path(self._config.cdi_root)
+                await asyncio.to_thread(cdi_files.write_spec, root, found.pod_uid, device, grant)
+
+
+async def _no_preference(requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:
+    return [None] * len(requests)
+
+
+def _usual(offer: StaticOffer, found: Sequence[FoundDevice]) -> tuple[FoundDevice, ...]:
+    parents = {device.uuid: device for device in found}
+    instances = [
+        FoundDevice(
+            uuid=device.uuid,
+            index=index,
+            name=device.name,
+            memory_bytes=device.memory_mib * 2**20,
+            numa=parents[device.gpu_uuid].numa,
+            minor=parents[device.gpu_uuid].minor,
+        )
+        for index, device in enumerate(offer.usual)
+        if device.gpu_uuid in parents
+    ]
+    return (*(device for device in found if device.uuid in offer.gpu_uuids), *instances)

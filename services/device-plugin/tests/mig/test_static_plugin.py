@@ -1,0 +1,119 @@
+"""
+The plugin's process beside MIG instances that an administrator created.
+"""
+
+import json
+from pathlib import Path
+
+from device_plugin_apiserver import ApiServer
+from device_plugin_kubelet import Kubelet
+from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+
+pytestmark = needs_fake_driver
+
+INSTANCES = ("MIG-aaaaaaaa-0000-4000-8000-000000000001", "MIG-aaaaaaaa-0000-4000-8000-000000000002")
+CUT_A100 = (
+    "uuid,name,memory_mib,numa_node,pci_bus_id\n"
+    f"{A100},NVIDIA A100-SXM4-40GB,40960,1,00000000:01:00.0\n"
+    + "".join(f"{uuid},NVIDIA A100-SXM4-40GB MIG 1g.5gb,4864,1,00000000:01:00.0\n" for uuid in INSTANCES)
+)
+PLAIN_T4 = f"{T4},Tesla T4,16384,1,00000000:02:00.0\n"
+SMALL = "nvidia.com/mig-1g.5gb"
+REGISTER = "hami.io/node-nvidia-register"
+
+
+async def test_single_registers_each_instance_once_under_its_uuid(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """It is a device for one container, unscaled."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--mig-strategy=single")
+    plugin.hardware = CUT_A100
+    async with plugin:
+        await plugin.serving()
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+
+    assert dict.fromkeys(INSTANCES, "Healthy") == kubelet.devices
+    registered = json.loads(api.annotations("nodes", "", NODE)[REGISTER])
+    assert [(uuid, 1, 4864, 100) for uuid in INSTANCES] == [
+        (device["id"], device["count"], device["devmem"], device["devcore"]) for device in registered
+    ]
+
+
+async def test_single_gives_the_instance_that_the_scheduler_granted(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """Whichever ID the kubelet picked; without limits and without the library."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--mig-strategy=single")
+    plugin.hardware = CUT_A100
+    async with plugin:
+        await plugin.serving()
+        api.put("pods", a_pod("p", f"{INSTANCES[1]},NVIDIA,4864,100:;", "main=1"))
+        answer = await kubelet.allocate("uid-p", "p", "main", INSTANCES[0])
+        await kubelet.pre_start(INSTANCES[0])
+
+        edits = plugin.specs()[answer.cdi_devices[0].name]
+
+    assert INSTANCES[1] == dict(entry.split("=", 1) for entry in edits["env"])["NVIDIA_VISIBLE_DEVICES"]
+    assert [] == [entry for entry in edits["env"] if entry.startswith("CUDA_")]
+    assert [] == edits.get("mounts", [])
+
+
+async def test_single_refuses_a_node_of_both_kinds_and_says_why(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """The kubelet hears of no device."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--mig-strategy=single")
+    plugin.hardware = CUT_A100 + PLAIN_T4
+    async with plugin:
+        await plugin.until(lambda: "Cannot serve devices" in plugin.events())
+
+        [error] = [line["error"] for line in plugin.logs if line["event"] == "Cannot serve devices"][:1]
+    assert "needs instances of one size on every GPU" in error
+    assert [] == kubelet.registrations
+
+
+async def test_mixed_registers_each_size_as_its_resource(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """A GPU without MIG is shared as usual; the inventory has only that one."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--mig-strategy=mixed")
+    plugin.hardware = CUT_A100 + PLAIN_T4
+    async with plugin:
+        await plugin.serving()
+        await plugin.until(lambda: bool(kubelet.others))
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+
+    assert {SMALL: dict.fromkeys(INSTANCES, "Healthy")} == kubelet.others
+    assert {f"{T4}-{number}" for number in range(3)} == set(kubelet.devices)
+    assert [T4] == [device["id"] for device in json.loads(api.annotations("nodes", "", NODE)[REGISTER])]
+    assert {"nvidia-gpu.sock", "nvidia-mig-1g.5gb.sock"} == {request.endpoint for request in kubelet.registrations}
+
+
+async def test_mixed_gives_the_instance_that_the_kubelet_picked(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """No scheduler of HAMi's took part, so the Pod has no annotation, and it gets none."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--mig-strategy=mixed")
+    plugin.hardware = CUT_A100 + PLAIN_T4
+    async with plugin:
+        await plugin.serving()
+        await plugin.until(lambda: bool(kubelet.others))
+        pod = a_pod("p", "", "main")
+        pod["metadata"]["annotations"] = {}
+        api.put("pods", pod)
+        answer = await kubelet.allocate("uid-p", "p", "main", INSTANCES[1], resource=SMALL)
+        await kubelet.pre_start(INSTANCES[1], resource=SMALL)
+
+        env = plugin.environment(answer)
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+
+    assert INSTANCES[1] == env["NVIDIA_VISIBLE_DEVICES"]
+    assert {} == api.annotations("pods", "default", "p")
+
+
+async def test_none_offers_a_gpu_in_mig_mode_whole(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """As HAMi and NVIDIA's plugin do."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet)
+    plugin.hardware = CUT_A100
+    async with plugin:
+        await plugin.serving()
+
+    assert {f"{A100}-{number}" for number in range(3)} == set(kubelet.devices)
