@@ -122,7 +122,7 @@ OTHER_VALUES = {
     "fail-on-init-error": "false",
     "device-list-strategy": "volume-mounts",
     "device-id-strategy": "index",
-    "device-discovery-strategy": "tegra",
+    "device-discovery-strategy": "nvml",
     "imex-channel-ids": "0",
     "shared-devices-allocation-policy": "packed",
     "replica-ids": "nvidia",
@@ -208,6 +208,32 @@ def test_mode_mig_scales_nothing_and_sets_nothing_for_the_library() -> None:
     assert shared.session_settings != a_config().session_settings
 
 
+def test_mode_mps_means_hami_core_and_says_so() -> None:
+    """As in HAMi, whose MPS daemon is a stub: Pods may ask for the mode, and the library keeps the limits."""
+    entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mps"}]})
+    config = a_config(files={NODE_CONFIG: entries})
+
+    assert "mps" == config.sharing.mode
+    assert ("operatingmode of Node n1: mps means hami-core: no MPS daemon is used",) == config.warnings
+
+
+def mps(replicas: int) -> str:
+    """Return a device config that shares each device by MPS."""
+    section = f"mps: {{resources: [{{name: nvidia.com/gpu, replicas: {replicas}}}]}}"
+    return DEVICE_CONFIG + f"sharing: {{{section}}}\nflags: {{mpsRoot: /mps}}\n"
+
+
+def test_sharing_by_mps_is_refused_because_it_would_not_hold() -> None:
+    """A program that does not find the daemon's pipe runs without a limit."""
+    with pytest.raises(ConfigError, match=r"sharing\.mps: would not hold: containers get no pipe to an MPS daemon"):
+        a_config(device_config=mps(4))
+
+
+def test_sharing_by_mps_that_divides_nothing_is_accepted() -> None:
+    """One replica is a whole device."""
+    assert a_config(device_config=mps(1)).sharing == a_config().sharing
+
+
 def test_all_errors_are_reported_at_once() -> None:
     """Each names the flag, the value and what would be right."""
     found = problems(
@@ -256,7 +282,7 @@ def test_keys_that_nobody_reads_are_told() -> None:
     )
 
     assert (
-        "flags.mpsRoot: unknown key, ignored",
+        "flags.mpsRoot: has no effect: no MPS daemon is used",
         "flags.plugin.passDeviceSpec: unknown key, ignored",
         "resources: has no effect: the section nvidia defines what is registered and how it is shared",
         "sharing: has no effect: the section nvidia defines what is registered and how it is shared",

@@ -11,7 +11,10 @@ from contextlib import AsyncExitStack
 import structlog
 
 from hami_device_plugin import __version__
+from hami_device_plugin.adapters import platform
 from hami_device_plugin.config.arguments import NAME, parse_arguments
+from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
+from hami_device_plugin.decide.hardware.platform import unsupported_platform
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.plugin import Plugin
@@ -28,9 +31,22 @@ def main() -> int:
     logs.configure(arguments.verbosity)
     try:
         settings = NodeSettings(arguments, os.environ)
+        _check_platform(settings.config)
     except ConfigError as error:
         return process.refuse(NAME, error)
     return process.run(lambda: run(settings), NAME)
+
+
+def _check_platform(config: Config) -> None:
+    """
+    Check the kind of machine, unless the settings say that its devices have NVML.
+
+    Raises:
+        ConfigError: devices cannot be shared here.
+    """
+    problem = unsupported_platform(platform.kernel_release(), platform.soc_family())
+    if problem is not None and config.discovery == AUTO_DISCOVERY:
+        raise ConfigError((f"--device-discovery-strategy=auto: {problem}, or set nvml if there is another GPU",))
 
 
 async def run(settings: NodeSettings) -> None:

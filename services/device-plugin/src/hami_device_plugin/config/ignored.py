@@ -38,6 +38,7 @@ IGNORED_FLAGS = (
     ),
     IgnoredFlag("nvidia-cdi-hook-path", _NO_HOOK, ("NVIDIA_CDI_HOOK_PATH",)),
     IgnoredFlag("nvidia-ctk-path", _NO_HOOK, ("NVIDIA_CTK_PATH",), ("flags", "plugin", "nvidiaCTKPath")),
+    IgnoredFlag("mps-root", "no MPS daemon is used", ("MPS_ROOT",), ("flags", "mpsRoot")),
     IgnoredFlag(
         "disable-core-limit",
         "set nvidia.disableCoreLimit in the device config",

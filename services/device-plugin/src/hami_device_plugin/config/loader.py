@@ -19,7 +19,7 @@ import yaml
 from hami_device_plugin.config.arguments import FLAGS
 from hami_device_plugin.config.ignored import used_keys, used_settings
 from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
-from hami_device_plugin.config.settings import Config
+from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
 from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
@@ -34,6 +34,7 @@ from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.version import NEWEST, WireVersion
 
+MPS = "mps"
 DEFAULT_HOOK_PATH = "/usr/local"
 """The chart's; HAMi itself has none."""
 _CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
@@ -101,12 +102,14 @@ class _Loader:
     ) -> Config:
         is_mig = node.operating_mode == offer.MODE
         mig_strategy = self._choice("mig-strategy", static.STRATEGIES)
-        self._choice("device-discovery-strategy", ("auto", "nvml"))
+        self._refuse_mps_sharing()
         resource = node.nvidia.resource_count_name
         if not resource and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
         known = {flag.key for flag in FLAGS}
         ignored_keys = (*used_keys(self._file, known), *used_keys(self._named.root, known), *self._named.warnings)
+        if node.operating_mode == MPS:
+            ignored_keys += (f"operatingmode of Node {node_name}: mps means hami-core: no MPS daemon is used",)
         return Config(
             node_name=node_name,
             hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
@@ -116,6 +119,7 @@ class _Loader:
             cdi_root=self.text("cdi-root"),
             lock_directory=self.text("lock-directory"),
             allocation=self._choice("allocation", (AUTO, IDENTITY, LOCK)),
+            discovery=self._choice("device-discovery-strategy", (AUTO_DISCOVERY, "nvml")),
             library=self.text("library"),
             metrics_bind_address=self.text("metrics-bind-address"),
             dev_root=self.text("dev-root") or self.text("nvidia-driver-root"),
@@ -263,6 +267,17 @@ class _Loader:
             if word not in choices:
                 self._problems.append(f"--{name}: {word!r} is not one of {', '.join(choices)}")
         return words
+
+    def _refuse_mps_sharing(self) -> None:
+        """Report `sharing.mps` of either file if it divides devices, because nothing would enforce it."""
+        for root in (self._named.root, self._file):
+            listed = _at(root, ("sharing", "mps", "resources"))
+            counts = [each.get("replicas") for each in listed if isinstance(each, dict)] if listed else []
+            if any(isinstance(count, int) and count > 1 for count in counts):
+                self._problems.append(
+                    "sharing.mps: would not hold: containers get no pipe to an MPS daemon, and programs without one "
+                    "have no limit; remove it, and set nvidia.deviceSplitCount"
+                )
 
     def _imex_channels(self) -> tuple[int, ...]:
         text = self.text("imex-channel-ids").strip("[] ")

@@ -16,6 +16,8 @@ from hamicommon.config import DeviceConfig
 from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire.version import WireVersion
 
+AUTO_DISCOVERY = "auto"
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -32,6 +34,8 @@ class Config:
     lock_directory: str
     allocation: str
     """One of `mode.AUTO`, `mode.IDENTITY` and `mode.LOCK`."""
+    discovery: str
+    """AUTO_DISCOVERY, or `nvml`."""
     library: str
     """The library to install; empty: none."""
     metrics_bind_address: str
