@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controlplane import parts, prerequisites
+from controlplane import nvidia, parts, prerequisites
 from controlplane.administrator import Administrator
 from controlplane.images import oci
 from controlplane.images.store import CONTAINERD_ROOT, Store, load, serves_kubelet
@@ -282,9 +282,11 @@ class ControlPlane:
         if not network.is_connected(machine.living_pid()):
             others = [other.index for other in self._nodes.values() if other is not node]
             network.connect(self.control.living_pid(), machine.living_pid(), node.index, others)
-        parts.install_driver(machine, self._driver, node.hardware)
+        nvidia.install_driver(machine, self._driver, node.hardware)
+        kind = nvidia.KINDS[node.hardware.kind]
+        nvidia.write_host_spec(self._binaries, machine, kind)
         if machine.services().get("containerd") is None:
-            machine.serve([parts.containerd(self._binaries, machine, node.index)])
+            machine.serve([parts.containerd(self._binaries, machine, node.index, kind)])
         self._until(lambda: serves_kubelet(machine), f"containerd of {node.name} serves a kubelet", machine)
         load(machine, self._archives())
 
@@ -292,7 +294,7 @@ class ControlPlane:
         pki = Authority(self.folder / "pki")
         node.machine.serve(
             [
-                parts.containerd(self._binaries, node.machine, node.index),
+                parts.containerd(self._binaries, node.machine, node.index, nvidia.KINDS[node.hardware.kind]),
                 parts.kubelet(self._binaries, node.machine, pki, node.index),
                 parts.proxy(self._binaries, node.machine, pki),
             ]
@@ -346,7 +348,7 @@ class ControlPlane:
     def _machine(self, name: str, kept: tuple[str, ...] = (), listen: Mapping[str, Any] | None = None) -> Machine:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        programs = {path.resolve().parent for path in self._binaries.iterdir()}
+        programs = {path if path.is_dir() else path.parent for path in map(Path.resolve, self._binaries.iterdir())}
         visible = tuple(str(path) for path in (self.folder, ROOT, self._binaries, *sorted(programs)))
         cgroup = f"{self.cgroup}/{name}"
         return Machine(folder, Description(name, cgroup, str(self._binaries), kept, visible, listen or {}))

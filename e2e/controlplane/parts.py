@@ -1,25 +1,27 @@
 """
 Arguments and configuration files of the programs of the cluster.
 
-Writes files. Must never start a program. Every setting that is not a default has its reason here.
+Writes files, and asks `ctr` for a default. Must never start a service. Every setting that is not a default has its
+reason here.
 Sources: the reference pages of kube-apiserver, kube-controller-manager, kube-scheduler, etcd, KubeletConfiguration
 (kubelet.config.k8s.io/v1beta1), KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) and containerd's
 docs/cri/config.md.
 """
 
 import json
-import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import yaml
 
+from controlplane import nvidia
 from controlplane.images.store import CONTAINERD_ROOT, CONTAINERD_SOCKET
 from controlplane.machines import network
 from controlplane.machines.machine import Machine, Service
+from controlplane.nvidia import NodeKind
 from controlplane.pki import AUTHORITY, Authority
 from controlplane.programs import build
-from testbed.hardware import FakeNode
 
 API_PORT = 6443
 INSIDE = f"https://{network.CONTROL_ADDRESS}:{API_PORT}"
@@ -37,8 +39,6 @@ NODE_FOLDERS = (
 """The private folders of a node that survive a power cut."""
 
 _ETCD = "http://127.0.0.1:2379"
-_LIBRARIES = "/run/nvidia/driver"
-_HARDWARE = "/run/nvidia/hardware"
 _AUDIT_FILE_MIB = 2048
 """Large, so that the audit log stays one file, which a reader follows."""
 
@@ -149,8 +149,8 @@ def relay() -> Service:
     return Service("relay", argv)
 
 
-def containerd(binaries: Path, machine: Machine, index: int) -> Service:
-    """Return containerd of node *index*, with the Pod network. Its default runtime is NVIDIA's."""
+def containerd(binaries: Path, machine: Machine, index: int, kind: NodeKind = nvidia.PLAIN) -> Service:
+    """Return containerd of node *index*, with the Pod network and the runtimes of *kind*."""
     conflist = {
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -172,15 +172,27 @@ def containerd(binaries: Path, machine: Machine, index: int) -> Service:
     networks = machine.folder / "cni"
     networks.mkdir(exist_ok=True)
     _write(networks / "10-pods.conflist", json.dumps(conflist))
-    _write(machine.folder / "containerd.toml", _containerd_toml(binaries, networks))
+    base_spec = machine.folder / "base-spec.json"
+    if not base_spec.exists():
+        _write(base_spec, nvidia.with_hardware(_default_spec(binaries)))
+    if kind.toolkit:
+        toolkit = machine.folder / "nvidia-container-runtime"
+        toolkit.mkdir(exist_ok=True)
+        _write(toolkit / "config.toml", nvidia.configuration(binaries, kind))
+    _write(machine.folder / "containerd.toml", _containerd_toml(networks) + nvidia.runtimes(binaries, kind, base_spec))
     return Service(
         "containerd",
         (str(binaries / "containerd"), f"--config={machine.folder / 'containerd.toml'}"),
-        {"PATH": f"{binaries}:/usr/sbin:/usr/bin:/sbin:/bin"},
+        nvidia.environment(binaries, machine, kind),
     )
 
 
-def _containerd_toml(binaries: Path, networks: Path) -> str:
+def _default_spec(binaries: Path) -> str:
+    """Return the OCI spec that containerd starts from without another."""
+    return subprocess.run([binaries / "ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout
+
+
+def _containerd_toml(networks: Path) -> str:
     return f"""\
 version = 3
 root = "{CONTAINERD_ROOT}"
@@ -192,42 +204,11 @@ address = "{CONTAINERD_SOCKET}"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "{PAUSE_IMAGE}"
 
-[plugins.'io.containerd.cri.v1.runtime']
-# Lowering it takes CAP_SYS_RESOURCE, which root of a virtual machine may lack.
-restrict_oom_score_adj = true
-enable_cdi = true
-cdi_spec_dirs = ["/var/run/cdi"]
-
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["/usr/lib/cni"]
 conf_dir = "{networks}"
 
-[plugins.'io.containerd.cri.v1.runtime'.containerd]
-default_runtime_name = "nvidia"
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
-runtime_type = "io.containerd.runc.v2"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia.options]
-BinaryName = "{binaries / "nvidia-container-runtime"}"
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
 """
-
-
-def install_driver(machine: Machine, driver: Path, hardware: FakeNode) -> None:
-    """Install the driver on a booted node: a copy of the libraries in *driver*, and *hardware*."""
-    configured = machine.path("/run/nvidia/container-runtime.json")
-    if configured.exists():
-        return
-    libraries = machine.path(_LIBRARIES)
-    libraries.mkdir(parents=True, exist_ok=True)
-    for library in driver.glob("*.so.1"):
-        shutil.copy2(library, libraries)
-    hardware.write_hardware(machine.path(_HARDWARE))
-    # Processes of all users write the driver's state there.
-    machine.path(_HARDWARE).chmod(0o777)
-    _write(configured, json.dumps({"libraries": _LIBRARIES, "hardware": _HARDWARE}))
 
 
 def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Service:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from testbed.hardware import FakeGpu, FakeNode
 
@@ -44,10 +44,7 @@ class Record:
             content = json.loads((folder / FILE).read_text())
         except FileNotFoundError:
             return None
-        nodes = {
-            name: Member(node["index"], FakeNode(name, tuple(FakeGpu(**gpu) for gpu in node["hardware"]["gpus"])))
-            for name, node in content["nodes"].items()
-        }
+        nodes = {name: Member(node["index"], _hardware(**node["hardware"])) for name, node in content["nodes"].items()}
         return cls(content["kubernetes"], content["programs"], content["port"], nodes)
 
     def write(self, folder: Path) -> None:
@@ -66,3 +63,7 @@ class Record:
     def without(self, name: str) -> Self:
         """Return this record without the node *name*."""
         return replace(self, nodes={other: member for other, member in self.nodes.items() if other != name})
+
+
+def _hardware(name: str, gpus: list[dict[str, Any]], **more: str) -> FakeNode:
+    return FakeNode(name, tuple(FakeGpu(**gpu) for gpu in gpus), **more)

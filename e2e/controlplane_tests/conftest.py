@@ -2,8 +2,10 @@
 Fixtures: programs that are built once, and one cluster for many tests.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from controlplane.images import oci
 from controlplane.programs import build
 from testbed.hardware import TWO_NODES
 
+WAIT_SECONDS = 90.0
 PROBE_IMAGE = "localhost/probe:1"
 PROBE = build.Product(
     "probe",
@@ -21,6 +24,15 @@ PROBE = build.Product(
     Path(__file__).parent / "probe",
     "some seconds",
 )
+
+
+def until(holds: Callable[[], Any], what: str) -> Any:
+    """Return the first true answer of *holds*, or fail after WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (last := holds()):
+        assert time.monotonic() < deadline, f"{what}: not within {WAIT_SECONDS:g} s"
+        time.sleep(0.1)
+    return last
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,6 @@ A running cluster: what its users rely on, and how it survives what tests do to 
 """
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +11,11 @@ import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import Machine, MachineError
-from controlplane_tests.conftest import PROBE_IMAGE
+from controlplane_tests.conftest import PROBE_IMAGE, until
 from minicluster.pids import start_ticks
 from testbed.hardware import TWO_NODES, FakeNode
 
 pytestmark = pytest.mark.timeout(600)
-WAIT_SECONDS = 90.0
-
-
-def _until(holds: Callable[[], Any], what: str) -> Any:
-    """Return the first true answer of *holds*, or fail after WAIT_SECONDS."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (last := holds()):
-        assert time.monotonic() < deadline, f"{what}: not within {WAIT_SECONDS:g} s"
-        time.sleep(0.1)
-    return last
 
 
 def _create(cluster: ControlPlane, name: str, node: str, *arguments: str, **more: Any) -> None:
@@ -56,7 +44,7 @@ def _in_phase(cluster: ControlPlane, name: str, phase: str) -> dict[str, Any]:
         found = _pod(cluster, name)
         return found if found["status"]["phase"] == phase else None
 
-    found: dict[str, Any] = _until(probe, f"Pod {name} is {phase}")
+    found: dict[str, Any] = until(probe, f"Pod {name} is {phase}")
     return found
 
 
@@ -107,21 +95,6 @@ def test_api_server_reaches_a_service(server: ControlPlane) -> None:
     assert "server" == server.kubectl("get", "--raw", "/api/v1/namespaces/default/services/server:80/proxy/")
 
 
-def test_container_with_devices_has_the_driver(cluster: ControlPlane) -> None:
-    """It has the libraries, the node's hardware and the variable that names it. Other containers have none of them."""
-    folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/run/nvidia/hardware")
-    wanted = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
-    _create(cluster, "with", "node-a", "list", *folders, **wanted)
-    _create(cluster, "with-environment", "node-a", "environment", **wanted)
-    _create(cluster, "without", "node-a", "list", *folders)
-
-    names = {Path(path).name for path in _output(cluster, "with")}
-    assert {"libcuda.so.1", "libnvidia-ml.so.1", "devices.csv"} == names
-    assert "FAKE_DRIVER_DIR=/run/nvidia/hardware" in _output(cluster, "with-environment")
-    assert [] == _output(cluster, "without")
-    assert TWO_NODES[0].gpus[0].uuid in cluster.node("node-a").path("/run/nvidia/hardware/devices.csv").read_text()
-
-
 def test_kubelet_has_only_the_rights_of_its_node(cluster: ControlPlane) -> None:
     """It may not even read another Node."""
     kubeconfig = cluster.node("node-a").folder / "kubelet.kubeconfig"
@@ -148,7 +121,7 @@ def test_every_request_is_in_the_audit_log(server: ControlPlane) -> None:
             if "objectRef" in entry
         )
 
-    _until(found, "the Pod's creation is in the audit log")
+    until(found, "the Pod's creation is in the audit log")
 
 
 def test_existing_image_is_not_imported_again(
@@ -237,7 +210,7 @@ def test_power_cut_of_a_node(server: ControlPlane) -> None:
         status = _pod(server, "server")["status"]["containerStatuses"][0]
         return bool(status["containerID"] != container and status["ready"])
 
-    _until(runs_again, "the server runs again")
+    until(runs_again, "the server runs again")
 
 
 def test_node_is_added_and_removed(server: ControlPlane) -> None:

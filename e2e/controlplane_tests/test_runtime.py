@@ -1,9 +1,10 @@
 """
-The stand-in for NVIDIA's container runtime changes a bundle as it should, and changes nothing else.
+The stand-in for NVIDIA's container runtime in mode legacy changes a bundle as it should, and changes nothing else.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ SPEC: dict[str, Any] = {
     "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
     "linux": {"resources": {"memory": {"limit": 9223372036854771712}}},
 }
+LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu"
 
 
 class Runtime:
@@ -25,13 +27,11 @@ class Runtime:
     def __init__(self, program: Path, folder: Path) -> None:
         self.bundle = folder / "bundle"
         self.bundle.mkdir()
-        self.libraries = folder / "driver"
-        self.libraries.mkdir()
+        self.root = folder / "driver"
+        libraries = self.root / LIBRARIES.lstrip("/")
+        libraries.mkdir(parents=True)
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-            (self.libraries / name).touch()
-        self.hardware = folder / "hardware"
-        self.configured = folder / "container-runtime.json"
-        self.configured.write_text(json.dumps({"libraries": str(self.libraries), "hardware": str(self.hardware)}))
+            (libraries / name).touch()
         runc = folder / "bin/runc"
         runc.parent.mkdir()
         runc.write_text('#!/bin/sh\necho "$@"\n')
@@ -48,32 +48,28 @@ class Runtime:
         return changed
 
     def run(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the runtime with its configuration instead of the node's."""
+        """Run the runtime with its driver instead of the node's."""
         argv = [str(self._program), *arguments]
-        environment = {**self._environment, "NVIDIA_CONTAINER_RUNTIME_CONFIG": str(self.configured)}
+        environment = {**self._environment, "NVIDIA_DRIVER_ROOT": str(self.root)}
         return subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
 def runtime(programs: Path, tmp_path: Path) -> Runtime:
     """Return a runtime on a new node."""
-    return Runtime(programs / "nvidia-container-runtime", tmp_path)
+    return Runtime(programs / "legacy-runtime", tmp_path)
 
 
 @pytest.mark.parametrize("wanted", ["all", "GPU-1,GPU-2", "0"])
 def test_container_with_devices_gets_the_driver(runtime: Runtime, wanted: str) -> None:
-    """The libraries are read-only in a folder of the linker. The hardware is writable, and the variable names it."""
+    """The libraries are read-only in a folder of the linker."""
     changed = runtime.create(f"NVIDIA_VISIBLE_DEVICES={wanted}")
 
     added = {mount["destination"]: mount for mount in changed["mounts"][1:]}
-    folder = f"/usr/lib/{os.uname().machine}-linux-gnu"
-    assert {f"{folder}/libcuda.so.1", f"{folder}/libnvidia-ml.so.1", "/run/nvidia/hardware"} == set(added)
-    assert str(runtime.libraries / "libcuda.so.1") == added[f"{folder}/libcuda.so.1"]["source"]
-    assert "ro" in added[f"{folder}/libcuda.so.1"]["options"]
-    assert "rw" in added["/run/nvidia/hardware"]["options"]
-    assert str(runtime.hardware) == added["/run/nvidia/hardware"]["source"]
-    expected = ["PATH=/bin", f"NVIDIA_VISIBLE_DEVICES={wanted}", "FAKE_DRIVER_DIR=/run/nvidia/hardware"]
-    assert expected == changed["process"]["env"]
+    assert {f"{LIBRARIES}/libcuda.so.1", f"{LIBRARIES}/libnvidia-ml.so.1"} == set(added)
+    assert f"{runtime.root}{LIBRARIES}/libcuda.so.1" == added[f"{LIBRARIES}/libcuda.so.1"]["source"]
+    assert "ro" in added[f"{LIBRARIES}/libcuda.so.1"]["options"]
+    assert ["PATH=/bin", f"NVIDIA_VISIBLE_DEVICES={wanted}"] == changed["process"]["env"]
 
 
 def test_nothing_else_in_the_configuration_changes(runtime: Runtime) -> None:
@@ -97,7 +93,7 @@ def test_nothing_else_in_the_configuration_changes(runtime: Runtime) -> None:
 )
 def test_container_without_devices_is_unchanged(runtime: Runtime, environment: tuple[str, ...]) -> None:
     """Its configuration stays the same, and a node without a driver can start it."""
-    runtime.configured.unlink()
+    shutil.rmtree(runtime.root)
 
     changed = runtime.create(*environment)
 
@@ -111,30 +107,7 @@ def test_bundle_may_be_named_in_one_argument(runtime: Runtime, form: str) -> Non
         "NVIDIA_VISIBLE_DEVICES=all", arguments=("create", form.format(runtime.bundle), "--pid-file", "p", "c1")
     )
 
-    assert 4 == len(changed["mounts"])
-
-
-def test_exec_process_has_the_hardware_too(runtime: Runtime) -> None:
-    """`exec` describes a process with the container's environment before the change by `create`."""
-    process = runtime.bundle / "process.json"
-    process.write_text(json.dumps({**SPEC["process"], "env": ["NVIDIA_VISIBLE_DEVICES=0"]}))
-
-    runtime.run("exec", "--process", str(process), "c1")
-
-    expected = {**SPEC["process"], "env": ["NVIDIA_VISIBLE_DEVICES=0", "FAKE_DRIVER_DIR=/run/nvidia/hardware"]}
-    assert expected == json.loads(process.read_text())
-
-
-def test_exec_process_in_a_container_without_devices_is_unchanged(runtime: Runtime) -> None:
-    """It may be described by arguments instead of a file."""
-    process = runtime.bundle / "process.json"
-    process.write_text(json.dumps(SPEC["process"]))
-
-    runtime.run("exec", f"-p={process}", "c1")
-    done = runtime.run("exec", "c1", "true")
-
-    assert SPEC["process"] == json.loads(process.read_text())
-    assert "exec c1 true\n" == done.stdout
+    assert 3 == len(changed["mounts"])
 
 
 def test_runc_gets_the_same_arguments(runtime: Runtime) -> None:

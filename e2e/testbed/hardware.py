@@ -34,6 +34,8 @@ class FakeNode:
 
     name: str
     gpus: tuple[FakeGpu, ...]
+    kind: str = "legacy"
+    """The software between driver and containers, a name in `controlplane.nvidia`. The embedded cluster ignores it."""
 
     @classmethod
     def of(cls, name: str, model: str, memory_mib: int, count: int) -> "FakeNode":

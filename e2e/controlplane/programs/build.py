@@ -19,16 +19,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent
-KUBERNETES = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4"}
+KUBERNETES = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
 """The version of each minor. Its modules are in `kubernetes/versions/<minor>.mod`."""
 
 DEFAULT_KUBERNETES = "1.34"
 CONTAINERD = "v2.1.8"
+TOOLKITS = ("1.17.8", "1.20.1")
+"""The versions of NVIDIA's container toolkit that nodes have. Up to 1.17 its runtime's mode `auto` is `legacy`."""
 HELM_VERSION = "v3.19.5"
 KWOK_VERSION = "v0.7.0"
 KUBERNETES_PARTS = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"),
 )
+TOOLKIT_PROGRAMS = ("nvidia-cdi-hook", "nvidia-container-runtime", "nvidia-ctk")
 FROM_ASSETS = ("etcd", "kube-apiserver", "kubectl")
 """The programs that come from the folder KUBEBUILDER_ASSETS, if that is set."""
 
@@ -63,15 +66,17 @@ def binaries(kubernetes: str = DEFAULT_KUBERNETES, step: Callable[[str], None] =
     """
     Return a folder with all programs of a cluster of the minor *kubernetes*, and build what is missing.
 
+    Each of NVIDIA's toolkits is a folder in it, because both have the same programs.
+
     Raises: BuildError, also for an unknown minor.
     """
-    products = [_kubernetes(kubernetes), _CONTAINERD, PROGRAMS, HELM]
+    toolkits = [toolkit(version) for version in TOOLKITS]
     programs: dict[str, Path] = {}
     key = hashlib.sha256()
-    for product in products:
+    for product in (_kubernetes(kubernetes), _CONTAINERD, PROGRAMS, HELM, *toolkits):
         place = made(product, step)
         key.update(place.name.encode())
-        programs |= {path.name: path for path in place.iterdir()}
+        programs |= {product.name: place} if product in toolkits else {path.name: path for path in place.iterdir()}
     programs |= dict.fromkeys(KUBERNETES_PARTS, programs["kubernetes"])
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets:
@@ -133,7 +138,7 @@ _CONTAINERD = Product(
 PROGRAMS = Product(
     "programs",
     ("build", "-v", "-trimpath", "-ldflags=-s -w", "-o", "{out}/", "./..."),
-    (*(SOURCES / "ours" / name for name in ("go.mod", "pause/main.go", "nvidia-container-runtime/main.go")),),
+    (*(SOURCES / "ours" / name for name in ("go.mod", "pause/main.go", "legacy-runtime/main.go")),),
     SOURCES / "ours",
     "some seconds",
 )
@@ -142,6 +147,21 @@ HELM = Product(
     ("install", "-v", "-trimpath", "-ldflags=-s -w", f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"),
     environment={"GOBIN": "{out}"},
 )
+
+
+def toolkit(version: str) -> Product:
+    """Return NVIDIA's container toolkit, without libnvidia-container, which is C and not a Go module."""
+    source = "github.com/NVIDIA/nvidia-container-toolkit"
+    return Product(
+        f"nvidia-toolkit-{version}",
+        (
+            *("install", "-v", "-trimpath", f"-ldflags=-s -w -X {source}/internal/info.version={version}"),
+            *(f"{source}/cmd/{name}@v{version}" for name in TOOLKIT_PROGRAMS),
+        ),
+        environment={"GOBIN": "{out}", "CGO_ENABLED": "1"},
+    )
+
+
 KWOK = Product(
     "kwok",
     ("install", "-v", "-trimpath", "-ldflags=-s -w", f"sigs.k8s.io/kwok/cmd/kwok@{KWOK_VERSION}"),
