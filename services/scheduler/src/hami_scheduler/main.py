@@ -24,6 +24,7 @@ from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, left_out, r
 from hami_scheduler.explain.offline import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
 from hami_scheduler.serve.background import periodic
 from hami_scheduler.serve.background.cluster_feed import ClusterFeed
+from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.background.readiness import Readiness
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.explainer import Explainer
@@ -89,7 +90,8 @@ class Service:
         self._woken = woken_pods(registry)
         self.api = KubeApi(kube, config.scheduler_name or NAME, _now)
         locks = NodeLocks(self.api, _now, timedelta(seconds=config.node_lock_timeout_seconds))
-        self.feed = ClusterFeed(config, kube, devices, locks, self._report)
+        self._resources = NodeResources(self.api, lambda: (frame.vendor for frame in self.feed.cluster.vendors))
+        self.feed = ClusterFeed(config, kube, devices, locks, self._resources, self._report)
         self.readiness = Readiness(config, kube, lambda: self.feed.reflectors)
         self.context = Context(
             self.feed.cluster,
@@ -136,7 +138,7 @@ class Service:
             self.feed.follow_config(self.context.use),
             *([self.readiness.lease.run()] if self.readiness.lease else []),
             self.api.write_events(),
-            *periodic.jobs(self.context, self._woken.inc),
+            *periodic.jobs(self.context, self._resources, self._woken.inc),
             periodic.keep_garbage_small(self.feed.synced),
         ]
 

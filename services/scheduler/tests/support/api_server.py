@@ -110,7 +110,7 @@ class ApiServer:
     async def _read(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")
         kind = parts[-1]
-        if kind in {"pods", "nodes", "resourcequotas", "leases"}:
+        if kind in {"pods", "nodes", "resourcequotas", "leases", "deviceclasses"}:
             while self.is_mute:  # noqa: ASYNC110 - a test flips a plain attribute
                 await asyncio.sleep(0.01)
             return await (self._watch(request, kind) if request.query.get("watch") else self._list(kind))
@@ -144,6 +144,8 @@ class ApiServer:
             while self.is_slow_to_bind:  # noqa: ASYNC110 - a test flips a plain attribute
                 await asyncio.sleep(0.01)
             return self._bind(f"{parts[3]}/{parts[5]}", body)
+        if parts[-1] == "status":
+            return self._patch_status(parts[-3], parts[-2], body["status"])
         kind, name = (parts[-2], parts[-1]) if "namespaces" not in parts else (parts[4], f"{parts[3]}/{parts[5]}")
         item = self.objects.get(kind, {}).get(name)
         if item is None:
@@ -157,6 +159,14 @@ class ApiServer:
                 changed["metadata"].setdefault(part, {}).pop(key, None)
                 if value is not None:
                     changed["metadata"][part][key] = value
+        return web.json_response(self.put(kind, changed))
+
+    def _patch_status(self, kind: str, name: str, status: Object) -> web.StreamResponse:
+        """Merge the members of *status*, as a merge patch does."""
+        changed = copy.deepcopy(self.objects[kind][name])
+        for part, values in status.items():
+            merged = {**changed.setdefault("status", {}).get(part, {}), **values}
+            changed["status"][part] = {key: value for key, value in merged.items() if value is not None}
         return web.json_response(self.put(kind, changed))
 
     def _bind(self, name: str, body: Object) -> web.StreamResponse:

@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 
 from hami_scheduler.config import Config
+from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.kube import api
 from hami_scheduler.serve.locking import NodeLocks
 from hami_scheduler.state.cluster import Cluster, Report
-from hami_scheduler.values.vendor import VendorFrame
 from hami_scheduler.values.vendors import vendor_frames
 from hamicommon.config import DeviceConfig
 from hamicommon.runtime.device_config import DeviceConfigFile
@@ -33,12 +33,21 @@ logger = structlog.get_logger()
 class ClusterFeed:
     """The cluster under the device config in force."""
 
-    def __init__(self, config: Config, kube: Kube, devices: DeviceConfigFile, locks: NodeLocks, report: Report) -> None:
-        """Start with an empty cluster; *report* gets what cannot be used, *locks* gets every Node."""
+    def __init__(
+        self,
+        config: Config,
+        kube: Kube,
+        devices: DeviceConfigFile,
+        locks: NodeLocks,
+        resources: NodeResources,
+        report: Report,
+    ) -> None:
+        """Start with an empty cluster; *report* gets what cannot be used, *locks* and *resources* get every Node."""
         self._config = config
         self._kube = kube
         self._devices = devices
         self._locks = locks
+        self._resources = resources
         self._report = report
         self._feed = self._feed_for(devices.config)
 
@@ -78,17 +87,17 @@ class ClusterFeed:
     def _feed_for(self, devices: DeviceConfig) -> "_Feed":
         config = self._config
         vendors = vendor_frames(devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar))
-        return _Feed(self._kube, config.node_label_selector, vendors, self._locks, self._report)
+        cluster = Cluster(vendors, self._report)
+        return _Feed(self._kube, config.node_label_selector, cluster, self._locks, self._resources)
 
 
 class _Feed:
     """The cluster under one device config."""
 
-    def __init__(
-        self, kube: Kube, selector: str, vendors: tuple[VendorFrame, ...], locks: NodeLocks, report: Report
-    ) -> None:
-        self.cluster = cluster = Cluster(vendors, report)
+    def __init__(self, kube: Kube, selector: str, cluster: Cluster, locks: NodeLocks, resources: NodeResources) -> None:
+        self.cluster = cluster
         self._locks = locks
+        self._resources = resources
         self.reflectors = {
             "pods": api.pods(
                 kube,
@@ -96,7 +105,7 @@ class _Feed:
                 cluster.put_pod,
                 cluster.drop_pod,
             ),
-            "nodes": api.nodes(kube, selector, self._replace_nodes, self._put_node, cluster.drop_node),
+            "nodes": api.nodes(kube, selector, self._replace_nodes, self._put_node, self._drop_node),
             "resourcequotas": api.quotas(kube, cluster.quotas.replace, cluster.quotas.put, cluster.quotas.drop),
         }
 
@@ -111,12 +120,18 @@ class _Feed:
 
     def _replace_nodes(self, nodes: list[Object]) -> None:
         self.cluster.replace_nodes(nodes)
+        self._resources.replace(nodes)
         for node in nodes:
             self._observe_locks(node)
 
     def _put_node(self, node: Object) -> None:
         self.cluster.put_node(node)
+        self._resources.observe(node)
         self._observe_locks(node)
+
+    def _drop_node(self, node: Object) -> None:
+        self.cluster.drop_node(node)
+        self._resources.drop(node["metadata"]["name"])
 
     def _observe_locks(self, node: Object) -> None:
         metadata = node["metadata"]

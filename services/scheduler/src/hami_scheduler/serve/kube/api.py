@@ -33,6 +33,7 @@ _CALM_SECONDS = 5.0
 """A burst is over when no bind has run for this long, and the Nodes have started its Pods."""
 _WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Ended Pods hold nothing. The watch reports a Pod that ends as deleted."""
+_DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 _UNCERTAIN_STATUS = 500
 """From this HTTP status on, the write may or may not have happened."""
 
@@ -104,6 +105,22 @@ class KubeApi:
         """Set, or with None remove, the lock *key* of *node* if it is still at *resource_version*."""
         metadata = {"annotations": {key: value}, "resourceVersion": resource_version}
         await _translated(self._kube.merge_patch(_node(node), {"metadata": metadata}))
+
+    async def mapped_resources(self) -> set[str]:
+        """Return the extended resources that a DeviceClass maps; none where the API server has no DeviceClasses."""
+        try:
+            return await _translated(self._mapped_resources())
+        except ApiMissingError:
+            return set()
+
+    async def _mapped_resources(self) -> set[str]:
+        classes = [each["spec"] async for each in self._kube.items(_DEVICE_CLASSES)]
+        return {spec["extendedResourceName"] for spec in classes if spec.get("extendedResourceName")}
+
+    async def list_resources(self, node: str, capacity: Mapping[str, str | None]) -> None:
+        """Set, or with None remove, extended resources in the capacity of *node*, from which its kubelet takes over."""
+        status = {"capacity": capacity, "allocatable": capacity}
+        await _translated(self._kube.merge_patch(f"{_node(node)}/status", {"status": status}))
 
     def queue_event(self, pod: Mapping[str, Any], reason: str, message: str, *, is_warning: bool) -> None:
         """Queue an Event about *pod*; never waits, never fails."""
