@@ -3,8 +3,6 @@ One cluster for the whole run, embedded or real. Each test has a namespace, and 
 """
 
 import inspect
-import itertools
-import os
 from collections.abc import AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -15,15 +13,12 @@ import pytest_asyncio
 
 from harness import embedded, evidence
 from harness.cluster import Cluster, ClusterOf, Settings
-from harness.invariants import check
+from harness.isolation import own_namespace
 from testbed.folders import short_folder
 from testbed.hardware import TWO_NODES, FakeNode
 
 if TYPE_CHECKING:
     from harness.real import RealCluster
-
-_namespaces = (f"test-{os.getpid()}-{number}" for number in itertools.count(1))
-"""Names that no earlier run has used, because a cluster may be kept."""
 
 LONGEST = ("test_documents.py", "test_upgrade.py", "test_takes_over_from_hami.py")
 """The tests that take longest on a real cluster. They start first, so that all workers end at about the same time."""
@@ -108,14 +103,8 @@ async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -
     """The shared cluster. After the test, all services run, the invariants hold, and the Pods are deleted."""
     if real_cluster:
         await real_cluster.deploy()
-    await shared_cluster.use_namespace(next(_namespaces))
-    yield shared_cluster
-    await shared_cluster.heal()
-    try:
-        await check(shared_cluster)
-    finally:
-        await shared_cluster.delete_all_pods()
-    await check(shared_cluster)
+    async with own_namespace(shared_cluster):
+        yield shared_cluster
 
 
 @pytest.fixture
@@ -124,7 +113,7 @@ def cluster_of(real_cluster: "RealCluster | None") -> ClusterOf:
 
     def made(nodes: tuple[FakeNode, ...], settings: Settings) -> AbstractAsyncContextManager[Cluster]:
         if real_cluster:
-            return real_cluster.reshaped(nodes, settings, next(_namespaces))
+            return real_cluster.reshaped(nodes, settings)
         return embedded.running(short_folder(), nodes, settings)
 
     return made

@@ -75,7 +75,7 @@ async def test_node_serves_its_grants_again_after_a_power_cut(cluster: RealClust
         await kept_running(cluster, name, annotations=ON_A)
     before = {name: container_id(await cluster.pod(name)) for name in names}
 
-    await asyncio.to_thread(cluster.control_plane.node("node-a").restart)
+    await asyncio.to_thread(cluster.control_plane.node(cluster.nodes[0].name).restart)
 
     async def is_restarted(name: str) -> bool:
         await kept_running(cluster, name, REBOOT_SECONDS, ON_A)

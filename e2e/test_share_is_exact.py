@@ -2,16 +2,28 @@
 A container gets exactly the share it requests: in the grant, in its environment, in CUDA and NVML, and enforced.
 """
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from hamicommon.model import Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from harness.cluster import ROOT, Cluster
+from harness.cluster import ROOT, Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_container, a_pod
 from minicluster.client import Object
+from testbed.hardware import FakeNode
 from testbed.waiting import eventually
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def mixed(cluster_of: ClusterOf) -> AsyncIterator[Cluster]:
+    """A cluster with one Node of two unequal devices, the smaller first."""
+    small = FakeNode.of("node-small", "Tesla T4", 16384, 1).gpus
+    large = FakeNode.of("node-large", "NVIDIA A100-SXM4-40GB", 40960, 1).gpus
+    async with cluster_of((FakeNode("node-mixed", small + large),), Settings()) as cluster:
+        yield cluster
 
 
 def granted(pod: Object) -> list[tuple[Share, ...]]:
@@ -91,6 +103,22 @@ async def test_two_devices_in_one_container_are_different_and_both_limited(clust
     environ = cluster.environment(pod)
     assert first.uuid != second.uuid
     assert ("2000m", "2000m") == (environ["CUDA_DEVICE_MEMORY_LIMIT_0"], environ["CUDA_DEVICE_MEMORY_LIMIT_1"])
+
+
+async def test_each_of_two_unequal_devices_has_its_own_limit(mixed: Cluster) -> None:
+    """Half of each is another amount. CUDA and NVML show both, and an allocation fails on the device that has less."""
+    await mixed.create(
+        a_pod("p", command=("gpu-hold", "--mib", "9000", "--all-devices", "--table"), gpu=2, gpumem_percentage=50)
+    )
+
+    pod = await mixed.pod_in_phase("p", "Running")
+
+    [shares] = granted(pod)
+    assert {8192, 20480} == {share.memory_mib for share in shares}
+    for share in shares:
+        assert f"{share.uuid} has {share.memory_mib} MiB" == await mixed.log_line(f"{share.uuid} has", "p")
+        await mixed.log_line(f" MiB / {share.memory_mib} MiB", "p")
+    await mixed.log_line("cuMemAlloc(9000 MiB): CUDA_ERROR_OUT_OF_MEMORY", "p")
 
 
 async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> None:

@@ -38,6 +38,8 @@ class Settings:
     """Weight of the extender's ranks if kube-scheduler chooses the Node. 0 means that the extender names one Node."""
     device_config: Path | None = None
     """None means a device config with NVIDIA devices."""
+    driver_root: str = ""
+    """The driver root on the Nodes. Empty means that the container runtime gives the services the driver."""
 
 
 class Cluster(ABC):

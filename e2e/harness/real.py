@@ -18,6 +18,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES
 from harness.cluster import ROOT, Cluster, Requests, Settings
+from harness.isolation import enter_new_namespace
 from harness.release import DEPLOY_SECONDS, HAMI, Release, Value
 from minicluster.client import ApiError, Client, Object
 from testbed.hardware import TWO_NODES, FakeNode
@@ -61,6 +62,7 @@ class RealCluster(Cluster):
         told: dict[str, Value] = {
             "wireVersion": settings.wire_version,
             "devicePlugin.allocation": settings.allocation,
+            "devicePlugin.nvidiaDriverRoot": settings.driver_root,
             "scheduler.prioritizeWeight": settings.prioritize_weight,
         }
         await asyncio.to_thread(self.release.deploy, {**told, **(values or {})})
@@ -73,9 +75,7 @@ class RealCluster(Cluster):
             await asyncio.to_thread(self.control_plane.kubectl, "rollout", verb, workload, f"--namespace={HAMI}")
 
     @asynccontextmanager
-    async def reshaped(
-        self, nodes: tuple[FakeNode, ...], settings: Settings, namespace: str
-    ) -> AsyncIterator["RealCluster"]:
+    async def reshaped(self, nodes: tuple[FakeNode, ...], settings: Settings) -> AsyncIterator["RealCluster"]:
         """Yield a cluster in which only *nodes* take Pods, with *settings*. The release keeps *settings* afterwards."""
         for node in nodes:
             await asyncio.to_thread(self.control_plane.add_node, node)
@@ -83,7 +83,7 @@ class RealCluster(Cluster):
         other = RealCluster(self.control_plane, nodes, self.release)
         try:
             await other.deploy(settings)
-            await other.use_namespace(namespace)
+            await enter_new_namespace(other)
             yield other
             await other.delete_all_pods()
         finally:

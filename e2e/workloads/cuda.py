@@ -5,6 +5,7 @@ Source: https://docs.nvidia.com/cuda/cuda-driver-api/
 """
 
 import ctypes
+import uuid
 
 MIB = 2**20
 
@@ -43,6 +44,12 @@ class Driver:
         self._call("cuDeviceGet", ctypes.byref(device), ordinal)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)
+
+    def uuid(self, ordinal: int) -> str:
+        """Return the UUID of a device, as NVML spells it."""
+        found = (ctypes.c_ubyte * 16)()
+        self._call("cuDeviceGetUuid_v2", ctypes.byref(found), ordinal)
+        return f"GPU-{uuid.UUID(bytes=bytes(found))}"
 
     def total_mib(self) -> int:
         """Return the size of the current device as the driver reports it."""

@@ -2,8 +2,8 @@
 Allocate device memory and keep it, with or without load. The Pods of the demo and of the tests run this.
 
 Prints `allocated N MiB of M MiB visible` once it has allocated, and each failure: `cuMemAlloc(N MiB):
-CUDA_ERROR_OUT_OF_MEMORY`. With `--report` it prints `busy N %` each second, the part of the second in which kernels
-ran. Ends with SIGTERM, or after `--seconds`.
+CUDA_ERROR_OUT_OF_MEMORY`. With `--all-devices` it prints before, for each device, `GPU-... has M MiB`. With `--report`
+it prints `busy N %` each second, the part of the second in which kernels ran. Ends with SIGTERM, or after `--seconds`.
 """
 
 import argparse
@@ -80,6 +80,8 @@ def main(argv: list[str] | None = None) -> int:
         agreed = []
         for ordinal in ordinals:
             driver.use(ordinal)
+            if options.all_devices:
+                print(f"{driver.uuid(ordinal)} has {driver.total_mib()} MiB", flush=True)
             agreed.append(allocate(driver, options.mib))
     except (CudaError, OSError) as error:
         print(f"gpu-hold: {error}", file=sys.stderr, flush=True)
