@@ -105,6 +105,26 @@ class FakeDriver:
         """End `hang` and `fail`: those of NVML, or those for the GPU *uuid*."""
         self._set(uuid or "nvml", hang=None, error=None)
 
+    def connect(self, uuid: str, peer: str, links: int) -> None:
+        """Lead *links* NVLinks of a GPU to *peer*: another GPU, or `switch`. The peer's links back are its own."""
+        self._set_pair(uuid, "nvlinks", peer, (links,) if links else None)
+
+    def break_link(self, uuid: str, number: int) -> None:
+        """Take down an NVLink of a GPU. Its links are numbered in the order in which they were connected."""
+        self._set_pair(uuid, "nvlink-down", str(number), ())
+
+    def mend_link(self, uuid: str, number: int) -> None:
+        """Bring an NVLink of a GPU up again."""
+        self._set_pair(uuid, "nvlink-down", str(number), None)
+
+    def place(self, uuid: str, peer: str, ancestor: str) -> None:
+        """
+        Put two GPUs below an *ancestor* on the PCI bus.
+
+        The nearest first: `internal`, `single` (PCIe switch), `multiple`, `hostbridge`, `node` (NUMA), `system`.
+        """
+        self._set_pair(uuid, "ancestor", peer, (ancestor,))
+
     def unload(self, *, despite_clients: bool = False) -> None:
         """
         Unload the driver, as `rmmod nvidia` does.
@@ -203,6 +223,12 @@ class FakeDriver:
             lines += [
                 [subject, name, *map(str, values)] for name, values in sorted(named.items()) if values is not None
             ]
+
+    def _set_pair(self, subject: str, condition: str, key: str, values: tuple[object, ...] | None) -> None:
+        """Replace the condition of *subject* whose first value is *key*; None removes it."""
+        added = [] if values is None else [[subject, condition, key, *map(str, values)]]
+        with self._edited() as lines:
+            lines[:] = [line for line in lines if line[:3] != [subject, condition, key]] + added
 
     @contextmanager
     def _edited(self) -> Iterator[list[list[str]]]:

@@ -139,11 +139,11 @@ async def test_scores_are_written_and_written_again_when_only_they_are_missing(
     """HAMi's plugin would wait for a change of the devices."""
     node: dict[str, Any] = api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet, ENABLE_TOPOLOGY_SCORE="true") as plugin:
-        await plugin.until(lambda: {A100: {T4: 0}, T4: {A100: 0}} == written(api))
+        await plugin.until(lambda: {A100: {T4: 10}, T4: {A100: 10}} == written(api))
         carried = {**api.annotations("nodes", "", NODE)}
         del carried[SCORES]
         api.put("nodes", node | {"metadata": node["metadata"] | {"annotations": carried}})
-        await plugin.until(lambda: {A100: {T4: 0}, T4: {A100: 0}} == written(api))
+        await plugin.until(lambda: {A100: {T4: 10}, T4: {A100: 10}} == written(api))
 
 
 @needs_fake_driver

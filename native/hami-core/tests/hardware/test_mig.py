@@ -257,6 +257,22 @@ def test_handles_of_destroyed_instances_are_invalid(start: Start) -> None:
     assert [INVALID, INVALID] == other.ask_all("n.nvmlDeviceGetUUID(device)", "n.nvmlGpuInstanceGetInfo(instance).id")
 
 
+def test_reset_by_force_takes_an_instance_from_its_program(start: Start, driver: FakeDriver) -> None:
+    """
+    Its calls fail, also when there is an instance of the same IDs again.
+    """
+    process = in_mig_mode(start)
+    process.ask("create_compute(0, create(0, 19), 0)")
+    program = start(init=False)
+    program.keep("cuda", "Cuda()")
+    driver.reset(GPU_A, despite_clients=True)
+
+    assert [] == process.ask("devices(0)")
+    assert 999 == program.ask("cuda.allocate(1)[0]")
+    process.ask("create_compute(0, create(0, 19), 0)")
+    assert 999 == program.ask("cuda.allocate(1)[0]")
+
+
 def test_leaving_mig_removes_instances(start: Start) -> None:
     """
     The GPU is whole again for CUDA. In MIG mode without instances CUDA does not see it.

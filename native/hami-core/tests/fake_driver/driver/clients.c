@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +50,11 @@ void clients_unlock(int lock)
 void clients_note(int client, const char *library, int initialisations)
 {
     char command[64] = "", line[160];
-    int length, file = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    int length, file;
 
     if (client < 0)
         return;
+    file = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
     if (file >= 0 && read(file, command, sizeof(command) - 1) < 0)
         command[0] = '\0';
     close(file);

@@ -205,11 +205,11 @@ static unsigned int free_index(int gpu)
     return free;
 }
 
-/* A row without memory of an instance that was removed by force. */
+/* A row that no program is on: an instance may have been removed by force under one. */
 static struct hw_instance *free_row(void)
 {
     for (int index = 0; index < HW_INSTANCES_MAX; index++)
-        if (!hw_state->instances[index].compute.serial && !hw_state->used_bytes[HW_CONFIGURED_MAX + index])
+        if (!hw_state->instances[index].compute.serial && !is_busy(HW_CONFIGURED_MAX + index))
             return &hw_state->instances[index];
     return NULL;
 }

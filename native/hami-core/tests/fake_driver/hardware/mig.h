@@ -1,8 +1,8 @@
 /*
  * MIG: the mode of each GPU, and the instances that processes have created.
  *
- * All processes of the node share this. Each change is one store, so the death of a process leaves no half an instance. The rows of
- * `devices.csv` that are instances have always been there: their GPU has MIG on for ever, and nothing can be created in it.
+ * All processes of the node share this. Each change is one store, so the death of a process leaves no half an instance. A GPU with
+ * instances among the rows of `devices.csv` always has MIG on, and nothing can be created in it.
  * A compute instance is a device (hardware.h). Compute instances of one GPU instance share its memory in NVIDIA's hardware; here
  * each has as much as the GPU instance.
  *

@@ -77,24 +77,25 @@ API(nvmlDeviceGetNumaNodeId, nvmlDevice_t device, unsigned int *node)
     return NVML_SUCCESS;
 }
 
-API(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci)
+void fake_nvml_write_pci(nvmlPciInfo_t *pci, const struct hw_device *source)
 {
-    nvmlReturn_t result = fake_nvml_check(device, pci);
-    const struct hw_device *source;
-
-    if (result != NVML_SUCCESS)
-        return result;
-    source = hardware(device);
-    memset(pci, 0, sizeof(*pci));
+    *pci = (nvmlPciInfo_t){.domain = source->pci_domain,
+                           .bus = source->pci_bus,
+                           .device = source->pci_device,
+                           .pciDeviceId = 0x20b010de,
+                           .pciSubSystemId = 0x134f10de};
     snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0", source->pci_domain & 0xffffu, source->pci_bus & 0xffu,
              source->pci_device & 0xffu);
     memcpy(pci->busId, source->pci_bus_id, sizeof(pci->busId));
-    pci->domain = source->pci_domain;
-    pci->bus = source->pci_bus;
-    pci->device = source->pci_device;
-    pci->pciDeviceId = 0x20b010de;
-    pci->pciSubSystemId = 0x134f10de;
-    return NVML_SUCCESS;
+}
+
+API(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    nvmlReturn_t result = fake_nvml_check(device, pci);
+
+    if (result == NVML_SUCCESS)
+        fake_nvml_write_pci(pci, hardware(device));
+    return result;
 }
 
 API(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, nvmlPciInfo_t *pci)
@@ -191,14 +192,4 @@ API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, int *mode)
 API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, int *is_active)
 {
     return enumerated(device, is_active, 0);
-}
-
-/* Two devices on one NUMA node share a CPU (50), otherwise the path crosses the system (60). Source: nvmlGpuTopologyLevel_t. */
-API(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t first, nvmlDevice_t second, int *level)
-{
-    nvmlReturn_t result = fake_nvml_check(second, level);
-
-    if (result != NVML_SUCCESS)
-        return result;
-    return enumerated(first, level, first && hardware(first)->numa_node == hardware(second)->numa_node ? 50 : 60);
 }

@@ -2,7 +2,7 @@
  * What the parts of the fake libnvidia-ml.so.1 share: device handles.
  *
  * library.c owns initialisation and the handles; device.c what a device is; readings.c its sensors; memory_errors.c and fields.c its
- * counters; mig.c, gpu_instances.c and compute_instances.c MIG; processes.c the process lists; utilisation.c samples of use; events.c events.
+ * counters; mig.c, gpu_instances.c and compute_instances.c MIG; links.c topology and NVLink; processes.c the process lists; utilisation.c samples of use; events.c events.
  */
 #ifndef NVML_FAKE_H
 #define NVML_FAKE_H
@@ -41,6 +41,9 @@ nvmlReturn_t fake_nvml_text(char *text, unsigned int size, const char *value);
 
 /* Return a device's serial number; a MIG instance has its GPU's. */
 void fake_nvml_serial(char *text, size_t size, nvmlDevice_t device);
+
+/* Write where a device is on the PCI bus. */
+void fake_nvml_write_pci(nvmlPciInfo_t *pci, const struct hw_device *source);
 
 /* Return the handle of a physical device, or NULL if there is none or the container does not see it. */
 nvmlDevice_t fake_nvml_handle(int physical);

@@ -3,12 +3,14 @@
  */
 #include <time.h>
 
+#include "hardware/links.h"
 #include "hardware/readings.h"
 #include "nvml/fake.h"
 
 /* Read one field. */
 static nvmlReturn_t read_field(nvmlDevice_t device, unsigned int field, unsigned long long *value)
 {
+    struct hw_link links[HW_LINKS_MAX];
     unsigned int remapped[4];
     nvmlReturn_t result;
 
@@ -37,6 +39,9 @@ static nvmlReturn_t read_field(nvmlDevice_t device, unsigned int field, unsigned
         result = nvmlDeviceGetRemappedRows(device, &remapped[0], &remapped[1], &remapped[2], &remapped[3]);
         *value = result == NVML_SUCCESS ? remapped[field - NVML_FI_DEV_REMAPPED_COR] : 0;
         return result;
+    case NVML_FI_DEV_NVLINK_LINK_COUNT:
+        *value = hw_links(device->physical, links);
+        return *value ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
     case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
         *value = (uint64_t)reading(device->physical, "recovery-action", 0);
         return NVML_SUCCESS;
