@@ -218,6 +218,7 @@ class EmbeddedCluster(Cluster):
                 f"--kubelet-socket={host / 'device-plugins/kubelet.sock'}",
                 f"--pod-resources-socket={host / 'pod-resources/kubelet.sock'}",
                 f"--cdi-root={host / 'cdi'}",
+                "--cdi-generator=",
                 f"--library={NATIVE / 'libvgpu.so'}",
                 f"--metrics-bind-address=127.0.0.1:{self._ports[f'plugin-{node.name}']}",
                 f"--allocation={allocation}",

@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 from device_plugin_process import A100, NODE, T4, a_pod
 
 from hami_device_plugin.adapters import cdi_files, files
-from hami_device_plugin.decide import cdi
 from hami_device_plugin.decide.allocation import GrantPolicy, Library
+from hami_device_plugin.decide.cdi import spec as cdi
+from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import read_pod
 from hami_device_plugin.serve import identity
@@ -49,6 +50,8 @@ def an_allocator(host: Path) -> IdentityAllocator:
         listed=lambda: _soon(()),
         pod=lambda _uid: _soon(POD),
         library=lambda: Library("/lib.so"),
+        driver=lambda _uuids: _soon(DriverSpec()),
+        expect=lambda _pod, _container, _mark: None,
     )
     return IdentityAllocator(
         access,
@@ -58,6 +61,7 @@ def an_allocator(host: Path) -> IdentityAllocator:
         cdi_root=host / "cdi",
         policy=GrantPolicy(hook_path=str(host / "hook")),
         offered=frozenset({A100, T4}),
+        hook="/hook",
     )
 
 

@@ -60,6 +60,7 @@ class PluginProcess:
             f"--cdi-root={self.host / 'cdi'}",
             f"--lock-directory={self.host / 'lock'}",
             f"--library={self.host / 'library.so'}",
+            "--cdi-generator=",
             "--metrics-bind-address=127.0.0.1:0",
             *self._flags,
             stderr=asyncio.subprocess.PIPE,

@@ -19,7 +19,7 @@ NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
 
 def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
     """They need both; nothing more is written until they ask again."""
-    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False}
+    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False, "device_list": "envvar: r"}
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     asked = {VENDOR.handshake_key: "Requesting_2026-08-21 06:20:39"}
     written = announcement([device], VENDOR, carried=asked, now=NOON, **arguments)
@@ -27,6 +27,7 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
     assert {
         VENDOR.register_key: "GPU-a,2,100,100,NVIDIA-NVIDIA A100,0,true,0,hami-core:",
         VENDOR.handshake_key: "Reported 2026-08-21 12:00:00.000000 +0000 UTC",
+        "hami.io/node-nvidia-device-list": "envvar: r",
     } == written
     carried = {key: value for key, value in written.items() if value is not None}
     assert {} == announcement([device], VENDOR, carried=carried, now=NOON, **arguments)
@@ -35,7 +36,8 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
 def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
     """The time has Go's form."""
     now = NOON.replace(microsecond=250_000)
-    written = announcement([], VENDOR, version=WireVersion.parse("2.7"), is_identity=False, carried={}, now=now)
+    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False, "device_list": "envvar: r"}
+    written = announcement([], VENDOR, carried={}, now=now, **arguments)
 
     assert "Reported 2026-08-21 12:00:00.250000 +0000 UTC" == written[VENDOR.handshake_key]
 
@@ -47,7 +49,7 @@ def found_owners(annotations: Mapping[str, str | None]) -> list[bool]:
 
 def test_mark_of_identity_is_written_and_taken_back() -> None:
     """A Node that needs the lock must not have it, and it must not stay after the plugin stops."""
-    arguments: dict[str, Any] = {"version": NEWEST, "now": NOON}
+    arguments: dict[str, Any] = {"version": NEWEST, "now": NOON, "device_list": "cdi-cri: r"}
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     marked = announcement([device], VENDOR, is_identity=True, carried={}, **arguments)
 
@@ -56,7 +58,7 @@ def test_mark_of_identity_is_written_and_taken_back() -> None:
     assert {} == announcement([device], VENDOR, is_identity=True, carried=carried, **arguments)
     taken_back = announcement([device], VENDOR, is_identity=False, carried=carried, **arguments)
     assert [False] == found_owners(taken_back)
-    assert taken_back == withdrawal(carried, VENDOR, NEWEST)
+    assert taken_back | {"hami.io/node-nvidia-device-list": None} == withdrawal(carried, VENDOR, NEWEST)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +71,28 @@ def test_inventory_of_another_plugin_is_left_alone(inventory: str | None) -> Non
 
 def test_old_mark_is_removed() -> None:
     """Earlier versions wrote an annotation for it, which stayed when HAMi's plugin took over."""
-    carried = {"hami.io/node-allocation": "identity", VENDOR.register_key: "[]"}
+    carried = {
+        "hami.io/node-allocation": "identity",
+        "hami.io/node-nvidia-device-list": "cdi-cri: r",
+        VENDOR.register_key: "[]",
+    }
 
     assert {"hami.io/node-allocation": None} == announcement(
-        [], VENDOR, is_identity=True, carried=carried, version=NEWEST, now=NOON
+        [], VENDOR, is_identity=True, device_list="cdi-cri: r", carried=carried, version=NEWEST, now=NOON
     )
 
 
 def test_mark_has_no_place_in_the_text_form() -> None:
     """The scheduler then locks the Node, and this plugin releases the lock."""
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
-    written = announcement([device], VENDOR, is_identity=True, carried={}, version=WireVersion.parse("2.7"), now=NOON)
+    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": True, "device_list": "envvar: r"}
+    written = announcement([device], VENDOR, carried={}, now=NOON, **arguments)
 
     assert [False] == found_owners(written)
+
+
+def test_way_to_containers_goes_with_the_plugin() -> None:
+    """It is this plugin's, so it must not stay beside the inventory of the next one."""
+    carried = {"hami.io/node-nvidia-device-list": "cdi-cri: r", VENDOR.register_key: "[]"}
+
+    assert {"hami.io/node-nvidia-device-list": None} == withdrawal(carried, VENDOR, NEWEST)

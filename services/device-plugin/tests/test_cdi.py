@@ -7,8 +7,8 @@ from pathlib import Path
 from device_plugin_builders import a_grant, a_policy
 
 from hami_device_plugin.adapters import cdi_files
-from hami_device_plugin.decide import cdi
 from hami_device_plugin.decide.allocation import DeviceNode, Grant, Mount
+from hami_device_plugin.decide.cdi import spec as cdi
 
 
 def test_spec_is_what_a_runtime_reads(host: Path) -> None:
@@ -43,7 +43,7 @@ def test_spec_is_what_a_runtime_reads(host: Path) -> None:
                 },
             }
         ],
-    } == cdi.spec("a-1", grant)
+    } == cdi.spec("a-1", cdi.grant_edits(grant))
 
 
 def test_vendor_and_class_are_longer_than_one_character() -> None:
@@ -58,12 +58,15 @@ def test_device_names_are_never_the_same() -> None:
 
 def test_spec_of_an_empty_grant_has_no_empty_lists() -> None:
     """CDI validators reject them."""
-    assert [{"name": "a-1", "containerEdits": {"env": ["A=b"]}}] == cdi.spec("a-1", Grant(env={"A": "b"}))["devices"]
+    assert [{"name": "a-1", "containerEdits": {"env": ["A=b"]}}] == cdi.spec(
+        "a-1", cdi.grant_edits(Grant(env={"A": "b"}))
+    )["devices"]
 
 
 def test_paths_in_specs_are_in_use(host: Path) -> None:
     """A spec that cannot be read uses nothing."""
-    cdi_files.write_spec(host / "cdi", "uid", "a-1", a_grant(a_policy()))
+    edits = cdi.grant_edits(a_grant(a_policy())) + cdi.mark_edits("/hook", "/mark")
+    cdi_files.write_spec(host / "cdi", "uid", "a-1", cdi.spec("a-1", edits))
     (host / "cdi/hami.io-vgpu_uid_a-2.json").write_text("{")
 
-    assert {"/lib.so", "/usr/local/vgpu/ld.so.preload"} <= cdi_files.host_paths(host / "cdi")
+    assert {"/lib.so", "/usr/local/vgpu/ld.so.preload", "/hook"} <= cdi_files.host_paths(host / "cdi")

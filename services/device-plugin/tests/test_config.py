@@ -48,7 +48,7 @@ def test_defaults_are_hamis() -> None:
     assert (
         "/var/lib/kubelet/device-plugins/kubelet.sock",
         "/usr/local",
-        ("envvar",),
+        (),
         "nvidia.com/gpu",
         "nvidia-gpu.sock",
         10,
@@ -251,9 +251,7 @@ def test_all_errors_are_reported_at_once() -> None:
         "--node-name: is required; set the environment variable NODE_NAME to the Node's name",
         "--mig-strategy: 'double' is not one of none, single, mixed",
         "--allocation: 'guess' is not one of auto, identity, lock",
-        "--device-list-strategy: cdi-cri needs CDI specs of whole devices, which are not written here; "
-        "use envvar or volume-mounts, which use CDI if the runtime has it",
-        "--device-list-strategy: 'shouting' is not envvar or volume-mounts",
+        "--device-list-strategy: 'shouting' is not one of envvar, volume-mounts, cdi-annotations, cdi-cri",
         "--device-id-strategy: 'name' is not one of uuid, index",
         "--gds-enabled: 'perhaps' is not true or false",
         "--imex-channel-ids: '7' is not empty or 0",

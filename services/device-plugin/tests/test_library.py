@@ -31,7 +31,7 @@ def test_unversioned_library_is_hamis(host: Path) -> None:
 
 def test_library_that_is_missing_is_named(host: Path) -> None:
     """The message has source and target."""
-    with pytest.raises(HamiError, match=r"library /nowhere.so cannot be installed as .*libvgpu.so.2: No such file"):
+    with pytest.raises(HamiError, match=r"/nowhere.so cannot be installed as .*libvgpu.so.2: No such file"):
         library.install(Path("/nowhere.so"), host, "2")
 
 

@@ -67,7 +67,9 @@ async def run(settings: NodeSettings) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, plugin.reload)
     async with AsyncExitStack() as stack:
         if config.metrics_bind_address:
-            app = http.application(NAME, __version__, ready=plugin.not_ready, registry=metrics.registry)
+            app = http.application(
+                NAME, __version__, ready=plugin.not_ready, status=plugin.status, registry=metrics.registry
+            )
             server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
             logger.info("Serving health and metrics", address=config.metrics_bind_address, port=server.port)
             stack.push_async_callback(server.close)

@@ -42,7 +42,7 @@ class Metrics:
             self.registrations.labels(result)
         self.restarts = Counter(
             "hami_device_plugin_restarts",
-            "New sessions inside the process, by cause (kubelet, devices, node, config, signal, error).",
+            "New sessions inside the process, by cause (kubelet, devices, node, driver, config, signal, error).",
             ["cause"],
             registry=self.registry,
         )
@@ -63,6 +63,20 @@ class Metrics:
         )
         for health in ("healthy", "unhealthy"):
             self.devices.labels(health)
+        self.strategies = Gauge(
+            "hami_device_plugin_device_list_strategy",
+            "1 for each way in which devices reach containers (envvar, volume-mounts, cdi-annotations, cdi-cri).",
+            ["strategy"],
+            registry=self.registry,
+        )
+        self.edits = Counter(
+            "hami_device_plugin_cdi_edits",
+            "Containers that started, by whether the runtime applied their CDI edits (applied, missing).",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in ("applied", "missing"):
+            self.edits.labels(result)
         self.mode = Gauge(
             "hami_device_plugin_allocation_mode",
             "1 for the mode in which allocations find their Pod (identity, lock).",

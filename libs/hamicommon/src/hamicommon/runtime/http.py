@@ -47,18 +47,20 @@ def application(
     *,
     live: Probe | None = None,
     ready: Probe | None = None,
+    status: Callable[[], str] | None = None,
     registry: CollectorRegistry,
     max_body_bytes: int = 16 * 1024 * 1024,
 ) -> web.Application:
     """
     Return an application with GET /livez, /healthz (the same), /readyz, /metrics and /version; add routes to it.
 
-    If a probe returns a reason, the answer is 503 with the reason as text.
+    If a probe returns a reason, the answer is 503 with the reason as text. If the service is ready, *status* returns
+    what else /readyz says.
     """
     app = web.Application(middlewares=[_plain_text_errors], client_max_size=max_body_bytes)
     app.router.add_get("/livez", _probe(live))
     app.router.add_get("/healthz", _probe(live))
-    app.router.add_get("/readyz", _probe(ready))
+    app.router.add_get("/readyz", _probe(ready, status))
     app.router.add_get("/metrics", _metrics(registry))
     app.router.add_get("/version", _version(name, version))
     return app
@@ -174,10 +176,13 @@ _server_logger = logging.getLogger(f"{__name__}.server")
 _server_logger.addFilter(_is_no_peers_fault)
 
 
-def _probe(probe: Probe | None) -> Handler:
+def _probe(probe: Probe | None, status: Callable[[], str] | None = None) -> Handler:
     async def handle(_request: web.Request) -> web.StreamResponse:
         reason = probe() if probe else None
-        return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+        if reason is not None:
+            return web.Response(status=503, text=f"{reason}\n")
+        more = status() if status else ""
+        return web.Response(text=f"ok\n{more}\n" if more else "ok\n")
 
     return handle
 

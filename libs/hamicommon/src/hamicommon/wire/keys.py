@@ -30,6 +30,8 @@ NODE_LOCK = "hami.io/mutex.lock"
 """Node annotation: see `wire.node_lock`."""
 NODE_CORDON = "hami.io/device-cordon"
 """Node annotation: comma list of UUIDs of devices that take no new Pods."""
+NODE_DEVICE_LIST = "hami.io/node-nvidia-device-list"
+"""Our Node annotation: how devices reach containers on the Node, and why. For people."""
 OLD_NODE_ALLOCATION = "hami.io/node-allocation"
 """Our old Node annotation. Its mark is now in the inventory; the plugin removes it and no service reads it."""
 

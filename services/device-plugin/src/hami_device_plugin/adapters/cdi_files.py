@@ -1,21 +1,28 @@
 """
 Write, list and remove CDI spec files: one file for each device, one device for each Allocate answer.
 
-Owns the names of the files. Neighbours: `cdi` makes their contents, `files` writes them.
+Owns the names of the files. Neighbours: `decide.cdi` makes their contents, `files` writes them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
-from hami_device_plugin.decide.allocation import Grant
-from hami_device_plugin.decide.cdi import KIND, spec
+from hami_device_plugin.decide.cdi.edits import Edits
+from hami_device_plugin.decide.cdi.spec import KIND, spec
+from hamicommon.errors import HamiError
 
 _PREFIX = KIND.replace("/", "-") + "_"
 _SUFFIX = ".json"
+_TRIAL = KIND.replace("/", "-") + ".trial" + _SUFFIX
+
+
+class CdiDirectoryError(HamiError):
+    """The CDI directory cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +35,36 @@ class SpecFile:
     """Unqualified name."""
 
 
-def write_spec(root: Path, pod_uid: str, device: str, grant: Grant) -> bool:
+def write_spec(root: Path, pod_uid: str, device: str, content: Mapping[str, Any]) -> bool:
     """
-    Write the spec of *device* into *root*, and return whether that changed it.
+    Write *content*, the spec of *device*, into *root*, and return whether that changed it.
 
     The file is renamed inside *root*: containerd's watcher ignores a rename from another directory, and would read half
     of a file that is written in place.
     """
     root.mkdir(parents=True, exist_ok=True)
     path = root / f"{_PREFIX}{pod_uid}_{device}{_SUFFIX}"
-    return write_atomically(path, orjson.dumps(spec(device, grant), option=orjson.OPT_INDENT_2))
+    return write_atomically(path, _encoded(content))
+
+
+def try_directory(root: Path) -> None:
+    """
+    Write a spec into *root*, read it back, and remove it.
+
+    Raises:
+        CdiDirectoryError: that does not work.
+    """
+    path, content = root / _TRIAL, spec("trial", Edits(env={"HAMI_TRIAL": "1"}))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, _encoded(content))
+        found = orjson.loads(path.read_bytes())
+        path.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CdiDirectoryError(f"--cdi-root {root}: a spec cannot be written and read there: {reason}") from error
+    if found != content:
+        raise CdiDirectoryError(f"--cdi-root {root}: a spec that was written there reads differently")
 
 
 def spec_files(root: Path) -> Iterator[SpecFile]:
@@ -69,15 +96,20 @@ def remove_specs(root: Path, is_stale: Callable[[SpecFile], bool]) -> int:
 
 def host_paths(root: Path) -> frozenset[str]:
     """
-    Return the host path of every mount in this plugin's specs in *root*.
+    Return the host path of every mount and hook in this plugin's specs in *root*.
     """
-    return frozenset(path for found in spec_files(root) for path in _mounted(found.path))
+    return frozenset(path for found in spec_files(root) for path in _named(found.path))
 
 
-def _mounted(path: Path) -> list[str]:
+def _encoded(content: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2)
+
+
+def _named(path: Path) -> list[str]:
     try:
-        devices = orjson.loads(path.read_bytes())["devices"]
-        return [mount["hostPath"] for device in devices for mount in device["containerEdits"].get("mounts", ())]
+        edits = [device["containerEdits"] for device in orjson.loads(path.read_bytes())["devices"]]
+        mounts = [mount["hostPath"] for each in edits for mount in each.get("mounts", ())]
+        return mounts + [hook["path"] for each in edits for hook in each.get("hooks", ())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # The runtime cannot read such a file either, so nothing that it names is in use.
         return []

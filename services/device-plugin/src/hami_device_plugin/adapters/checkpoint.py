@@ -46,6 +46,17 @@ def read_checkpoint(path: Path) -> tuple[Entry, ...]:
         raise CheckpointError(f"kubelet checkpoint {path}: {error}") from error
 
 
+def check_form(path: Path) -> None:
+    """
+    Return if the checkpoint at *path* has a known form, or does not exist yet.
+
+    Raises:
+        CheckpointError: it cannot be read or decoded.
+    """
+    if path.exists():
+        read_checkpoint(path)
+
+
 def held_replicas(path: Path, resource: str) -> frozenset[str]:
     """
     Return the replicas of *resource* that Pods hold; none if the checkpoint at *path* cannot be read.
@@ -78,9 +89,14 @@ def _entry(row: Mapping[str, Any]) -> Entry:
         container=row["ContainerName"],
         resource=row["ResourceName"],
         replicas=frozenset(_replicas(row["DeviceIDs"])),
-        cdi_devices=tuple(device.name for device in answer.cdi_devices),
+        cdi_devices=tuple(dict.fromkeys((*(device.name for device in answer.cdi_devices), *_annotated(answer)))),
         host_paths=frozenset(mount.host_path for mount in answer.mounts),
     )
+
+
+def _annotated(answer: Any) -> list[str]:
+    """Return the CDI names in the annotations of an Allocate answer; the plugin gives no other annotations."""
+    return [name for value in answer.annotations.values() for name in value.split(",")]
 
 
 def _replicas(device_ids: Mapping[str, list[str]] | list[str] | None) -> list[str]:

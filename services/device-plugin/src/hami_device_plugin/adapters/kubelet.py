@@ -287,5 +287,6 @@ def _container_response(grant: Grant) -> Any:
             api.DeviceSpec(container_path=node.container_path, host_path=node.host_path, permissions=node.permissions)
             for node in grant.device_nodes
         ],
+        annotations=grant.annotations,
         cdi_devices=[api.CDIDevice(name=name) for name in grant.cdi_devices],
     )

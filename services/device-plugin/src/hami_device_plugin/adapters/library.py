@@ -1,8 +1,8 @@
 """
-Install the library that containers preload, beside the versions that running containers still use.
+Install the library that containers preload and NVIDIA's CDI hook, beside the versions that containers still use.
 
-Owns `libvgpu.so.<version>` and `ld.so.preload` in the hook directory. Must never write into a file that may be mapped:
-a new file replaces it, and processes that have the old one open keep it.
+Owns `libvgpu.so.<version>`, `nvidia-cdi-hook.<version>` and `ld.so.preload` in the hook directory. Must never write
+into a file that may be mapped: a new file replaces it, and processes that have the old one open keep it.
 """
 
 from collections.abc import Set
@@ -13,27 +13,35 @@ from hami_device_plugin.decide.allocation import Library
 from hamicommon.errors import HamiError
 
 NAME = "libvgpu.so"
+HOOK_NAME = "nvidia-cdi-hook"
 PRELOAD_NAME = "ld.so.preload"
 
 
 class LibraryError(HamiError):
-    """The library cannot be installed."""
+    """A file cannot be installed on the host."""
 
 
-def install(source: Path, directory: Path, version: str) -> Path:
+def versioned(directory: Path, version: str, name: str = NAME) -> Path:
     """
-    Copy the library at *source* to `libvgpu.so.<version>` in *directory*, and return that path.
+    Return the path of the file *name* of this version in *directory*.
+    """
+    return directory / f"{name}.{version}"
+
+
+def install(source: Path, directory: Path, version: str, name: str = NAME) -> Path:
+    """
+    Copy *source* to `<name>.<version>` in *directory*, and return that path.
 
     Raises:
         LibraryError: *source* cannot be read, or *directory* cannot be written.
     """
-    target = directory / f"{NAME}.{version}"
+    target = versioned(directory, version, name)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(directory, NAME)
+        remove_temporaries(directory, name)
         write_atomically(target, source.read_bytes(), mode=0o755)
     except OSError as error:
-        raise LibraryError(f"--library {source} cannot be installed as {target}: {error.strerror}") from error
+        raise LibraryError(f"{source} cannot be installed as {target}: {error.strerror}") from error
     return target
 
 
@@ -55,18 +63,20 @@ def host_library(directory: Path, version: str) -> Library:
     """
     Return the library to mount: this version's file, or else the unversioned one, which HAMi's installer leaves.
     """
-    versioned = directory / f"{NAME}.{version}"
-    return Library(str(versioned)) if versioned.exists() else Library(str(directory / NAME), is_hamis=True)
+    ours = versioned(directory, version)
+    return Library(str(ours)) if ours.exists() else Library(str(directory / NAME), is_hamis=True)
 
 
 def remove_unused(directory: Path, version: str, in_use: Set[str]) -> list[str]:
     """
-    Remove the versions of the library other than *version* whose paths are not *in_use*; return their names.
+    Remove the versions of library and hook other than *version* whose paths are not *in_use*; return their names.
 
-    The unversioned file stays: it belongs to another installer.
+    The unversioned library stays: it belongs to another installer.
     """
-    keep = {f"{NAME}.{version}"}
-    stale = [path for path in directory.glob(f"{NAME}.*") if path.name not in keep and str(path) not in in_use]
+    names = (NAME, HOOK_NAME)
+    keep = {versioned(directory, version, name) for name in names}
+    found = [path for name in names for path in directory.glob(f"{name}.*")]
+    stale = [path for path in found if path not in keep and str(path) not in in_use]
     for path in stale:
         path.unlink(missing_ok=True)
     return sorted(path.name for path in stale)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hami_device_plugin import __version__
 from hami_device_plugin.config.ignored import IGNORED_FLAGS
 from hami_device_plugin.config.named import LABEL, NAMED, SINGLE, STRATEGIES
-from hami_device_plugin.decide.allocation import ENVVAR, LOCK_DIRECTORY
+from hami_device_plugin.decide.allocation import CDI_ANNOTATIONS, CDI_CRI, ENVVAR, LIST_STRATEGIES, LOCK_DIRECTORY
 from hami_device_plugin.decide.mig.static import NONE
 from hami_device_plugin.decide.mode import AUTO
 from hami_device_plugin.decide.replicas import ids
@@ -134,10 +134,30 @@ FLAGS = (
     ),
     Flag(
         "device-list-strategy",
-        ENVVAR,
-        "how the NVIDIA runtime learns a container's devices: envvar, volume-mounts, or both",
+        "",
+        f"how devices reach containers: a comma list of {', '.join(LIST_STRATEGIES)}; "
+        f"empty: {CDI_CRI} if it works here, else {ENVVAR}",
         env=("DEVICE_LIST_STRATEGY",),
         key=(*_PLUGIN, "deviceListStrategy"),
+    ),
+    Flag(
+        "cdi-annotation-prefix",
+        "cdi.k8s.io/",
+        f"start of the annotation keys of {CDI_ANNOTATIONS}",
+        env=("CDI_ANNOTATION_PREFIX",),
+        key=(*_PLUGIN, "cdiAnnotationPrefix"),
+    ),
+    Flag(
+        "cdi-generator",
+        "/opt/hami/lib/nvidia-ctk",
+        "NVIDIA's generator of CDI specs; empty: none",
+        env=("HAMI_CDI_GENERATOR",),
+    ),
+    Flag(
+        "cdi-hook",
+        "/opt/hami/lib/nvidia-cdi-hook",
+        "the nvidia-cdi-hook to install under $HOOK_PATH/vgpu",
+        env=("HAMI_CDI_HOOK",),
     ),
     Flag(
         "device-id-strategy",

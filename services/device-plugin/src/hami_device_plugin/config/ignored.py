@@ -22,7 +22,7 @@ class IgnoredFlag:
     is_bool: bool = False
 
 
-_NO_HOOK = "no CDI hook is written"
+_NO_HOOK = "specs name the nvidia-cdi-hook that is installed from --cdi-hook"
 IGNORED_FLAGS = (
     IgnoredFlag("device-split-count", "set nvidia.deviceSplitCount in the device config", ("DEVICE_SPLIT_COUNT",)),
     IgnoredFlag(
@@ -30,15 +30,14 @@ IGNORED_FLAGS = (
     ),
     IgnoredFlag("device-cores-scaling", "set nvidia.deviceCoreScaling in the device config", ("DEVICE_CORES_SCALING",)),
     IgnoredFlag("resource-name", "set nvidia.resourceCountName in the device config"),
-    IgnoredFlag(
-        "cdi-annotation-prefix",
-        "CDI annotations are not written",
-        ("CDI_ANNOTATION_PREFIX",),
-        ("flags", "plugin", "cdiAnnotationPrefix"),
-    ),
     IgnoredFlag("nvidia-cdi-hook-path", _NO_HOOK, ("NVIDIA_CDI_HOOK_PATH",)),
-    IgnoredFlag("nvidia-ctk-path", _NO_HOOK, ("NVIDIA_CTK_PATH",), ("flags", "plugin", "nvidiaCTKPath")),
     IgnoredFlag("mps-root", "no MPS daemon is used", ("MPS_ROOT",), ("flags", "mpsRoot")),
+    IgnoredFlag(
+        "nvidia-ctk-path",
+        "--cdi-generator names the nvidia-ctk that is run",
+        ("NVIDIA_CTK_PATH",),
+        ("flags", "plugin", "nvidiaCTKPath"),
+    ),
     IgnoredFlag(
         "disable-core-limit",
         "set nvidia.disableCoreLimit in the device config",

@@ -20,7 +20,7 @@ from hami_device_plugin.config.arguments import FLAGS
 from hami_device_plugin.config.ignored import used_keys, used_settings
 from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
 from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
-from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS
+from hami_device_plugin.decide.allocation import LIST_STRATEGIES
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig import offer, static
@@ -37,7 +37,6 @@ from hamicommon.wire.version import NEWEST, WireVersion
 MPS = "mps"
 DEFAULT_HOOK_PATH = "/usr/local"
 """The chart's; HAMi itself has none."""
-_CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
 
 
 def files(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -122,6 +121,10 @@ class _Loader:
             discovery=self._choice("device-discovery-strategy", (AUTO_DISCOVERY, "nvml")),
             library=self.text("library"),
             metrics_bind_address=self.text("metrics-bind-address"),
+            cdi_generator=self.text("cdi-generator"),
+            cdi_hook=self.text("cdi-hook"),
+            cdi_annotation_prefix=self.text("cdi-annotation-prefix"),
+            driver_root=self.text("nvidia-driver-root"),
             dev_root=self.text("dev-root") or self.text("nvidia-driver-root"),
             driver_root_here=self.text("driver-root-ctr-path"),
             is_init_error_fatal=self._bool("fail-on-init-error"),
@@ -251,14 +254,11 @@ class _Loader:
 
     def _list_strategies(self) -> tuple[str, ...]:
         names = [name.strip() for name in self.text("device-list-strategy").split(",") if name.strip()]
-        for name in names:
-            if name in _CDI_STRATEGIES:
-                self._problems.append(
-                    f"--device-list-strategy: {name} needs CDI specs of whole devices, which are not written here; "
-                    f"use {ENVVAR} or {VOLUME_MOUNTS}, which use CDI if the runtime has it"
-                )
-            elif name not in (ENVVAR, VOLUME_MOUNTS):
-                self._problems.append(f"--device-list-strategy: {name!r} is not {ENVVAR} or {VOLUME_MOUNTS}")
+        self._problems += [
+            f"--device-list-strategy: {name!r} is not one of {', '.join(LIST_STRATEGIES)}"
+            for name in names
+            if name not in LIST_STRATEGIES
+        ]
         return tuple(names)
 
     def _list(self, name: str, choices: tuple[str, ...]) -> tuple[str, ...]:

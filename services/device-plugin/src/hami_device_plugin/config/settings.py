@@ -39,12 +39,19 @@ class Config:
     library: str
     """The library to install; empty: none."""
     metrics_bind_address: str
+    cdi_generator: str
+    """NVIDIA's generator of CDI specs; empty: none."""
+    cdi_hook: str
+    """The nvidia-cdi-hook to install."""
+    cdi_annotation_prefix: str
+    driver_root: str
     dev_root: str
     driver_root_here: str
     """Where the host's driver root is mounted in this container."""
     is_init_error_fatal: bool
     is_passing_device_nodes: bool
     list_strategies: tuple[str, ...]
+    """Empty: the best that works here."""
     is_listed_by_index: bool
     gdrcopy: bool
     gds: bool
@@ -90,8 +97,10 @@ class Config:
     @property
     def session_settings(self) -> tuple[object, ...]:
         """The settings from files that need a new session when they change; a session adopts all others."""
-        is_mig = self.sharing.mode == offer.MODE
-        return self.resource, self.driver_root_here, self.mig_rules, is_mig, self.mig_strategy
+        driver = (self.driver_root, self.driver_root_here, self.dev_root)
+        features = (self.gdrcopy, self.gds, self.mofed, self.imex_channels)
+        mig = (self.mig_rules, self.sharing.mode == offer.MODE, self.mig_strategy)
+        return self.resource, driver, features, self.list_strategies, mig
 
     @property
     def vgpu_directory(self) -> Path:

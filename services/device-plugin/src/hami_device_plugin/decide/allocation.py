@@ -24,6 +24,11 @@ VOLUME_ROOT = "/var/run/nvidia-container-devices"
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 ENVVAR, VOLUME_MOUNTS = "envvar", "volume-mounts"
+CDI_ANNOTATIONS, CDI_CRI = "cdi-annotations", "cdi-cri"
+LIST_STRATEGIES = (ENVVAR, VOLUME_MOUNTS, CDI_ANNOTATIONS, CDI_CRI)
+"""HAMi's names of the ways in which devices reach containers."""
+NO_DEVICES = "void"
+"""The value of VISIBLE_DEVICES for which NVIDIA's runtime adds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Grant:
     device_nodes: tuple[DeviceNode, ...] = ()
     cdi_devices: tuple[str, ...] = ()
     """Qualified names of CDI devices, whose specs hold the rest."""
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Annotations of the container for its runtime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,8 @@ class GrantPolicy:
     lock_directory: str = LOCK_DIRECTORY
     """Host directory that containers with HAMi's library see as LOCK_DIRECTORY."""
     list_strategies: tuple[str, ...] = (ENVVAR,)
+    annotation_prefix: str = "cdi.k8s.io/"
+    """Start of the annotation keys of CDI_ANNOTATIONS."""
     is_oversubscribed: bool = False
     """Whether device memory is scaled by more than 1."""
     lib_cuda_log_level: str = ""
@@ -135,10 +144,12 @@ def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str)
 def list_environment(names: Sequence[str], policy: GrantPolicy) -> dict[str, str]:
     """
     Return the variable by which the NVIDIA runtime learns that the devices *names* are the container's.
+
+    Unless a strategy lists the devices by that runtime, it is to add none.
     """
     if VOLUME_MOUNTS in policy.list_strategies:
         return {VISIBLE_DEVICES: VOLUME_ROOT}
-    return {VISIBLE_DEVICES: ",".join(names)} if ENVVAR in policy.list_strategies else {}
+    return {VISIBLE_DEVICES: ",".join(names) if ENVVAR in policy.list_strategies else NO_DEVICES}
 
 
 def volume_mounts(names: Sequence[str], policy: GrantPolicy) -> tuple[Mount, ...]:
@@ -166,6 +177,11 @@ def allocate(
     )
 
 
+def granted_uuids(shares: Sequence[Share]) -> tuple[str, ...]:
+    """Return the UUID of each device of *shares*, once, in their order."""
+    return tuple(dict.fromkeys(map(_device, shares)))
+
+
 def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
     """
     Return the host directory of one container's region file; the monitor splits its name at the first `_`.
@@ -178,8 +194,12 @@ def _device(share: Share) -> str:
 
 
 def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
-    uuids = list(dict.fromkeys(map(_device, shares)))
-    return uuids if policy.indices is None else [str(policy.indices[uuid]) for uuid in uuids if uuid in policy.indices]
+    uuids = granted_uuids(shares)
+    return (
+        list(uuids)
+        if policy.indices is None
+        else [str(policy.indices[uuid]) for uuid in uuids if uuid in policy.indices]
+    )
 
 
 def _vgpu_mounts(container: Container, policy: GrantPolicy, library: Library) -> tuple[Mount, ...]:

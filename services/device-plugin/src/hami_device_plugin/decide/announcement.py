@@ -28,6 +28,7 @@ def announcement(
     *,
     version: WireVersion,
     is_identity: bool,
+    device_list: str,
     carried: Mapping[str, str],
     now: datetime,
     pair_scores: Mapping[str, Mapping[str, int]] | None = None,
@@ -35,12 +36,14 @@ def announcement(
     """
     Return the changes to the Node's annotations, of which *carried* are present; empty if all are right.
 
-    None removes an annotation. *now* has a time zone. Without *pair_scores* those of the Node stay, as in HAMi.
+    None removes an annotation. *device_list* says how devices reach containers. *now* has a time zone. Without
+    *pair_scores* those of the Node stay, as in HAMi.
     """
     is_old = version < JSON_SINCE
     offered = [replace(device, finds_owners=is_identity) for device in devices]
     wanted: dict[str, str | None] = {
         vendor.register_key: encode_node_devices(with_doubled_vendor(offered) if is_old else offered, version),
+        keys.NODE_DEVICE_LIST: device_list,
         keys.OLD_NODE_ALLOCATION: None,
     }
     if pair_scores is not None:
@@ -57,13 +60,17 @@ def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion)
     The inventory stays, as HAMi's does. The mark in it is removed, because the next plugin may need the node lock. An
     inventory without the mark belongs to another plugin and stays.
     """
+    gone: dict[str, str | None] = {keys.NODE_DEVICE_LIST: None} if keys.NODE_DEVICE_LIST in carried else {}
     try:
         devices = decode_node_devices(carried.get(vendor.register_key, "[]"))
     except DecodeError:
-        return {}
+        return gone
     if not any(device.finds_owners for device in devices):
-        return {}
-    return {vendor.register_key: encode_node_devices([replace(each, finds_owners=False) for each in devices], version)}
+        return gone
+    return {
+        **gone,
+        vendor.register_key: encode_node_devices([replace(each, finds_owners=False) for each in devices], version),
+    }
 
 
 def _reported(now: datetime) -> str:

@@ -9,7 +9,7 @@ Neighbours: `checkpoint` and `kubelet` read the two, `identity` acts on the resu
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hami_device_plugin.decide.cdi import unqualified
+from hami_device_plugin.decide.cdi.spec import unqualified
 from hamicommon.errors import HamiError
 
 

@@ -7,6 +7,7 @@ Neighbours: `kube` delivers the objects, `identity` and `lock` decide with the r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from hamicommon.errors import HamiError
@@ -35,6 +36,8 @@ class PodContainer:
     is_init: bool
     is_control_disabled: bool
     """The user switched the library off with CUDA_DISABLE_CONTROL."""
+    started_at: datetime | None = None
+    """When its last run started, to the second; None while it waits to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +64,17 @@ def read_pod(item: Mapping[str, Any], resource: str) -> Pod:
     """
     Return the Pod in *item*; *resource* is the name that counts devices.
     """
-    metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
-    init = [_container(found, resource, is_init=True) for found in spec.get("initContainers") or ()]
-    main = [_container(found, resource, is_init=False) for found in spec.get("containers") or ()]
+    metadata, spec, status = item.get("metadata") or {}, item.get("spec") or {}, item.get("status") or {}
+    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    started = {found.get("name", ""): _started_at(found) for found in statuses}
+    init = [_container(found, resource, started, is_init=True) for found in spec.get("initContainers") or ()]
+    main = [_container(found, resource, started, is_init=False) for found in spec.get("containers") or ()]
     return Pod(
         uid=metadata.get("uid", ""),
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
         node=spec.get("nodeName") or "",
-        phase=(item.get("status") or {}).get("phase", ""),
+        phase=status.get("phase", ""),
         annotations=metadata.get("annotations") or {},
         labels=metadata.get("labels") or {},
         containers=(*init, *main),
@@ -122,7 +127,18 @@ def _fits(placed: PodShares, containers: Sequence[PodContainer], counted: Sequen
     return [len(granted) for granted in placed] == wanted
 
 
-def _container(item: Mapping[str, Any], resource: str, *, is_init: bool) -> PodContainer:
+def _started_at(status: Mapping[str, Any]) -> datetime | None:
+    state = status.get("state") or {}
+    text = (state.get("running") or state.get("terminated") or {}).get("startedAt")
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+
+
+def _container(
+    item: Mapping[str, Any], resource: str, started: Mapping[str, datetime | None], *, is_init: bool
+) -> PodContainer:
     amounts = item.get("resources") or {}
     amount = (amounts.get("limits") or {}).get(resource, (amounts.get("requests") or {}).get(resource))
     switches = [found for found in item.get("env") or () if found.get("name") == DISABLE_CONTROL]
@@ -130,5 +146,6 @@ def _container(item: Mapping[str, Any], resource: str, *, is_init: bool) -> PodC
         name=item.get("name", ""),
         requested=(whole(str(amount)) or 0) if amount is not None else 0,
         is_init=is_init,
+        started_at=started.get(item.get("name", "")),
         is_control_disabled=any(parse_bool(found.get("value") or "") is True for found in switches),
     )

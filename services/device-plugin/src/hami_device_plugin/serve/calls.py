@@ -18,10 +18,12 @@ import structlog
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import library
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin.adapters.generator import roots
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import PodResources
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import CONTROL_NODES, Grant, GrantPolicy, Library
+from hami_device_plugin.decide.cdi.strategy import Strategy
 from hami_device_plugin.decide.confirmation import confirmation
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mode import Mode
@@ -30,6 +32,7 @@ from hami_device_plugin.decide.pending import hint
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
 from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.driver_part import DriverPart
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
@@ -63,6 +66,7 @@ class Calls:
         resources: PodResources,
         links: LinkLoop,
         mode: Mode,
+        driver_part: DriverPart,
         metrics: Metrics,
         instances: Instances | None = None,
     ) -> None:
@@ -74,6 +78,7 @@ class Calls:
         self._resources = resources
         self._links = links
         self._mode = mode
+        self._driver_part = driver_part
         self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
         self._confirmed: set[str] = set()
@@ -88,7 +93,7 @@ class Calls:
         Raises:
             ImexError: a required channel does not exist.
         """
-        policy = grant_policy(config, found)
+        policy = grant_policy(config, found, self._driver_part.strategy)
         self._by_identity = self._identity(config, policy, offered)
         self._by_lock = self._lock(config, policy)
         self._preference = Preference(config.preference, {device.id: device.count for device in offered})
@@ -149,6 +154,8 @@ class Calls:
             pod=self._view.wait_pod,
             library=lambda: _host_library(config),
             instances=self._instances,
+            driver=self._driver_part.part,
+            expect=self._driver_part.expect,
         )
         return IdentityAllocator(
             access,
@@ -158,6 +165,7 @@ class Calls:
             cdi_root=Path(config.cdi_root),
             policy=policy,
             offered=frozenset(device.id for device in offered),
+            hook=self._driver_part.hook,
         )
 
     def _lock(self, config: Config, policy: GrantPolicy) -> LockAllocator:
@@ -215,21 +223,28 @@ class Calls:
         return result
 
 
-def grant_policy(config: Config, found: Sequence[FoundDevice]) -> GrantPolicy:
+def grant_policy(config: Config, found: Sequence[FoundDevice], strategy: Strategy) -> GrantPolicy:
     """
-    Return what every container of this Node gets, for the devices *found*.
+    Return what every container of this Node gets by *strategy*, for the devices *found*.
 
     Raises:
         ImexError: a required channel does not exist.
     """
-    channels = tuple(n for n in config.imex_channels if Path(IMEX_CHANNEL.format(n)).exists())
+    _, device_root = roots(config.driver_root, config.driver_root_here, config.dev_root)
+
+    def exists(path: str) -> bool:
+        return Path(f"{device_root.here.rstrip('/')}{path}").exists()
+
+    channels = tuple(n for n in config.imex_channels if exists(IMEX_CHANNEL.format(n)))
     if config.is_imex_required and channels != config.imex_channels:
         raise ImexError(f"--imex-required: {IMEX_CHANNEL.format(config.imex_channels[0])} does not exist")
-    is_passing = config.is_passing_device_nodes
+    # Under native CDI the driver's part has the device files.
+    is_passing = config.is_passing_device_nodes and not strategy.is_native
     return GrantPolicy(
         hook_path=config.hook_path,
         lock_directory=config.lock_directory,
-        list_strategies=config.list_strategies,
+        list_strategies=strategy.names,
+        annotation_prefix=config.cdi_annotation_prefix,
         is_oversubscribed=config.sharing.memory_scaling > 1,
         lib_cuda_log_level=config.lib_cuda_log_level,
         is_core_limit_disabled=config.is_core_limit_disabled,
@@ -239,8 +254,8 @@ def grant_policy(config: Config, found: Sequence[FoundDevice]) -> GrantPolicy:
         imex_channels=channels,
         indices={device.uuid: device.index for device in found} if config.is_listed_by_index else None,
         minors={device.uuid: device.minor for device in found} if is_passing else None,
-        dev_root=config.dev_root,
-        control_nodes=tuple(path for path in CONTROL_NODES if is_passing and Path(path).exists()),
+        dev_root=device_root.host,
+        control_nodes=tuple(path for path in CONTROL_NODES if is_passing and exists(path)),
         is_licensed=(config.vgpu_directory / "license").exists(),
     )
 

@@ -6,27 +6,29 @@ PreStartContainer, its checkpoint says which container got that answer. Only the
 its Pod and written into the CDI spec that the runtime is about to read. The kubelet's checkpoint is the only record
 between the two calls, so this process may restart in between.
 Must never give a container the shares of another: if anything is unclear, the call fails and the kubelet retries.
-Neighbours: `owner` and `pods` decide, `cdi_files` and `files` write, `calls` provides the access.
+Neighbours: `owner` and `pods` decide, `driver_part` has the driver's part, `cdi_files` and `files` write, `calls`
+provides the access.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hami_device_plugin.adapters import cdi_files
 from hami_device_plugin.adapters.files import make_world_writable, prepare_container
-from hami_device_plugin.decide import cdi
 from hami_device_plugin.decide.allocation import (
-    VISIBLE_DEVICES,
     Container,
     Grant,
     GrantPolicy,
     Library,
     allocate,
     container_directory,
-    node_environment,
+    granted_uuids,
 )
+from hami_device_plugin.decide.cdi import spec as cdi
+from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
@@ -60,8 +62,40 @@ class KubeletAccess:
     """Returns the Pod of a UID, and waits for the watch to deliver it."""
     library: Callable[[], Library]
     """Returns the library to mount."""
+    driver: Callable[[Sequence[str]], Awaitable[DriverSpec | None]]
+    """Returns the driver's part for some devices; None if NVIDIA's runtime adds it."""
+    expect: Callable[[Pod, str, Path], None]
+    """Takes a prepared container, and the mark that a runtime makes when it applies the container's edits."""
     instances: Instances | None = None
     """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What one container gets, before it is written."""
+
+    device: str
+    """The name of its CDI device."""
+    container: Container
+    shares: ContainerShares
+    instances: Sequence[str]
+    """UUIDs of its MIG instances; empty unless the Node is in mode `mig`."""
+    driver: DriverSpec | None
+
+    @property
+    def region(self) -> str:
+        """The name of the region file without its ending."""
+        return self.device.removeprefix(cdi.DEVICE_PREFIX)
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether the runtime makes a mark when it applies the edits: it needs a hook, and a directory on the host."""
+        return self.driver is not None and not self.instances
+
+    @property
+    def mark(self) -> str:
+        """The name of the mark in the container's directory."""
+        return f"{self.region}.{cdi.MARK_TARGET}"
 
 
 class IdentityAllocator:
@@ -77,8 +111,13 @@ class IdentityAllocator:
         cdi_root: Path,
         policy: GrantPolicy,
         offered: Set[str],
+        hook: str,
     ) -> None:
-        """Serve *resource* on *node*; *offered* are the UUIDs of its devices, and specs go to *cdi_root*."""
+        """
+        Serve *resource* on *node*; *offered* are the UUIDs of its devices, and specs go to *cdi_root*.
+
+        *hook* is the host's path of nvidia-cdi-hook.
+        """
         self._access = access
         self._node = node
         self._resource = resource
@@ -86,6 +125,7 @@ class IdentityAllocator:
         self._cdi_root = cdi_root
         self._policy = policy
         self._offered = offered
+        self._hook = hook
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
         """
@@ -93,8 +133,7 @@ class IdentityAllocator:
 
         A runtime that ignores CDI therefore gives the container none.
         """
-        env = node_environment(self._policy) | {VISIBLE_DEVICES: "void"}
-        return tuple(Grant(env=env, cdi_devices=(cdi.qualified(cdi.new_device()),)) for _ in requests)
+        return tuple(cdi.answer(cdi.new_device(), self._policy) for _ in requests)
 
     async def pre_start(self, replicas: frozenset[str]) -> Pod | None:
         """
@@ -113,17 +152,25 @@ class IdentityAllocator:
         if problem:
             raise IdentityError(problem)
         shares = granted_shares(pod, self._node, self._vendor)
-        grants = [
-            (device, self._container(pod, container), self._checked(pod, container, shares, replicas))
-            for container, device in devices
-        ]
-        if self._access.instances is None:
-            has_changed = await asyncio.to_thread(self._prepare, grants)
-        else:
-            has_changed = await self._prepare_instances(pod, grants, self._access.instances)
-        if has_changed:
+        prepared = [await self._decided(pod, container, device, shares, replicas) for container, device in devices]
+        if await asyncio.to_thread(self._prepare, prepared):
             await asyncio.sleep(SETTLE_SECONDS)
+        for each in prepared:
+            if each.has_mark:
+                self._access.expect(pod, each.container.name, self._directory(each) / each.mark)
         return pod
+
+    async def _decided(
+        self, pod: Pod, container: str, device: str, shares: Mapping[str, ContainerShares], replicas: frozenset[str]
+    ) -> Prepared:
+        """Return what *container* gets under the CDI device *device*."""
+        granted = self._checked(pod, container, shares, replicas)
+        try:
+            instances = await self._access.instances(pod, container, granted) if self._access.instances else ()
+            driver = await self._access.driver(instances or granted_uuids(granted))
+        except HamiError as error:
+            raise IdentityError(f"Pod {pod}, container {container}: {error}") from error
+        return Prepared(device, self._container(pod, container), granted, instances, driver)
 
     def _container(self, pod: Pod, name: str) -> Container:
         switch = next((found.is_control_disabled for found in pod.containers if found.name == name), False)
@@ -148,19 +195,11 @@ class IdentityAllocator:
             )
         return granted
 
-    async def _prepare_instances(
-        self, pod: Pod, grants: Sequence[tuple[str, Container, ContainerShares]], instances: Instances
-    ) -> bool:
-        """
-        Create each container's MIG instances, write its spec, and return whether a spec changed.
-        """
-        changed = False
-        for device, container, shares in grants:
-            grant = instance_grant(await instances(pod, container.name, shares), self._policy)
-            changed |= await asyncio.to_thread(cdi_files.write_spec, self._cdi_root, pod.uid, device, grant)
-        return changed
+    def _directory(self, prepared: Prepared) -> Path:
+        container = prepared.container
+        return Path(container_directory(self._policy.hook_path, container.pod_uid, container.name))
 
-    def _prepare(self, grants: Sequence[tuple[str, Container, ContainerShares]]) -> bool:
+    def _prepare(self, prepared: Sequence[Prepared]) -> bool:
         """
         Write what each container needs on the host, its spec last, and return whether a spec changed.
         """
@@ -168,10 +207,23 @@ class IdentityAllocator:
         if library.is_hamis:
             make_world_writable(Path(self._policy.lock_directory))
         changed = False
-        for device, container, shares in grants:
-            region = device.removeprefix(cdi.DEVICE_PREFIX)
-            directory = Path(container_directory(self._policy.hook_path, container.pod_uid, container.name))
-            prepare_container(directory, f"{region}.cache")
-            grant = allocate(shares, container, self._policy, library=library, region=region)
-            changed |= cdi_files.write_spec(self._cdi_root, container.pod_uid, device, grant)
+        for each in prepared:
+            if not each.instances:
+                prepare_container(self._directory(each), f"{each.region}.cache")
+            changed |= cdi_files.write_spec(
+                self._cdi_root, each.container.pod_uid, each.device, self._spec(each, library)
+            )
         return changed
+
+    def _spec(self, prepared: Prepared, library: Library) -> dict[str, Any]:
+        """Return the spec of one container: the driver's part, then ours."""
+        driver = prepared.driver or DriverSpec()
+        edits = driver.common + cdi.grant_edits(self._grant(prepared, library))
+        if prepared.has_mark:
+            edits += cdi.mark_edits(self._hook, f"{self._policy.hook_path}/vgpu/{prepared.mark}")
+        return cdi.spec(prepared.device, edits, driver.version)
+
+    def _grant(self, prepared: Prepared, library: Library) -> Grant:
+        if prepared.instances:
+            return instance_grant(prepared.instances, self._policy)
+        return allocate(prepared.shares, prepared.container, self._policy, library=library, region=prepared.region)

@@ -7,7 +7,7 @@ Neighbours: `decide.mig.static` says what is offered, `session` serves the usual
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from hami_device_plugin.adapters.checkpoint import FILE_NAME, read_checkpoint
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide import cdi
-from hami_device_plugin.decide.allocation import VISIBLE_DEVICES, Grant, GrantPolicy
+from hami_device_plugin.decide.allocation import Grant, GrantPolicy
+from hami_device_plugin.decide.cdi import spec as cdi
+from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.mig.static import NONE, MigDevice, StaticOffer, static_offer
@@ -84,10 +85,16 @@ class InstanceResource:
         config: Config,
         *,
         policy: GrantPolicy,
+        driver: Callable[[Sequence[str]], Awaitable[DriverSpec | None]],
         is_identity: bool,
         metrics: Metrics,
     ) -> None:
-        """Offer *devices* as *resource*; *is_identity* says whether the runtime resolves CDI names."""
+        """
+        Offer *devices* as *resource*; *is_identity* says whether the runtime resolves CDI names.
+
+        *driver* returns the driver's part for some devices, None if NVIDIA's runtime adds it.
+        """
+        self._driver = driver
         self._resource = resource
         self._config = config
         self._policy = policy
@@ -114,17 +121,17 @@ class InstanceResource:
     async def _allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Grant]:
         if not self._is_identity:
             return tuple(instance_grant(request, self._policy) for request in requests)
-        env = {VISIBLE_DEVICES: "void"}
-        return tuple(Grant(env=env, cdi_devices=(cdi.qualified(cdi.new_device()),)) for _ in requests)
+        return tuple(cdi.answer(cdi.new_device(), self._policy) for _ in requests)
 
     async def _pre_start(self, replicas: frozenset[str]) -> None:
         entries = await asyncio.to_thread(read_checkpoint, self._config.plugin_directory / FILE_NAME)
         found = owner(replicas, self._resource, entries)
-        grant = instance_grant(sorted(replicas), self._policy)
+        driver = await self._driver(sorted(replicas)) or DriverSpec()
+        edits = driver.common + cdi.grant_edits(instance_grant(sorted(replicas), self._policy))
         for _, device in found.devices:
             if device:
-                root = Path(self._config.cdi_root)
-                await asyncio.to_thread(cdi_files.write_spec, root, found.pod_uid, device, grant)
+                root, content = Path(self._config.cdi_root), cdi.spec(device, edits, driver.version)
+                await asyncio.to_thread(cdi_files.write_spec, root, found.pod_uid, device, content)
 
 
 async def _no_preference(requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:

@@ -19,6 +19,7 @@ from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, r
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.announcement import announcement, withdrawal
+from hami_device_plugin.decide.cdi.strategy import Strategy
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
@@ -49,14 +50,16 @@ class NodeLoop:
         calls: Calls,
         links: LinkLoop,
         mode: Mode,
+        strategy: Strategy,
         metrics: Metrics,
     ) -> None:
-        """Work by *config* and *mode*."""
+        """Work by *config*, *mode* and *strategy*."""
         self._vendor = vendor
         self._view = view
         self._calls = calls
         self._links = links
         self._mode = mode
+        self._strategy = strategy
         self._metrics = metrics
         self._cdi_root = Path(config.cdi_root)
         self._vgpu = config.vgpu_directory
@@ -157,6 +160,7 @@ class NodeLoop:
             self._vendor,
             version=self._config.wire_version,
             is_identity=self._mode.is_identity,
+            device_list=str(self._strategy),
             carried=carried,
             now=datetime.now(UTC),
             pair_scores=None if rated is None else rated.scores,

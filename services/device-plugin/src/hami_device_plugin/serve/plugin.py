@@ -44,6 +44,10 @@ class Plugin:
         """Return why the kubelet cannot hand out devices; None if it can."""
         return self._session.not_ready() if self._session is not None else "the device plugin is starting"
 
+    def status(self) -> str:
+        """Return how devices reach containers."""
+        return self._session.status() if self._session is not None else ""
+
     def reload(self) -> None:
         """Read the settings again, and start a new session."""
         self._settings.reload()

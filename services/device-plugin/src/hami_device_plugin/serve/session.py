@@ -19,7 +19,7 @@ import structlog
 
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
-from hami_device_plugin.adapters.checkpoint import FILE_NAME, held_replicas
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, check_form, held_replicas
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
 from hami_device_plugin.adapters.nvml.devices import find_devices
@@ -33,6 +33,7 @@ from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, v
 from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.calls import Calls, grant_policy
+from hami_device_plugin.serve.driver_part import DriverPart
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.mig import Instances, MigInstances
@@ -82,6 +83,7 @@ class Session:
         """The MIG instances under resources of their own."""
         self._mig: MigInstances | None = None
         """Set in mode `mig`."""
+        self._driver_part = DriverPart(config, self._view, metrics)
         self._calls: Calls
         self._node_loop: NodeLoop
         self._kubelet_loop: KubeletLoop
@@ -96,6 +98,10 @@ class Session:
         if self._server is None:
             return "the device plugin is starting"
         return self._kubelet_loop.problem() if self._config.kubelet_socket else None
+
+    def status(self) -> str:
+        """Return how devices reach containers."""
+        return self._driver_part.status()
 
     def end(self, cause: str) -> None:
         """End the session for *cause*; the first cause counts."""
@@ -169,6 +175,7 @@ class Session:
             self._devices = self._inventory(self._found, self._config)
             self._count_devices()
             mode = await self._choose_mode()
+            await self._driver_part.prepare(mode, self._uuids())
             self._prepare(mode)
             self._server = server = await self._start_server()
             try:
@@ -178,6 +185,8 @@ class Session:
                     group.create_task(self._rescan()),
                     group.create_task(self._watch_health()),
                     group.create_task(self._links.run()),
+                    group.create_task(self._driver_part.keep(self._uuids, self.end)),
+                    group.create_task(self._driver_part.check()),
                 ]
                 for resource in self._instance_resources(mode):
                     tasks.append(group.create_task(self._serve_instances(resource)))
@@ -232,6 +241,7 @@ class Session:
         while True:
             try:
                 await self._resources.listed()
+                await asyncio.to_thread(check_form, self._config.plugin_directory / FILE_NAME)
                 await asyncio.to_thread(Path(self._config.cdi_root).mkdir, parents=True, exist_ok=True)
             except (HamiError, OSError) as error:
                 if time.monotonic() > deadline:
@@ -249,6 +259,7 @@ class Session:
             resources=self._resources,
             links=self._links,
             mode=mode,
+            driver_part=self._driver_part,
             metrics=self._metrics,
             instances=self._instances(),
         )
@@ -260,6 +271,7 @@ class Session:
             calls=self._calls,
             links=self._links,
             mode=mode,
+            strategy=self._driver_part.strategy,
             metrics=self._metrics,
         )
 
@@ -276,7 +288,8 @@ class Session:
                 resource,
                 devices,
                 self._config,
-                policy=grant_policy(self._config, self._found),
+                policy=grant_policy(self._config, self._found, self._driver_part.strategy),
+                driver=self._driver_part.part,
                 is_identity=mode.is_identity,
                 metrics=self._metrics,
             )
@@ -359,6 +372,10 @@ class Session:
     def _to_rate(self) -> list[str]:
         """Return the UUIDs of the devices whose links matter: the healthy ones, if the settings use the scores."""
         return [device.id for device in self._devices if device.healthy] if self._config.rates_links else []
+
+    def _uuids(self) -> list[str]:
+        """Return the UUIDs of the devices offered."""
+        return [device.id for device in self._devices]
 
     def _count_devices(self) -> None:
         healthy = sum(device.healthy for device in self._devices)

@@ -1,0 +1,120 @@
+"""
+Name the CDI devices that carry a grant to the container runtime, and make their specs.
+
+Owns the kind, the device names and the contents of a spec. A device name belongs to one Allocate answer and is never
+reused, so no older spec can exist under it. A runtime that has not seen the file yet refuses the container, and the
+kubelet retries.
+Vendor and class must have two or more characters each: a single one makes containerd 2.1 panic.
+Neighbours: `edits` joins what a spec has from the driver with what it has from the grant, `cdi_files` keeps the files.
+Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/SPEC.md
+"""
+
+import uuid
+from typing import Any
+
+from hami_device_plugin.decide.allocation import (
+    CDI_ANNOTATIONS,
+    CDI_CRI,
+    NO_DEVICES,
+    VISIBLE_DEVICES,
+    Grant,
+    GrantPolicy,
+    Mount,
+    node_environment,
+)
+from hami_device_plugin.decide.cdi.driver import newest
+from hami_device_plugin.decide.cdi.edits import Edits, Json, encode_edits
+
+KIND = "hami.io/vgpu"
+VERSION = "0.5.0"
+"""The oldest version with `hostPath` of device nodes, so every runtime with CDI reads it."""
+DEVICE_PREFIX = "a-"
+"""Names had to start with a letter before CDI 0.5."""
+MARK_TARGET = "applied"
+_MOUNT_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate")
+
+
+def new_device() -> str:
+    """
+    Return a device name that no Allocate answer has used.
+    """
+    return f"{DEVICE_PREFIX}{uuid.uuid4()}"
+
+
+def qualified(device: str) -> str:
+    """
+    Return the name that a container runtime resolves.
+
+    >>> qualified("a-1")
+    'hami.io/vgpu=a-1'
+    """
+    return f"{KIND}={device}"
+
+
+def unqualified(name: str) -> str | None:
+    """
+    Return the device of a qualified *name*; None if it is of another kind.
+
+    >>> unqualified("hami.io/vgpu=a-1"), unqualified("nvidia.com/gpu=0")
+    ('a-1', None)
+    """
+    kind, _, device = name.partition("=")
+    return device if kind == KIND and device else None
+
+
+def answer(device: str, policy: GrantPolicy) -> Grant:
+    """
+    Return the Allocate answer that names *device*, to the kubelet or in an annotation, and gives no other device.
+
+    A runtime that ignores CDI therefore gives the container none.
+    """
+    name, strategies = qualified(device), policy.list_strategies
+    is_annotated = CDI_ANNOTATIONS in strategies
+    key = f"{policy.annotation_prefix}nvidia-device-plugin_{device.removeprefix(DEVICE_PREFIX)}"
+    return Grant(
+        env=node_environment(policy) | {VISIBLE_DEVICES: NO_DEVICES},
+        cdi_devices=() if is_annotated and CDI_CRI not in strategies else (name,),
+        annotations={key: name} if is_annotated else {},
+    )
+
+
+def spec(device: str, edits: Edits, driver_version: str = VERSION) -> dict[str, Any]:
+    """
+    Return the CDI spec that makes *edits* to the container that names *device*.
+
+    *driver_version* is the version of CDI that the driver's part of *edits* needs.
+    """
+    devices = [{"name": device, "containerEdits": encode_edits(edits)}]
+    return {"cdiVersion": newest(VERSION, driver_version), "kind": KIND, "devices": devices}
+
+
+def grant_edits(grant: Grant) -> Edits:
+    """Return the edits that give a container its grant."""
+    return Edits(
+        env=grant.env,
+        device_nodes={
+            node.container_path: {
+                "path": node.container_path,
+                "hostPath": node.host_path,
+                "permissions": node.permissions,
+            }
+            for node in grant.device_nodes
+        },
+        mounts={mount.container_path: _mount(mount) for mount in grant.mounts},
+    )
+
+
+def mark_edits(program: str, mark: str) -> Edits:
+    """
+    Return the edit that makes *mark* in the container when a runtime applies its edits.
+
+    *mark* is a link in a directory that the container shares with the host, so the host sees that hooks and mounts were
+    applied. *program* is the host's path of nvidia-cdi-hook.
+    """
+    arguments = ["nvidia-cdi-hook", "create-symlinks", "--link", f"{MARK_TARGET}::{mark}"]
+    return Edits(hooks=({"hookName": "createContainer", "path": program, "args": arguments},))
+
+
+def _mount(mount: Mount) -> Json:
+    options = [*_MOUNT_OPTIONS, "ro" if mount.is_read_only else "rw"]
+    return {"hostPath": mount.host_path, "containerPath": mount.container_path, "options": options}

@@ -1,0 +1,116 @@
+"""
+A stand-in for nvidia-ctk, and a driver's root as a driver installs itself.
+
+The stand-in prints the specs that NVIDIA's generator prints for such a root. What it finds in the file `does` beside it
+makes it fail: `fail <text>`, `hang`, `flood`, or `lost <uuid>` for all calls that name this device.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROGRAM = """#!{python}
+import json, pathlib, sys, time
+
+here = pathlib.Path(__file__).parent
+given = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[3:] if "=" in argument)
+devices = [argument.split("=", 1)[1] for argument in sys.argv if argument.startswith("--device-id=")]
+with (here / "calls").open("a") as file:
+    print(given["mode"], *devices, file=file)
+what, _, rest = (here / "does").read_text().partition(" ") if (here / "does").exists() else ("", "", "")
+root, dev = given["driver-root"], given["dev-root"].rstrip("/")
+if what == "hang":
+    time.sleep(60)
+if what == "flood":
+    while True:
+        print("x" * 65536)
+if what == "fail" or (what == "lost" and rest in devices):
+    print('time="2026-11-25T01:40:47Z" level=warning msg="ldcache"', file=sys.stderr)
+    print(f'time="2026-11-25T01:40:47Z" level=error msg="failed: {{rest}}"', file=sys.stderr)
+    sys.exit(1)
+version = (here / "version").read_text()
+library = f"usr/lib/x86_64-linux-gnu/libcuda.so.{{version}}"
+arguments = ["nvidia-cdi-hook", "update-ldcache"]
+hook = {{"hookName": "createContainer", "path": given["nvidia-cdi-hook-path"], "args": arguments}}
+
+
+def node(name):
+    return {{"path": f"/dev/{{name}}", "hostPath": f"{{dev}}/dev/{{name}}"}}
+
+
+def described(uuid):
+    return {{"name": uuid, "containerEdits": {{"deviceNodes": [node("nvidia" + str(int(uuid[-2:], 16)))]}}}}
+
+
+print(json.dumps({{
+    "cdiVersion": "0.5.0",
+    "kind": "nvidia.com/gpu",
+    "devices": [described(uuid) for uuid in devices],
+    "containerEdits": {{
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [node("nvidiactl"), node("nvidia-uvm")],
+        "mounts": [{{"hostPath": f"{{root}}/{{library}}", "containerPath": f"/{{library}}", "options": ["ro"]}}],
+        "hooks": [hook],
+    }},
+}}))
+"""
+
+
+@dataclass(frozen=True)
+class FakeGenerator:
+    """The stand-in and the driver's root below *host*; *nvml* is the driver's library, if it must work."""
+
+    host: Path
+    nvml: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Write both."""
+        self.program.parent.mkdir()
+        self.program.write_text(_PROGRAM.format(python=sys.executable))
+        self.program.chmod(0o755)
+        self.hook.write_bytes(b"the hook")
+        self.install("570.124.06")
+
+    @property
+    def program(self) -> Path:
+        """The stand-in."""
+        return self.host / "toolkit/nvidia-ctk"
+
+    @property
+    def hook(self) -> Path:
+        """The nvidia-cdi-hook to install."""
+        return self.host / "toolkit/nvidia-cdi-hook"
+
+    @property
+    def driver_root(self) -> Path:
+        """The driver's root, as the plugin sees it."""
+        return self.host / "driver"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The plugin's flags for both; on the host the driver's root has another path."""
+        return (
+            f"--cdi-generator={self.program}",
+            f"--cdi-hook={self.hook}",
+            f"--driver-root-ctr-path={self.driver_root}",
+            "--nvidia-driver-root=/run/nvidia/driver",
+        )
+
+    def calls(self) -> list[str]:
+        """Return the mode and the devices of each call."""
+        return (self.host / "toolkit/calls").read_text().splitlines()
+
+    def does(self, what: str) -> None:
+        """Let the next calls do *what*; empty: work."""
+        (self.host / "toolkit/does").write_text(what)
+
+    def install(self, version: str) -> None:
+        """Install the driver's files of *version*, instead of those before."""
+        libraries = self.driver_root / "usr/lib/x86_64-linux-gnu"
+        (self.driver_root / "dev").mkdir(parents=True, exist_ok=True)
+        libraries.mkdir(parents=True, exist_ok=True)
+        library = libraries / f"libnvidia-ml.so.{version}"
+        library.write_bytes(self.nvml.read_bytes() if self.nvml is not None else b"")
+        (libraries / "libnvidia-ml.so.1").unlink(missing_ok=True)
+        (libraries / "libnvidia-ml.so.1").symlink_to(library.name)
+        (self.host / "toolkit/version").write_text(version)
