@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hami_device_plugin.decide.hardware.mock import read_mock_devices
 from hamicommon.config import load_device_config
 from hamicommon.node_overrides import load_node_overrides
 from hamicommon.vendors import ascend, nvidia
@@ -381,3 +382,12 @@ def test_named_configs_come_from_one_place() -> None:
     """The chart's ConfigMap, or the user's."""
     with pytest.raises(RefusedError, match="exclude each other: put the configs of map into your ConfigMap"):
         objects(*given({"devicePlugin": {"config": {"map": {"a": ""}, "name": "mine"}}}))
+
+
+def test_mock_devices_are_what_the_plugin_reads() -> None:
+    """A cluster without devices, with the chart alone."""
+    values: Json = {"devicePlugin": {"mockDevices": [{"name": "NVIDIA L4", "memoryMib": 23034, "count": 2}]}}
+
+    assert "--mock-devices=/mock/devices.yaml" in plugin_arguments(values)
+    text = one("ConfigMap", "hami-device-plugin-mock", *given(values))["data"]["devices.yaml"]
+    assert 2 == len(read_mock_devices(text, "n1"))

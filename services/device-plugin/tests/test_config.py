@@ -129,6 +129,7 @@ OTHER_VALUES = {
     "node-label": "example.com/config",
     "fallback-strategies": "empty",
     "default-config": "two",
+    "mock-devices": "/mock",
 }
 """One that is not the default, or is refused, for each flag that neither `true` nor a path is for."""
 
@@ -142,7 +143,7 @@ def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Flag) -> 
     usual = {name: text for name, text in needed.items() if name not in flag.env}
 
     def settings(*arguments: str, key: str = "", **environ: str) -> Config | tuple[str, ...]:
-        named = {"/named/default": "", "/named/two": ""}
+        named = {"/named/default": "", "/named/two": "", "/mock": "[{name: T4, memoryMib: 1}]"}
         texts: Texts = {"/c": DEVICE_CONFIG + key, NODE_CONFIG: "", "/other": other, **named}
         try:
             return load(parse_arguments(arguments), usual | environ, texts, label="")

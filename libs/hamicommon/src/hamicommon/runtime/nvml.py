@@ -59,10 +59,15 @@ class NvmlHangError(NvmlError):
 class Nvml:
     """The NVML of this process; there must be only one."""
 
-    def __init__(self) -> None:
-        """Prepare; nothing is loaded before `open`."""
+    def __init__(self, stand_in: Callable[[], Any] = lambda: None) -> None:
+        """
+        Prepare; nothing is loaded before `open`.
+
+        *stand_in* returns a library to call instead of the driver's, None to call the driver's.
+        """
         self._worker = Worker("NVML")
-        self._library: ctypes.CDLL | None = None
+        self._stand_in = stand_in
+        self._library: Any = None
 
     @property
     def is_open(self) -> bool:
@@ -115,7 +120,7 @@ class Nvml:
 
     def _open(self, driver_root: Path) -> None:
         self._close()
-        library = ctypes.CDLL(str(library_below(driver_root) or LIBRARY))
+        library = self._stand_in() or ctypes.CDLL(str(library_below(driver_root) or LIBRARY))
         # pynvml loads the library only if it has none.
         pynvml.nvmlLib = library
         try:
@@ -142,11 +147,12 @@ def library_below(driver_root: Path) -> Path | None:
     return next((place.resolve() for place in places if place.exists()), None)
 
 
-def _unload(library: ctypes.CDLL) -> None:
+def _unload(library: Any) -> None:
     """Unload *library*, and have pynvml forget it and its functions."""
     pynvml.nvmlLib = None
     pynvml._nvmlGetFunctionPointer_cache.clear()
-    dlclose(library._handle)
+    if isinstance(library, ctypes.CDLL):
+        dlclose(library._handle)
 
 
 def _translated(function: Callable[..., T]) -> Callable[..., T]:

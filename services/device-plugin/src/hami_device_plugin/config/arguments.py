@@ -180,6 +180,12 @@ FLAGS = (
         env=("HAMI_REPLICA_IDS",),
     ),
     Flag(
+        "mock-devices",
+        "",
+        "file with devices to offer that do not exist, to try a cluster without any; empty: the driver's devices",
+        env=("HAMI_MOCK_DEVICES",),
+    ),
+    Flag(
         "gdrcopy-enabled",
         "false",
         "set NVIDIA_GDRCOPY",

@@ -21,6 +21,7 @@ from hami_device_plugin.config.ignored import used_keys, used_settings
 from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
 from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
 from hami_device_plugin.decide.allocation import LIST_STRATEGIES
+from hami_device_plugin.decide.hardware.mock import MockDevice, read_mock_devices
 from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig import offer, static
@@ -35,14 +36,17 @@ from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.version import NEWEST, WireVersion
 
 MPS = "mps"
+NO_STRATEGY = "none"
+"""Containers get no device of the driver."""
 DEFAULT_HOOK_PATH = "/usr/local"
 """The chart's; HAMi itself has none."""
 
 
-def files(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the paths of the device config, empty if none is given, and of the Nodes' overrides."""
+def files(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the paths of the device config, empty if none is given, of the Nodes' overrides, and of mock devices."""
     loader = _Loader(arguments, environ, {})
-    return loader.text("config-file"), loader.text("node-config-file")
+    mock = loader.text("mock-devices")
+    return loader.text("config-file"), loader.text("node-config-file"), *((mock,) if mock else ())
 
 
 def named_folder(arguments: argparse.Namespace, environ: Mapping[str, str]) -> str:
@@ -100,6 +104,7 @@ class _Loader:
         named_config: str,
     ) -> Config:
         is_mig = node.operating_mode == offer.MODE
+        mock_devices = self._mock_devices(node_name)
         mig_strategy = self._choice("mig-strategy", static.STRATEGIES)
         self._refuse_mps_sharing()
         resource = node.nvidia.resource_count_name
@@ -129,7 +134,8 @@ class _Loader:
             driver_root_here=self.text("driver-root-ctr-path"),
             is_init_error_fatal=self._bool("fail-on-init-error"),
             is_passing_device_nodes=self._bool("pass-device-specs"),
-            list_strategies=self._list_strategies(),
+            # No runtime of NVIDIA's can resolve a device that does not exist.
+            list_strategies=(NO_STRATEGY,) if mock_devices else self._list_strategies(),
             is_listed_by_index=self._choice("device-id-strategy", ("uuid", "index")) == "index",
             gdrcopy=self._bool("gdrcopy-enabled"),
             gds=self._bool("gds-enabled"),
@@ -142,6 +148,7 @@ class _Loader:
             lib_cuda_log_level="" if is_mig else str(node.nvidia.lib_cuda_log_level),
             is_core_limit_disabled=node.nvidia.disable_core_limit and not is_mig,
             follows_kubelet=node.preferred_allocation and not is_mig,
+            mock_devices=mock_devices,
             preference=self._choice("shared-devices-allocation-policy", POLICIES),
             # Only this spelling counts in HAMi.
             is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == "true",
@@ -267,6 +274,18 @@ class _Loader:
             if word not in choices:
                 self._problems.append(f"--{name}: {word!r} is not one of {', '.join(choices)}")
         return words
+
+    def _mock_devices(self, node_name: str) -> tuple[MockDevice, ...]:
+        path = self.text("mock-devices")
+        text = self._texts[path] if path else ""
+        if isinstance(text, Unreadable):
+            self._problems.append(f"--mock-devices {path}: {text.reason}; it must be YAML")
+            return ()
+        try:
+            return read_mock_devices(text, node_name) if path else ()
+        except ConfigError as error:
+            self._problems += error.in_file(path).problems
+            return ()
 
     def _refuse_mps_sharing(self) -> None:
         """Report `sharing.mps` of either file if it divides devices, because nothing would enforce it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_device_plugin.config.arguments import DEFAULT_KUBELET_SOCKET
+from hami_device_plugin.decide.hardware.mock import MockDevice
 from hami_device_plugin.decide.health import HealthPolicy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig import offer
@@ -66,6 +67,8 @@ class Config:
     is_core_limit_disabled: bool
     follows_kubelet: bool
     """Under the lock, use the devices of the replicas that the kubelet picked."""
+    mock_devices: tuple[MockDevice, ...]
+    """Devices to offer instead of the driver's; empty: the driver's."""
     preference: str
     """One of `preference.POLICIES`."""
     is_topology_scored: bool
@@ -100,7 +103,7 @@ class Config:
         driver = (self.driver_root, self.driver_root_here, self.dev_root)
         features = (self.gdrcopy, self.gds, self.mofed, self.imex_channels)
         mig = (self.mig_rules, self.sharing.mode == offer.MODE, self.mig_strategy)
-        return self.resource, driver, features, self.list_strategies, mig
+        return self.resource, self.mock_devices, driver, features, self.list_strategies, mig
 
     @property
     def vgpu_directory(self) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from hami_device_plugin.adapters.nvml.mock import MockLibrary
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.node_settings import NodeSettings
@@ -36,7 +37,7 @@ class Plugin:
         """Run by *settings*, now and after each change."""
         self._settings = settings
         self._metrics = metrics
-        self._nvml = Nvml()
+        self._nvml = Nvml(self._mock_library)
         self._session: Session | None = None
         self._skip_pause = asyncio.Event()
 
@@ -82,6 +83,11 @@ class Plugin:
                 cause = await self._pause(error, backoff)
             self._metrics.restarts.labels(cause).inc()
             logger.info("Starting a new session", cause=cause)
+
+    def _mock_library(self) -> MockLibrary | None:
+        """Return the library for devices that do not exist; None to use the driver's."""
+        devices = self._settings.config.mock_devices
+        return MockLibrary(devices) if devices else None
 
     async def _pause(self, error: HamiError, backoff: Backoff) -> str:
         """
