@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from hami_device_plugin.decide.hardware.links import LinkedDevice, link_scores
 from hamicommon.wire.pair_scores import decode_pair_scores
+from testbed.hardware import FakeDriver
 
 SCORES = "hami.io/node-nvidia-score"
 
@@ -132,6 +134,13 @@ def written(api: ApiServer) -> dict[str, dict[str, int]]:
     return decode_pair_scores(api.annotations("nodes", "", NODE).get(SCORES, "[]"))
 
 
+@pytest.fixture
+def driver(host: Path) -> FakeDriver:
+    """Return the driver of a Node whose two devices are on different NUMA nodes."""
+    (host / "hardware").mkdir()
+    return FakeDriver(host / "hardware")
+
+
 @needs_fake_driver
 async def test_scores_are_written_and_written_again_when_only_they_are_missing(
     host: Path, api: ApiServer, kubelet: Kubelet
@@ -143,6 +152,68 @@ async def test_scores_are_written_and_written_again_when_only_they_are_missing(
         carried = {**api.annotations("nodes", "", NODE)}
         del carried[SCORES]
         api.put("nodes", node | {"metadata": node["metadata"] | {"annotations": carried}})
+        await plugin.until(lambda: {A100: {T4: 10}, T4: {A100: 10}} == written(api))
+
+
+@needs_fake_driver
+@pytest.mark.parametrize(
+    ("ends", "ancestor", "expected"),
+    [
+        pytest.param(((A100, T4, 4), (T4, A100, 4)), "single", 450, id="direct"),
+        pytest.param(((A100, "switch", 12), (T4, "switch", 6)), "system", 610, id="through a switch"),
+        pytest.param(((A100, "switch", 12),), "node", 20, id="one end at a switch"),
+    ],
+)
+async def test_links_of_the_driver_are_rated(
+    host: Path,
+    api: ApiServer,
+    kubelet: Kubelet,
+    driver: FakeDriver,
+    ends: tuple[tuple[str, str, int], ...],
+    ancestor: str,
+    expected: int,
+) -> None:
+    """PCIe and NVLink together, the same in both directions."""
+    for uuid, peer, count in ends:
+        driver.connect(uuid, peer, count)
+    driver.place(A100, T4, ancestor)
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet, ENABLE_TOPOLOGY_SCORE="true") as plugin:
+        await plugin.until(lambda: {A100: {T4: expected}, T4: {A100: expected}} == written(api))
+
+    assert [] == api.events("AsymmetricGPUP2PLink")
+
+
+@needs_fake_driver
+async def test_pair_with_links_in_one_direction_scores_0_with_an_event(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """The Event is HAMi's, and names both devices."""
+    driver.connect(A100, T4, 2)
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet, ENABLE_TOPOLOGY_SCORE="true") as plugin:
+        await plugin.until(lambda: {A100: {T4: 0}, T4: {A100: 0}} == written(api))
+        await plugin.until(lambda: bool(api.events("AsymmetricGPUP2PLink")))
+
+    [event] = api.events("AsymmetricGPUP2PLink")
+    assert ("Warning", "Node", NODE) == (
+        event["type"],
+        event["involvedObject"]["kind"],
+        event["involvedObject"]["name"],
+    )
+    assert event["message"].endswith(f"the pair scores 0: {A100} and {T4}")
+
+
+@needs_fake_driver
+async def test_device_whose_links_cannot_be_read_is_left_out_until_they_can(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """The other devices are rated all the same."""
+    driver.fail(pynvml.NVML_ERROR_UNKNOWN, A100, call="nvmlDeviceGetNvLinkState")
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet, ENABLE_TOPOLOGY_SCORE="true") as plugin:
+        await plugin.until(lambda: {T4: {}} == written(api))
+        driver.recover(A100)
         await plugin.until(lambda: {A100: {T4: 10}, T4: {A100: 10}} == written(api))
 
 
