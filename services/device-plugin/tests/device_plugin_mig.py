@@ -6,10 +6,11 @@ The model refuses what a driver refuses: a place that is taken, an instance that
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from device_plugin_builders import RESOURCE, VENDOR
 
+from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode, at
 from hami_device_plugin.decide.mig.journal import Journal, Owner
 from hami_device_plugin.decide.owner import Entry as Allocated
@@ -17,6 +18,7 @@ from hami_device_plugin.decide.pods import Pod, read_pod
 from hami_device_plugin.serve.mig import MigAccess, MigInstances
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, MigPlacement, Share
+from hamicommon.runtime.nvml import Nvml
 from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire import keys
 from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations
@@ -263,6 +265,10 @@ def a_promise(slices: int = 1, start: int = 0, *, container: int = 0, device: in
     return replace(MigAllocation(container, device, GPU, NAMES[slices], MigPlacement(start, size)), **changes)
 
 
-def never(*_: object) -> NoReturn:
-    """Fail: this must not be called."""
-    raise AssertionError("called")
+async def print_instances() -> None:
+    """Print the MIG UUIDs of the fake driver's GPUs."""
+    nvml = Nvml()
+    await nvml.open("/")
+    for gpu in await MigNvml(nvml).read_gpus():
+        for found in gpu.instances:
+            print(found.mig_uuid)  # noqa: T201

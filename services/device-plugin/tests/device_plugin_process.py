@@ -40,6 +40,7 @@ class PluginProcess:
     def __init__(self, host: Path, api: ApiServer, kubelet: Kubelet, *flags: str, **environ: str) -> None:
         self.host, self.api, self.kubelet = host, api, kubelet
         self.logs: list[dict[str, Any]] = []
+        self.device_config = DEVICE_CONFIG
         self.hardware = DEVICES
         """The fake driver's devices, as the process finds them when it starts."""
         self._flags, self._environ = flags, environ
@@ -48,7 +49,7 @@ class PluginProcess:
         (self.host / "hardware").mkdir(exist_ok=True)
         (self.host / "hardware/devices.csv").write_text(self.hardware)
         (self.host / "library.so").write_bytes(b"the library")
-        (self.host / "device-config.yaml").write_text(DEVICE_CONFIG)
+        (self.host / "device-config.yaml").write_text(self.device_config)
         self.api.kubeconfig(self.host / "kubeconfig")
         self.process = await asyncio.create_subprocess_exec(
             str(PROGRAM),

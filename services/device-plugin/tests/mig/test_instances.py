@@ -394,7 +394,6 @@ async def test_leftover_instance_that_the_kubelet_gave_to_a_container_stays() ->
     [
         pytest.param(a_gpu(mode=MigMode.UNSUPPORTED, name="Tesla T4"), "has no MIG", id="no MIG"),
         pytest.param(a_gpu(name="NVIDIA X1"), "no rule of nvidia.migProfileAllowlist", id="unknown model"),
-        pytest.param(a_gpu(mode=MigMode.TURNING_ON), "nvidia-smi --gpu-reset -i 0", id="needs a reset"),
         pytest.param(a_gpu(mode=MigMode.TURNING_OFF), "nvidia-smi -i 0 -mig 1", id="about to be switched off"),
         pytest.param(a_gpu(mode=MigMode.OFF, is_busy=True), "once the GPU is idle: processes use it", id="in use"),
     ],
@@ -417,7 +416,7 @@ async def test_mig_is_not_switched_on_while_a_pod_shares_the_gpu() -> None:
     node.items["p"]["metadata"]["annotations"].pop(keys.MIG_ALLOCATIONS)
 
     await node.mig.prepare()
-    assert "Pods default/p have shares of it" in node.mig.problems[GPU]
+    assert "Pod default/p holds 1 shares of it" in node.mig.problems[GPU]
     node.end("p")
     await node.mig.prepare()
 

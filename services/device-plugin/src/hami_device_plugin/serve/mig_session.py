@@ -36,7 +36,8 @@ def mig_instances(config: Config, nvml: Nvml, view: NodeKube, vendor: Vendor) ->
                 pods=lambda: list(view.pods.values()),
                 has_ended=lambda owner: view.has_ended(owner.uid, owner.namespace, owner.name),
                 annotate=view.change_mig_allocations,
-                allocated=lambda: read_checkpoint(checkpoint),
+                # A kubelet writes its checkpoint when it first allocates a device.
+                allocated=lambda: read_checkpoint(checkpoint) if checkpoint.exists() else (),
             ),
             rules=config.mig_rules,
             allocated_key=vendor.allocated_key,

@@ -45,12 +45,12 @@ def preparation(
     problem = _problem(gpu, rules)
     if problem:
         return Preparation(problem)
-    in_use = _in_use(gpu, journal, claims, allocated)
-    if gpu.mode is MigMode.OFF:
-        waits = f"MIG is off, and is switched on once the GPU is idle: {in_use}"
+    in_use = _others(gpu, claims, allocated)
+    if gpu.mode is not MigMode.ON:
+        waits = f"MIG is {gpu.mode.value}, and is switched on once the GPU is idle: {in_use}"
         return Preparation(waits) if in_use else Preparation(switch_on=True)
     leftovers = foreign_instances(gpu, journal)
-    return Preparation(clear=() if in_use else leftovers)
+    return Preparation(clear=() if in_use or _has_pods(gpu, journal, claims) else leftovers)
 
 
 def other_devices(entries: Iterable[Entry], claims: Claims) -> frozenset[str]:
@@ -64,8 +64,6 @@ def _problem(gpu: Gpu, rules: Sequence[MigProfileRule]) -> str | None:
         return "it has no MIG; use operatingmode hami-core on this Node, or exclude it with filterdevices"
     if rule_for(gpu.name, rules) is None:
         return "no rule of nvidia.migProfileAllowlist names this model; add its profiles there"
-    if gpu.mode is MigMode.TURNING_ON:
-        return f"MIG is switched on after a reset; run nvidia-smi --gpu-reset -i {gpu.index}, or reboot the Node"
     if gpu.mode is MigMode.TURNING_OFF:
         return (
             f"MIG is switched off after a reset; run nvidia-smi -i {gpu.index} -mig 1 to keep it on, or use "
@@ -74,13 +72,15 @@ def _problem(gpu: Gpu, rules: Sequence[MigProfileRule]) -> str | None:
     return None
 
 
-def _in_use(gpu: Gpu, journal: Journal, claims: Claims, allocated: Collection[str] | None) -> str | None:
-    """Return who uses *gpu*; None if it is idle."""
-    users = claims.users.get(gpu.uuid)
-    if users:
-        return f"Pods {', '.join(sorted(users))} have shares of it"
-    if any(entry.gpu_uuid == gpu.uuid for entry in journal):
-        return "it has instances of this plugin"
+def _has_pods(gpu: Gpu, journal: Journal, claims: Claims) -> bool:
+    """Return whether Pods were promised instances of *gpu*, or have them."""
+    return gpu.uuid in claims.users or any(entry.gpu_uuid == gpu.uuid for entry in journal)
+
+
+def _others(gpu: Gpu, claims: Claims, allocated: Collection[str] | None) -> str | None:
+    """Return who uses *gpu* besides the Pods with instances; None if it is idle."""
+    if gpu.uuid in claims.unclear:
+        return claims.unclear[gpu.uuid]
     if gpu.is_busy:
         return "processes use it"
     if allocated is None:
