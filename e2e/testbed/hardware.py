@@ -8,6 +8,7 @@ them. Knows no cluster; both clusters are built from these values.
 import fcntl
 import hashlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -49,6 +50,7 @@ class FakeNode:
     def write_hardware(self, folder: Path) -> None:
         """Write `devices.csv` into *folder*, which is `FAKE_DRIVER_DIR` for the fake driver and created if missing."""
         folder.mkdir(parents=True, exist_ok=True)
+        _prepare(folder)
         rows = [
             f"{gpu.uuid},{gpu.name},{gpu.memory_mib},{gpu.numa_node},00000000:{index + 1:02X}:00.0"
             for index, gpu in enumerate(self.gpus)
@@ -75,7 +77,7 @@ class DriverInUseError(Exception):
 
 class FakeDriver:
     """
-    The fake driver of one Node: makes its cards and itself misbehave, and says who holds it.
+    The fake driver of one Node: makes its cards and the driver itself fail, and says who holds it.
 
     Each method returns when the new condition holds for every process of the Node. A call that is in progress may still
     end as before. A *call* is the name of an exported function, such as `nvmlDeviceGetMemoryInfo`.
@@ -98,7 +100,7 @@ class FakeDriver:
         self._set(uuid or "nvml", hang=(call,) if call else ())
 
     def fail(self, error: int, uuid: str | None = None, call: str | None = None) -> None:
-        """Let calls return the NVML error number *error* until `recover`; which, as in `hang`."""
+        """Let the calls that `hang` would block return the NVML error number *error* until `recover`."""
         self._set(uuid or "nvml", error=(error, call) if call else (error,))
 
     def recover(self, uuid: str | None = None) -> None:
@@ -106,11 +108,11 @@ class FakeDriver:
         self._set(uuid or "nvml", hang=None, error=None)
 
     def connect(self, uuid: str, peer: str, links: int) -> None:
-        """Lead *links* NVLinks of a GPU to *peer*: another GPU, or `switch`. The peer's links back are its own."""
+        """Connect a GPU to *peer*, another GPU or `switch`, by *links* NVLinks. The way back is another call."""
         self._set_pair(uuid, "nvlinks", peer, (links,) if links else None)
 
     def break_link(self, uuid: str, number: int) -> None:
-        """Take down an NVLink of a GPU. Its links are numbered in the order in which they were connected."""
+        """Take an NVLink of a GPU down. Its links are numbered in the order in which they were connected."""
         self._set_pair(uuid, "nvlink-down", str(number), ())
 
     def mend_link(self, uuid: str, number: int) -> None:
@@ -193,9 +195,13 @@ class FakeDriver:
 
     @contextmanager
     def _no_clients(self, *, unless: bool) -> Iterator[None]:
-        """Let no process open the driver during the block."""
-        (self.folder / "clients").mkdir(exist_ok=True)
-        (self.folder / "clients").chmod(0o777)
+        """
+        Let no process open the driver during the block.
+
+        Raises:
+            DriverInUseError: a process holds the driver, and *unless* is false.
+        """
+        _prepare(self.folder)
         handle = os.open(self.folder / "clients", os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -233,7 +239,8 @@ class FakeDriver:
     @contextmanager
     def _edited(self) -> Iterator[list[list[str]]]:
         """Yield the lines to change, and then let all processes see them."""
-        handle = os.open(self.folder / "changed", os.O_RDWR | os.O_CREAT, 0o666)
+        _prepare(self.folder)
+        handle = os.open(self.folder / "changed", os.O_RDWR)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             lines = self._lines()
@@ -261,6 +268,20 @@ def mig_minors(gpus: int) -> str:
             lines.append(f"gpu{gpu}/gi{instance}/access {minor}")
             lines += [f"gpu{gpu}/gi{instance}/ci{part}/access {minor + 1 + part}" for part in range(_COMPUTE_INSTANCES)]
     return "\n".join([*lines, ""])
+
+
+def _prepare(folder: Path) -> None:
+    """Make the files of *folder* that programs of any user need before the first change of a condition."""
+    with suppress(FileExistsError):
+        (folder / "clients").mkdir()
+        (folder / "clients").chmod(0o777)
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        file.write(bytes(8))
+        file.flush()
+        os.fchmod(file.fileno(), 0o666)
+        # It appears with its 8 bytes, because it may be mapped at once.
+        with suppress(FileExistsError):
+            os.link(file.name, folder / "changed")
 
 
 def _is_volatile(line: list[str]) -> bool:

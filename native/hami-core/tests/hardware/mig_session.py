@@ -2,12 +2,16 @@
 MIG in short words, for the processes of test_mig.py. `index` is a GPU's; instances are named by their IDs.
 """
 
+import random
+from contextlib import suppress
 from ctypes import byref, c_uint
-from typing import Any
+from typing import Any, NoReturn
 
 import pynvml as n
 
 __all__ = [
+    "churn",
+    "clear",
     "compute_spans",
     "create",
     "create_compute",
@@ -117,3 +121,21 @@ def devices(index: int) -> list[list[Any]]:
         mib = n.nvmlDeviceGetMemoryInfo(device).total >> 20
         found.append([position, n.nvmlDeviceGetName(device), mib, *numbers])
     return found
+
+
+def clear(index: int) -> None:
+    """Destroy every instance of a GPU."""
+    for *_, instance, compute in devices(index):
+        destroy_compute(index, instance, compute)
+    for instance, *_ in instances(index, 19, 14, 9):
+        destroy(index, instance)
+
+
+def churn(index: int) -> NoReturn:
+    """Create and destroy instances of a GPU for ever."""
+    while True:
+        with suppress(n.NVMLError):
+            for _ in range(random.randint(1, 4)):
+                create_compute(index, create(index, random.choice((19, 14, 9))), 0)
+        with suppress(n.NVMLError):
+            clear(index)

@@ -3,6 +3,7 @@ MIG: the mode, the instances that processes create, and the devices that these a
 """
 
 import signal
+import time
 from typing import Any
 
 import pynvml as n
@@ -320,6 +321,26 @@ def test_process_killed_at_a_creation_leaves_all_or_nothing(
     found, devices = other.ask_all("instances(0, 19)", "[device[0] for device in devices(0)]")
     assert left[when] == [found, devices]
     assert 8 - (not found) == other.ask("create(0, 19)")
+
+
+def test_processes_killed_at_any_time_leave_whole_instances(start: Start) -> None:
+    """
+    Each device belongs to a GPU instance, no two GPU instances overlap, and others can destroy and create all of them.
+    """
+    process = in_mig_mode(start)
+    for milliseconds in range(10, 90, 20):
+        churning = [start() for _ in range(2)]
+        for each in churning:
+            each.send("churn(0)")
+        time.sleep(milliseconds / 1000)
+        for each in churning:
+            each.kill()
+
+        found = process.ask("instances(0, 19, 14, 9)")
+        slices = [start + step for *_, start, size in found for step in range(size)]
+        assert len(slices) == len(set(slices))
+        assert {device[3] for device in process.ask("devices(0)")} <= {instance[0] for instance in found}
+        assert [None, [7, 3, 2]] == process.ask_all("clear(0)", "[remaining(0, profile) for profile in (19, 14, 9)]")
 
 
 def test_xid_of_an_instance_is_an_event_of_its_gpu(start: Start, driver: FakeDriver) -> None:
