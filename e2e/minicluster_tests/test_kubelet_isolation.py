@@ -103,6 +103,21 @@ async def test_mount_point_missing_in_a_mounted_directory_stays_there(tmp_path: 
     assert {"libvgpu.so": ""} == {path.name: path.read_text() for path in (tmp_path / "state").iterdir()}
 
 
+@pytest.mark.parametrize("kind", EVERY_KIND)
+async def test_file_in_a_memory_file_system_is_the_hosts(tmp_path: Path, kind: str) -> None:
+    """The container's other files beside it do not reach the host."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/file").touch()
+    mounts = [(DEEP, isolation.memory(["mode=0777"]), False), (f"{DEEP}/file", str(tmp_path / "state/file"), False)]
+
+    script = 'echo hi > "$FILE"; test -n "$MAPPED" || touch "$FILE.beside"'
+    variables = {"FILE": f"{DEEP}/file"} | ({"MAPPED": "1"} if kind == isolation.MAPPING else {})
+    code, _ = await run(tmp_path, kind, script, *mounts, environment=variables)
+
+    assert 0 == code
+    assert {"file": "hi\n"} == {path.name: path.read_text() for path in (tmp_path / "state").iterdir()}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_new_top_level_directory_exists_in_the_container_only(tmp_path: Path, kind: str) -> None:
     """Files in it are in the source of the mount, and nowhere else on the host."""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from device_plugin_process import A100, NODE, T4, a_pod
 
-from hami_device_plugin.adapters import cdi_files, files
+from hami_device_plugin.adapters import cdi_files, regions
 from hami_device_plugin.decide.allocation import GrantPolicy, Library
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
@@ -76,9 +76,11 @@ def _die(*_args: object, **_kwargs: object) -> NoReturn:
 
 STEPS: dict[str, tuple[Any, str]] = {
     "asking who owns the replicas": (identity, "owner"),
-    "preparing the directory": (identity, "prepare_container"),
-    "clearing the last run's region": (files, "_clear"),
-    "opening the directory to everyone": (files, "make_world_writable"),
+    "preparing the region": (identity, "prepare_region"),
+    "setting the old directory aside": (regions, "set_aside"),
+    "making the new directory": (Path, "mkdir"),
+    "moving the region": (Path, "is_symlink"),
+    "clearing the last run's region": (regions, "_clear"),
     "writing the spec": (cdi_files, "write_spec"),
     "synchronising the spec": (os, "fsync"),
     "renaming the spec": (Path, "replace"),

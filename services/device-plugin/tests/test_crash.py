@@ -15,12 +15,13 @@ from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin.adapters.cdi_files import remove_unfinished
+from hami_device_plugin.adapters.removal import delete_some
 from hami_device_plugin.decide.cdi.spec import KIND
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host: Path) -> None:
-    """There is no spec or a whole one; the files are the same in the end."""
+    """There is no spec or a whole one; the files are the same in the end, and nothing else is left."""
     directory = host / DIRECTORY
     directory.mkdir(parents=True)
     (directory / REGION).write_bytes(b"the last run's")
@@ -38,8 +39,12 @@ def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host:
     assert [host / f"cdi/hami.io-vgpu_uid-p_{DEVICE}.json"] == list((host / "cdi").iterdir())
     [device] = json.loads((host / f"cdi/hami.io-vgpu_uid-p_{DEVICE}.json").read_bytes())["devices"]
     assert "CUDA_DEVICE_MEMORY_LIMIT_0=700m" in device["containerEdits"]["env"]
-    assert {REGION: bytes(14)} == {path.name: path.read_bytes() for path in directory.iterdir()}
-    assert 0o777 == directory.stat().st_mode & 0o777
+    assert [REGION] == [path.name for path in directory.iterdir()]
+    assert not any((directory / REGION).read_bytes())
+    assert 0o755 == directory.stat().st_mode & 0o777
+    while delete_some(directory.parent, 100):
+        pass
+    assert [directory] == list(directory.parent.iterdir())
 
 
 @needs_fake_driver

@@ -20,6 +20,7 @@ from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.config.arguments import parse_arguments
 from hami_device_plugin.config.loader import load
 from hami_device_plugin.decide.cdi.edits import SpecError
+from hami_device_plugin.decide.cdi.spec import MARK_MODE
 from hami_device_plugin.decide.cdi.strategy import StrategyError
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
@@ -233,6 +234,7 @@ def started(pod: Pod, at: datetime) -> Pod:
 async def test_container_that_got_its_edits_is_told_from_one_that_did_not(fake: FakeGenerator) -> None:
     """The runtime makes a mark when it applies them. Without CDI a container starts all the same."""
     view, pod, mark = View(), a_pod(), fake.host / "mark"
+    mark.touch(0o666)
     part = a_driver_part(fake, view)
     await part.prepare(IDENTITY, UUIDS)
     async with running(part.check()):
@@ -241,10 +243,10 @@ async def test_container_that_got_its_edits_is_told_from_one_that_did_not(fake: 
         await asyncio.sleep(0.2)
         assert 1 == len(part.status().splitlines()), "an earlier run says nothing"
 
-        mark.symlink_to("applied")
+        mark.chmod(MARK_MODE)
         await until(lambda: part.status().endswith("main: the container runtime applied its CDI edits"))
 
-        mark.unlink()
+        mark.chmod(0o666)
         part.expect(pod, "main", mark)
         view.pods = {pod.uid: started(pod, datetime.now(UTC) + timedelta(seconds=1))}
         await until(lambda: "container main: started without its CDI edits" in part.status())

@@ -1,14 +1,16 @@
 """
-Files are written completely or not at all, and no link is followed in a container's directory.
+Files are written completely or not at all.
 """
 
+import fcntl
 import mmap
 import os
 from pathlib import Path
 
 import pytest
+from device_plugin_disks import DISK_BYTES, fill
 
-from hami_device_plugin.adapters.files import prepare_container, write_atomically
+from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
 
 
 def test_unchanged_file_is_not_written_again(host: Path) -> None:
@@ -29,49 +31,40 @@ def test_whoever_has_the_old_file_mapped_keeps_it(host: Path) -> None:
     assert b"new" == (host / "f").read_bytes()
 
 
-def test_region_of_the_last_run_is_cleared_where_it_is(host: Path) -> None:
-    """A monitor that has it mapped sees zeros."""
-    region = host / "c/r.cache"
-    region.parent.mkdir()
-    region.write_bytes(b"12345678")
-    with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
-        prepare_container(region.parent, "r.cache")
+def test_temporary_file_of_another_live_instance_stays(host: Path) -> None:
+    """Instances in two containers may have the same PID; only what no process holds is removed."""
+    (host / ".f.dead.tmp").touch()
+    with (host / ".f.alive.tmp").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        remove_temporaries(host, "f")
 
-        assert bytes(8) == mapped[:]
-
-
-@pytest.mark.parametrize("kind", ["symlink", "hardlink", "fifo", "directory", "large"])
-def test_trap_in_place_of_the_region_is_removed(kind: str, host: Path) -> None:
-    """A container can create anything under the name; the target stays unchanged."""
-    victim, region = host / "victim", host / "c/r.cache"
-    victim.write_bytes(b"precious")
-    region.parent.mkdir()
-    match kind:
-        case "symlink":
-            region.symlink_to(victim)
-        case "hardlink":
-            region.hardlink_to(victim)
-        case "fifo":
-            os.mkfifo(region)
-        case "directory":
-            (region / "deep").mkdir(parents=True)
-        case _:
-            os.truncate(os.open(region, os.O_CREAT | os.O_WRONLY), 2**40)
-
-    prepare_container(region.parent, "r.cache")
-
-    assert b"precious" == victim.read_bytes()
-    assert [] == list(region.parent.iterdir())
+        assert [host / ".f.alive.tmp"] == list(host.iterdir())
+    remove_temporaries(host, "f")
+    assert [] == list(host.iterdir())
 
 
-def test_link_in_place_of_the_directory_is_replaced(host: Path) -> None:
-    """Its target is neither emptied nor made world-writable."""
-    (host / "victim").mkdir(mode=0o700)
-    (host / "victim/f").touch()
-    (host / "c").symlink_to(host / "victim")
+def test_two_writes_never_share_a_temporary_file(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if they have the same PID and both are at their first write: the names are random."""
+    names = []
 
-    prepare_container(host / "c", "r.cache")
+    def rename(path: Path, _target: Path) -> None:
+        names.append(path.name)
+        path.unlink()
 
-    assert not (host / "c").is_symlink()
-    assert (host / "victim/f").exists()
-    assert 0o700 == (host / "victim").stat().st_mode & 0o777
+    monkeypatch.setattr(Path, "replace", rename)
+    for _ in range(2):
+        write_atomically(host / "f", b"x")
+
+    assert 2 == len(set(names))
+    assert str(os.getpid()) not in names[0]
+
+
+def test_full_disk_leaves_the_old_file_and_nothing_else(full_disk: Path) -> None:
+    """The error names the file."""
+    (full_disk / "f").write_bytes(b"old")
+    fill(full_disk)
+
+    with pytest.raises(OSError, match=f"No space left on device: '{full_disk}/f'"):
+        write_atomically(full_disk / "f", bytes(2 * DISK_BYTES))
+    assert b"old" == (full_disk / "f").read_bytes()
+    assert {"f", "filling"} == {path.name for path in full_disk.iterdir()}

@@ -16,10 +16,11 @@ def test_folder_that_does_not_exist_yet_is_empty(hook_path: HookPath) -> None:
 
 
 def test_container_directories_are_told_from_everything_else(hook_path: HookPath) -> None:
-    """Files and links are ignored; a directory of another name is reported and kept."""
+    """Files, links and names with a leading dot are ignored; a directory of another name is reported and kept."""
     hook_path.add("p2_b", a_region())
     hook_path.add("p1_a")
     hook_path.add("lost+found")
+    hook_path.add(".removed")
     (hook_path.containers / "p3_file").touch()
     (hook_path.containers / "p4_link").symlink_to(hook_path.containers / "p1_a")
 

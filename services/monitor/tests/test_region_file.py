@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
+from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError, RegionUnusedError
 from hami_monitor.decide.containers import Refusal
 from hami_monitor.decide.feedback import RECENT_MAX, FeedbackState, FeedbackWrite
 from hami_monitor.decide.usage import ContainerUsage, DeviceUsage, container_usage, feedback_state
@@ -237,8 +237,7 @@ def test_file_that_changes_its_layout_is_refused(tmp_path: Path, opened: Open) -
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        pytest.param(b"", Refusal.UNKNOWN_LAYOUT, id="empty"),
-        pytest.param(b"\0" * 2008953, Refusal.UNKNOWN_LAYOUT, id="not-initialised-yet"),
+        pytest.param(b"\1", Refusal.UNKNOWN_LAYOUT, id="one-byte"),
         pytest.param(b"text" * 500_000, Refusal.UNKNOWN_LAYOUT, id="something-else"),
     ],
 )
@@ -248,6 +247,16 @@ def test_file_that_is_no_region_is_refused(tmp_path: Path, content: bytes, expec
     path.write_bytes(content)
 
     assert expected is refusal_of(path)
+
+
+@pytest.mark.parametrize("size", [0, 2008953])
+def test_file_that_no_library_has_used_is_no_error(tmp_path: Path, size: int) -> None:
+    """The device plugin makes an empty region, and clears it before the container runs again."""
+    path = tmp_path / "r.cache"
+    path.write_bytes(bytes(size))
+
+    with pytest.raises(RegionUnusedError):
+        RegionFile.open(path)
 
 
 def test_trap_in_place_of_the_file_is_refused(tmp_path: Path) -> None:

@@ -65,15 +65,26 @@ def test_refusal_is_logged_once_and_again_after_a_change(hook_path: HookPath, lo
 
 
 def test_region_appears_when_the_library_has_made_it(hook_path: HookPath, regions: Regions, look: Look) -> None:
-    """A container that has not used its device has no region; a half-written one is refused."""
+    """A container that has not used its device has no region, an empty one, or a cleared one."""
     hook_path.add("p1_good")
     assert (set(), {}) == (look(), regions.refusals)
 
-    region = hook_path.add("p1_good", b"\0" * 2008953)
-    assert (set(), {GOOD: Refusal.UNKNOWN_LAYOUT}) == (look(), regions.refusals)
+    region = hook_path.add("p1_good", b"")
+    assert (set(), {}) == (look(), regions.refusals)
 
     region.write_bytes(a_region())
     assert ({GOOD}, {}) == (look(), regions.refusals)
+
+
+def test_region_that_was_cleared_for_the_next_run_shows_nothing(
+    hook_path: HookPath, regions: Regions, look: Look
+) -> None:
+    """The container restarts, and its library has not started yet; that is no refusal."""
+    region = hook_path.add("p1_good", a_region())
+    look()
+    region.write_bytes(bytes(2008953))
+
+    assert ({}, {}) == (regions.read(), regions.refusals)
 
 
 def test_region_made_anew_under_the_same_name_is_read(hook_path: HookPath, regions: Regions, look: Look) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 import yaml
 
+from minicluster.kubelet.runtime.isolation import memory
+
 VERSIONS = frozenset({"0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0"})
 ANNOTATION_PREFIX = "cdi.k8s.io/"
 """Container annotations with this prefix name devices too, separated by commas."""
@@ -205,7 +207,9 @@ def _edits(content: dict[str, Any]) -> Edits:
     for mount in content.get("mounts") or ():
         if not mount.get("hostPath") or not mount.get("containerPath"):
             raise CdiError(f"invalid mount {mount!r}: hostPath and containerPath must not be empty")
-        mounts.append((mount["containerPath"], mount["hostPath"], "ro" in (mount.get("options") or ())))
+        options = mount.get("options") or ()
+        source = memory(options) if mount.get("type") == "tmpfs" else mount["hostPath"]
+        mounts.append((mount["containerPath"], source, "ro" in options))
     for node in content.get("deviceNodes") or ():
         if not node.get("path"):
             raise CdiError("invalid (empty) device path")

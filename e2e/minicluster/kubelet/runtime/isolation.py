@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+from collections.abc import Iterable
 
 MOUNT = "namespaces"
 """A mount namespace, made by root."""
@@ -26,7 +27,8 @@ MAPPING = "mapping"
 """No namespace. Paths in environment and arguments are rewritten to the sources of mounts."""
 
 Mount = tuple[str, str, bool]
-"""Destination in the container, source on the host, read-only."""
+"""Destination in the container, source on the host or `memory`, read-only."""
+_MEMORY = "tmpfs:"
 
 PRELOAD = "/etc/ld.so.preload"
 
@@ -39,6 +41,11 @@ _SIGKILL, _SIGPIPE, _SIG_DFL = 9, 13, 0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+
+
+def memory(options: Iterable[str]) -> str:
+    """Return the source of a memory file system with those of *options* that have a value."""
+    return _MEMORY + ",".join(option for option in options if "=" in option)
 
 
 def probe(kind: str, with_pids: bool) -> str | None:
@@ -105,14 +112,19 @@ def enter(mounts: list[Mount], scratch: str, with_pids: bool) -> None:
     _unshare(_CLONE_NEWNS)
     _mount("none", "/", "", _MS_REC | _MS_PRIVATE, "")
     # All sources are opened before the first mount, which may hide the source of the next.
-    sources = [os.open(source, os.O_PATH) for _, source, _ in mounts]
+    sources = [-1 if source.startswith(_MEMORY) else os.open(source, os.O_PATH) for _, source, _ in mounts]
     if any(not os.path.lexists("/" + destination.split("/")[1]) for destination, _, _ in mounts):
         _view("/", scratch)
         os.chroot(scratch)
         os.chdir("/")
     volumes: list[str] = []
-    for (destination, _, read_only), source in zip(mounts, sources, strict=True):
+    for (destination, name, read_only), source in zip(mounts, sources, strict=True):
         target = os.path.realpath(destination)
+        if source == -1:
+            _create(target, True, volumes)
+            _mount("tmpfs", target, "tmpfs", 0, name.removeprefix(_MEMORY))
+            volumes.append(target)
+            continue
         is_directory = stat.S_ISDIR(os.fstat(source).st_mode)
         _create(target, is_directory, volumes)
         _bind(f"/proc/self/fd/{source}", target, read_only)
@@ -125,6 +137,11 @@ def enter(mounts: list[Mount], scratch: str, with_pids: bool) -> None:
 def sort_mounts(mounts: list[Mount]) -> list[Mount]:
     """Return *mounts* sorted parents first, and otherwise in the given order, like containerd."""
     return sorted(mounts, key=lambda mount: len(mount[0].strip("/").split("/")))
+
+
+def without_memory(mounts: list[Mount]) -> list[Mount]:
+    """Return *mounts* without memory file systems: no path of the host stands for them."""
+    return [mount for mount in mounts if not mount[1].startswith(_MEMORY)]
 
 
 def map_path(path: str, mounts: list[Mount]) -> str:

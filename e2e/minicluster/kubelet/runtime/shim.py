@@ -75,6 +75,7 @@ def _execute(spec: dict[str, object]) -> None:
     mounts: list[isolation.Mount] = [tuple(mount) for mount in spec["mounts"]]  # type: ignore[attr-defined]
     folder = str(spec["cwd"])
     if spec["isolation"] == isolation.MAPPING:
+        mounts = isolation.without_memory(mounts)
         isolation.create_mapped_targets(mounts)
         argv = [isolation.map_text(argument, mounts) for argument in argv]
         environment = isolation.map_environment(environment, mounts)

@@ -1,20 +1,42 @@
 """
-Write files atomically, and prepare directories for containers.
+Write files atomically, and name the file in every error.
 
-Owns the temporary names and the permissions. Containers write to these directories, so nothing here follows a link.
+Owns the temporary names: random, because two instances of the plugin may have the same PID in their containers. The
+process that writes a temporary file holds a lock on it, so what a killed process left is known by having no lock.
+Neighbours: `regions` and `removal` have the directories of containers.
 """
 
-import itertools
+import fcntl
 import os
-import shutil
-import stat
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hamicommon.errors import HamiError
+
 WORLD_WRITABLE = 0o777
-REGION_BYTES_MAX = 16 * 2**20
-"""A region is 2 MiB; a larger file under its name is not one."""
-_serial = itertools.count()
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ANY_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class HostFileError(HamiError):
+    """A file or directory of the host cannot be used."""
+
+
+@contextmanager
+def host_files_of(owner: str) -> Iterator[None]:
+    """
+    Name *owner*, the path and the reason in the error of a failed system call.
+
+    Raises:
+        HostFileError: a system call failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise HostFileError(f"{owner}: {where}{error.strerror}") from error
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> bool:
@@ -26,25 +48,28 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> bool:
     with suppress(OSError):
         if path.read_bytes() == content:
             return False
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_serial)}.tmp")
+    temporary, descriptor = _new_temporary(path)
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(mode)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+            temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise _about(path, error) from error
     return True
 
 
 def remove_temporaries(directory: Path, prefix: str) -> None:
     """
-    Remove the temporary files in *directory* that a killed `write_atomically` left, for names with *prefix*.
+    Remove the temporary files in *directory* that killed processes left, for names with *prefix*.
     """
     for path in directory.glob(f".{prefix}*.tmp"):
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            _remove_unlocked(path)
 
 
 def make_world_writable(directory: Path) -> None:
@@ -52,54 +77,35 @@ def make_world_writable(directory: Path) -> None:
     Create *directory* with its parents, writable for every user under any umask.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    directory.chmod(WORLD_WRITABLE)
+    if directory.stat().st_mode & WORLD_WRITABLE != WORLD_WRITABLE:
+        directory.chmod(WORLD_WRITABLE)
 
 
-def recreate(directory: Path) -> None:
+def _new_temporary(path: Path) -> tuple[Path, int]:
     """
-    Make *directory* empty and writable for every user.
+    Create a temporary file beside *path*, and return it with its locked descriptor.
     """
-    _remove(directory)
-    make_world_writable(directory)
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        descriptor = os.open(temporary, _NEW_FILE, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        # Another instance removed it before it was locked.
+        os.close(descriptor)
 
 
-def prepare_container(directory: Path, region: str) -> None:
-    """
-    Prepare *directory* for a container that starts: writable, and empty except for its region file.
-
-    The container's previous run left a region of the same Allocate answer. It is cleared, because its processes are
-    gone and their PIDs may be reused. It is cleared in place, because the monitor has it mapped.
-    """
-    keep = directory / region
-    if directory.is_dir() and not directory.is_symlink():
-        for path in directory.iterdir():
-            if path != keep or not _clear(path):
-                _remove(path)
-    else:
-        _remove(directory)
-    make_world_writable(directory)
-
-
-def _clear(path: Path) -> bool:
-    """
-    Overwrite a region file with zeros; return False if *path* is anything else.
-    """
+def _remove_unlocked(path: Path) -> None:
+    descriptor = os.open(path, _ANY_FILE)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > REGION_BYTES_MAX:
-            return False
-        os.pwrite(descriptor, bytes(status.st_size), 0)
-        return True
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except BlockingIOError:
+        return
     finally:
         os.close(descriptor)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _about(path: Path, error: OSError) -> OSError:
+    """Return *error* with *path*; writing to a descriptor names no file."""
+    return OSError(error.errno, error.strerror, str(path))

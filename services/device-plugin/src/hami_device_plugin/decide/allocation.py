@@ -60,6 +60,8 @@ class Grant:
     """Qualified names of CDI devices, whose specs hold the rest."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Annotations of the container for its runtime."""
+    private_directories: tuple[str, ...] = ()
+    """Paths in the container of small file systems in memory, of this container alone. Only CDI specs have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str)
     env = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{share.memory_mib}m" for i, share in enumerate(shares)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].core_percent)
     env[DEVICE_UUIDS] = ",".join(map(_device, shares))
-    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{policy.hook_path}/vgpu/{region}.cache"
+    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = region_in_container(policy, region)
     return env | list_environment(_device_names(shares, policy), policy)
 
 
@@ -163,17 +165,34 @@ def volume_mounts(names: Sequence[str], policy: GrantPolicy) -> tuple[Mount, ...
 
 
 def allocate(
-    shares: Sequence[Share], container: Container, policy: GrantPolicy, *, library: Library, region: str
+    shares: Sequence[Share],
+    container: Container,
+    policy: GrantPolicy,
+    *,
+    library: Library,
+    region: str,
+    is_private: bool = False,
 ) -> Grant:
     """
     Return what *container* gets with *shares*, of which there is at least one.
 
-    *region* is the name of the region file without its ending.
+    *region* is the name of the region file without its ending. If *is_private*, the container sees only this file of
+    its directory on the host, in a directory in memory. Otherwise it gets the host's directory, as HAMi does it.
     """
+    root, file = f"{policy.hook_path}/vgpu", _region_name(region)
+    directory = container_directory(policy.hook_path, container.pod_uid, container.name)
     return Grant(
         env=node_environment(policy) | share_environment(shares, policy, region),
-        mounts=volume_mounts(_device_names(shares, policy), policy) + _vgpu_mounts(container, policy, library),
+        mounts=(
+            *volume_mounts(_device_names(shares, policy), policy),
+            Mount(f"{root}/libvgpu.so", library.host_path, is_read_only=True),
+            Mount(f"{root}/{file}", f"{directory}/{file}", is_read_only=False)
+            if is_private
+            else Mount(root, directory, is_read_only=False),
+            *_shared_mounts(container, policy, library),
+        ),
         device_nodes=_device_nodes(shares, policy),
+        private_directories=(root,) if is_private else (),
     )
 
 
@@ -189,6 +208,24 @@ def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
     return f"{hook_path}/vgpu/containers/{pod_uid}_{container}"
 
 
+def region_file(hook_path: str, container: Container, region: str) -> str:
+    """
+    Return the path on the host of the region file that *container* uses.
+    """
+    return f"{container_directory(hook_path, container.pod_uid, container.name)}/{_region_name(region)}"
+
+
+def region_in_container(policy: GrantPolicy, region: str) -> str:
+    """
+    Return the path of the region file as its container sees it.
+    """
+    return f"{policy.hook_path}/vgpu/{_region_name(region)}"
+
+
+def _region_name(region: str) -> str:
+    return f"{region}.cache"
+
+
 def _device(share: Share) -> str:
     return share.uuid.split("::", 1)[0]
 
@@ -202,13 +239,12 @@ def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
     )
 
 
-def _vgpu_mounts(container: Container, policy: GrantPolicy, library: Library) -> tuple[Mount, ...]:
+def _shared_mounts(container: Container, policy: GrantPolicy, library: Library) -> tuple[Mount, ...]:
+    """
+    Return the mounts of files that containers share.
+    """
     root = f"{policy.hook_path}/vgpu"
-    directory = container_directory(policy.hook_path, container.pod_uid, container.name)
-    mounts = [
-        Mount(f"{root}/libvgpu.so", library.host_path, is_read_only=True),
-        Mount(root, directory, is_read_only=False),
-    ]
+    mounts = []
     if library.is_hamis:
         mounts.append(Mount(LOCK_DIRECTORY, policy.lock_directory, is_read_only=False))
     if not container.is_control_disabled:

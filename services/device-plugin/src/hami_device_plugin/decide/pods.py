@@ -54,6 +54,8 @@ class Pod:
     labels: Mapping[str, str]
     containers: tuple[PodContainer, ...]
     """Init containers first."""
+    has_host_users: bool = True
+    """False if its containers have a user namespace."""
 
     def __str__(self) -> str:
         """Return the name that messages use."""
@@ -78,6 +80,7 @@ def read_pod(item: Mapping[str, Any], resource: str) -> Pod:
         annotations=metadata.get("annotations") or {},
         labels=metadata.get("labels") or {},
         containers=(*init, *main),
+        has_host_users=spec.get("hostUsers") is not False,
     )
 
 

@@ -9,7 +9,6 @@ the loops.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.generator import Generator, GeneratorError, GeneratorHangError, roots
 from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.regions import was_used
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import CONTROL_NODES, LIST_STRATEGIES
 from hami_device_plugin.decide.cdi.driver import ALL_DEVICES, DriverSpec
@@ -56,7 +56,7 @@ class Expected:
     shown: str
     """Pod and container, for messages."""
     mark: Path
-    """What the runtime makes when it applies the edits."""
+    """The container's region, which the runtime marks when it applies the edits."""
     prepared_at: datetime
 
 
@@ -124,7 +124,7 @@ class DriverPart:
         return replace(spec, common=spec.selected(uuids), devices={})
 
     def expect(self, pod: Pod, container: str, mark: Path) -> None:
-        """Check that the runtime makes *mark* when *container* starts, which was prepared just now."""
+        """Check that the runtime marks the region *mark* when *container* starts, which was prepared just now."""
         shown = f"Pod {pod}, container {container}"
         self._expected[mark] = Expected(pod.uid, container, shown, mark, datetime.now(UTC).replace(microsecond=0))
 
@@ -155,7 +155,7 @@ class DriverPart:
 
     async def _check(self, expected: Expected) -> None:
         pod = self._view.pods.get(expected.pod_uid)
-        is_applied = await asyncio.to_thread(os.path.islink, expected.mark)
+        is_applied = await asyncio.to_thread(was_used, expected.mark)
         if not is_applied and pod is not None and not _has_started(pod, expected):
             return
         del self._expected[expected.mark]

@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from hami_device_plugin.adapters import cdi_files
-from hami_device_plugin.adapters.files import make_world_writable, prepare_container
+from hami_device_plugin.adapters.files import host_files_of, make_world_writable
+from hami_device_plugin.adapters.regions import prepare_region
 from hami_device_plugin.decide.allocation import (
     Container,
     Grant,
     GrantPolicy,
     Library,
     allocate,
-    container_directory,
     granted_uuids,
+    region_file,
+    region_in_container,
 )
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
@@ -65,7 +67,7 @@ class KubeletAccess:
     driver: Callable[[Sequence[str]], Awaitable[DriverSpec | None]]
     """Returns the driver's part for some devices; None if NVIDIA's runtime adds it."""
     expect: Callable[[Pod, str, Path], None]
-    """Takes a prepared container, and the mark that a runtime makes when it applies the container's edits."""
+    """Takes a prepared container, and its region, which a runtime marks when it applies the container's edits."""
     instances: Instances | None = None
     """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
 
@@ -81,6 +83,8 @@ class Prepared:
     instances: Sequence[str]
     """UUIDs of its MIG instances; empty unless the Node is in mode `mig`."""
     driver: DriverSpec | None
+    has_host_users: bool = True
+    """False if the container has a user namespace, in which no hook may change a file of the host."""
 
     @property
     def region(self) -> str:
@@ -88,14 +92,9 @@ class Prepared:
         return self.device.removeprefix(cdi.DEVICE_PREFIX)
 
     @property
-    def has_mark(self) -> bool:
-        """Whether the runtime makes a mark when it applies the edits: it needs a hook, and a directory on the host."""
-        return self.driver is not None and not self.instances
-
-    @property
-    def mark(self) -> str:
-        """The name of the mark in the container's directory."""
-        return f"{self.region}.{cdi.MARK_TARGET}"
+    def is_checked(self) -> bool:
+        """Whether the runtime marks the region when it applies the edits: that needs a hook, and a region."""
+        return self.driver is not None and not self.instances and self.has_host_users
 
 
 class IdentityAllocator:
@@ -153,11 +152,11 @@ class IdentityAllocator:
             raise IdentityError(problem)
         shares = granted_shares(pod, self._node, self._vendor)
         prepared = [await self._decided(pod, container, device, shares, replicas) for container, device in devices]
-        if await asyncio.to_thread(self._prepare, prepared):
+        if await asyncio.to_thread(self._prepare, pod, prepared):
             await asyncio.sleep(SETTLE_SECONDS)
         for each in prepared:
-            if each.has_mark:
-                self._access.expect(pod, each.container.name, self._directory(each) / each.mark)
+            if each.is_checked:
+                self._access.expect(pod, each.container.name, self._region_file(each))
         return pod
 
     async def _decided(
@@ -170,7 +169,7 @@ class IdentityAllocator:
             driver = await self._access.driver(instances or granted_uuids(granted))
         except HamiError as error:
             raise IdentityError(f"Pod {pod}, container {container}: {error}") from error
-        return Prepared(device, self._container(pod, container), granted, instances, driver)
+        return Prepared(device, self._container(pod, container), granted, instances, driver, pod.has_host_users)
 
     def _container(self, pod: Pod, name: str) -> Container:
         switch = next((found.is_control_disabled for found in pod.containers if found.name == name), False)
@@ -195,35 +194,40 @@ class IdentityAllocator:
             )
         return granted
 
-    def _directory(self, prepared: Prepared) -> Path:
-        container = prepared.container
-        return Path(container_directory(self._policy.hook_path, container.pod_uid, container.name))
+    def _region_file(self, prepared: Prepared) -> Path:
+        return Path(region_file(self._policy.hook_path, prepared.container, prepared.region))
 
-    def _prepare(self, prepared: Sequence[Prepared]) -> bool:
+    def _prepare(self, pod: Pod, prepared: Sequence[Prepared]) -> bool:
         """
         Write what each container needs on the host, its spec last, and return whether a spec changed.
         """
         library = self._access.library()
-        if library.is_hamis:
-            make_world_writable(Path(self._policy.lock_directory))
         changed = False
         for each in prepared:
-            if not each.instances:
-                prepare_container(self._directory(each), f"{each.region}.cache")
-            changed |= cdi_files.write_spec(
-                self._cdi_root, each.container.pod_uid, each.device, self._spec(each, library)
-            )
+            with host_files_of(f"Pod {pod}, container {each.container.name} cannot be prepared"):
+                if library.is_hamis:
+                    make_world_writable(Path(self._policy.lock_directory))
+                if not each.instances:
+                    prepare_region(self._region_file(each))
+                changed |= cdi_files.write_spec(self._cdi_root, pod.uid, each.device, self._spec(each, library))
         return changed
 
     def _spec(self, prepared: Prepared, library: Library) -> dict[str, Any]:
         """Return the spec of one container: the driver's part, then ours."""
         driver = prepared.driver or DriverSpec()
         edits = driver.common + cdi.grant_edits(self._grant(prepared, library))
-        if prepared.has_mark:
-            edits += cdi.mark_edits(self._hook, f"{self._policy.hook_path}/vgpu/{prepared.mark}")
+        if prepared.is_checked:
+            edits += cdi.mark_edits(self._hook, region_in_container(self._policy, prepared.region))
         return cdi.spec(prepared.device, edits, driver.version)
 
     def _grant(self, prepared: Prepared, library: Library) -> Grant:
         if prepared.instances:
             return instance_grant(prepared.instances, self._policy)
-        return allocate(prepared.shares, prepared.container, self._policy, library=library, region=prepared.region)
+        return allocate(
+            prepared.shares,
+            prepared.container,
+            self._policy,
+            library=library,
+            region=prepared.region,
+            is_private=True,
+        )

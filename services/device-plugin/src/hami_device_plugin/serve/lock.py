@@ -17,7 +17,8 @@ from pathlib import Path
 
 import structlog
 
-from hami_device_plugin.adapters.files import make_world_writable, recreate
+from hami_device_plugin.adapters.files import host_files_of, make_world_writable
+from hami_device_plugin.adapters.regions import prepare_directory
 from hami_device_plugin.decide.allocation import (
     Container,
     Grant,
@@ -168,10 +169,12 @@ class LockAllocator:
         return served, left
 
     def _grant(self, container: Container, shares: ContainerShares) -> Grant:
-        recreate(Path(container_directory(self._policy.hook_path, container.pod_uid, container.name)))
         library = self._access.library()
-        if library.is_hamis:
-            make_world_writable(Path(self._policy.lock_directory))
+        directory = container_directory(self._policy.hook_path, container.pod_uid, container.name)
+        with host_files_of(f"Container {container.name} of Pod {container.pod_uid} cannot be prepared"):
+            prepare_directory(Path(directory))
+            if library.is_hamis:
+                make_world_writable(Path(self._policy.lock_directory))
         return allocate(shares, container, self._policy, library=library, region=str(uuid.uuid4()))
 
     def _to_allocate(self, pod: Pod) -> PodShares:

@@ -7,6 +7,7 @@ Neighbours: `announcement` decides about the Node, `calls` confirms Pods, `sessi
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,8 @@ from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.regions import cut_regions
+from hami_device_plugin.adapters.removal import delete_some
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.announcement import announcement, withdrawal
 from hami_device_plugin.decide.cdi.strategy import Strategy
@@ -34,6 +37,9 @@ RECONCILE_SECONDS = 30.0
 RETRY_SECONDS = 5.0
 LIBRARY_SECONDS = 600.0
 WITHDRAW_SECONDS = 3.0
+DIRECTORIES_SECONDS = 10.0
+"""How often region files are measured: as often as the kubelet measures what a Pod stores."""
+NAMES_EACH_STEP = 500
 
 logger = structlog.get_logger()
 
@@ -101,6 +107,31 @@ class NodeLoop:
                 if removed:
                     logger.info("Removed old libraries", files=removed)
             await asyncio.sleep(LIBRARY_SECONDS)
+
+    async def keep_directories(self) -> None:
+        """Delete what containers left, and cut region files that are too large, until cancelled."""
+        containers = self._vgpu / "containers"
+        known = ""
+        while True:
+            cut = await asyncio.to_thread(cut_regions, containers)
+            if cut:
+                logger.warning("Region files were larger than any region, and were cut", files=cut)
+            try:
+                await self._delete_removed(containers)
+                known = ""
+            except OSError as error:
+                if str(error) != known:
+                    known = str(error)
+                    logger.warning("What containers left cannot be deleted", error=known)
+            await asyncio.sleep(DIRECTORIES_SECONDS)
+
+    async def _delete_removed(self, containers: Path) -> None:
+        """Delete what containers left, in steps that use a fifth of a processor at most."""
+        is_left = True
+        while is_left:
+            began = time.monotonic()
+            is_left = await asyncio.to_thread(delete_some, containers, NAMES_EACH_STEP)
+            await asyncio.sleep(4 * (time.monotonic() - began))
 
     async def withdraw(self) -> None:
         """Remove the mark that is true only while this plugin runs. A failure is logged."""

@@ -20,6 +20,7 @@ import structlog
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, check_form, held_replicas
+from hami_device_plugin.adapters.files import host_files_of
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
 from hami_device_plugin.adapters.nvml.devices import find_devices
@@ -164,7 +165,8 @@ class Session:
         if self._config.library:
             library.install(Path(self._config.library), vgpu, __version__)
         library.write_preload(vgpu)
-        cdi_files.remove_unfinished(Path(self._config.cdi_root))
+        with host_files_of("--cdi-root cannot be used"):
+            cdi_files.remove_unfinished(Path(self._config.cdi_root))
 
     async def _serve(self) -> str:
         async with asyncio.TaskGroup() as group:
@@ -182,6 +184,7 @@ class Session:
                 tasks += [
                     group.create_task(self._node_loop.reconcile(lambda: self._devices)),
                     group.create_task(self._node_loop.keep_library()),
+                    group.create_task(self._node_loop.keep_directories()),
                     group.create_task(self._rescan()),
                     group.create_task(self._watch_health()),
                     group.create_task(self._links.run()),

@@ -24,7 +24,7 @@ class Directories:
         """Return the container directories in name order, and the names of all other directories."""
         found, odd = [], []
         for entry in self._entries():
-            if not entry.is_dir(follow_symlinks=False):
+            if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
                 continue
             key = parse_directory_name(entry.name)
             if key is None:

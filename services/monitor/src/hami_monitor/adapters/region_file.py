@@ -46,6 +46,10 @@ class RegionRefusedError(HamiError):
         self.detail = detail
 
 
+class RegionUnusedError(RegionRefusedError):
+    """A region file is as the device plugin made or cleared it: no library has used it since."""
+
+
 class RegionFile:
     """One open region file."""
 
@@ -146,8 +150,10 @@ class RegionFile:
 
     def _detect(self) -> Layout:
         try:
-            size = os.fstat(self._descriptor).st_size
-            return detect_layout(size, os.pread(self._descriptor, HEADER_BYTES, 0))
+            size, header = os.fstat(self._descriptor).st_size, os.pread(self._descriptor, HEADER_BYTES, 0)
+            if not any(header):
+                raise RegionUnusedError(self._path, Refusal.UNKNOWN_LAYOUT, "no library has used it")
+            return detect_layout(size, header)
         except DecodeError as error:
             raise self._refused(Refusal.UNKNOWN_LAYOUT, str(error)) from error
         except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
+from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError, RegionUnusedError
 from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, Refusal, choose_region_file
 from hami_monitor.decide.feedback import FeedbackWrite
 from hami_monitor.decide.usage import RegionReading
@@ -50,6 +50,8 @@ class Regions:
         for key, file in list(self._files.items()):
             try:
                 found[key] = file.read()
+            except RegionUnusedError:
+                self.forget(key)
             except RegionRefusedError as refused:
                 self._refuse(key, refused)
         return found
@@ -96,6 +98,9 @@ class Regions:
             return
         try:
             opened = RegionFile.open(path)
+        except RegionUnusedError:
+            self.forget(key)
+            return
         except RegionRefusedError as refused:
             self._refuse(key, refused)
             return

@@ -30,8 +30,14 @@ VERSION = "0.5.0"
 """The oldest version with `hostPath` of device nodes, so every runtime with CDI reads it."""
 DEVICE_PREFIX = "a-"
 """Names had to start with a letter before CDI 0.5."""
-MARK_TARGET = "applied"
+MARK_MODE = 0o777
+"""The mode of a region file that a runtime has marked; the plugin makes it without a right to execute."""
 _MOUNT_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate")
+_MEMORY_OPTIONS = ("nosuid", "nodev", "noexec", "mode=0777", "size=16m", "nr_inodes=64")
+"""
+What a container may keep in a private directory. The library has a file of 5 MiB there. The sticky bit would keep
+users of the container from opening each other's files (fs.protected_regular).
+"""
 
 
 def new_device() -> str:
@@ -100,19 +106,24 @@ def grant_edits(grant: Grant) -> Edits:
             }
             for node in grant.device_nodes
         },
-        mounts={mount.container_path: _mount(mount) for mount in grant.mounts},
+        mounts={path: _memory(path) for path in grant.private_directories}
+        | {mount.container_path: _mount(mount) for mount in grant.mounts},
     )
 
 
-def mark_edits(program: str, mark: str) -> Edits:
+def mark_edits(program: str, region: str) -> Edits:
     """
-    Return the edit that makes *mark* in the container when a runtime applies its edits.
+    Return the edit that gives *region*, a file in the container, MARK_MODE when a runtime applies its edits.
 
-    *mark* is a link in a directory that the container shares with the host, so the host sees that hooks and mounts were
-    applied. *program* is the host's path of nvidia-cdi-hook.
+    The file is the host's, so the host sees that hooks and mounts were applied. *program* is the host's path of
+    nvidia-cdi-hook.
     """
-    arguments = ["nvidia-cdi-hook", "create-symlinks", "--link", f"{MARK_TARGET}::{mark}"]
+    arguments = ["nvidia-cdi-hook", "chmod", "--mode", f"{MARK_MODE:o}", "--path", region]
     return Edits(hooks=({"hookName": "createContainer", "path": program, "args": arguments},))
+
+
+def _memory(container_path: str) -> Json:
+    return {"hostPath": "tmpfs", "containerPath": container_path, "type": "tmpfs", "options": [*_MEMORY_OPTIONS]}
 
 
 def _mount(mount: Mount) -> Json:

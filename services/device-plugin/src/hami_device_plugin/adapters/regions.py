@@ -1,0 +1,157 @@
+"""
+Prepare the directory of a container that starts, and bound its region file.
+
+A container whose grant travels in a CDI spec sees one file of its directory, the region. So the directory holds
+nothing else, and costs the same at each start. Under the node lock the container gets the directory itself, writable,
+as HAMi does it. An earlier container may have left anything in such a directory, so nothing here follows a link.
+Neighbours: `removal` deletes what was left, `identity` and `lock` call.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from hami_device_plugin.adapters.files import make_world_writable
+from hami_device_plugin.adapters.removal import FOLDER, set_aside
+
+REGION_SUFFIX = ".cache"
+REGION_BYTES_MAX = 16 * 2**20
+"""A region is 2 MiB; a larger file under its name is not one."""
+REGION_MODE = 0o666
+DIRECTORY_MODE = 0o755
+_NAMES_MAX = 8
+"""How many names of one directory are looked at; ours has one, HAMi's three."""
+_EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = _EXISTING | os.O_CREAT | os.O_EXCL
+
+
+def prepare_region(file: Path) -> None:
+    """
+    Prepare the region *file* of a container that starts: without contents, writable for every user, alone.
+
+    The container's previous run left a region of the same Allocate answer. It is cleared, because its processes are
+    gone and their PIDs may be reused. It is cleared in place, because a monitor has it mapped.
+    """
+    if not _is_for_one_file(file):
+        _renew(file)
+    if not _clear(file):
+        set_aside(file, file.parent.parent)
+        _create(file)
+
+
+def prepare_directory(directory: Path) -> None:
+    """
+    Make *directory* empty and writable for every user.
+    """
+    set_aside(directory, directory.parent)
+    make_world_writable(directory)
+
+
+def was_used(file: Path) -> bool:
+    """
+    Return whether a container has had the region *file* since it was prepared.
+
+    Its runtime then made the file executable, as a mark. The library sets the mode back when it writes the region.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return bool(os.fstat(descriptor).st_mode & 0o111) or any(os.read(descriptor, 4))
+    finally:
+        os.close(descriptor)
+
+
+def cut_regions(containers: Path) -> list[str]:
+    """
+    Cut the region files in *containers* that are larger than any region; return their paths.
+
+    The library never makes one so large. What it has mapped stays.
+    """
+    cut = []
+    for path in _regions(containers):
+        with suppress(OSError):
+            if path.lstat().st_size > REGION_BYTES_MAX and _cut(path):
+                cut.append(str(path))
+    return cut
+
+
+def _is_for_one_file(file: Path) -> bool:
+    """
+    Return whether the directory of *file* was made for it: nothing else is in it, and only this user can change it.
+    """
+    try:
+        status = file.parent.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o7022:
+            return False
+        with os.scandir(file.parent) as entries:
+            return all(entry.name == file.name for entry in islice(entries, 2))
+    except FileNotFoundError:
+        return False
+
+
+def _renew(file: Path) -> None:
+    """
+    Replace the directory of *file* by a new one, with the region if the old one has it.
+    """
+    old = set_aside(file.parent, file.parent.parent)
+    file.parent.mkdir(mode=DIRECTORY_MODE, parents=True)
+    if old is not None and old.is_dir() and not old.is_symlink():
+        with suppress(FileNotFoundError):
+            (old / file.name).rename(file)
+
+
+def _clear(file: Path) -> bool:
+    """
+    Overwrite a region file with zeros; return False if there is none, or *file* is anything else.
+    """
+    try:
+        descriptor = os.open(file, _EXISTING)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > REGION_BYTES_MAX:
+            return False
+        if stat.S_IMODE(status.st_mode) != REGION_MODE:
+            os.fchmod(descriptor, REGION_MODE)
+        os.pwrite(descriptor, bytes(status.st_size), 0)
+    except PermissionError:
+        return False  # The container changed the file's owner and mode.
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _create(file: Path) -> None:
+    descriptor = os.open(file, _NEW, REGION_MODE)
+    try:
+        os.fchmod(descriptor, REGION_MODE)
+    finally:
+        os.close(descriptor)
+
+
+def _regions(containers: Path) -> Iterator[Path]:
+    """Yield the region files of all containers."""
+    with suppress(FileNotFoundError), os.scandir(containers) as directories:
+        for directory in directories:
+            if directory.name != FOLDER and directory.is_dir(follow_symlinks=False):
+                with suppress(OSError), os.scandir(directory) as entries:
+                    names = [entry.name for entry in islice(entries, _NAMES_MAX)]
+                    yield from (Path(directory.path, name) for name in names if name.endswith(REGION_SUFFIX))
+
+
+def _cut(path: Path) -> bool:
+    descriptor = os.open(path, _EXISTING)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            return False
+        os.ftruncate(descriptor, REGION_BYTES_MAX)
+        return True
+    finally:
+        os.close(descriptor)
