@@ -36,6 +36,8 @@ class Settings:
     """How the device plugins find the Pod an allocation is for: `auto`, `identity` or `lock`."""
     prioritize_weight: int = 0
     """Weight of the extender's ranks if kube-scheduler chooses the Node. 0 means that the extender names one Node."""
+    gpu_scheduler_policy: str = "spread"
+    """The device policy of Pods without the annotation."""
     device_config: Path | None = None
     """None means a device config with NVIDIA devices."""
     driver_root: str = ""

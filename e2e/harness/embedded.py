@@ -181,6 +181,7 @@ class EmbeddedCluster(Cluster):
             "scheduler",
             f"--explain-bind-address=127.0.0.1:{self._ports['scheduler-explain']}",
             f"--prioritize={'true' if self._settings.prioritize_weight else 'false'}",
+            f"--gpu-scheduler-policy={self._settings.gpu_scheduler_policy}",
         )
         config = self.folder / "kube-scheduler.yaml"
         config.write_text(yaml.safe_dump(self._kube_scheduler_config()))
@@ -223,7 +224,11 @@ class EmbeddedCluster(Cluster):
                 f"--metrics-bind-address=127.0.0.1:{self._ports[f'plugin-{node.name}']}",
                 f"--allocation={allocation}",
             ],
-            {**self._node_environment(node), "HOOK_PATH": str(host / "hook")},
+            {
+                **self._node_environment(node),
+                "HOOK_PATH": str(host / "hook"),
+                "ENABLE_TOPOLOGY_SCORE": str("topology-aware" in self._settings.gpu_scheduler_policy).lower(),
+            },
         )
 
     def _node_environment(self, node: FakeNode) -> dict[str, str]:

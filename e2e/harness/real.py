@@ -64,6 +64,7 @@ class RealCluster(Cluster):
             "devicePlugin.allocation": settings.allocation,
             "devicePlugin.nvidiaDriverRoot": settings.driver_root,
             "scheduler.prioritizeWeight": settings.prioritize_weight,
+            "scheduler.gpuSchedulerPolicy": settings.gpu_scheduler_policy,
         }
         await asyncio.to_thread(self.release.deploy, {**told, **(values or {})})
         for node in self.nodes:
