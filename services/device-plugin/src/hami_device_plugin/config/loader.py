@@ -10,7 +10,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvid
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,10 @@ from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.version import NEWEST, WireVersion
 
 MPS = "mps"
+TRUE_IN_HAMI = "true"
+"""The one spelling that HAMi compares a variable with."""
 NO_STRATEGY = "none"
-"""Containers get no device of the driver."""
+"""That of mock devices: no runtime of NVIDIA's can resolve a device that does not exist."""
 DEFAULT_HOOK_PATH = "/usr/local"
 """The chart's; HAMi itself has none."""
 
@@ -87,33 +89,42 @@ class _Loader:
         node_name = self.text("node-name")
         if not node_name:
             self._problems.append("--node-name: is required; set the environment variable NODE_NAME to the Node's name")
-        named = self._read_named(node_name)
+        name = self._read_named(node_name)
         entries = (*self._named.overrides.entries, *overrides.entries)
         node = replace(overrides, entries=entries).apply(device_config[nvidia.SECTION], node_name)
-        config = self._assemble(device_config, node, node_name, overrides.warnings, named)
+        self._check(device_config, node)
+        warnings = (*device_config.warnings, *self._warnings(node, node_name), *overrides.warnings)
+        config = self._assemble(device_config, node, node_name, name, warnings)
         if self._problems:
             raise ConfigError(tuple(self._problems))
         return config
+
+    def _check(self, device_config: DeviceConfig, node: NodeConfig) -> None:
+        """Report settings that do not go together."""
+        self._refuse_mps_sharing()
+        if not node.nvidia.resource_count_name and device_config != DeviceConfig():
+            self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
+
+    def _warnings(self, node: NodeConfig, node_name: str) -> Iterator[str]:
+        """Yield a sentence for each part of the files that has no effect."""
+        known = {flag.key for flag in FLAGS}
+        yield from used_keys(self._file, known)
+        yield from used_keys(self._named.root, known)
+        yield from self._named.warnings
+        if node.operating_mode == MPS:
+            yield f"operatingmode of Node {node_name}: mps means hami-core: no MPS daemon is used"
 
     def _assemble(
         self,
         device_config: DeviceConfig,
         node: NodeConfig,
         node_name: str,
-        override_warnings: tuple[str, ...],
         named_config: str,
+        warnings: tuple[str, ...],
     ) -> Config:
         is_mig = node.operating_mode == offer.MODE
-        mock_devices = self._mock_devices(node_name)
         mig_strategy = self._choice("mig-strategy", static.STRATEGIES)
-        self._refuse_mps_sharing()
-        resource = node.nvidia.resource_count_name
-        if not resource and device_config != DeviceConfig():
-            self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
-        known = {flag.key for flag in FLAGS}
-        ignored_keys = (*used_keys(self._file, known), *used_keys(self._named.root, known), *self._named.warnings)
-        if node.operating_mode == MPS:
-            ignored_keys += (f"operatingmode of Node {node_name}: mps means hami-core: no MPS daemon is used",)
+        mock_devices = self._mock_devices(node_name)
         return Config(
             node_name=node_name,
             hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
@@ -134,7 +145,6 @@ class _Loader:
             driver_root_here=self.text("driver-root-ctr-path"),
             is_init_error_fatal=self._bool("fail-on-init-error"),
             is_passing_device_nodes=self._bool("pass-device-specs"),
-            # No runtime of NVIDIA's can resolve a device that does not exist.
             list_strategies=(NO_STRATEGY,) if mock_devices else self._list_strategies(),
             is_listed_by_index=self._choice("device-id-strategy", ("uuid", "index")) == "index",
             gdrcopy=self._bool("gdrcopy-enabled"),
@@ -143,15 +153,14 @@ class _Loader:
             imex_channels=self._imex_channels(),
             is_imex_required=self._bool("imex-required"),
             device_config=device_config,
-            resource=resource,
+            resource=node.nvidia.resource_count_name,
             sharing=_sharing(node, spelling=self._choice("replica-ids", tuple(SEPARATORS))),
             lib_cuda_log_level="" if is_mig else str(node.nvidia.lib_cuda_log_level),
             is_core_limit_disabled=node.nvidia.disable_core_limit and not is_mig,
             follows_kubelet=node.preferred_allocation and not is_mig,
             mock_devices=mock_devices,
             preference=self._choice("shared-devices-allocation-policy", POLICIES),
-            # Only this spelling counts in HAMi.
-            is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == "true",
+            is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == TRUE_IN_HAMI,
             mig_strategy=static.NONE if is_mig else mig_strategy,
             mig_rules=node.nvidia.mig_profile_allowlist,
             health=health_policy(
@@ -160,7 +169,7 @@ class _Loader:
             wire_version=self._wire_version(),
             node_label=self.text("node-label"),
             named_config=named_config,
-            warnings=(*device_config.warnings, *ignored_keys, *override_warnings),
+            warnings=warnings,
             ignored=device_config.ignored,
             old_forms=device_config.old_forms,
             without_effect=tuple(used_settings(self._arguments, self._environ)),
