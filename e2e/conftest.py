@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from conformance import kinds
 from harness import embedded, evidence
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.isolation import own_namespace
@@ -63,6 +64,12 @@ def _turn(item: pytest.Item) -> int:
         return LONGEST.index(item.path.name)
     has_other_settings = "cluster_of" in getattr(item, "fixturenames", ())
     return len(LONGEST) + (0 if has_other_settings else 1)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Record which promises hold on which kind of node."""
+    if report.when == "call" or report.failed:
+        kinds.record(report.nodeid, has_passed=report.passed)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,14 +2,14 @@
 The page that lists the behaviours of both clusters.
 
 Owns the form of the page and the files of results. A behaviour is the first sentence of a test's docstring. Must never
-decide whether a behaviour holds. Neighbour: `conftest` runs the tests.
+decide whether a behaviour holds. Neighbours: `conftest` runs the tests, `kinds` has the other part of the page.
 """
 
 import ast
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from controlplane.programs.build import DEFAULT_KUBERNETES, KUBERNETES
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/conformance.md"
 RESULTS = ROOT / "build/conformance"
+"""A file for each cluster."""
 EMBEDDED = "embedded"
 REQUIRED = (EMBEDDED, KUBERNETES[DEFAULT_KUBERNETES])
 """The page needs the results of these clusters. Every change is tested on them."""
@@ -103,6 +104,13 @@ def _behaviours(module: str, tree: ast.Module, text: str) -> Iterator[Behaviour]
             yield Behaviour(f"{module}::{node.name}", _first_sentence(node), digest)
 
 
+def behaviours(path: Path, names: Container[str]) -> list[Behaviour]:
+    """Return the behaviours of the module *path* that are among *names*."""
+    text = path.read_text(encoding="utf-8")
+    found = _behaviours(path.stem, ast.parse(text), text)
+    return [behaviour for behaviour in found if behaviour.name.partition("::")[2] in names]
+
+
 def _first_sentence(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     text = " ".join((ast.get_docstring(node) or "").split())
     sentence, stop, _ = text.partition(". ")
@@ -129,14 +137,15 @@ def page(found: Mapping[str, Run]) -> str:
     lines = [HEAD]
     for section in claimed:
         lines += [f"## {section.title}", "", f"[{section.module}.py](../e2e/conformance/{section.module}.py)", ""]
-        lines += [_row(["behaviour", *titles]), "|---" * (1 + len(titles)) + "|"]
+        lines += [row(["behaviour", *titles]), "|---" * (1 + len(titles)) + "|"]
         for behaviour in section.behaviours:
-            lines.append(_row([cell(behaviour), *(run.cell(behaviour) or "" for run in found.values())]))
+            lines.append(row([cell(behaviour), *(run.cell(behaviour) or "" for run in found.values())]))
         lines.append("")
     return "\n".join(lines)
 
 
-def _row(cells: Sequence[str]) -> str:
+def row(cells: Sequence[str]) -> str:
+    """Return a row of a table."""
     return f"| {' | '.join(cells)} |"
 
 
