@@ -56,8 +56,10 @@ GPUS = (
 async def kind(request: pytest.FixtureRequest, real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
     """A cluster whose Pods all run on one Node of a kind."""
     kind: nvidia.NodeKind = request.param
-    # Where the runtime gives every container the driver, the services have it without a setting, as documented.
-    settings = Settings(driver_root="" if kind.is_legacy else nvidia.DRIVER_ROOT)
+    # As documented: a legacy runtime gives the services the driver, and a Node without CDI needs the lock.
+    settings = Settings(
+        allocation="auto" if kind.has_cdi else "lock", driver_root="" if kind.is_legacy else nvidia.DRIVER_ROOT
+    )
     async with real_cluster.reshaped((FakeNode(f"node-{kind.name}", GPUS, kind.name),), settings) as cluster:
         yield cluster
 

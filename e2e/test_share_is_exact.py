@@ -44,7 +44,7 @@ async def test_share_in_mib_and_percent_is_granted_and_in_the_environment(cluste
     assert (3000, 25) == (share.memory_mib, share.core_percent)
     assert "3000m" == environ["CUDA_DEVICE_MEMORY_LIMIT_0"]
     assert "25" == environ["CUDA_DEVICE_SM_LIMIT"]
-    assert share.uuid == environ["NVIDIA_VISIBLE_DEVICES"]
+    assert share.uuid == environ["HAMI_DEVICE_UUIDS"]
 
 
 async def test_container_sees_its_share_as_the_size_of_the_device(cluster: Cluster) -> None:
