@@ -315,6 +315,7 @@ async def test_end_of_a_plugin(node: Host) -> None:
     assert f"Pod was rejected: Allocate failed due to {error}, which is unexpected" == status["message"]
 
 
+@pytest.mark.other_in("1.37", "the new instance stays connected")
 async def test_overlapping_plugins(node: Host) -> None:
     """The end of an old instance of a plugin disconnects the new one until it registers again."""
     old = await node.plugin(2)
