@@ -158,7 +158,7 @@ class ModelNode:
         self.mig = MigInstances(
             self.driver,
             self.store,
-            MigAccess(self.pods, self._has_ended, self._annotate, lambda: tuple(self.allocated)),
+            MigAccess(self.pods, self._has_ended, self.annotate, lambda: tuple(self.allocated)),
             rules=RULES,
             allocated_key=VENDOR.allocated_key,
             is_excluded=lambda _gpu: False,
@@ -252,7 +252,8 @@ class ModelNode:
             item is None or item["metadata"]["uid"] != owner.uid or item["status"]["phase"] in ("Succeeded", "Failed")
         )
 
-    async def _annotate(self, pod: Pod, change: Callable[[str], str]) -> None:
+    async def annotate(self, pod: Pod, change: Callable[[str], str]) -> None:
+        """Write a Pod's annotation, as the API server does."""
         self._tick()
         annotations = self.items[pod.name]["metadata"]["annotations"]
         annotations[keys.MIG_ALLOCATIONS] = change(annotations[keys.MIG_ALLOCATIONS])
