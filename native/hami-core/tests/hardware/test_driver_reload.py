@@ -22,7 +22,7 @@ CUDA_NO_DEVICE, CUDA_DRIVER_MISMATCH, CUDA_UNKNOWN = 100, 803, 999
 
 def test_nothing_opens_a_driver_that_is_not_loaded(start: Start, driver: FakeDriver) -> None:
     """
-    After a load it opens, with the devices that `devices.csv` then has.
+    The same process opens it when it is loaded.
     """
     driver.unload()
     process = start(init=False)
@@ -35,7 +35,7 @@ def test_nothing_opens_a_driver_that_is_not_loaded(start: Start, driver: FakeDri
 
 def test_clients_keep_the_driver_loaded(start: Start, driver: FakeDriver) -> None:
     """
-    As rmmod says. They are unaffected.
+    Unloading fails as rmmod does, and their calls go on working.
     """
     process = start()
 
@@ -75,7 +75,7 @@ def test_waiting_for_events_ends_with_the_driver(start: Start, driver: FakeDrive
 
 def test_cuda_never_gets_its_driver_back(start: Start, driver: FakeDriver) -> None:
     """
-    A new process does.
+    Its calls go on failing. A new process opens the driver.
     """
     process = start()
     process.keep("cuda", "Cuda()")
@@ -120,7 +120,7 @@ def test_library_has_the_version_in_its_file_name(
     container: Container, start: Start, driver: FakeDriver, tmp_path: Path
 ) -> None:
     """
-    Behind the link that programs open, as the driver's installer makes it.
+    Programs open a link to that file, as the driver's installer makes it.
     """
     shutil.copy(container.build / "fake_driver/libnvidia-ml.so.1", tmp_path / "libnvidia-ml.so.580.95.05")
     (tmp_path / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.95.05")
@@ -133,7 +133,7 @@ def test_library_has_the_version_in_its_file_name(
 
 def test_clients_are_those_who_hold_the_driver(start: Start, driver: FakeDriver) -> None:
     """
-    With the balance of nvmlInit and nvmlShutdown. CUDA holds it to the end of its process.
+    Each has its number of nvmlInit without nvmlShutdown. CUDA holds the driver until its process ends.
     """
     one, other = start(), start(init=False)
     one.ask("n.nvmlInit()")

@@ -27,7 +27,7 @@ def field(process: Process, number: int) -> Any:
 
 def test_ecc_errors_are_counted_and_reported(start: Start, driver: FakeDriver) -> None:
     """
-    Two uncorrected and one corrected, in both kinds of counters, of that GPU alone.
+    Two uncorrected and one corrected error are in the volatile and the aggregate counters of that GPU alone.
     """
     process = start()
     process.keep("events", "n.nvmlEventSetCreate()")
@@ -59,7 +59,7 @@ def test_newer_devices_remap_rows_and_older_ones_retire_pages(
     container: Container, start: Start, driver: FakeDriver
 ) -> None:
     """
-    Each does not support the other.
+    Neither supports the call of the other.
     """
     driver.set(GPU_A, remapped_corrected=1, remapped_uncorrected=2, remap_pending=1, remap_failed=0)
     driver.set(GPU_A, retired_single_bit=3, retired_double_bit=4, retirement_pending=1)
@@ -73,7 +73,7 @@ def test_newer_devices_remap_rows_and_older_ones_retire_pages(
 
 def test_temperature_slows_a_device_down(start: Start, driver: FakeDriver) -> None:
     """
-    Above its own thresholds, which a test may move.
+    The device slows down above its thresholds, which a test may move.
     """
     process = start()
     shown = (
@@ -95,7 +95,7 @@ def test_temperature_slows_a_device_down(start: Start, driver: FakeDriver) -> No
 
 def test_power_and_clocks_are_what_a_test_sets(start: Start, driver: FakeDriver) -> None:
     """
-    For that GPU alone.
+    The other GPUs keep theirs.
     """
     process = start()
     calls = (
@@ -114,7 +114,7 @@ def test_power_and_clocks_are_what_a_test_sets(start: Start, driver: FakeDriver)
 
 def test_reset_needs_the_card_for_itself(start: Start, driver: FakeDriver) -> None:
     """
-    As nvidia-smi says. It may be forced.
+    nvidia-smi refuses too while a process has the card open.
     """
     driver.fail(n.NVML_ERROR_RESET_REQUIRED, GPU_A)
     process = start()
@@ -127,7 +127,7 @@ def test_reset_needs_the_card_for_itself(start: Start, driver: FakeDriver) -> No
     assert GPU_A == start().ask("n.nvmlDeviceGetUUID(gpu(0))")
 
 
-def test_reset_ends_what_ailed_the_card(start: Start, driver: FakeDriver) -> None:
+def test_reset_makes_a_card_work_again(start: Start, driver: FakeDriver) -> None:
     """
     It answers, has remapped its rows and needs no recovery. Only aggregate counters stay, and no other GPU is reset.
     """
@@ -145,7 +145,7 @@ def test_reset_ends_what_ailed_the_card(start: Start, driver: FakeDriver) -> Non
 
 def test_loading_the_driver_clears_volatile_counters(start: Start, driver: FakeDriver) -> None:
     """
-    Aggregate ones stay.
+    The aggregate counters stay.
     """
     driver.report_ecc_error(GPU_A)
     driver.unload()

@@ -30,7 +30,7 @@ def links(process: Process, index: int, count: int) -> list[Any]:
 
 def test_gpus_without_nvlink_do_not_support_it(start: Start) -> None:
     """
-    Also not over peer-to-peer access, which PCIe has.
+    Peer-to-peer access works over PCIe, and not over NVLink.
     """
     process = start()
     calls = [f"n.nvmlDeviceGetNvLink{what}(gpu(0), 0)" for what in ("State", "RemotePciInfo", "Version")]
@@ -42,7 +42,7 @@ def test_gpus_without_nvlink_do_not_support_it(start: Start) -> None:
 
 def test_links_lead_to_gpus_and_switches(start: Start, driver: FakeDriver) -> None:
     """
-    In the order in which they were connected, and one by one from each side. A number beyond the last is invalid.
+    Each side numbers its links in the order in which they were connected. A number beyond the last is invalid.
     """
     driver.connect(GPU_A, GPU_B, 2)
     driver.connect(GPU_A, "switch", 1)
@@ -77,7 +77,7 @@ def test_link_may_go_down_and_come_up(start: Start, driver: FakeDriver) -> None:
 )
 def test_gpus_have_the_ancestor_that_a_test_gives_them(start: Start, driver: FakeDriver, name: str, level: int) -> None:
     """
-    From both sides. Without it, it follows from their NUMA nodes.
+    Both sides see the same. Without it, the level follows from their NUMA nodes.
     """
     process = start()
     levels = "[n.nvmlDeviceGetTopologyCommonAncestor(gpu(a), gpu(b)) for a, b in ((0, 1), (0, 2), (2, 0), (1, 1))]"
@@ -92,7 +92,7 @@ def test_gpus_have_the_ancestor_that_a_test_gives_them(start: Start, driver: Fak
 
 def test_link_errors_are_what_a_test_sets(start: Start, driver: FakeDriver) -> None:
     """
-    On every link of that GPU.
+    Every link of the GPU has them.
     """
     driver.connect(GPU_A, GPU_B, 2)
     driver.set(GPU_A, nvlink_crc_data_errors=7)

@@ -61,7 +61,7 @@ def test_card_is_lost_at_a_call(start: Start, driver: FakeDriver) -> None:
 
 def test_card_that_comes_back_answers_until_it_is_lost_again(start: Start, driver: FakeDriver) -> None:
     """
-    Also if both losses are at the same call.
+    It can be lost at the same call twice.
     """
     process = start()
     process.keep("old", "gpu(1)")
@@ -89,7 +89,7 @@ def test_waiting_for_events_of_a_lost_card_fails(start: Start, driver: FakeDrive
 
 def test_cuda_fails_on_a_lost_card_alone(start: Start, driver: FakeDriver) -> None:
     """
-    Also in a context that was made before.
+    The context on it was made before the loss.
     """
     process = start()
     process.keep("lost", "Cuda(1)")

@@ -45,7 +45,7 @@ def in_mig_mode(start: Start, gpu: int = A100) -> Process:
 
 def test_models_without_mig_do_not_support_it(start: Start) -> None:
     """
-    Mode and profiles; they have no MIG devices.
+    They have no mode, no profiles and no MIG devices.
     """
     process = start()
     calls = ("n.nvmlDeviceGetMigMode(gpu(2))", "set_mode(2, 1)", "spans(2, 19)")
@@ -56,7 +56,7 @@ def test_models_without_mig_do_not_support_it(start: Start) -> None:
 
 def test_profiles_and_places_of_an_a100(start: Start) -> None:
     """
-    They are those that nvidia-smi lists, whether MIG is on or not.
+    They are those that nvidia-smi lists. NVML returns them while MIG is off too.
     """
     process = start()
 
@@ -108,7 +108,7 @@ def test_mode_of_a_hopper_waits_for_programs_alone(start: Start) -> None:
 
 def test_mode_may_need_a_reset(start: Start, driver: FakeDriver) -> None:
     """
-    As in a virtual machine. Until then it is pending.
+    In a virtual machine the mode is pending until then.
     """
     driver.set(GPU_A, mig_needs_reset=1)
     process = start()
@@ -151,7 +151,7 @@ def test_instances_take_the_first_free_place(start: Start) -> None:
 
 def test_instance_takes_the_place_that_is_asked_for(start: Start) -> None:
     """
-    If it is one of the profile's and free; there is no other instead.
+    The place must be one of the profile's, and free. NVML does not choose another.
     """
     process = in_mig_mode(start)
 
@@ -163,7 +163,7 @@ def test_instance_takes_the_place_that_is_asked_for(start: Start) -> None:
 
 def test_only_one_instance_has_the_media_engines(start: Start) -> None:
     """
-    Although there would be place for more.
+    There are places for more.
     """
     process = in_mig_mode(start)
 
@@ -173,7 +173,7 @@ def test_only_one_instance_has_the_media_engines(start: Start) -> None:
 
 def test_compute_instance_is_a_device(start: Start) -> None:
     """
-    It has the profile's name and memory, and attributes, and all lookups find it. A GPU instance alone is none.
+    It has the name, memory and attributes of its profile, and all lookups find it. A GPU instance alone is no device.
     """
     process = in_mig_mode(start)
     process.ask("create(0, 9)")
@@ -195,7 +195,7 @@ def test_compute_instance_is_a_device(start: Start) -> None:
 
 def test_compute_instances_share_a_gpu_instance(start: Start) -> None:
     """
-    As many as have slices. Each is a device with an ID and an index of its own, which others keep when it goes.
+    Each takes some of its slices and is a device. The others keep their IDs and indices when one goes.
     """
     process = in_mig_mode(start)
     process.ask("create(0, 9)")
@@ -216,7 +216,7 @@ def test_compute_instances_share_a_gpu_instance(start: Start) -> None:
 
 def test_same_instance_has_the_same_uuid_again(start: Start) -> None:
     """
-    After it was destroyed and created; another instance has another.
+    It was destroyed in between. Another instance has another UUID.
     """
     process = in_mig_mode(start)
     process.ask("[create_compute(0, create(0, 19), 0) for _ in range(2)]")
@@ -247,7 +247,7 @@ def test_instance_in_use_is_not_destroyed(start: Start) -> None:
 
 def test_handles_of_destroyed_instances_are_invalid(start: Start) -> None:
     """
-    In every process.
+    Another process destroyed them.
     """
     process, other = in_mig_mode(start), start()
     process.ask("create_compute(0, create(0, 19), 0)")
@@ -310,7 +310,7 @@ def test_process_killed_at_a_creation_leaves_all_or_nothing(
     start: Start, when: str, call: str, left: dict[str, Any]
 ) -> None:
     """
-    Others can go on from there.
+    Another process can create the next instance.
     """
     process = start(FAKE_DRIVER_FAULTS=f"{call}:1:{when}")
     process.ask("set_mode(0, 1)")
@@ -345,7 +345,7 @@ def test_processes_killed_at_any_time_leave_whole_instances(start: Start) -> Non
 
 def test_xid_of_an_instance_is_an_event_of_its_gpu(start: Start, driver: FakeDriver) -> None:
     """
-    With the numbers of the instance. Instances cannot be registered.
+    It has the numbers of the instance. Only the GPU can be registered.
     """
     process = in_mig_mode(start)
     process.ask("create_compute(0, create(0, 9), 2)")
@@ -363,7 +363,7 @@ def test_xid_of_an_instance_is_an_event_of_its_gpu(start: Start, driver: FakeDri
 
 def test_container_sees_the_instances_that_were_injected(start: Start) -> None:
     """
-    One by its UUID, with its GPU and without its neighbour; all of a GPU, also if they are created later.
+    The UUID of an instance shows it alone; the UUID of a GPU shows all instances, also those created later.
     """
     process = in_mig_mode(start, H100)
     whole = start(NVIDIA_VISIBLE_DEVICES=GPU_B)

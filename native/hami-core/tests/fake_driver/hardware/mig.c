@@ -152,21 +152,22 @@ static unsigned int capacity(int gpu, const struct mig_profile *profile)
     return fitting < left ? fitting : left;
 }
 
-/* Choose the wanted span, or the first free one. Returns whether it is one of `spans`; `is_any_free` says whether it is free. */
-static bool choose(const struct mig_span *wanted, const struct mig_span *spans, unsigned int count, const bool *are_free,
-                   struct mig_span *chosen, bool *is_chosen_free)
+/* Choose the wanted span, or without one the first free. MIG_INVALID if it is not among `spans`, MIG_NO_ROOM if it is taken. */
+static enum mig_result choose(const struct mig_span *wanted, const struct mig_span *spans, unsigned int count, const bool *are_free,
+                              struct mig_span *chosen)
 {
-    *is_chosen_free = false;
+    enum mig_result result = wanted ? MIG_INVALID : MIG_NO_ROOM;
+
     for (unsigned int index = 0; index < count; index++) {
         if (wanted && (spans[index].start != wanted->start || spans[index].size != wanted->size))
             continue;
-        if (wanted || are_free[index]) {
+        if (are_free[index]) {
             *chosen = spans[index];
-            *is_chosen_free = are_free[index];
-            return true;
+            return MIG_DONE;
         }
+        result = MIG_NO_ROOM;
     }
-    return !wanted;
+    return result;
 }
 
 /* As the driver numbers them: by their place in halves of the memory. */
@@ -295,16 +296,16 @@ enum mig_result mig_set_mode(int gpu, bool is_on)
 
 static enum mig_result create(int gpu, const struct mig_profile *profile, const struct mig_span *wanted, uint64_t *serial)
 {
-    struct mig_span spans[MIG_PLACEMENTS_MAX], span = {0, 0};
-    bool are_free[MIG_PLACEMENTS_MAX], is_span_free;
+    struct mig_span spans[MIG_PLACEMENTS_MAX], span;
+    bool are_free[MIG_PLACEMENTS_MAX] = {false};
     unsigned int count = mig_spans(profile, spans);
+    enum mig_result result;
 
     for (unsigned int index = 0; index < count; index++)
         are_free[index] = is_free(gpu, spans[index]);
-    if (!choose(wanted, spans, count, are_free, &span, &is_span_free))
-        return MIG_INVALID;
-    if (!is_span_free || count_of(gpu, profile->id) >= profile->instances)
-        return MIG_NO_ROOM;
+    result = choose(wanted, spans, count, are_free, &span);
+    if (result != MIG_DONE || count_of(gpu, profile->id) >= profile->instances)
+        return result != MIG_DONE ? result : MIG_NO_ROOM;
     for (int index = 0; index < MIG_GPU_INSTANCES_MAX; index++) {
         struct mig_gpu_instance *instance = &state_of(gpu)->instances[index];
 
@@ -332,18 +333,18 @@ enum mig_result mig_create(int gpu, const struct mig_profile *profile, const str
 static enum mig_result create_compute(const struct mig_gpu_instance *within, const struct mig_compute_profile *profile,
                                       const struct mig_span *wanted, uint64_t *serial)
 {
-    struct mig_span spans[MIG_PLACEMENTS_MAX], span = {0, 0};
-    bool are_free[MIG_PLACEMENTS_MAX], is_span_free;
+    struct mig_span spans[MIG_PLACEMENTS_MAX], span;
+    bool are_free[MIG_PLACEMENTS_MAX] = {false};
     unsigned int count = mig_compute_spans(mig_profile_of_id(mig_model_of(within->gpu), within->profile_id), profile, spans);
     struct hw_instance *row = free_row();
     char uuid[sizeof(row->device.uuid)];
+    enum mig_result result;
 
     for (unsigned int index = 0; index < count; index++)
         are_free[index] = is_compute_free(within->serial, spans[index]);
-    if (!choose(wanted, spans, count, are_free, &span, &is_span_free))
-        return MIG_INVALID;
-    if (!is_span_free || !row)
-        return MIG_NO_ROOM;
+    result = choose(wanted, spans, count, are_free, &span);
+    if (result != MIG_DONE || !row)
+        return result != MIG_DONE ? result : MIG_NO_ROOM;
     row->compute = (struct mig_compute_instance){
         0, within->serial, free_compute_id(within->serial), profile->kind, free_index(within->gpu), span};
     describe(&row->device, within, &row->compute);

@@ -18,7 +18,7 @@
 
 enum { MIG_GPU_INSTANCES_MAX = 8 };
 
-enum mig_result { MIG_DONE, MIG_NOT_SUPPORTED, MIG_INVALID, MIG_IN_USE, MIG_NO_ROOM, MIG_NOT_FOUND, MIG_NEEDS_RESET };
+enum mig_result { MIG_DONE, MIG_NOT_SUPPORTED, MIG_INVALID, MIG_IN_USE, MIG_NO_ROOM, MIG_NEEDS_RESET };
 
 struct mig_gpu_instance {
     uint64_t serial; /* 0: none */

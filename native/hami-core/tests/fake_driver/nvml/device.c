@@ -60,9 +60,14 @@ API(nvmlDeviceGetIndex, nvmlDevice_t device, unsigned int *index)
     return result;
 }
 
+/* An instance has its GPU's. */
 API(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *minor)
 {
-    return fake_nvml_number(device, minor, device ? (unsigned int)device->physical : 0);
+    nvmlReturn_t result = fake_nvml_check(device, minor);
+
+    if (result == NVML_SUCCESS)
+        *minor = (unsigned int)(hardware(device)->parent < 0 ? device->physical : hardware(device)->parent);
+    return result;
 }
 
 API(nvmlDeviceGetNumaNodeId, nvmlDevice_t device, unsigned int *node)

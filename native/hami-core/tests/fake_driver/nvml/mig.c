@@ -21,7 +21,6 @@ nvmlReturn_t fake_nvml_mig_result(enum mig_result result)
                                            [MIG_INVALID] = NVML_ERROR_INVALID_ARGUMENT,
                                            [MIG_IN_USE] = NVML_ERROR_IN_USE,
                                            [MIG_NO_ROOM] = NVML_ERROR_INSUFFICIENT_RESOURCES,
-                                           [MIG_NOT_FOUND] = NVML_ERROR_NOT_FOUND,
                                            [MIG_NEEDS_RESET] = NVML_ERROR_RESET_REQUIRED};
 
     return results[result];
