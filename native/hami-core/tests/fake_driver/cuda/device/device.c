@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "cuda/fake.h"
-#include "exports/entry.h"
 #include "driver/driver.h"
+#include "exports/entry.h"
 #include "hardware/faults.h"
 #include "hardware/visible.h"
 #include "time/schedule.h"
