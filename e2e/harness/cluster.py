@@ -40,6 +40,8 @@ class Settings:
     """The device policy of Pods without the annotation."""
     device_config: Path | None = None
     """None means a device config with NVIDIA devices."""
+    node_config: Path | None = None
+    """Settings of single Nodes, HAMi's `config.json`. None means none."""
     driver_root: str = ""
     """The driver root on the Nodes. Empty means that the container runtime gives the services the driver."""
 

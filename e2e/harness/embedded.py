@@ -223,6 +223,7 @@ class EmbeddedCluster(Cluster):
                 f"--library={NATIVE / 'libvgpu.so'}",
                 f"--metrics-bind-address=127.0.0.1:{self._ports[f'plugin-{node.name}']}",
                 f"--allocation={allocation}",
+                f"--node-config-file={self._settings.node_config or host / 'none'}",
             ],
             {
                 **self._node_environment(node),

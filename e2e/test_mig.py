@@ -1,0 +1,85 @@
+"""
+A Pod that asks for a slice of a GPU gets a MIG instance, which goes with the Pod, whenever the device plugin is killed.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import embedded
+from harness.cluster import Cluster, ClusterOf, Settings
+from harness.load import kept_running
+from harness.manifests import SLEEP, a_pod
+from minicluster.client import Object
+from testbed.hardware import FakeNode
+from testbed.waiting import eventually
+
+NODE = FakeNode.of("node-a", "NVIDIA H100 80GB HBM3", 81920, 1)
+MIG = {"nvidia.com/vgpu-mode": "mig"}
+ALLOWLIST = "  migProfileAllowlist: [{models: [H100], profiles: [1g.10gb, 2g.20gb, 3g.40gb, 7g.80gb]}]\n"
+ALLOCATIONS = "hami.io/vgpu-mig-allocations"
+
+pytestmark = pytest.mark.embedded_only
+
+
+def settings(folder: Path) -> Settings:
+    """Return settings of a cluster whose Node is in mode `mig`."""
+    device_config, node_config = folder / "device-config.yaml", folder / "config.json"
+    device_config.write_text(embedded.DEVICE_CONFIG.read_text() + ALLOWLIST)
+    node_config.write_text(json.dumps({"nodeconfig": [{"name": NODE.name, "operatingmode": "mig"}]}))
+    return Settings(device_config=device_config, node_config=node_config)
+
+
+def instance(pod: Object) -> str:
+    """Return the MIG UUID in the annotation of a Pod."""
+    [promise] = json.loads(pod["metadata"]["annotations"][ALLOCATIONS])
+    return str(promise["migUUID"])
+
+
+async def until_no_instance_is_left(cluster: Cluster) -> None:
+    """Wait until the plugin holds no MIG instance any more."""
+    journal = cluster.vgpu_folder(NODE.name) / "mig-instances.json"
+
+    async def probe() -> bool:
+        return [] == json.loads(journal.read_text())["instances"]
+
+    await eventually(probe, "no MIG instance is left", 30.0)
+
+
+async def test_pod_gets_a_mig_instance_and_the_instance_goes_with_it(cluster_of: ClusterOf, tmp_path: Path) -> None:
+    """The scheduler takes the smallest profile that is large enough; the container has no limits."""
+    async with cluster_of((NODE,), settings(tmp_path)) as cluster:
+        await cluster.create(a_pod("p", annotations=MIG, command=SLEEP, gpu=1, gpumem=12000))
+        pod = await cluster.pod_in_phase("p", "Running")
+        env = cluster.environment(pod)
+
+        [promise] = json.loads(pod["metadata"]["annotations"][ALLOCATIONS])
+        assert ("2g.20gb", NODE.gpus[0].uuid) == (promise["profile"], promise["gpuUUID"])
+        assert env["NVIDIA_VISIBLE_DEVICES"] == instance(pod)
+        assert [] == [name for name in env if name.startswith("CUDA_")]
+        await cluster.delete_pod("p")
+        await until_no_instance_is_left(cluster)
+
+
+async def test_killed_plugin_neither_leaks_nor_shares_an_instance(cluster_of: ClusterOf, tmp_path: Path) -> None:
+    """It is killed again and again while Pods start and end; each Pod has its own instance in the end."""
+    names = ("a", "b", "c")
+    async with cluster_of((NODE,), settings(tmp_path)) as cluster:
+        starting = asyncio.gather(*(kept_running(cluster, name, 120.0, MIG) for name in names))
+        for turn in range(4):
+            await asyncio.sleep(0.4 * turn)
+            await cluster.kill("plugin-node-a")
+            await cluster.restart("plugin-node-a")
+        await starting
+        pods = [await cluster.pod_in_phase(name, "Running") for name in names]
+        visible = [cluster.environment(pod)["NVIDIA_VISIBLE_DEVICES"] for pod in pods]
+
+        assert [instance(await cluster.pod(name)) for name in names] == visible
+        assert len(names) == len(set(visible))
+        for name in names:
+            await cluster.delete_pod(name)
+            await cluster.kill("plugin-node-a")
+            await cluster.restart("plugin-node-a")
+        await until_no_instance_is_left(cluster)
