@@ -11,7 +11,15 @@ import pynvml
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
-from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, needs_fake_driver
+from device_plugin_process import (
+    A100,
+    DEADLINE_SECONDS,
+    NODE,
+    T4,
+    PluginProcess,
+    a_node,
+    needs_fake_driver,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -215,6 +223,27 @@ async def test_device_whose_links_cannot_be_read_is_left_out_until_they_can(
         await plugin.until(lambda: {T4: {}} == written(api))
         driver.recover(A100)
         await plugin.until(lambda: {A100: {T4: 10}, T4: {A100: 10}} == written(api))
+
+
+@needs_fake_driver
+async def test_alignment_prefers_the_linked_devices(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """Without an annotation of the Node: the preference reads the links for itself."""
+    third = T4[:-1] + "2"
+    driver.connect(A100, third, 2)
+    driver.connect(third, A100, 2)
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--shared-devices-allocation-policy=aligned")
+    plugin.hardware += f"{third},Tesla T4,16384,1,00000000:03:00.0\n"
+    async with plugin:
+        await plugin.serving()
+        wanted, free = [f"{A100}-0", f"{third}-0"], sorted(kubelet.devices)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while wanted != await kubelet.preferred(free, 2):  # noqa: ASYNC110 - nothing tells when the links are read
+                await asyncio.sleep(0.05)
+
+    assert SCORES not in api.annotations("nodes", "", NODE)
 
 
 @needs_fake_driver
