@@ -43,7 +43,7 @@ async def until_no_instance_is_left(cluster: Cluster) -> None:
     journal = cluster.vgpu_folder(NODE.name) / "mig-instances.json"
 
     async def probe() -> bool:
-        return [] == json.loads(journal.read_text())["instances"]
+        return not json.loads(journal.read_text())["instances"]
 
     await eventually(probe, "no MIG instance is left", 30.0)
 

@@ -64,7 +64,8 @@ class ModelDriver:
     tick: Callable[[], None] = lambda: None
     refused: set[MigPlacement] = field(default_factory=set)
     """Places where the driver creates nothing."""
-    _numbers: int = 0
+    is_held: bool = False
+    """Whether another client holds the driver, so that MIG cannot be switched on."""
     _uuids: int = 0
 
     def add(self, profile: GpuProfile, placement: MigPlacement) -> Instance:
@@ -92,8 +93,8 @@ class ModelDriver:
     async def switch_on(self, gpu_uuid: str) -> MigMode:
         """Switch MIG on."""
         self.tick()
-        self.gpu = replace(self.gpu, mode=MigMode.ON)
-        return MigMode.ON
+        self.gpu = replace(self.gpu, mode=MigMode.TURNING_ON if self.is_held else MigMode.ON)
+        return self.gpu.mode
 
     async def create(self, gpu_uuid: str, profile: GpuProfile, placement: MigPlacement) -> Instance:
         """Create the GPU instance and then its compute instance."""
@@ -149,6 +150,9 @@ class ModelNode:
         self.allocated: list[Allocated] = []
         self.asked: list[Owner] = []
         self.is_server_down = False
+        self.announced: str | None = None
+        self.lets_go = True
+        """Whether the other client of the driver obeys the announcement."""
         self._left: int | None = None
         self.restart()
 
@@ -158,7 +162,14 @@ class ModelNode:
         self.mig = MigInstances(
             self.driver,
             self.store,
-            MigAccess(self.pods, self._has_ended, self.annotate, lambda: tuple(self.allocated)),
+            MigAccess(
+                self.pods,
+                self._has_ended,
+                self.annotate,
+                lambda: tuple(self.allocated),
+                announce=self._announce,
+                clients=lambda: "dcgm (pid 7)",
+            ),
             rules=RULES,
             allocated_key=VENDOR.allocated_key,
             is_excluded=lambda _gpu: False,
@@ -251,6 +262,11 @@ class ModelNode:
         return (
             item is None or item["metadata"]["uid"] != owner.uid or item["status"]["phase"] in ("Succeeded", "Failed")
         )
+
+    async def _announce(self, reason: str | None) -> None:
+        if reason != self.announced:
+            self.announced = reason
+            self.driver.is_held &= not self.lets_go
 
     async def annotate(self, pod: Pod, change: Callable[[str], str]) -> None:
         """Write a Pod's annotation, as the API server does."""

@@ -422,3 +422,44 @@ async def test_mig_is_not_switched_on_while_a_pod_shares_the_gpu() -> None:
 
     assert MigMode.ON is node.driver.gpu.mode
     assert {} == node.mig.problems
+
+
+async def test_mig_is_switched_on_once_the_monitor_has_let_go_of_the_driver() -> None:
+    """It is asked by an annotation, which is gone afterwards."""
+    node = ModelNode(a_gpu(mode=MigMode.OFF))
+    node.driver.is_held = True
+
+    await node.mig.prepare()
+
+    assert MigMode.ON is node.driver.gpu.mode
+    assert node.announced is None
+    assert GPU in node.mig.offers
+
+
+async def test_client_that_does_not_let_go_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU is tried again, and is offered once the client is gone."""
+    monkeypatch.setattr("hami_device_plugin.serve.mig.ALONE_SECONDS", 0.1)
+    node = ModelNode(a_gpu(mode=MigMode.OFF))
+    node.driver.is_held, node.lets_go = True, False
+
+    await node.mig.prepare()
+    assert "once no other program holds the driver (dcgm (pid 7))" in node.mig.problems[GPU]
+    assert node.announced is None
+    node.driver.is_held = False
+    await node.mig.prepare()
+
+    assert GPU in node.mig.offers
+
+
+async def test_instance_of_an_ended_pod_stays_if_the_kubelet_gave_it_to_another_container() -> None:
+    """Somebody created it again with the same numbers, so it has the same UUID."""
+    node = ModelNode()
+    node.bind("p", a_promise())
+    [uuid] = await node.start("p")
+    node.end("p")
+    node.bind("other")
+    node.allocated = [Allocated("uid-other", "main", "nvidia.com/mig-1g.5gb", frozenset({uuid}))]
+
+    await node.mig.prepare()
+
+    assert [uuid] == node.uuids()

@@ -35,6 +35,9 @@ NODE_DEVICE_LIST = "hami.io/node-nvidia-device-list"
 OLD_NODE_ALLOCATION = "hami.io/node-allocation"
 """Our old Node annotation. Its mark is now in the inventory; the plugin removes it and no service reads it."""
 
+MIG_CHANGE = "hami.io/mig-change"
+"""Our Node annotation: why NVML clients other than the device plugin must let go of the driver for a moment."""
+
 WEBHOOK_LABEL = "hami.io/webhook"
 """Namespace or Pod label: `ignore` turns admission off."""
 SCHEDULER_ROLE_LABEL = "hami.io/scheduler-role"

@@ -174,6 +174,16 @@ class NodeKube:
                 if attempt == CHANGE_TRIES:
                     raise
 
+    async def announce_mig_change(self, reason: str | None) -> None:
+        """
+        Write why the Node's other NVML clients must let go of the driver; None removes that.
+
+        Raises:
+            KubeError: the Node cannot be written.
+        """
+        if self.annotations.get(keys.MIG_CHANGE) != reason:
+            await self.annotate_node({keys.MIG_CHANGE: reason})
+
     async def has_ended(self, uid: str, namespace: str, name: str) -> bool:
         """Return whether the Pod is gone or has ended, as the API server knows now. Raises: KubeError."""
         try:

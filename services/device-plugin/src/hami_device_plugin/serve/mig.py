@@ -9,6 +9,8 @@ Neighbours: `identity` asks for a container's instances, `session` offers what t
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -34,6 +36,10 @@ Instances = Callable[[Pod, str, ContainerShares], Awaitable[Sequence[str]]]
 REPAIR_SECONDS = 5.0
 """HAMi's own pause between two checks for ended Pods."""
 PREPARE_SECONDS = 30.0
+ALONE_SECONDS = 10.0
+"""How long the other clients of the driver get to let go of it."""
+ALONE_PAUSE_SECONDS = 0.5
+ASK_AGAIN_SECONDS = 600.0
 
 logger = structlog.get_logger()
 
@@ -76,6 +82,10 @@ class MigAccess:
     """Applies a function to a Pod's MIG annotation, on the version that was read."""
     allocated: Callable[[], Sequence[Allocated]]
     """Reads the kubelet's checkpoint."""
+    announce: Callable[[str | None], Awaitable[None]]
+    """Tells the Node's other NVML clients why they must let go of the driver; None: they need not any more."""
+    clients: Callable[[], str]
+    """Names the other processes that hold the driver, as far as they are seen."""
 
 
 class MigInstances:
@@ -100,6 +110,8 @@ class MigInstances:
         self._is_excluded = is_excluded
         self._journal: Journal = store.read()
         self._one_at_a_time = asyncio.Lock()
+        self._asked_at: dict[str, float] = {}
+        """When the other clients were last asked to let go for a GPU."""
         self._said: dict[str, frozenset[str]] = {}
         """The last problems of each topic, which are logged once."""
         self.offers: Mapping[str, Offer] = {}
@@ -115,6 +127,8 @@ class MigInstances:
             HamiError: the driver or the journal cannot be used.
         """
         async with self._one_at_a_time:
+            # A process that was killed while it switched a GPU may have left its announcement.
+            await self._access.announce(None)
             gpus = await self._repaired()
             ready: dict[str, Gpu] = {}
             problems: dict[str, str] = {}
@@ -202,7 +216,8 @@ class MigInstances:
     async def _repaired(self) -> dict[str, Gpu]:
         """Carry out what `repair` says, and return the GPUs as they are afterwards."""
         gpus = await self._gpus()
-        plan = repair(self._journal, gpus, self._claims())
+        claims = self._claims()
+        plan = repair(self._journal, gpus, claims, self._allocated(claims))
         for entry in plan.adopt:
             logger.info("Adopted a MIG instance", instance=described(entry))
             self._write(with_entry(self._journal, entry))
@@ -223,9 +238,7 @@ class MigInstances:
             return plan.problem
         try:
             if plan.switch_on:
-                mode = await self._driver.switch_on(gpu.uuid)
-                logger.info("Switched MIG on", gpu=str(gpu), mode=mode.value)
-                return None if mode is MigMode.ON else f"MIG is {mode.value}"
+                return await self._switch_on(gpu)
             for instance in plan.clear:
                 await self._driver.destroy(gpu.uuid, instance.id)
                 logger.info("Destroyed an unused MIG instance", gpu=str(gpu), instance=instance.mig_uuid)
@@ -233,13 +246,47 @@ class MigInstances:
             return str(error)
         return None
 
+    async def _switch_on(self, gpu: Gpu) -> str | None:
+        """Switch MIG on, and return why it is not; None if it is. The monitor lets go of the driver if it has to."""
+        mode = await self._driver.switch_on(gpu.uuid)
+        is_due = time.monotonic() - self._asked_at.get(gpu.uuid, -math.inf) > ASK_AGAIN_SECONDS
+        if mode is not MigMode.ON and is_due:
+            self._asked_at[gpu.uuid] = time.monotonic()
+            mode = await self._switch_on_alone(gpu)
+        if mode is MigMode.ON:
+            logger.info("Switched MIG on", gpu=str(gpu))
+            return None
+        return (
+            f"MIG is {mode.value}, or once no other program holds the driver "
+            f"({self._access.clients() or 'such as DCGM, nvidia-persistenced or another monitor'}); "
+            f"to reset it: nvidia-smi --gpu-reset -i {gpu.index}"
+        )
+
+    async def _switch_on_alone(self, gpu: Gpu) -> MigMode:
+        """Ask the monitor to let go of the driver while this switches MIG on, and return the mode then."""
+        mode = MigMode.TURNING_ON
+        await self._access.announce(f"switching MIG on for {gpu}")
+        try:
+            async with asyncio.timeout(ALONE_SECONDS):
+                while mode is not MigMode.ON:
+                    await asyncio.sleep(ALONE_PAUSE_SECONDS)
+                    mode = await self._driver.switch_on(gpu.uuid)
+        except TimeoutError:
+            pass
+        finally:
+            await self._access.announce(None)
+        return mode
+
     def _preparation(self, gpu: Gpu) -> Preparation:
         claims = self._claims()
+        return preparation(gpu, self._rules, self._journal, claims, self._allocated(claims))
+
+    def _allocated(self, claims: Claims) -> frozenset[str] | None:
+        """Return the device IDs that the kubelet gave to other containers; None if that is unknown."""
         try:
-            allocated = other_devices(self._access.allocated(), claims)
+            return other_devices(self._access.allocated(), claims)
         except HamiError:
-            allocated = None
-        return preparation(gpu, self._rules, self._journal, claims, allocated)
+            return None
 
     async def _create(self, claim: Claim, profile: GpuProfile) -> Entry:
         wanted = claim.allocation

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, read_checkpoint
+from hami_device_plugin.adapters.holders import driver_holders
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.mig_journal import JournalFile
 from hami_device_plugin.adapters.nvml.mig import MigNvml
@@ -38,6 +39,8 @@ def mig_instances(config: Config, nvml: Nvml, view: NodeKube, vendor: Vendor) ->
                 annotate=view.change_mig_allocations,
                 # A kubelet writes its checkpoint when it first allocates a device.
                 allocated=lambda: read_checkpoint(checkpoint) if checkpoint.exists() else (),
+                announce=view.announce_mig_change,
+                clients=lambda: ", ".join(driver_holders()),
             ),
             rules=config.mig_rules,
             allocated_key=vendor.allocated_key,

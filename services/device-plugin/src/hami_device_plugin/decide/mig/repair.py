@@ -8,13 +8,15 @@ Must never destroy an instance that is not exactly the journal's, that a process
 Neighbours: `serve.mig` carries the plan out, and asks the API server again before it destroys a Pod's instance.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hami_device_plugin.decide.mig.claims import Claim, Claims
 from hami_device_plugin.decide.mig.geometry import Gpu, Instance, at, overlap, profile_named, shown
 from hami_device_plugin.decide.mig.journal import Entry, Journal, State
 from hamicommon.model import MigPlacement
+
+UNREADABLE_CHECKPOINT = "the kubelet's checkpoint is unreadable, so its containers are unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,14 @@ class Repair:
     """What is unclear and therefore stays."""
 
 
-def repair(journal: Journal, gpus: Mapping[str, Gpu], claims: Claims) -> Repair:
-    """Return what to do about *journal* and the unknown instances of *gpus*, the GPUs that answer."""
+def repair(
+    journal: Journal, gpus: Mapping[str, Gpu], claims: Claims, allocated: Collection[str] | None = frozenset()
+) -> Repair:
+    """
+    Return what to do about *journal* and the unknown instances of *gpus*, the GPUs that answer.
+
+    *allocated* are the device IDs of `startup.other_devices`; None if the kubelet's checkpoint cannot be read.
+    """
     forget: list[tuple[Entry, str]] = []
     destroy: list[tuple[Entry, str]] = []
     problems: list[str] = []
@@ -46,7 +54,7 @@ def repair(journal: Journal, gpus: Mapping[str, Gpu], claims: Claims) -> Repair:
             forget.append((entry, reason))
             continue
         why = _reason_to_destroy(entry, claims)
-        obstacle = _obstacle(found, entry, claims) if why else None
+        obstacle = _obstacle(found, entry, claims, allocated) if why else None
         if why and obstacle:
             problems.append(f"{described(entry)} stays although {why}: {obstacle}")
         elif why:
@@ -141,10 +149,18 @@ def _reason_to_destroy(entry: Entry, claims: Claims) -> str | None:
     return None if entry.owner.uid in claims.pod_uids else f"Pod {entry.owner} has ended"
 
 
-def _obstacle(found: Instance, entry: Entry, claims: Claims) -> str | None:
-    """Return why *found* must stay although its entry is over; None if it can go."""
+def _obstacle(found: Instance, entry: Entry, claims: Claims, allocated: Collection[str] | None) -> str | None:
+    """
+    Return why *found* must stay although its entry is over; None if it can go.
+
+    An instance that somebody created again with the same numbers has the same UUID.
+    """
     if found.is_busy:
         return "a process uses it"
+    if allocated is None:
+        return UNREADABLE_CHECKPOINT
+    if found.mig_uuid is not None and any(device.startswith(found.mig_uuid) for device in allocated):
+        return "the kubelet gave it to another container"
     for claim in claims.promised:
         is_named = found.mig_uuid is not None and claim.allocation.mig_uuid == found.mig_uuid
         if is_named and claim.owner.uid != entry.owner.uid:

@@ -14,7 +14,7 @@ from hami_device_plugin.decide.mig.claims import Claims
 from hami_device_plugin.decide.mig.geometry import Gpu, Instance, MigMode
 from hami_device_plugin.decide.mig.journal import Journal
 from hami_device_plugin.decide.mig.offer import rule_for
-from hami_device_plugin.decide.mig.repair import foreign_instances
+from hami_device_plugin.decide.mig.repair import UNREADABLE_CHECKPOINT, foreign_instances
 from hami_device_plugin.decide.owner import Entry
 from hamicommon.vendors.nvidia import MigProfileRule
 
@@ -84,7 +84,7 @@ def _others(gpu: Gpu, claims: Claims, allocated: Collection[str] | None) -> str 
     if gpu.is_busy:
         return "processes use it"
     if allocated is None:
-        return "the kubelet's checkpoint is unreadable, so its containers are unknown"
+        return UNREADABLE_CHECKPOINT
     uuids = {gpu.uuid, *(found.mig_uuid for found in gpu.instances if found.mig_uuid)}
     held = sorted(device for device in allocated if any(device.startswith(uuid) for uuid in uuids))
     return f"the kubelet gave {held[0]} to a container" if held else None
