@@ -222,6 +222,23 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end -}}
 
+{{/*
+The driver root in the containers of device plugin and monitor; the argument is the one on the host. The folder above it
+is mounted, because a driver container that restarts mounts its root again, which a mount of the root itself never shows.
+*/}}
+{{- define "hami.driverRoot" -}}
+{{- ternary "/driver-root" (printf "/driver-root/%s" (base .)) (eq (clean .) "/") -}}
+{{- end -}}
+
+{{- define "hami.driverRootMount" -}}
+- {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
+{{- end -}}
+
+{{- define "hami.driverRootVolume" -}}
+- name: driver-root
+  hostPath: {path: {{ dir (clean .) }}, type: DirectoryOrCreate}
+{{- end -}}
+
 {{/* Variables of device plugin and monitor. The NVIDIA ones make its runtime add the driver's library. */}}
 {{- define "hami.nodeEnv" -}}
 - name: NODE_NAME

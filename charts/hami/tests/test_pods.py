@@ -288,3 +288,24 @@ def test_namespace_can_be_another() -> None:
 
     assert {"other", None} == {o["metadata"].get("namespace") for o in made}
     assert "=hami/" not in text("--set", "namespaceOverride=other")
+
+
+@pytest.mark.parametrize(
+    ("root", "mounted", "here"),
+    [
+        ("/run/nvidia/driver", "/run/nvidia", "/driver-root/driver"),
+        ("/home/kubernetes/bin/nvidia/", "/home/kubernetes/bin", "/driver-root/nvidia"),
+        ("/", "/", "/driver-root"),
+    ],
+)
+@pytest.mark.parametrize("component", ["devicePlugin", "monitor"])
+def test_driver_that_is_installed_later_is_seen(component: str, root: str, mounted: str, here: str) -> None:
+    """The folder above the driver root is mounted, and what is mounted below it on the host appears."""
+    values = {"devicePlugin": {"nvidiaDriverRoot": root}}
+    spec = pod_spec(workload(component, values))
+    [mount] = [each for each in spec["containers"][-1]["volumeMounts"] if each["name"] == "driver-root"]
+    [volume] = [each for each in spec["volumes"] if each["name"] == "driver-root"]
+
+    assert f"--driver-root-ctr-path={here}" in spec["containers"][-1]["args"]
+    assert ("/driver-root", "HostToContainer") == (mount["mountPath"], mount["mountPropagation"])
+    assert {"path": mounted, "type": "DirectoryOrCreate"} == volume["hostPath"]
