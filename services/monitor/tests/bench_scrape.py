@@ -18,8 +18,8 @@ from uuid import UUID
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from hami_monitor.adapters.kube import Pods
-from hami_monitor.adapters.nvml import Driver
+from hami_monitor.adapters.kube import Node, Pods
+from hami_monitor.adapters.nvml import Devices, Driver
 from hami_monitor.config import Config
 from hami_monitor.decide.observation import HostDevice
 from hami_monitor.metrics.collector import MonitorCollector
@@ -37,8 +37,10 @@ NODE = "gpu-node-17.example"
 class EightDevices(Driver):
     """A driver with eight devices."""
 
-    def _read(self) -> tuple[HostDevice, ...]:
-        return tuple(HostDevice(i, device_uuid(i), "NVIDIA H100 80GB HBM3", 10 << 30, 50, 20) for i in range(DEVICES))
+    async def devices(self) -> Devices:
+        """Return eight devices in use."""
+        name = "NVIDIA H100 80GB HBM3"
+        return Devices(tuple(HostDevice(i, device_uuid(i), name, 10 << 30, 50, 20) for i in range(DEVICES)))
 
 
 def device_uuid(index: int) -> str:
@@ -93,7 +95,7 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
     async with await Kube.connect(str(kubeconfig), "bench") as kube:
         pods = Pods(kube, NODE)
         pods.replace([a_pod(index) for index in range(CONTAINERS)])
-        monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, EightDevices())
+        monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, Node(kube, NODE), EightDevices())
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status))
         app = http.application("bench", "0", live=monitor.rounds.live, ready=monitor.rounds.ready, registry=registry)

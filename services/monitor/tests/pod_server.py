@@ -1,5 +1,5 @@
 """
-An API server that knows Pods only.
+An API server that knows Pods and one Node.
 """
 
 import asyncio
@@ -13,14 +13,16 @@ Object = dict[str, Any]
 
 
 class PodServer:
-    """An API server that lists and watches Pods."""
+    """An API server that lists and watches Pods and the Node."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Object] = {}
+        self.node: Object = {"metadata": {"name": "n1", "resourceVersion": "1"}}
         self.queries: list[dict[str, str]] = []
         self.is_down = False
         self._version = 1
-        self._watches: set[asyncio.Queue[Object | None]] = set()
+        self._watches: dict[asyncio.Queue[Object | None], str] = {}
+        """The path that each watch watches."""
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -28,6 +30,7 @@ class PodServer:
         """Listen on a free port."""
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._handle)
+        app.router.add_get("/api/v1/nodes", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -61,26 +64,34 @@ class PodServer:
         """Delete the Pod *uid*."""
         self._tell("DELETED", self.pods.pop(uid))
 
-    def _tell(self, kind: str, pod: Object) -> None:
+    def change_node(self, **metadata: dict[str, str]) -> None:
+        """Give the Node other labels or annotations."""
+        self.node = {"metadata": {"name": self.node["metadata"]["name"], **metadata}}
+        self._tell("MODIFIED", self.node, "/api/v1/nodes")
+
+    def _tell(self, kind: str, item: Object, path: str = "/api/v1/pods") -> None:
         self._version += 1
-        pod["metadata"]["resourceVersion"] = str(self._version)
-        for queue in self._watches:
-            queue.put_nowait({"type": kind, "object": pod})
+        item["metadata"]["resourceVersion"] = str(self._version)
+        for queue, watched in self._watches.items():
+            if watched == path:
+                queue.put_nowait({"type": kind, "object": item})
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.queries.append(dict(request.query))
+        if request.path == "/api/v1/pods":
+            self.queries.append(dict(request.query))
         if self.is_down:
             return web.json_response({"kind": "Status", "reason": "ServiceUnavailable"}, status=503)
         if request.query.get("watch") not in {"1", "true", "True"}:
             metadata = {"resourceVersion": str(self._version)}
-            return web.json_response({"kind": "PodList", "metadata": metadata, "items": list(self.pods.values())})
+            items = list(self.pods.values()) if request.path == "/api/v1/pods" else [self.node]
+            return web.json_response({"kind": "List", "metadata": metadata, "items": items})
         response = web.StreamResponse()
         await response.prepare(request)
         queue: asyncio.Queue[Object | None] = asyncio.Queue()
-        self._watches.add(queue)
+        self._watches[queue] = request.path
         try:
             while (event := await queue.get()) is not None:
                 await response.write(json.dumps(event).encode() + b"\n")
         finally:
-            self._watches.discard(queue)
+            self._watches.pop(queue, None)
         return response

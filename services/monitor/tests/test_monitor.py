@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.config import Config
 from hami_monitor.serve.monitor import Monitor
@@ -42,7 +42,7 @@ async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, cl
         pods = Pods(kube, "n1")
         following = asyncio.create_task(pods.run())
         await pods.synced.wait()
-        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Driver(), clock)
+        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), clock)
         yield monitor
         monitor.close()
         following.cancel()

@@ -16,7 +16,7 @@ async def ask():
     driver = Driver()
     for _ in range(2):
         try:
-            for device in await driver.devices():
+            for device in (await driver.devices()).read:
                 print(device)
         except NvmlError as error:
             print(error)

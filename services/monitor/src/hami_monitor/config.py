@@ -38,6 +38,8 @@ class Config:
     """Also export the metric names HAMi used up to 2.8."""
     kubeconfig: str = ""
     verbosity: int = 0
+    driver_root_here: str = "/driver-root"
+    """Where the host's driver root is mounted in this container."""
     warnings: tuple[str, ...] = ()
     """One sentence for each invalid setting that was replaced by its default."""
     without_effect: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         round_seconds=given.feedback_interval,
         metrics_bind_address=given.metrics_bind_address,
         has_legacy_metrics=given.legacy_metrics,
+        driver_root_here=given.driver_root_ctr_path,
         kubeconfig=given.kubeconfig,
         verbosity=given.verbosity,
         warnings=warnings,
@@ -80,6 +83,7 @@ def _flags() -> FlagParser:
     flags = parser(NAME, __version__, DESCRIPTION)
     flags.add_argument("--metrics-bind-address", default=":9394", help="host:port of /metrics and the probes")
     bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
+    flags.add_argument("--driver-root-ctr-path", default="/driver-root", help="mount of the driver root, if any")
     flags.add_argument("--feedback-interval", type=span, default="5s", help="time between two rounds")
     accept_klog_flags(flags)
     return flags

@@ -9,7 +9,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from hami_monitor import __version__
-from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.config import NAME, Config, read_config
 from hami_monitor.metrics.collector import MonitorCollector
@@ -34,7 +34,9 @@ async def run(config: Config) -> None:
     for warning in config.warnings:
         logger.warning("Setting ignored", problem=warning)
     async with await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}") as kube:
-        monitor = Monitor(config, Pods(kube, config.node_name), Driver())
+        monitor = Monitor(
+            config, Pods(kube, config.node_name), Node(kube, config.node_name), Driver(config.driver_root_here)
+        )
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status, has_legacy_names=config.has_legacy_metrics))
         app = http.application(

@@ -1,7 +1,7 @@
 """
-Watch the Pods of this Node.
+Watch this Node and its Pods.
 
-Owns the copy of them that all other modules read.
+Owns the copies of them that all other modules read.
 Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
 """
 
@@ -15,6 +15,7 @@ from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
 from hamicommon.runtime.kube import Kube, Reflector
 
 PODS_PATH = "/api/v1/pods"
+NODES_PATH = "/api/v1/nodes"
 
 logger = structlog.get_logger()
 
@@ -81,3 +82,29 @@ class Pods:
         for problem in pod.problems:
             if problem not in known:
                 logger.warning("Pod has an unreadable annotation", pod=f"{pod.namespace}/{pod.name}", problem=problem)
+
+
+class Node:
+    """This Node as the API server has it; empty until it was seen."""
+
+    def __init__(self, kube: Kube, name: str) -> None:
+        """Watch the Node *name* through *kube*, once `run` is awaited."""
+        self.seen: dict[str, Any] = {}
+        self.changed = asyncio.Event()
+        """Set at each change; the waiting task clears it."""
+        self._reflector = Reflector(
+            kube,
+            NODES_PATH,
+            field_selector=f"metadata.name={name}",
+            replace=lambda items: self._see(items[0] if items else {}),
+            upsert=self._see,
+            delete=lambda _item: self._see({}),
+        )
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await self._reflector.run()
+
+    def _see(self, item: dict[str, Any]) -> None:
+        self.seen = item
+        self.changed.set()

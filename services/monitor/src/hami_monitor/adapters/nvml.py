@@ -1,13 +1,16 @@
 """
 Read the Node's devices from the NVIDIA driver. The only module with pynvml.
 
-The first reading opens NVML. Any error closes it, and the next reading opens it again.
+The first reading opens NVML. Any error of the whole driver closes it, and the next reading opens it again. A device
+that cannot be read is left out.
 Neighbours: `hamicommon.runtime.nvml` owns NVML's thread and deadlines, `observation` shows the readings.
 Source: https://docs.nvidia.com/deploy/nvml-api/
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import pynvml
@@ -17,8 +20,20 @@ from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
 
 READ_SECONDS = 10.0
 """Longest wait for a reading of all devices."""
+REOPEN_SECONDS = 60.0
+"""A device that was lost answers only after NVML was opened again."""
 _UNKNOWN = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION})
 """Errors for a value that a device does not have, as a device in MIG mode has no utilization."""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """A reading of the Node's devices."""
+
+    read: tuple[HostDevice, ...] = ()
+    """Those that answer, in the driver's order."""
+    unread: Mapping[int, str] = field(default_factory=dict)
+    """Why a device cannot be read, by its index."""
 
 
 class Driver:
@@ -28,28 +43,52 @@ class Driver:
         """Prepare; *root* is where the driver's root is mounted here."""
         self._root = root
         self._nvml = Nvml()
+        self._opened = 0.0
 
-    async def devices(self) -> tuple[HostDevice, ...]:
+    async def devices(self) -> Devices:
         """
-        Return every device of the Node, in the driver's order; open NVML if it is closed.
+        Read every device of the Node; open NVML if it is closed.
 
         Raises:
             NvmlError: the driver is missing, fails, or has not answered in time. NVML is closed unless it hangs.
         """
         if not self._nvml.is_open:
             await self._nvml.open(self._root)
+            self._opened = time.monotonic()
         try:
-            return await self._nvml.call(_devices, seconds=READ_SECONDS)
+            found = await self._nvml.call(_devices, seconds=READ_SECONDS)
         except NvmlHangError:
             raise
         except NvmlError:
-            with suppress(NvmlError):
-                await self._nvml.close()
+            await self._close()
             raise
+        if found.unread and time.monotonic() - self._opened > REOPEN_SECONDS:
+            await self._close()
+        return found
+
+    async def let_go(self) -> str | None:
+        """Hold the driver no more; return why it is still held, None if it is not."""
+        try:
+            await self._nvml.close()
+        except NvmlHangError as error:
+            return str(error)
+        return None
+
+    async def _close(self) -> None:
+        with suppress(NvmlError):
+            await self._nvml.close()
 
 
-def _devices() -> tuple[HostDevice, ...]:
-    return tuple(_device(index) for index in range(pynvml.nvmlDeviceGetCount()))
+def _devices() -> Devices:
+    read, unread = [], {}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            read.append(_device(index))
+        except pynvml.NVMLError_Uninitialized:
+            raise
+        except pynvml.NVMLError as error:
+            unread[index] = str(error)
+    return Devices(tuple(read), unread)
 
 
 def _device(index: int) -> HostDevice:

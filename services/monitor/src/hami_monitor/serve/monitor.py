@@ -1,7 +1,7 @@
 """
-Run the monitor's three loops, and show them to scrapes.
+Run the monitor's loops, and show them to scrapes.
 
-Neighbours: `rounds` and `driver_watch` are two of the loops, `hami_monitor.adapters.kube` the third.
+Neighbours: `rounds` and `driver_watch` are two of the loops, `hami_monitor.adapters.kube` has the watches.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.config import Config
 from hami_monitor.decide.observation import Observation
@@ -23,18 +23,25 @@ class Monitor:
     """The monitor of one Node."""
 
     def __init__(
-        self, config: Config, pods: Pods, driver: Driver, monotonic_seconds: Callable[[], float] = time.monotonic
+        self,
+        config: Config,
+        pods: Pods,
+        node: Node,
+        driver: Driver,
+        monotonic_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the loops; *monotonic_seconds* is the clock of the liveness probe."""
         self._node_name = config.node_name
         self._pods = pods
+        self._node = node
         self.rounds = Rounds(config, pods, monotonic_seconds)
-        self.driver = DriverWatch(driver, config.round_seconds)
+        self.driver = DriverWatch(driver, node, config.round_seconds)
 
     async def run(self) -> None:
         """Run until cancelled, or until an unknown error."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
+            tasks.create_task(self._node.run())
             tasks.create_task(self.rounds.run())
             tasks.create_task(self.driver.run())
 
