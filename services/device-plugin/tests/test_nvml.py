@@ -15,7 +15,7 @@ pytestmark = needs_fake_driver
 PRELUDE = """
 import asyncio, pynvml, sys
 from pathlib import Path
-from hami_device_plugin.adapters.nvml.devices import find_devices
+from hami_device_plugin.adapters.nvml.devices import discover
 from hamicommon.runtime.nvml import Nvml, NvmlError
 
 def mapped():
@@ -49,7 +49,7 @@ def test_closed_nvml_is_not_in_the_process_any_more(tmp_path: Path) -> None:
         """
 for _ in range(2):
     await nvml.open("/nowhere")
-    print(nvml.is_open, *(device.uuid for device in await find_devices(nvml)), len(mapped()))
+    print(nvml.is_open, *(device.uuid for device in (await discover(nvml)).found), len(mapped()))
     await nvml.close()
     print(nvml.is_open, len(mapped()))
 await nvml.close()

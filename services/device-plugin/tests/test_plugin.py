@@ -458,13 +458,15 @@ async def test_driver_that_is_missing_ends_the_process_or_is_waited_for(
     value: str, host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
     """As --fail-on-init-error says, like in HAMi."""
+    api.put("nodes", a_node())
     async with PluginProcess(host, api, kubelet, f"--fail-on-init-error={value}", LD_LIBRARY_PATH="/nowhere") as plugin:
         if value == "true":
             async with asyncio.timeout(20):
                 assert 1 == await plugin.process.wait()
         else:
-            await plugin.until(lambda: "Cannot serve devices" in plugin.events())
-            assert (503, "the device plugin is starting\n") == await plugin.get("/readyz")
+            await plugin.until(lambda: "Waiting for the driver" in plugin.events())
+            status, text = await plugin.get("/readyz")
+            assert (503, True) == (status, text.startswith("libnvidia-ml.so.1 cannot be used"))
 
 
 async def test_version_and_metrics_are_served(host: Path, api: ApiServer, kubelet: Kubelet) -> None:

@@ -4,6 +4,8 @@ The plugin's metrics: their names and labels.
 Counters live as long as the process, across sessions.
 """
 
+from collections.abc import Collection
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 CALLS = ("allocate", "pre_start")
@@ -17,6 +19,7 @@ class Metrics:
     def __init__(self) -> None:
         """Create the metrics; those with an alert start at zero with every label, so that a rate has a start."""
         self.registry = CollectorRegistry()
+        self._shown_faults: set[tuple[str, str]] = set()
         self.allocations = Counter(
             "hami_device_plugin_allocations",
             "Kubelet calls that hand out devices, by call and result (ok, error).",
@@ -42,7 +45,7 @@ class Metrics:
             self.registrations.labels(result)
         self.restarts = Counter(
             "hami_device_plugin_restarts",
-            "New sessions inside the process, by cause (kubelet, devices, node, driver, config, signal, error).",
+            "New sessions inside the process, by cause (kubelet, devices, driver, node, config, signal, error).",
             ["cause"],
             registry=self.registry,
         )
@@ -77,9 +80,30 @@ class Metrics:
         )
         for result in ("applied", "missing"):
             self.edits.labels(result)
+        self.driver_available = Gauge(
+            "hami_device_plugin_driver_available",
+            "1 while NVML is open, 0 while the driver is missing or let go.",
+            registry=self.registry,
+        )
+        self._faults = Gauge(
+            "hami_device_plugin_device_faults",
+            "1 for each fault of a device (lost, unreadable, silent, reset-required, xid, passing-xid, ecc, nvlink).",
+            ["device_uuid", "cause"],
+            registry=self.registry,
+        )
         self.mode = Gauge(
             "hami_device_plugin_allocation_mode",
             "1 for the mode in which allocations find their Pod (identity, lock).",
             ["mode"],
             registry=self.registry,
         )
+
+    def show_faults(self, uuid: str, causes: Collection[str]) -> None:
+        """Show that the device *uuid* has the faults *causes*, and no others."""
+        for known, cause in [labels for labels in self._shown_faults if labels[0] == uuid]:
+            if cause not in causes:
+                self._faults.remove(known, cause)
+                self._shown_faults.discard((known, cause))
+        for cause in causes:
+            self._faults.labels(uuid, cause).set(1)
+            self._shown_faults.add((uuid, cause))

@@ -19,7 +19,7 @@ import structlog
 from hami_device_plugin.decide.mig.claims import is_ended, same_promise
 from hami_device_plugin.decide.pods import Pod, read_pod
 from hamicommon.errors import HamiError
-from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector, event
+from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Object, Reflector, event
 from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
@@ -35,6 +35,9 @@ REPEAT_WINDOW = timedelta(hours=1)
 SOURCE = "hami-device-plugin"
 CHANGE_TRIES = 5
 CHANGE_FIRST_SECONDS = 0.1
+REPORTS_KEPT = 64
+"""Events that wait for the API server; further ones are only in the log."""
+REPORT_SECONDS = 3.0
 
 logger = structlog.get_logger()
 
@@ -74,6 +77,7 @@ class NodeKube:
         """Set at the next change of a Pod; a new event then replaces it."""
         self._node_change = asyncio.Event()
         """Set at the next change of the Node; a new event then replaces it."""
+        self._reports: asyncio.Queue[tuple[str, str, bool, str]] = asyncio.Queue(REPORTS_KEPT)
         self._edited: set[str] = set()
         """UIDs of Pods whose allocation was edited."""
         self.node_reflector = Reflector(
@@ -94,10 +98,20 @@ class NodeKube:
         )
 
     async def run(self) -> None:
-        """Keep Node and Pods current until cancelled."""
+        """Keep Node and Pods current, and send the Events, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node_reflector.run())
             group.create_task(self.pod_reflector.run())
+            group.create_task(self._keep_sending())
+
+    def report(self, reason: str, message: str, *, is_warning: bool = False, about: str = "") -> None:
+        """
+        Have an Event of the Node sent soon; it is lost if the API server cannot take it.
+
+        *about* is the UUID of the device it is about: Events of one reason count for each device.
+        """
+        with suppress(asyncio.QueueFull):
+            self._reports.put_nowait((reason, message, is_warning, about))
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -246,10 +260,14 @@ class NodeKube:
 
         Raises: KubeError.
         """
+        await self._write_event(reason, message, is_warning=True)
+
+    async def _write_event(self, reason: str, message: str, *, is_warning: bool, about: str = "") -> None:
         now = datetime.now(UTC)
         regarding = {"kind": "Node", "metadata": self.node["metadata"]}
-        body = event(regarding, reason, message, component=SOURCE, warning=True, now=now)
-        body["metadata"]["name"] = f"{body['involvedObject']['name']}.{reason.lower()}"
+        body = event(regarding, reason, message, component=SOURCE, warning=is_warning, now=now)
+        parts = (body["involvedObject"]["name"], reason, about)
+        body["metadata"]["name"] = ".".join(part.lower() for part in parts if part)
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         try:
             before = await self._kube.get(f"{path}/{body['metadata']['name']}")
@@ -283,6 +301,22 @@ class NodeKube:
         except NotFound:
             return True
         return False
+
+    async def send_reports(self) -> None:
+        """Wait until the Events so far are sent, but not long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_SECONDS):
+                await self._reports.join()
+
+    async def _keep_sending(self) -> None:
+        while True:
+            reason, message, is_warning, about = await self._reports.get()
+            await self.wait_node(bool)
+            try:
+                await self._write_event(reason, message, is_warning=is_warning, about=about)
+            except KubeError as error:
+                logger.warning("Event not written", reason=reason, error=str(error))
+            self._reports.task_done()
 
     def _see_node(self, item: Object) -> None:
         self.node = item

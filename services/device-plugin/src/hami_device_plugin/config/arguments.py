@@ -88,6 +88,12 @@ FLAGS = (
         env=("HAMI_LIBRARY",),
     ),
     Flag(
+        "health-probation",
+        "5m",
+        "how long a fault that passes must be absent before its device is healthy again",
+        env=("HAMI_HEALTH_PROBATION",),
+    ),
+    Flag(
         "metrics-bind-address",
         "127.0.0.1:9396",
         "host:port of /livez, /readyz, /metrics and /version; empty: none",

@@ -10,8 +10,10 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvid
 """
 
 import argparse
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import yaml
@@ -21,8 +23,8 @@ from hami_device_plugin.config.ignored import used_keys, used_settings
 from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
 from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
 from hami_device_plugin.decide.allocation import LIST_STRATEGIES
+from hami_device_plugin.decide.cards.xids import HealthPolicy, health_policy
 from hami_device_plugin.decide.hardware.mock import MockDevice, read_mock_devices
-from hami_device_plugin.decide.health import health_policy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig import offer, static
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
@@ -30,6 +32,7 @@ from hami_device_plugin.decide.replicas.ids import SEPARATORS
 from hami_device_plugin.decide.replicas.preference import POLICIES
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
+from hamicommon.runtime.flags import span
 from hamicommon.vendors import nvidia
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.go.strconv import parse_bool
@@ -163,9 +166,7 @@ class _Loader:
             is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == TRUE_IN_HAMI,
             mig_strategy=static.NONE if is_mig else mig_strategy,
             mig_rules=node.nvidia.mig_profile_allowlist,
-            health=health_policy(
-                self._environ.get("DP_DISABLE_HEALTHCHECKS", ""), self._environ.get("DP_ENABLE_HEALTHCHECKS", "")
-            ),
+            health=self._health(),
             wire_version=self._wire_version(),
             node_label=self.text("node-label"),
             named_config=named_config,
@@ -312,6 +313,15 @@ class _Loader:
         if text not in ("", "0"):
             self._problems.append(f"--imex-channel-ids: {text!r} is not empty or 0")
         return (0,) if text else ()
+
+    def _health(self) -> HealthPolicy:
+        environ = self._environ
+        policy = health_policy(environ.get("DP_DISABLE_HEALTHCHECKS", ""), environ.get("DP_ENABLE_HEALTHCHECKS", ""))
+        try:
+            return replace(policy, probation=timedelta(seconds=span(self.text("health-probation"))))
+        except ArgumentTypeError as error:
+            self._problems.append(f"--health-probation: {error}")
+            return policy
 
     def _wire_version(self) -> WireVersion:
         text = self._environ.get("HAMI_WIRE_VERSION", "")

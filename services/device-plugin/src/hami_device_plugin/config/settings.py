@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_device_plugin.config.arguments import DEFAULT_KUBELET_SOCKET
+from hami_device_plugin.decide.cards.xids import HealthPolicy
 from hami_device_plugin.decide.hardware.mock import MockDevice
-from hami_device_plugin.decide.health import HealthPolicy
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig import offer
 from hami_device_plugin.decide.replicas.preference import ALIGNED

@@ -31,6 +31,7 @@ from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
 from hamicommon.errors import HamiError
 from hamicommon.runtime.nvml import library_below
+from hamicommon.wire.driver_pause import pause_reason
 
 REFRESH_SECONDS = 30.0
 RETRY_SECONDS = 300.0
@@ -139,6 +140,9 @@ class DriverPart:
             await self._warn(FALLBACK_EVENT, f"Devices reach containers by {self.strategy}")
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
+            if pause_reason(self._view.node) is not None:
+                # The generator would hold the driver.
+                continue
             if self.strategy.is_native:
                 await self._refresh(uuids())
             elif self._is_retried and time.monotonic() > next_try:

@@ -77,14 +77,20 @@ class NodeLoop:
         others = (other.to_allocate_key for other in config.device_config.vendors())
         self._other_keys = [key for key in others if key and key != self._vendor.to_allocate_key]
 
-    async def reconcile(self, devices: Callable[[], Sequence[Device]]) -> None:
-        """Write what is missing after each change and every 30 s, until cancelled."""
+    async def reconcile(
+        self, devices: Callable[[], Sequence[Device]], annotations: Callable[[], Mapping[str, str | None]]
+    ) -> None:
+        """
+        Write what is missing after each change and every 30 s, until cancelled.
+
+        *annotations* returns those of the Node besides the inventory of *devices*; None removes one.
+        """
         await self._view.node_reflector.synced.wait()
         await self._view.pod_reflector.synced.wait()
         while True:
             self._view.changed.clear()
             try:
-                await self._step(devices())
+                await self._step(devices(), annotations())
                 pause = RECONCILE_SECONDS
             except KubeError as error:
                 logger.warning("The Node is not up to date", error=str(error))
@@ -147,9 +153,9 @@ class NodeLoop:
         except (HamiError, TimeoutError) as error:
             logger.warning("The Node still says that allocation goes by identity", error=str(error))
 
-    async def _step(self, devices: Sequence[Device]) -> None:
+    async def _step(self, devices: Sequence[Device], annotations: Mapping[str, str | None]) -> None:
         if self._view.node:
-            await self._announce(devices, self._view.annotations)
+            await self._announce(devices, annotations, self._view.annotations)
         if self._mode.is_identity:
             await self._release_needless_lock()
         await self._reconcile_specs()
@@ -184,9 +190,12 @@ class NodeLoop:
         """
         return any(pod.annotations.get(key, "").strip(";") for key in self._other_keys)
 
-    async def _announce(self, devices: Sequence[Device], carried: Mapping[str, str]) -> None:
+    async def _announce(
+        self, devices: Sequence[Device], annotations: Mapping[str, str | None], carried: Mapping[str, str]
+    ) -> None:
         rated = self._links.scores if self._config.is_topology_scored else None
-        patch = announcement(
+        patch = {key: value for key, value in annotations.items() if carried.get(key) != value}
+        patch |= announcement(
             devices,
             self._vendor,
             version=self._config.wire_version,

@@ -16,6 +16,7 @@ import structlog
 from hami_device_plugin.adapters.nvml.mock import MockLibrary
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.card_loop import Conditions
 from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.session import Session
 from hamicommon.errors import HamiError
@@ -38,7 +39,9 @@ class Plugin:
         self._settings = settings
         self._metrics = metrics
         self._nvml = Nvml(self._mock_library)
+        self._conditions: Conditions = {}
         self._session: Session | None = None
+        self._has_served = False
         self._skip_pause = asyncio.Event()
 
     def not_ready(self) -> str | None:
@@ -70,16 +73,11 @@ class Plugin:
         while True:
             self._skip_pause.clear()
             try:
-                await self._read_label(kube)
-                config = self._settings.config
-                self._session = Session(config, kube, self._nvml, self._metrics, see_node=self._follow_label)
-                cause = await self._session.run()
+                cause = await self._run_session(kube)
                 backoff.reset()
-            except NvmlError as error:
-                if self._settings.config.is_init_error_fatal:
-                    raise
-                cause = await self._pause(error, backoff)
             except HamiError as error:
+                if isinstance(error, NvmlError) and self._is_driver_required:
+                    raise
                 cause = await self._pause(error, backoff)
             self._metrics.restarts.labels(cause).inc()
             logger.info("Starting a new session", cause=cause)
@@ -88,6 +86,27 @@ class Plugin:
         """Return the library for devices that do not exist; None to use the driver's."""
         devices = self._settings.config.mock_devices
         return MockLibrary(devices) if devices else None
+
+    async def _run_session(self, kube: Kube) -> str:
+        await self._read_label(kube)
+        self._session = session = Session(
+            self._settings.config,
+            kube,
+            self._nvml,
+            self._conditions,
+            self._metrics,
+            see_node=self._follow_label,
+            is_driver_required=self._is_driver_required,
+        )
+        try:
+            return await session.run()
+        finally:
+            self._has_served |= session.is_serving
+
+    @property
+    def _is_driver_required(self) -> bool:
+        """Whether the process ends if the driver cannot be used: only at its start, and only if the settings say so."""
+        return self._settings.config.is_init_error_fatal and not self._has_served
 
     async def _pause(self, error: HamiError, backoff: Backoff) -> str:
         """

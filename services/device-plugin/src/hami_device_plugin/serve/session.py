@@ -1,16 +1,16 @@
 """
 Serve the devices that the driver shows, until a change requires a new session.
 
-A session ends when the kubelet restarts, the driver shows other devices, the Node reports another runtime, or a setting
-changes that a running session cannot adopt. The next session starts from nothing: what must last is in the API, in the
-kubelet's checkpoint and in the CDI directory.
-Neighbours: `plugin` starts sessions, `calls` answers the kubelet, `kubelet_loop` and `node_loop` keep the kubelet and
-the Node up to date.
+A session ends when the kubelet restarts, the driver shows other devices or was away, the Node reports another runtime,
+or a setting changes that a running session cannot adopt. The next session starts from nothing: what must last is in the
+API, in the kubelet's checkpoint and in the CDI directory.
+Neighbours: `plugin` starts sessions, `driver` waits for the driver, `card_loop` finds the devices and their health,
+`calls` answers the kubelet, `kubelet_loop` and `node_loop` keep the kubelet and the Node up to date.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,22 @@ from hami_device_plugin.adapters.checkpoint import FILE_NAME, check_form, held_r
 from hami_device_plugin.adapters.files import host_files_of
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
-from hami_device_plugin.adapters.nvml.devices import find_devices
-from hami_device_plugin.adapters.nvml.events import UnhealthyDevices, watch
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.inventory import FoundDevice, inventory, is_instance, with_health
+from hami_device_plugin.decide.inventory import FoundDevice, inventory, is_instance
 from hami_device_plugin.decide.mig.offer import MODE as MIG
 from hami_device_plugin.decide.mig.offer import with_offers
-from hami_device_plugin.decide.mig.static import MigDevice
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
 from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.calls import Calls, grant_policy
+from hami_device_plugin.serve.card_loop import CardLoop, Conditions
+from hami_device_plugin.serve.driver import Driver
 from hami_device_plugin.serve.driver_part import DriverPart
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.mig import Instances, MigInstances
 from hami_device_plugin.serve.mig_session import mig_instances
-from hami_device_plugin.serve.mig_static import InstanceResource, Offered, granted_instances, offered_devices
+from hami_device_plugin.serve.mig_static import InstanceResource, granted_instances
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
@@ -47,7 +46,7 @@ from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.nvml import Nvml, NvmlError
 from hamicommon.vendors import nvidia
 
-RESCAN_SECONDS = 30.0
+VERSIONS_SECONDS = 30.0
 POLL_SECONDS = 0.5
 PROBE_SECONDS = 30.0
 """How long a starting kubelet may take to answer before the session falls back to the lock."""
@@ -63,25 +62,43 @@ class Session:
     """One session; `run` runs it."""
 
     def __init__(
-        self, config: Config, kube: Kube, nvml: Nvml, metrics: Metrics, see_node: Callable[[Mapping[str, Any]], None]
+        self,
+        config: Config,
+        kube: Kube,
+        nvml: Nvml,
+        conditions: Conditions,
+        metrics: Metrics,
+        *,
+        see_node: Callable[[Mapping[str, Any]], None],
+        is_driver_required: bool,
     ) -> None:
         """
-        Prepare a session with *config*; it opens *nvml*, and closes it at its end.
+        Prepare a session with *config*; *see_node* gets the Node at each change.
 
-        *see_node* gets the Node at each change.
+        It opens *nvml*, and closes it at its end. *conditions* of devices outlive it. Unless *is_driver_required*, it
+        waits for a driver that is missing.
         """
-        self._nvml = nvml
         self._config = config
+        self._nvml = nvml
+        self._is_driver_required = is_driver_required
         self._metrics = metrics
         self._vendor = nvidia.vendor(config.device_config[nvidia.SECTION])
         self._view = NodeKube(kube, config.node_name, config.resource, self._vendor, see_node)
         self._resources = PodResources(Path(config.pod_resources_socket), config.resource)
-        self._found: Sequence[FoundDevice] = ()
+        self._driver = Driver(nvml, self._view, metrics, config.driver_root_here)
+        self._cards = CardLoop(
+            config,
+            nvml=nvml,
+            driver=self._driver,
+            view=self._view,
+            metrics=metrics,
+            register_key=self._vendor.register_key,
+            conditions=conditions,
+            inventory=self._inventory,
+            changed=self._offer,
+        )
         self._devices: tuple[Device, ...] = ()
-        self._unhealthy: frozenset[str] = frozenset()
         self._links = LinkLoop(nvml, self._view, self._to_rate)
-        self._by_resource: tuple[tuple[str, tuple[MigDevice, ...]], ...] = ()
-        """The MIG instances under resources of their own."""
         self._mig: MigInstances | None = None
         """Set in mode `mig`."""
         self._driver_part = DriverPart(config, self._view, metrics)
@@ -94,8 +111,15 @@ class Session:
         """Versions of the runtime and the kubelet when the mode was chosen."""
         self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the kubelet can call."""
+        return self._server is not None
+
     def not_ready(self) -> str | None:
         """Return why the kubelet cannot hand out devices; None if it can."""
+        if self._driver.problem is not None:
+            return self._driver.problem
         if self._server is None:
             return "the device plugin is starting"
         return self._kubelet_loop.problem() if self._config.kubelet_socket else None
@@ -116,16 +140,17 @@ class Session:
         A new session is needed before the kubelet can call, if `session_settings` differ, and if no device would be
         left. The kubelet notices nothing but other replicas.
         """
-        devices = with_health(self._inventory(self._found, config), self._unhealthy)
+        devices = self._cards.devices(config)
         if self._server is None or config.session_settings != self._config.session_settings or not devices:
             return False
         try:
-            self._calls.adopt(config, self._found, devices)
+            self._calls.adopt(config, self._cards.offered.found, devices)
         except HamiError:
             return False
         self._node_loop.adopt(config)
+        self._cards.adopt(config)
         self._config = config
-        self._offer(devices)
+        self._offer()
         return True
 
     async def run(self) -> str:
@@ -139,22 +164,29 @@ class Session:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._resources.close)
             stack.push_async_callback(self._close_nvml)
-            await self._nvml.open(self._config.driver_root_here)
-            offered = await self._find()
-            self._found, self._by_resource = offered.found, offered.by_resource
-            found = offered.found
-            if self._config.sharing.mode == MIG:
-                self._mig = stack.enter_context(mig_instances(self._config, self._nvml, self._view, self._vendor))
-            elif not self._inventory(found, self._config) and not offered.by_resource:
-                raise SessionError(f"no device to offer: the driver shows {len(found)}, all filtered or without memory")
-            await asyncio.to_thread(self._install)
             try:
-                return await self._serve()
+                async with asyncio.TaskGroup() as group:
+                    serving = group.create_task(self._serve())
+                    try:
+                        cause = await self._end
+                    except asyncio.CancelledError:
+                        await self._stop_server()
+                        serving.cancel()
+                        await asyncio.wait({serving})
+                        if self._server is not None:
+                            await self._node_loop.withdraw()
+                        raise
+                    await self._stop_server()
+                    serving.cancel()
             except BaseExceptionGroup as group:
-                expected, bugs = group.split(HamiError)
-                if expected is None or bugs is not None:
+                errors = list(_leaves(group))
+                expected = [error for error in errors if isinstance(error, HamiError)]
+                if len(expected) < len(errors):
                     raise
-                raise SessionError("; ".join(str(error) for error in expected.exceptions)) from group
+                if len(expected) == 1:
+                    raise expected[0] from group
+                raise SessionError("; ".join(map(str, expected))) from group
+            return cause
 
     async def _close_nvml(self) -> None:
         with suppress(NvmlError):
@@ -168,53 +200,64 @@ class Session:
         with host_files_of("--cdi-root cannot be used"):
             cdi_files.remove_unfinished(Path(self._config.cdi_root))
 
-    async def _serve(self) -> str:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._view.run())]
-            if self._mig is not None:
+    async def _serve(self) -> None:
+        """
+        Serve until cancelled.
+
+        Raises:
+            NvmlError: the driver cannot be used, and must be there at the start.
+            HamiError: the session cannot start for another reason.
+        """
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            group.create_task(self._view.run())
+            await self._view.wait_node(bool)
+            await self._driver.open(is_required=self._is_driver_required)
+            await self._cards.find()
+            if self._config.sharing.mode == MIG:
+                self._mig = stack.enter_context(mig_instances(self._config, self._nvml, self._view, self._vendor))
                 await self._prepare_mig(self._mig)
-                tasks.append(group.create_task(self._mig.keep(lambda: self.end("mig"))))
-            self._devices = self._inventory(self._found, self._config)
+                group.create_task(self._mig.keep(lambda: self.end("mig")))
+            self._devices = self._first_devices()
             self._count_devices()
+            await asyncio.to_thread(self._install)
             mode = await self._choose_mode()
             await self._driver_part.prepare(mode, self._uuids())
             self._prepare(mode)
-            self._server = server = await self._start_server()
-            try:
-                tasks += [
-                    group.create_task(self._node_loop.reconcile(lambda: self._devices)),
-                    group.create_task(self._node_loop.keep_library()),
-                    group.create_task(self._node_loop.keep_directories()),
-                    group.create_task(self._rescan()),
-                    group.create_task(self._watch_health()),
-                    group.create_task(self._links.run()),
-                    group.create_task(self._driver_part.keep(self._uuids, self.end)),
-                    group.create_task(self._driver_part.check()),
-                ]
-                for resource in self._instance_resources(mode):
-                    tasks.append(group.create_task(self._serve_instances(resource)))
-                if self._config.kubelet_socket:
-                    tasks.append(group.create_task(self._stay_registered()))
-                cause = await self._end
-            except asyncio.CancelledError:
-                await server.stop()
-                await self._node_loop.withdraw()
-                raise
-            await server.stop()
-            for task in tasks:
-                task.cancel()
-        return cause
+            self._server = await self._start_server()
+            group.create_task(self._node_loop.reconcile(lambda: self._devices, self._cards.annotations))
+            group.create_task(self._node_loop.keep_library())
+            group.create_task(self._node_loop.keep_directories())
+            group.create_task(self._watch_versions())
+            group.create_task(self._links.run())
+            group.create_task(self._driver_part.keep(self._uuids, self.end))
+            group.create_task(self._driver_part.check())
+            for resource in self._instance_resources(mode):
+                group.create_task(self._serve_instances(resource))
+            if self._config.kubelet_socket:
+                group.create_task(self._stay_registered())
+            self.end(await self._cards.run())
 
-    async def _find(self) -> Offered:
-        """Return what the Node offers by its MIG strategy."""
-        return await offered_devices(self._nvml, self._config, await find_devices(self._nvml))
+    def _first_devices(self) -> tuple[Device, ...]:
+        """Return the devices to offer. Raises: SessionError: there are none."""
+        devices = self._cards.devices(self._config)
+        if not devices and not self._cards.offered.by_resource:
+            shown = len(self._cards.offered.found) + len(self._cards.unread)
+            raise SessionError(
+                f"no device to offer: the driver shows {shown}, all filtered, unreadable or without memory"
+            )
+        return devices
+
+    async def _stop_server(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
 
     async def _prepare_mig(self, mig: MigInstances) -> None:
         """Make the GPUs ready; which of them are idle is known once all Pods are."""
         await self._view.pod_reflector.synced.wait()
         await mig.prepare()
-        if not self._inventory(self._found, self._config):
-            reasons = "; ".join(mig.problems.values()) or f"the driver shows {len(self._found)}, all filtered"
+        found = self._cards.offered.found
+        if not self._inventory(found, self._config):
+            reasons = "; ".join(mig.problems.values()) or f"the driver shows {len(found)}, all filtered"
             raise SessionError(f"no device to offer in mode mig: {reasons}")
 
     def _inventory(self, found: Sequence[FoundDevice], config: Config) -> tuple[Device, ...]:
@@ -266,7 +309,7 @@ class Session:
             metrics=self._metrics,
             instances=self._instances(),
         )
-        self._calls.adopt(self._config, self._found, self._devices)
+        self._calls.adopt(self._config, self._cards.offered.found, self._devices)
         self._node_loop = NodeLoop(
             self._config,
             vendor=self._vendor,
@@ -291,12 +334,12 @@ class Session:
                 resource,
                 devices,
                 self._config,
-                policy=grant_policy(self._config, self._found, self._driver_part.strategy),
+                policy=grant_policy(self._config, self._cards.offered.found, self._driver_part.strategy),
                 driver=self._driver_part.part,
                 is_identity=mode.is_identity,
                 metrics=self._metrics,
             )
-            for resource, devices in self._by_resource
+            for resource, devices in self._cards.offered.by_resource
         ]
 
     async def _serve_instances(self, resource: InstanceResource) -> None:
@@ -317,51 +360,21 @@ class Session:
 
     async def _stay_registered(self) -> None:
         """Register as often as needed; end the session once the kubelet has restarted."""
-        await self._kubelet_loop.run(lambda: self._view.node, lambda: len(self._devices) - len(self._unhealthy))
+        await self._kubelet_loop.run(lambda: self._view.node, self._count_healthy)
         self.end("kubelet")
 
-    async def _rescan(self) -> None:
-        """End the session when the driver shows other devices, or the Node other versions."""
+    async def _watch_versions(self) -> None:
+        """End the session when the Node reports other versions; spell replicas again that no Pod holds any more."""
         while True:
-            await asyncio.sleep(RESCAN_SECONDS)
+            await asyncio.sleep(VERSIONS_SECONDS)
             if self._config.allocation == AUTO and versions(self._view.node) not in ((), self._decided_for):
                 self.end("node")
-            try:
-                offered = await self._find()
-                now = self._inventory(offered.found, self._config)
-            except NvmlError as error:
-                logger.warning("The driver did not answer, its devices count as they were", error=str(error))
-                continue
-            if with_health(now, self._unhealthy) != self._devices or offered.by_resource != self._by_resource:
-                self.end("devices")
-            elif self._server is not None:
-                # A replica that no Pod holds any more is spelled as configured.
+            if self._server is not None:
                 self._server.offer(self._replicas())
 
-    async def _watch_health(self) -> None:
-        if not self._config.health.is_on:
-            logger.info("Health is not watched: DP_DISABLE_HEALTHCHECKS switches it off")
-            return
-        uuids = [device.id for device in self._devices if not is_instance(device.id)]
-        try:
-            await watch(self._nvml, uuids, self._config.health, self._mark_unhealthy)
-        except NvmlError as error:
-            self._mark_unhealthy(UnhealthyDevices(frozenset(), str(error)))
-
-    def _mark_unhealthy(self, event: UnhealthyDevices) -> None:
-        """
-        Offer the devices of *event* as unhealthy; only a new session makes them healthy again.
-        """
-        uuids = event.uuids or frozenset(device.id for device in self._devices)
-        if uuids <= self._unhealthy:
-            return
-        logger.error("Devices are unhealthy", devices=sorted(uuids), because=event.reason)
-        self._unhealthy |= uuids
-        self._offer(with_health(self._devices, self._unhealthy))
-
-    def _offer(self, devices: tuple[Device, ...]) -> None:
-        """Offer *devices* to the kubelet and in the Node's annotation, instead of those before."""
-        self._devices = devices
+    def _offer(self) -> None:
+        """Offer the devices as they are now to the kubelet and in the Node's annotation."""
+        self._devices = self._cards.devices(self._config)
         self._count_devices()
         self._view.changed.set()
         if self._server is not None:
@@ -380,7 +393,19 @@ class Session:
         """Return the UUIDs of the devices offered."""
         return [device.id for device in self._devices]
 
+    def _count_healthy(self) -> int:
+        return sum(device.healthy for device in self._devices)
+
     def _count_devices(self) -> None:
-        healthy = sum(device.healthy for device in self._devices)
+        healthy = self._count_healthy()
         self._metrics.devices.labels("healthy").set(healthy)
         self._metrics.devices.labels("unhealthy").set(len(self._devices) - healthy)
+
+
+def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+    """Yield the errors in *group* and its groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -4,7 +4,8 @@ Read which devices the driver has.
 Source: https://docs.nvidia.com/deploy/nvml-api/
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,14 +20,39 @@ UNSUPPORTED = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
 """Errors for a value that a device or a driver does not have."""
 
 
-async def find_devices(nvml: Nvml, sys_root: Path = Path("/sys")) -> tuple[FoundDevice, ...]:
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What the driver shows."""
+
+    found: tuple[FoundDevice, ...]
+    """The devices that answer, by index."""
+    unread: Mapping[int, str]
+    """Why a device cannot be read, by its index."""
+
+
+async def discover(nvml: Nvml, sys_root: Path = Path("/sys")) -> Discovery:
     """
-    Return every device, by index.
+    Return the driver's devices.
 
     Raises:
-        NvmlError: a device does not answer.
+        NvmlError: the driver cannot say how many it has.
     """
-    return await nvml.call(_devices, sys_root, seconds=OPEN_SECONDS)
+    return await nvml.call(_discover, sys_root, seconds=OPEN_SECONDS)
+
+
+async def driver_load(nvml: Nvml, root: Path = Path("/")) -> str:
+    """
+    Return a text that changes when the driver is loaded again: the boot, the kernel's module, and the version.
+
+    Raises:
+        NvmlError: the driver is gone.
+    """
+    return await nvml.call(_driver_load, root)
+
+
+def device_count() -> int:
+    """Return how many devices the driver has. Runs in NVML's thread."""
+    return int(pynvml.nvmlDeviceGetCount())
 
 
 def optional(read: Callable[[], T], default: T) -> T:
@@ -44,8 +70,27 @@ def text(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _devices(sys_root: Path) -> tuple[FoundDevice, ...]:
-    return tuple(_device(index, sys_root) for index in range(pynvml.nvmlDeviceGetCount()))
+def _discover(sys_root: Path) -> Discovery:
+    found, unread = [], {}
+    for index in range(device_count()):
+        try:
+            found.append(_device(index, sys_root))
+        except pynvml.NVMLError as error:
+            unread[index] = str(error)
+    return Discovery(tuple(found), unread)
+
+
+def _driver_load(root: Path) -> str:
+    version = text(pynvml.nvmlSystemGetDriverVersion())
+    try:
+        boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = "unknown"
+    try:
+        module = (root / "sys/module/nvidia").stat().st_ino
+    except OSError:
+        module = 0
+    return f"{boot}/{module}/{version}"
 
 
 def _device(index: int, sys_root: Path) -> FoundDevice:

@@ -1,9 +1,11 @@
 """
-Decide which XIDs make a device unhealthy, by the rules of HAMi and NVIDIA's plugin.
+Decide which XIDs make a device unhealthy, by the rules of HAMi and NVIDIA's plugin, and which of them pass.
+
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/rm/health.go
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """
@@ -11,6 +13,21 @@ Errors of the program, not of the device.
 
 Source: https://docs.nvidia.com/deploy/xid-errors/
 """
+
+
+PASSING_XIDS = (
+    frozenset({8, 60, 63, 66, 67, 69, 70, 71, 72, 75, 76, 77, 80, 92, 93, 94, 121, 137, 139, 141, 160, 161})
+    | frozenset(range(82, 87))
+    | frozenset(range(88, 90))
+    | frozenset(range(96, 109))
+    | frozenset(range(126, 136))
+)
+"""
+Errors for which NVIDIA's catalog asks to restart the program, or for nothing; all others need a reset or more.
+
+Source: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Immediate Action)
+"""
+PROBATION = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +38,8 @@ class HealthPolicy:
     ignored: frozenset[int] = APPLICATION_XIDS
     enabled: frozenset[int] = frozenset()
     is_all_enabled: bool = False
+    probation: timedelta = PROBATION
+    """How long a fault that passes must be absent before its device is healthy again."""
 
     def is_critical(self, xid: int) -> bool:
         """

@@ -1,0 +1,262 @@
+"""
+Look after the devices: find them, read how each is, and offer them accordingly.
+
+One device's trouble is that device's. While the whole driver is silent, let go or gone, all devices are offered as
+unhealthy, containers that run are not touched, and the kubelet's calls are answered as before.
+Neighbours: `decide.cards` decides, `adapters.nvml` reads, `driver` opens and closes NVML, `session` offers the devices.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.nvml.devices import discover, driver_load
+from hami_device_plugin.adapters.nvml.health import HealthReader
+from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide.cards.condition import Condition, observe
+from hami_device_plugin.decide.cards.faults import Cause
+from hami_device_plugin.decide.cards.missing import missing_devices
+from hami_device_plugin.decide.cards.record import decode_faults, encode_faults, restored
+from hami_device_plugin.decide.inventory import FoundDevice, with_health
+from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.driver import Driver
+from hami_device_plugin.serve.mig_static import Offered, offered_devices
+from hamicommon.model import Device
+from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
+from hamicommon.wire import keys
+from hamicommon.wire.driver_pause import pause_reason
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.node_devices import decode_node_devices
+
+ROUND_SECONDS = 2.0
+"""With NVML's deadline of 5 s for a call, a fault reaches the kubelet within 10 s."""
+RESCAN_SECONDS = 30.0
+
+logger = structlog.get_logger()
+
+Conditions = MutableMapping[str, Condition]
+
+
+class CardLoop:
+    """The devices of one session."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        nvml: Nvml,
+        driver: Driver,
+        view: NodeKube,
+        metrics: Metrics,
+        register_key: str,
+        conditions: Conditions,
+        inventory: Callable[[Sequence[FoundDevice], Config], tuple[Device, ...]],
+        changed: Callable[[], None],
+    ) -> None:
+        """
+        Prepare a loop for the devices that *inventory* makes of those found.
+
+        *conditions* by UUID outlive the session, and *changed* is called when `devices` returns others.
+        """
+        self._config = config
+        self._nvml = nvml
+        self._driver = driver
+        self._view = view
+        self._metrics = metrics
+        self._register_key = register_key
+        self._conditions = conditions
+        self._inventory = inventory
+        self._changed = changed
+        self._reader = HealthReader(nvml, is_complete=config.health.is_on)
+        self.offered = Offered(())
+        """What the Node offered when the session began."""
+        self.unread: Mapping[int, str] = {}
+        """Why a device could not be read then, by its index."""
+        self._first: tuple[Device, ...] = ()
+        """The devices that answered then, as they are offered."""
+        self._missing: tuple[Device, ...] = ()
+        self._trouble = ""
+        """Why no device is healthy, whatever its condition; empty if the driver answers."""
+        self._heeded = ""
+        """The text of `hami.io/device-restore` that was obeyed and can be removed."""
+        self._scanned = 0.0
+
+    def adopt(self, config: Config) -> None:
+        """Work by *config* from now on."""
+        self._config = config
+        self._first = self._inventory(self.offered.found, config)
+
+    async def find(self) -> None:
+        """
+        Find the devices, and recall the faults and the missing devices that the Node's annotations tell of.
+
+        Raises:
+            NvmlError: the driver cannot say how many it has.
+            StrategyError: its MIG instances do not suit the strategy.
+        """
+        found = await discover(self._nvml)
+        self.offered, self.unread = await offered_devices(self._nvml, self._config, found.found), found.unread
+        load = await driver_load(self._nvml)
+        self._scanned = time.monotonic()
+        recorded = decode_faults(self._view.annotations.get(keys.DEVICE_FAULTS, ""), _now())
+        for uuid, condition in recorded.items():
+            self._conditions.setdefault(uuid, condition)
+        uuids = {device.uuid for device in self.offered.found}
+        faulty = {uuid for uuid, known in self._conditions.items() if _is_of(known, load)}
+        self._missing = missing_devices(self._known(), uuids, found.unread, faulty, self._config.sharing)
+        for device in self._missing:
+            logger.warning("A device of the inventory cannot be read", device=device.id, index=device.index)
+        for index in set(found.unread) - {device.index for device in self._missing}:
+            logger.error("An unknown device cannot be read", index=index, because=found.unread[index])
+        for uuid in set(self._conditions) - uuids - {device.id for device in self._missing}:
+            del self._conditions[uuid]
+        if not self._config.health.is_on:
+            logger.info("Health is not watched: DP_DISABLE_HEALTHCHECKS switches it off")
+
+    def devices(self, config: Config) -> tuple[Device, ...]:
+        """Return the devices to offer by *config*, by index, each with its health."""
+        found = self._inventory(self.offered.found, config)
+        offered = sorted((*found, *self._missing), key=lambda device: device.index)
+        faulty = {device.id for device in offered if self._trouble or not self._condition(device.id).is_healthy}
+        return with_health(offered, frozenset(faulty))
+
+    def annotations(self) -> Mapping[str, str | None]:
+        """Return the Node's annotations about faults as they should be; None removes one."""
+        wanted: dict[str, str | None] = {keys.DEVICE_FAULTS: encode_faults(self._conditions)}
+        if self._heeded and self._view.annotations.get(keys.DEVICE_RESTORE) == self._heeded:
+            wanted[keys.DEVICE_RESTORE] = None
+        return wanted
+
+    async def run(self) -> str:
+        """Look after the devices; return why a new session is needed: `devices` or `driver`."""
+        self._first = self._inventory(self.offered.found, self._config)
+        while True:
+            reason = pause_reason(self._view.node)
+            if reason is not None:
+                await self._leave_driver(f"the driver is let go: {reason}", "DriverReleased")
+                return "driver"
+            self._obey()
+            try:
+                if not await self._round():
+                    return "devices"
+            except NvmlHangError as error:
+                logger.debug("No reading", error=str(error))
+            except NvmlError as error:
+                await self._leave_driver(f"the driver is gone: {error}", "DriverGone")
+                return "driver"
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ROUND_SECONDS):
+                    await self._view.wait_node(self._has_word)
+
+    async def _leave_driver(self, reason: str, event: str) -> None:
+        """Let go of the driver, and return once it is there again."""
+        self._set_trouble(reason, event)
+        await self._driver.let_go(reason)
+        await self._driver.open()
+        # The devices stay unhealthy until the next session has found them.
+        self._view.report("DriverBack", "the driver answers again")
+        await self._view.send_reports()
+
+    async def _round(self) -> bool:
+        """
+        Read each device once; return False if the driver shows others than it did.
+
+        Raises:
+            NvmlHangError: an earlier call hangs; all devices keep their health.
+            NvmlError: the driver is gone.
+        """
+        try:
+            load = await driver_load(self._nvml)
+        except NvmlHangError as error:
+            if error.is_first:
+                self._set_trouble(f"the driver is silent: {error}", "DriverSilent")
+            raise
+        self._set_trouble("")
+        if time.monotonic() - self._scanned >= RESCAN_SECONDS and not await self._is_unchanged():
+            return False
+        for device in self.devices(self._config):
+            reading = await self._reader.read(device.id)
+            self._keep(device, observe(self._condition(device.id), reading, self._config.health, _now(), load))
+        return True
+
+    async def _is_unchanged(self) -> bool:
+        """Return whether the driver shows the devices that are offered, or fewer."""
+        self._scanned = time.monotonic()
+        if any({Cause.LOST, Cause.UNREADABLE} & known.faults.keys() for known in self._conditions.values()):
+            await self._driver.reopen()
+            self._reader.forget()
+        now = await offered_devices(self._nvml, self._config, (await discover(self._nvml)).found)
+        is_same = all(device in self._first for device in self._inventory(now.found, self._config))
+        return is_same and now.by_resource == self.offered.by_resource
+
+    def _keep(self, device: Device, condition: Condition) -> None:
+        """Keep the *condition* of *device*, and tell what is new."""
+        before, self._conditions[device.id] = self._condition(device.id), condition
+        if before.faults.keys() == condition.faults.keys() and before.reason() == condition.reason():
+            return
+        name = f"device {device.id} ({device.type}, index {device.index})"
+        if condition.is_healthy:
+            logger.info("A device is healthy again", device=device.id)
+            self._view.report("DeviceHealthy", f"{name} is healthy again", about=device.id)
+        else:
+            reason, recovery = condition.reason(), condition.recovery()
+            logger.error("A device is unhealthy", device=device.id, because=reason, until=recovery)
+            message = f"{name} is unhealthy: {reason}. It takes no new containers. Healthy again {recovery}"
+            self._view.report("DeviceUnhealthy", message, is_warning=True, about=device.id)
+        self._metrics.show_faults(device.id, [cause.value for cause in condition.faults])
+        self._changed()
+
+    def _obey(self) -> None:
+        """Forget the faults of the devices that the annotation `hami.io/device-restore` names."""
+        word = self._view.annotations.get(keys.DEVICE_RESTORE, "")
+        if word == self._heeded:
+            return
+        self._heeded = word
+        for device in self.devices(self._config) if word else ():
+            if restored(word, device.id):
+                # What is known of its links and memory errors counts as repaired, too.
+                self._keep(device, Condition())
+        self._view.changed.set()
+
+    def _has_word(self, node: Mapping[str, Any]) -> bool:
+        """Return whether *node* says something new about its driver or devices."""
+        annotations = node.get("metadata", {}).get("annotations") or {}
+        return pause_reason(node) is not None or annotations.get(keys.DEVICE_RESTORE, "") != self._heeded
+
+    def _set_trouble(self, reason: str, event: str = "DriverBack") -> None:
+        """Make all devices unhealthy for *reason*, or end that if it is empty; report *event* if that is new."""
+        if reason == self._trouble:
+            return
+        self._trouble = reason
+        if reason:
+            logger.error("No device is healthy", because=reason)
+            self._view.report(event, f"{reason}. No device takes new containers", is_warning=event != "DriverReleased")
+        else:
+            logger.info("The driver answers again")
+            self._view.report(event, "the driver answers again")
+        self._changed()
+
+    def _condition(self, uuid: str) -> Condition:
+        return self._conditions.get(uuid, Condition())
+
+    def _known(self) -> tuple[Device, ...]:
+        """Return the inventory in the Node's annotation."""
+        try:
+            return tuple(decode_node_devices(self._view.annotations.get(self._register_key, "[]")))
+        except DecodeError:
+            return ()
+
+
+def _is_of(condition: Condition, load: str) -> bool:
+    """Return whether a fault was seen under this *load* of the driver."""
+    return any(fault.load == load for fault in condition.faults.values())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
