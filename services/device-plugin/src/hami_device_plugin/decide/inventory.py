@@ -89,7 +89,7 @@ def is_instance(uuid: str) -> bool:
 
 def _offer(found: FoundDevice, policy: SharingPolicy) -> Device | None:
     if is_instance(found.uuid):
-        # Whoever finds instances filters them, because an excluded index is a GPU's.
+        # Instances are filtered where they are found, because an excluded index is a GPU's.
         policy = SharingPolicy(1, mode=policy.mode)
     memory_mib = _memory_mib(found, policy)
     is_excluded = found.uuid in policy.excluded_uuids or found.index in policy.excluded_indices
