@@ -1,5 +1,5 @@
 """
-A Pod that asks for a slice of a GPU gets a MIG instance, which goes with the Pod, whenever the device plugin is killed.
+A Pod that asks for a slice of a GPU gets a MIG instance, and the instance goes with the Pod.
 """
 
 import asyncio

@@ -108,6 +108,23 @@ async def test_mixed_gives_the_instance_that_the_kubelet_picked(host: Path, api:
     assert {} == api.annotations("pods", "default", "p")
 
 
+async def test_mixed_gives_the_instance_in_the_answer_to_a_runtime_without_cdi(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """PreStartContainer then has nothing to do, also if the kubelet's checkpoint is gone."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--mig-strategy=mixed", "--allocation=lock")
+    plugin.hardware = CUT_A100
+    async with plugin:
+        await plugin.until(lambda: bool(kubelet.others))
+        answer = await kubelet.allocate("uid-p", "p", "main", INSTANCES[1], resource=SMALL)
+        kubelet.checkpoint.unlink()
+        await kubelet.pre_start(INSTANCES[1], resource=SMALL)
+
+    assert {"NVIDIA_VISIBLE_DEVICES": INSTANCES[1]} == dict(answer.envs)
+    assert {} == plugin.specs()
+
+
 async def test_none_offers_a_gpu_in_mig_mode_whole(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
     """As HAMi and NVIDIA's plugin do."""
     api.put("nodes", a_node())

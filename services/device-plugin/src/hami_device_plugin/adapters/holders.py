@@ -26,7 +26,7 @@ def _driver_files(process: Path) -> Iterator[str]:
     try:
         links = list((process / "fd").iterdir())
     except OSError:
-        # It has ended, or belongs to somebody whom this process may not look at.
+        # It has ended, or this process has no right to read it.
         return
     for link in links:
         try:

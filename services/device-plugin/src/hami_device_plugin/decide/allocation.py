@@ -124,6 +124,14 @@ def node_environment(policy: GrantPolicy) -> dict[str, str]:
         env["LIBCUDA_LOG_LEVEL"] = policy.lib_cuda_log_level
     if policy.is_core_limit_disabled:
         env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
+    return env | feature_environment(policy)
+
+
+def feature_environment(policy: GrantPolicy) -> dict[str, str]:
+    """
+    Return those of them that are not for the library: the driver's features.
+    """
+    env = {}
     if ENVVAR in policy.list_strategies and policy.imex_channels:
         env["NVIDIA_IMEX_CHANNELS"] = ",".join(map(str, policy.imex_channels))
     features = {"NVIDIA_GDRCOPY": policy.gdrcopy, "NVIDIA_GDS": policy.gds, "NVIDIA_MOFED": policy.mofed}

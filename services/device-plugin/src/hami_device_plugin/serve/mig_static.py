@@ -9,13 +9,14 @@ Neighbours: `decide.mig.static` says what is offered, `session` serves the usual
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from hami_device_plugin.adapters import cdi_files
-from hami_device_plugin.adapters.checkpoint import FILE_NAME, read_checkpoint
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
@@ -25,7 +26,7 @@ from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.mig.static import NONE, MigDevice, StaticOffer, static_offer
-from hami_device_plugin.decide.owner import owner
+from hami_device_plugin.decide.owner import OwnerError, owner
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.ids import Replica
 from hami_device_plugin.decide.replicas.preference import PreferredRequest
@@ -66,7 +67,7 @@ async def offered_devices(nvml: Nvml, config: Config, found: Sequence[FoundDevic
         sharing.excluded_indices,
     )
     for warning in offer.warnings:
-        logger.warning("A GPU in MIG mode", problem=warning)
+        _warn(warning)
     return Offered(_usual(offer, found), offer.by_resource)
 
 
@@ -124,14 +125,26 @@ class InstanceResource:
         return tuple(cdi.answer(cdi.new_device(), self._policy) for _ in requests)
 
     async def _pre_start(self, replicas: frozenset[str]) -> None:
-        entries = await asyncio.to_thread(read_checkpoint, self._config.plugin_directory / FILE_NAME)
-        found = owner(replicas, self._resource, entries)
+        try:
+            entries = await asyncio.to_thread(read_checkpoint, self._config.plugin_directory / FILE_NAME)
+            found = owner(replicas, self._resource, entries)
+        except (CheckpointError, OwnerError):
+            if self._is_identity:
+                raise
+            # Under the lock Allocate gave the container everything.
+            return
         driver = await self._driver(sorted(replicas)) or DriverSpec()
         edits = driver.common + cdi.grant_edits(instance_grant(sorted(replicas), self._policy))
         for _, device in found.devices:
             if device:
                 root, content = Path(self._config.cdi_root), cdi.spec(device, edits, driver.version)
                 await asyncio.to_thread(cdi_files.write_spec, root, found.pod_uid, device, content)
+
+
+@lru_cache(maxsize=64)
+def _warn(problem: str) -> None:
+    """Log *problem* once in the life of the process, however often the devices are read."""
+    logger.warning("MIG instances are not all offered", problem=problem)
 
 
 async def _no_preference(requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:

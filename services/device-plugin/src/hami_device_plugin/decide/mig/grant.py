@@ -7,12 +7,18 @@ Neighbours: `decide.allocation` is for shares.
 
 from collections.abc import Sequence
 
-from hami_device_plugin.decide.allocation import Grant, GrantPolicy, list_environment, node_environment, volume_mounts
+from hami_device_plugin.decide.allocation import (
+    Grant,
+    GrantPolicy,
+    feature_environment,
+    list_environment,
+    volume_mounts,
+)
 
 
 def instance_grant(uuids: Sequence[str], policy: GrantPolicy) -> Grant:
     """Return what a container gets with the instances of *uuids*, of which there is at least one."""
     return Grant(
-        env=node_environment(policy) | list_environment(uuids, policy),
+        env=feature_environment(policy) | list_environment(uuids, policy),
         mounts=volume_mounts(uuids, policy),
     )
