@@ -16,9 +16,11 @@ from minicluster.client import Object
 from testbed.hardware import FakeNode
 from testbed.waiting import eventually
 
-NODE = FakeNode.of("node-a", "NVIDIA H100 80GB HBM3", 81920, 1)
+HOPPER = FakeNode.of("node-a", "NVIDIA H100 80GB HBM3", 81920, 1)
+AMPERE = FakeNode.of("node-a", "NVIDIA A100-SXM4-80GB", 81920, 1)
+"""It is switched to MIG only while no other process holds the driver, so the monitor has to let go of it."""
 MIG = {"nvidia.com/vgpu-mode": "mig"}
-ALLOWLIST = "  migProfileAllowlist: [{models: [H100], profiles: [1g.10gb, 2g.20gb, 3g.40gb, 7g.80gb]}]\n"
+ALLOWLIST = "  migProfileAllowlist: [{models: [H100, A100-SXM4-80GB], profiles: [1g.10gb, 2g.20gb, 7g.80gb]}]\n"
 ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 
 pytestmark = pytest.mark.embedded_only
@@ -28,7 +30,7 @@ def settings(folder: Path) -> Settings:
     """Return settings of a cluster whose Node is in mode `mig`."""
     device_config, node_config = folder / "device-config.yaml", folder / "config.json"
     device_config.write_text(embedded.DEVICE_CONFIG.read_text() + ALLOWLIST)
-    node_config.write_text(json.dumps({"nodeconfig": [{"name": NODE.name, "operatingmode": "mig"}]}))
+    node_config.write_text(json.dumps({"nodeconfig": [{"name": HOPPER.name, "operatingmode": "mig"}]}))
     return Settings(device_config=device_config, node_config=node_config)
 
 
@@ -40,7 +42,7 @@ def instance(pod: Object) -> str:
 
 async def until_no_instance_is_left(cluster: Cluster) -> None:
     """Wait until the plugin holds no MIG instance any more."""
-    journal = cluster.vgpu_folder(NODE.name) / "mig-instances.json"
+    journal = cluster.vgpu_folder(HOPPER.name) / "mig-instances.json"
 
     async def probe() -> bool:
         return not json.loads(journal.read_text())["instances"]
@@ -48,15 +50,18 @@ async def until_no_instance_is_left(cluster: Cluster) -> None:
     await eventually(probe, "no MIG instance is left", 30.0)
 
 
-async def test_pod_gets_a_mig_instance_and_the_instance_goes_with_it(cluster_of: ClusterOf, tmp_path: Path) -> None:
+@pytest.mark.parametrize("node", [HOPPER, AMPERE], ids=["Hopper", "Ampere"])
+async def test_pod_gets_a_mig_instance_and_the_instance_goes_with_it(
+    node: FakeNode, cluster_of: ClusterOf, tmp_path: Path
+) -> None:
     """The scheduler takes the smallest profile that is large enough; the container has no limits."""
-    async with cluster_of((NODE,), settings(tmp_path)) as cluster:
+    async with cluster_of((node,), settings(tmp_path)) as cluster:
         await cluster.create(a_pod("p", annotations=MIG, command=SLEEP, gpu=1, gpumem=12000))
         pod = await cluster.pod_in_phase("p", "Running")
         env = cluster.environment(pod)
 
         [promise] = json.loads(pod["metadata"]["annotations"][ALLOCATIONS])
-        assert ("2g.20gb", NODE.gpus[0].uuid) == (promise["profile"], promise["gpuUUID"])
+        assert ("2g.20gb", node.gpus[0].uuid) == (promise["profile"], promise["gpuUUID"])
         assert env["NVIDIA_VISIBLE_DEVICES"] == instance(pod)
         assert [] == [name for name in env if name.startswith("CUDA_")]
         await cluster.delete_pod("p")
@@ -66,7 +71,7 @@ async def test_pod_gets_a_mig_instance_and_the_instance_goes_with_it(cluster_of:
 async def test_killed_plugin_neither_leaks_nor_shares_an_instance(cluster_of: ClusterOf, tmp_path: Path) -> None:
     """It is killed again and again while Pods start and end; each Pod has its own instance in the end."""
     names = ("a", "b", "c")
-    async with cluster_of((NODE,), settings(tmp_path)) as cluster:
+    async with cluster_of((HOPPER,), settings(tmp_path)) as cluster:
         starting = asyncio.gather(*(kept_running(cluster, name, 120.0, MIG) for name in names))
         for turn in range(4):
             await asyncio.sleep(0.4 * turn)

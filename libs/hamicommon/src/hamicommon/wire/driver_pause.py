@@ -11,7 +11,7 @@ Source: https://github.com/NVIDIA/k8s-driver-manager/blob/main/cmd/driver-manage
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hamicommon.wire.keys import DRIVER_PAUSE
+from hamicommon.wire.keys import DRIVER_PAUSE, MIG_CHANGE
 
 OPERATOR_LABELS: Final = ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.device-plugin")
 """The first is the GPU Operator's label for NVML clients of others since 26.7; the second is there in every release."""
@@ -36,3 +36,16 @@ def pause_reason(node: Mapping[str, Any]) -> str | None:
         return f"annotation {DRIVER_PAUSE}={annotations[DRIVER_PAUSE]}"
     paused = (key for key in OPERATOR_LABELS if PAUSED in labels.get(key, ""))
     return next((f"label {key}={labels[key]}" for key in paused), None)
+
+
+def client_pause_reason(node: Mapping[str, Any]) -> str | None:
+    """
+    Return the same for a process other than the device plugin, which switches MIG on itself.
+
+    >>> client_pause_reason({"metadata": {"annotations": {"hami.io/mig-change": "switching MIG on for GPU 0"}}})
+    'annotation hami.io/mig-change=switching MIG on for GPU 0'
+    >>> client_pause_reason({"metadata": {"annotations": {"hami.io/driver-pause": "reset"}}})
+    'annotation hami.io/driver-pause=reset'
+    """
+    change = ((node.get("metadata") or {}).get("annotations") or {}).get(MIG_CHANGE)
+    return f"annotation {MIG_CHANGE}={change}" if change else pause_reason(node)

@@ -16,7 +16,7 @@ from hami_monitor.adapters.nvml import Driver
 from hami_monitor.decide.observation import HostDevice
 from hamicommon.runtime.nvml import NvmlError
 from hamicommon.runtime.reflector import Backoff
-from hamicommon.wire.driver_pause import pause_reason
+from hamicommon.wire.driver_pause import client_pause_reason
 
 LONGEST_PAUSE_SECONDS = 60.0
 NODE_SECONDS = 30.0
@@ -61,7 +61,7 @@ class DriverWatch:
 
     async def _read(self) -> str | None:
         """Read the devices; return why there are none, or None."""
-        reason = pause_reason(self._node.seen)
+        reason = client_pause_reason(self._node.seen)
         if reason is not None:
             held = await self._driver.let_go()
             self.devices = ()
@@ -81,10 +81,10 @@ class DriverWatch:
 
     async def _wait(self, seconds: float) -> None:
         """Wait, but not past a change of whether the driver may be held."""
-        before = pause_reason(self._node.seen), bool(self._node.seen)
+        before = client_pause_reason(self._node.seen), bool(self._node.seen)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while (pause_reason(self._node.seen), bool(self._node.seen)) == before:
+                while (client_pause_reason(self._node.seen), bool(self._node.seen)) == before:
                     self._node.changed.clear()
                     await self._node.changed.wait()
 
