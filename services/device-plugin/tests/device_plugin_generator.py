@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROGRAM = """#!{python}
-import json, pathlib, sys, time
+import json, os, pathlib, sys, time
 
 here = pathlib.Path(__file__).parent
 given = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[3:] if "=" in argument)
@@ -28,6 +28,10 @@ if what == "fail" or (what == "lost" and rest in devices):
     print('time="2026-11-25T01:40:47Z" level=warning msg="ldcache"', file=sys.stderr)
     print(f'time="2026-11-25T01:40:47Z" level=error msg="failed: {{rest}}"', file=sys.stderr)
     sys.exit(1)
+# The real one writes what it prints into a file first.
+draft = pathlib.Path(os.environ.get("TMPDIR", "/tmp"), f"nvcdi-spec-{{os.getpid()}}.json")
+draft.touch()
+draft.unlink()
 version = (here / "version").read_text()
 library = f"usr/lib/x86_64-linux-gnu/libcuda.so.{{version}}"
 arguments = ["nvidia-cdi-hook", "update-ldcache"]

@@ -39,6 +39,15 @@ async def test_devices_are_described_with_the_hosts_paths(fake: FakeGenerator) -
     assert ["/usr/local/vgpu/nvidia-cdi-hook.1"] == [hook["path"] for hook in spec.common.hooks]
 
 
+async def test_drafts_of_the_generator_need_no_writable_root(
+    fake: FakeGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes what it prints into a file first, and the root of the plugin's container is read-only."""
+    monkeypatch.setenv("TMPDIR", "/proc")
+
+    assert {"GPU-a1"} == (await a_generator(fake).describe(["GPU-a1"])).devices.keys()
+
+
 @pytest.mark.parametrize(
     ("does", "problem"),
     [

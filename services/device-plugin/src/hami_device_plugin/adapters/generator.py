@@ -25,6 +25,8 @@ DEADLINE_SECONDS = 60.0
 OUTPUT_BYTES_MAX = 4 * 2**20
 """A node of eight devices needs 60 KiB."""
 NVML_MODE = "nvml"
+DRAFTS = "/dev/shm"
+"""Where the generator writes a draft of what it prints. The root of the plugin's container is read-only."""
 _READ_BYTES = 65536
 _ERROR = re.compile(rb'level=(?:error|fatal) msg="((?:[^"\\]|\\.)*)"')
 
@@ -77,6 +79,7 @@ class Generator:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "TMPDIR": DRAFTS},
                 start_new_session=True,
             )
         except OSError as error:
