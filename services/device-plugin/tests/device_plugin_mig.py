@@ -15,7 +15,7 @@ from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, Mi
 from hami_device_plugin.decide.mig.journal import Journal, Owner
 from hami_device_plugin.decide.owner import Entry as Allocated
 from hami_device_plugin.decide.pods import Pod, read_pod
-from hami_device_plugin.serve.mig import MigAccess, MigInstances
+from hami_device_plugin.serve.mig.instances import MigAccess, MigInstances
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, MigPlacement, Share
 from hamicommon.runtime.nvml import Nvml

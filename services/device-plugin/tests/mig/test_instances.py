@@ -438,7 +438,7 @@ async def test_mig_is_switched_on_once_the_monitor_has_let_go_of_the_driver() ->
 
 async def test_client_that_does_not_let_go_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU is tried again, and is offered once the client is gone."""
-    monkeypatch.setattr("hami_device_plugin.serve.mig.ALONE_SECONDS", 0.1)
+    monkeypatch.setattr("hami_device_plugin.serve.mig.instances.ALONE_SECONDS", 0.1)
     node = ModelNode(a_gpu(mode=MigMode.OFF))
     node.driver.is_held, node.lets_go = True, False
 

@@ -6,7 +6,7 @@ What the device plugin does: the sequences that read through adapters, decide, a
 - `card_loop` looks after the devices, and `driver` opens and closes the driver for it.
 - `calls` answers the kubelet, through `identity` or `lock`. `kubelet_loop` registers with the kubelet.
 - `driver_part` describes the driver for CDI specs, `link_loop` rates the links between devices.
-- `mig`, `mig_session` and `mig_static` have the MIG instances.
+- `mig` has the MIG instances.
 - `node_loop` updates the Node and the host's files.
 
 May import `adapters`, `decide` and settings. Must never import a client library.

@@ -36,7 +36,7 @@ from hami_device_plugin.serve.driver_part import DriverPart
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
-from hami_device_plugin.serve.mig import Instances
+from hami_device_plugin.serve.mig.instances import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor

@@ -34,7 +34,7 @@ from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
-from hami_device_plugin.serve.mig import Instances
+from hami_device_plugin.serve.mig.instances import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.vendor import Vendor

@@ -39,7 +39,7 @@ from hami_device_plugin.decide.pending import (
 )
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import PreferredRequest
-from hami_device_plugin.serve.mig import Instances
+from hami_device_plugin.serve.mig.instances import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.vendor import Vendor

@@ -36,9 +36,9 @@ from hami_device_plugin.serve.driver import Driver
 from hami_device_plugin.serve.driver_part import DriverPart
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.link_loop import LinkLoop
-from hami_device_plugin.serve.mig import Instances, MigInstances
-from hami_device_plugin.serve.mig_session import mig_instances
-from hami_device_plugin.serve.mig_static import InstanceResource, granted_instances
+from hami_device_plugin.serve.mig.instances import Instances, MigInstances
+from hami_device_plugin.serve.mig.static import InstanceResource, granted_instances
+from hami_device_plugin.serve.mig.wiring import mig_instances
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device

@@ -1,7 +1,7 @@
 """
 Connect the MIG instances of a Node to the driver, the journal, the API server and the kubelet's checkpoint.
 
-Neighbours: `mig` manages the instances, `session` runs it.
+Neighbours: `instances` manages them, `session` runs it.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.mig_journal import JournalFile
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.serve.mig import MigAccess, MigInstances
+from hami_device_plugin.serve.mig.instances import MigAccess, MigInstances
 from hamicommon.runtime.nvml import Nvml
 from hamicommon.vendor import Vendor
 
