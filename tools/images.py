@@ -27,6 +27,7 @@ from bootstrap import ROOT, fail, to_the_end
 from image.base import BUILD, RUNTIME, make_python_image, python_image
 from image.build import build
 from image.buildah import Buildah, BuildError
+from image.go_settings import go_options
 from image.pip_settings import pip_options
 from image.recipe import Recipe
 from image.store import Built, Store
@@ -130,7 +131,7 @@ def build_all(images: list[Wanted], store: Store, buildah: Buildah, output: Path
     """Build *images* into the store, one for each processor at a time. Raises: BuildError."""
     processors = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=buildah.scratch) as scratch, ThreadPoolExecutor(processors) as pool:
-        options = pip_options(Path(scratch))
+        options = [*pip_options(Path(scratch)), *go_options(Path(scratch))]
 
         def into_store(image: Wanted) -> Built:
             with store.adding(image.name, image.key) as archive:

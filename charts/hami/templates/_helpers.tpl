@@ -239,7 +239,7 @@ is mounted, because a driver container that restarts mounts its root again, whic
   hostPath: {path: {{ dir (clean .) }}, type: DirectoryOrCreate}
 {{- end -}}
 
-{{/* Variables of device plugin and monitor. The NVIDIA ones make its runtime add the driver's library. */}}
+{{/* Variables of device plugin and monitor: (capabilities). The NVIDIA ones make its runtime add the driver's library and device files. */}}
 {{- define "hami.nodeEnv" -}}
 - name: NODE_NAME
   valueFrom:
@@ -248,7 +248,7 @@ is mounted, because a driver container that restarts mounts its root again, whic
 - name: NVIDIA_VISIBLE_DEVICES
   value: all
 - name: NVIDIA_DRIVER_CAPABILITIES
-  value: utility
+  value: {{ . }}
 {{- end -}}
 
 {{/* The variable that selects an older HAMi's wire format, if wireVersion is set. */}}

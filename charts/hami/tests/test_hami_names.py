@@ -118,6 +118,7 @@ def test_hami_defaults_change_nothing(version: str) -> None:
     }
 
     assert differing == {
+        "devicePlugin.deviceListStrategy",
         "scheduler.kubeScheduler.image.registry",
         "scheduler.kubeScheduler.image.repository",
         "webhook.failurePolicy",

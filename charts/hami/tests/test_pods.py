@@ -224,10 +224,31 @@ def budgets(values: Json | None = None) -> dict[str, int]:
 
 
 def test_node_services_request_the_driver_from_the_runtime() -> None:
-    """Without these variables the NVIDIA runtime does not add the driver's library."""
-    for component in ("devicePlugin", "monitor"):
+    """Without these variables it adds no library. The device plugin also needs the device files of `compute`."""
+    for component, capabilities in (("devicePlugin", "compute,utility"), ("monitor", "utility")):
         env = {each["name"]: each.get("value") for each in container(component)["env"]}
-        assert ("all", "utility") == (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"])
+        assert ("all", capabilities) == (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "root", "mounted"),
+    [
+        ("", "", "/"),
+        ("", "/run/nvidia/driver", "/run/nvidia"),
+        ("cdi-annotations", "", "/"),
+        ("envvar", "", None),
+        ("envvar", "/run/nvidia/driver", "/run/nvidia"),
+    ],
+)
+def test_driver_is_mounted_where_specs_may_name_its_files(strategy: str, root: str, mounted: str | None) -> None:
+    """Also a driver that is mounted on the Node later, as by the GPU Operator."""
+    values: Json = {"devicePlugin": {"deviceListStrategy": strategy, "nvidiaDriverRoot": root}}
+    spec = pod_spec(one("DaemonSet", "hami-device-plugin", *given(values)))
+    roots = [each["hostPath"]["path"] for each in spec["volumes"] if each["name"] == "driver-root"]
+    mounts = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "driver-root"]
+
+    assert ([mounted] if mounted else []) == roots
+    assert [(True, "HostToContainer")] * len(roots) == [(each["readOnly"], each["mountPropagation"]) for each in mounts]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import asyncio
 import ctypes
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,17 @@ class Edits:
 
     environment: tuple[tuple[str, str], ...] = ()
     mounts: tuple[tuple[str, str, bool], ...] = ()
-    """Destination, source, read-only."""
-    hooks: int = 0
-    """The number of OCI hooks, which cannot be run here."""
+    """Destination, source, read-only. Device files are mounted too."""
+    modes: tuple[tuple[str, int], ...] = ()
+    """
+    Path and mode of each `chmod` hook of NVIDIA's.
+
+    Other hooks are left out: containers here have the machine's root, and a hook would change the machine.
+    """
 
     def __add__(self, other: "Edits") -> "Edits":
         """Return these edits followed by *other*."""
-        return Edits(self.environment + other.environment, self.mounts + other.mounts, self.hooks + other.hooks)
+        return Edits(self.environment + other.environment, self.mounts + other.mounts, self.modes + other.modes)
 
 
 @dataclass(frozen=True)
@@ -118,8 +123,6 @@ class CdiCache:
                 edits += spec.edits
                 used.add(id(spec))
             edits += device
-        if edits.hooks:
-            raise CdiError(f"CDI device injection failed: {', '.join(wanted)}: hooks cannot be run by this runtime")
         return edits
 
     def _follow(self) -> None:
@@ -213,4 +216,14 @@ def _edits(content: dict[str, Any]) -> Edits:
     for node in content.get("deviceNodes") or ():
         if not node.get("path"):
             raise CdiError("invalid (empty) device path")
-    return Edits(tuple(environment), tuple(mounts), len(content.get("hooks") or ()))
+        mounts.append((node["path"], node.get("hostPath") or node["path"], False))
+    modes = [mode for hook in content.get("hooks") or () for mode in _modes(hook.get("args") or ())]
+    return Edits(tuple(environment), tuple(mounts), tuple(modes))
+
+
+def _modes(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield each path and its mode in the *arguments* of a hook, which has none unless it is `chmod`."""
+    if "chmod" in arguments[1:2]:
+        flags = list(pairwise(arguments))
+        modes = [int(value, 8) for flag, value in flags if flag == "--mode"]
+        yield from ((value, mode) for flag, value in flags if flag == "--path" for mode in modes)

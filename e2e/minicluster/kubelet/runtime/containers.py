@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,7 +214,7 @@ class Runtime:
 
         Raises: ContainerError if it cannot be created.
         """
-        environment, mounts = self._with_devices(wanted)
+        environment, mounts, modes = self._with_devices(wanted)
         if self._nvidia is not None:
             self._nvidia.apply(environment)
         directory = self.pod_directory(wanted.pod_uid) / wanted.name
@@ -232,12 +232,13 @@ class Runtime:
             "pid_namespace": self._with_pid_namespace,
         }
         Path(f"{prefix}.spec.json").write_bytes(orjson.dumps(spec))
+        _change_modes(modes, mounts)
         container = RunningContainer(prefix, wanted.attempt)
         await container.launch()
         return container
 
-    def _with_devices(self, wanted: Wanted) -> tuple[dict[str, str], list[Mount]]:
-        """Return environment and mounts of *wanted* with those of its CDI devices, which override them."""
+    def _with_devices(self, wanted: Wanted) -> tuple[dict[str, str], list[Mount], tuple[tuple[str, int], ...]]:
+        """Return environment and mounts of *wanted* with those of its CDI devices, which override them, and modes."""
         try:
             edits = self.cdi.inject(wanted.cdi_devices)
         except CdiError as error:
@@ -247,7 +248,7 @@ class Runtime:
                 Path(source).mkdir(parents=True)
         places = {destination for destination, _, _ in edits.mounts}
         kept = [mount for mount in wanted.mounts if mount[0] not in places]
-        return wanted.environment | dict(edits.environment), [*kept, *edits.mounts]
+        return wanted.environment | dict(edits.environment), [*kept, *edits.mounts], edits.modes
 
     async def adopt(self) -> AsyncIterator[tuple[str, str, list[RunningContainer]]]:
         """Yield Pod UID, container name and all attempts, oldest first, of containers of an earlier kubelet."""
@@ -322,6 +323,15 @@ async def _adopted(container: RunningContainer) -> bool:
             return False
         await asyncio.sleep(0.02)
     return True
+
+
+def _change_modes(modes: Iterable[tuple[str, int]], mounts: list[Mount]) -> None:
+    """Set those of *modes*, of paths in the container, whose path is mounted. Another path would be the machine's."""
+    mounted = isolation.without_memory(mounts)
+    for path, mode in modes:
+        host = Path(isolation.map_path(path, mounted))
+        if str(host) != path and host.exists():
+            host.chmod(mode)
 
 
 def _attempts(directory: Path) -> list[int]:
