@@ -44,6 +44,8 @@ class Settings:
     """Settings of single Nodes, HAMi's `config.json`. None means none."""
     driver_root: str = ""
     """The driver root on the Nodes. Empty means that the container runtime gives the services the driver."""
+    plugin_flags: tuple[str, ...] = ("--cdi-generator=",)
+    """More flags of the device plugins of an embedded cluster, whose runtime gives containers the driver."""
 
 
 class Cluster(ABC):

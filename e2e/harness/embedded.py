@@ -219,11 +219,11 @@ class EmbeddedCluster(Cluster):
                 f"--kubelet-socket={host / 'device-plugins/kubelet.sock'}",
                 f"--pod-resources-socket={host / 'pod-resources/kubelet.sock'}",
                 f"--cdi-root={host / 'cdi'}",
-                "--cdi-generator=",
                 f"--library={NATIVE / 'libvgpu.so'}",
                 f"--metrics-bind-address=127.0.0.1:{self._ports[f'plugin-{node.name}']}",
                 f"--allocation={allocation}",
                 f"--node-config-file={self._settings.node_config or host / 'none'}",
+                *self._settings.plugin_flags,
             ],
             {
                 **self._node_environment(node),
