@@ -2,6 +2,7 @@
 The plugin's process beside MIG instances that an administrator created.
 """
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -106,6 +107,26 @@ async def test_mixed_gives_the_instance_that_the_kubelet_picked(host: Path, api:
 
     assert INSTANCES[1] == env["NVIDIA_VISIBLE_DEVICES"]
     assert {} == api.annotations("pods", "default", "p")
+
+
+async def test_mixed_offers_the_instances_of_a_faulty_gpu_as_unhealthy(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """An XID of the GPU is one of its instances; another GPU stays healthy."""
+    api.put("nodes", a_node())
+    plugin = PluginProcess(host, api, kubelet, "--mig-strategy=mixed")
+    plugin.hardware = CUT_A100 + PLAIN_T4
+    async with plugin:
+        await plugin.serving()
+        await plugin.until(lambda: bool(kubelet.others))
+        # The plugin subscribes at its first look.
+        await asyncio.sleep(3.0)
+        with (host / "hardware/xid").open("a") as faults:
+            faults.write(f"{A100} 79\n")
+
+        await plugin.until(lambda: set(kubelet.others[SMALL].values()) == {"Unhealthy"})
+
+    assert {"Healthy"} == set(kubelet.devices.values())
 
 
 async def test_mixed_gives_the_instance_in_the_answer_to_a_runtime_without_cdi(

@@ -334,6 +334,7 @@ class Session:
                 resource,
                 devices,
                 self._config,
+                nvml=self._nvml,
                 policy=grant_policy(self._config, self._cards.offered.found, self._driver_part.strategy),
                 driver=self._driver_part.part,
                 is_identity=mode.is_identity,

@@ -9,6 +9,7 @@ Neighbours: `decide.mig.static` says what is offered, `session` serves the usual
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ import structlog
 from hami_device_plugin.adapters import cdi_files
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer
+from hami_device_plugin.adapters.nvml.devices import driver_load
+from hami_device_plugin.adapters.nvml.health import HealthReader
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import Grant, GrantPolicy
+from hami_device_plugin.decide.cards.condition import Condition, observe
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.inventory import FoundDevice
@@ -33,7 +37,9 @@ from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hamicommon.model import ContainerShares
-from hamicommon.runtime.nvml import Nvml
+from hamicommon.runtime.nvml import Nvml, NvmlError
+
+HEALTH_SECONDS = 2.0
 
 logger = structlog.get_logger()
 
@@ -85,6 +91,7 @@ class InstanceResource:
         devices: Sequence[MigDevice],
         config: Config,
         *,
+        nvml: Nvml,
         policy: GrantPolicy,
         driver: Callable[[Sequence[str]], Awaitable[DriverSpec | None]],
         is_identity: bool,
@@ -95,6 +102,7 @@ class InstanceResource:
 
         *driver* returns the driver's part for some devices, None if NVIDIA's runtime adds it.
         """
+        self._nvml = nvml
         self._driver = driver
         self._resource = resource
         self._config = config
@@ -105,19 +113,46 @@ class InstanceResource:
             Handlers(allocate=self._allocate, preferred=_no_preference, pre_start=self._pre_start),
             [Replica(device.uuid, is_healthy=True) for device in devices],
         )
-        self._count = len(devices)
+        self._conditions = {device.uuid: Condition() for device in devices}
+        self._healthy = frozenset(self._conditions)
         self._loop = KubeletLoop(config.kubelet_socket, resource, self._server, metrics)
 
     async def run(self, node: Callable[[], Mapping[str, Any]]) -> None:
         """Serve until the kubelet restarts, or until cancelled."""
         await self._server.start()
-        try:
-            if self._config.kubelet_socket:
-                await self._loop.run(node, lambda: self._count)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watch_health())
+            try:
+                if self._config.kubelet_socket:
+                    await self._loop.run(node, lambda: len(self._healthy))
+                else:
+                    await watching
+            finally:
+                watching.cancel()
+                await asyncio.shield(self._server.stop())
+
+    async def _watch_health(self) -> None:
+        """Offer each instance by its health, until cancelled; none is healthy while the driver does not answer."""
+        reader = HealthReader(self._nvml, is_complete=self._config.health.is_on)
+        while True:
+            try:
+                load = await driver_load(self._nvml)
+                for uuid, before in self._conditions.items():
+                    reading = await reader.read(uuid)
+                    self._conditions[uuid] = observe(before, reading, self._config.health, datetime.now(UTC), load)
+            except NvmlError:
+                reader.forget()
+                self._offer(frozenset())
             else:
-                await asyncio.Event().wait()
-        finally:
-            await asyncio.shield(self._server.stop())
+                self._offer(frozenset(uuid for uuid, known in self._conditions.items() if known.is_healthy))
+            await asyncio.sleep(HEALTH_SECONDS)
+
+    def _offer(self, healthy: frozenset[str]) -> None:
+        if healthy != self._healthy:
+            unhealthy = {uuid: known.reason() for uuid, known in self._conditions.items() if uuid not in healthy}
+            logger.warning("The health of MIG instances changed", resource=self._resource, unhealthy=unhealthy)
+        self._healthy = healthy
+        self._server.offer([Replica(uuid, is_healthy=uuid in healthy) for uuid in self._conditions])
 
     async def _allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Grant]:
         if not self._is_identity:
