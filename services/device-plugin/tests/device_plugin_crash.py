@@ -46,7 +46,7 @@ def an_allocator(host: Path) -> IdentityAllocator:
     """Return an allocator whose kubelet granted one replica to the container `main` of the Pod `p`."""
     entry = Entry("uid-p", "main", RESOURCE, frozenset({REPLICA}), (cdi.qualified(DEVICE),))
     access = KubeletAccess(
-        entries=lambda: (entry,),
+        entries=lambda: _soon((entry,)),
         listed=lambda: _soon(()),
         pod=lambda _uid: _soon(POD),
         library=lambda: Library("/lib.so"),

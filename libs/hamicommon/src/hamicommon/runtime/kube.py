@@ -13,6 +13,7 @@ import asyncio
 import os
 import socket
 import ssl
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +29,7 @@ import aiohttp
 import orjson
 import structlog
 
+from hamicommon.runtime import packages
 from hamicommon.runtime.api_errors import (
     Conflict,
     Gone,
@@ -46,6 +48,9 @@ try:
 except RuntimeError:
     # A uid without a passwd entry has no home, and without one the client library cannot be imported. runc says / too.
     os.environ["HOME"] = "/"
+
+if "kubernetes" not in sys.modules:
+    packages.import_without_contents("kubernetes", "kubernetes.aio")
 
 from kubernetes.aio import config as client_config
 from kubernetes.aio.client.configuration import Configuration

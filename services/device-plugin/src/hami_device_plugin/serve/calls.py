@@ -37,6 +37,7 @@ from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
 from hami_device_plugin.serve.mig.instances import Instances
+from hami_device_plugin.serve.shared_read import SharedRead
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
@@ -44,7 +45,7 @@ from hamicommon.vendor import Vendor
 T = TypeVar("T")
 
 CONFIRM_SECONDS = 2.0
-"""A container waits no longer for its Pod to be marked; `node_loop` marks it later."""
+"""How long one try to mark a Pod takes at most; `node_loop` tries again."""
 IMEX_CHANNEL = "/dev/nvidia-caps-imex-channels/channel{}"
 
 logger = structlog.get_logger()
@@ -149,8 +150,8 @@ class Calls:
     def _identity(self, config: Config, policy: GrantPolicy, offered: Sequence[Device]) -> IdentityAllocator:
         checkpoint = config.plugin_directory / FILE_NAME
         access = KubeletAccess(
-            entries=lambda: read_checkpoint(checkpoint),
-            listed=self._resources.listed,
+            entries=SharedRead(lambda: asyncio.to_thread(read_checkpoint, checkpoint)),
+            listed=SharedRead(self._resources.listed),
             pod=self._view.wait_pod,
             library=lambda: _host_library(config),
             instances=self._instances,
@@ -210,7 +211,7 @@ class Calls:
             return
         if pod is not None:
             logger.info("Container prepared", pod=str(pod), replicas=sorted(replicas))
-            await self.confirm(pod)
+            self._view.changed.set()  # node_loop marks the Pod; the container does not wait for the API server.
 
     async def _counted(self, call: str, answer: Awaitable[T]) -> T:
         try:

@@ -56,7 +56,7 @@ class IdentityError(HamiError):
 class KubeletAccess:
     """What identity allocation reads from the kubelet, the API server and the host."""
 
-    entries: Callable[[], tuple[Entry, ...]]
+    entries: Callable[[], Awaitable[Sequence[Entry]]]
     """Reads the kubelet's checkpoint."""
     listed: Callable[[], Awaitable[Sequence[Listed]]]
     """Reads the kubelet's PodResources API."""
@@ -141,7 +141,7 @@ class IdentityAllocator:
         Raises:
             HamiError: it cannot be prepared now; the message names the Pod, the container and what is missing.
         """
-        entries = await asyncio.to_thread(self._access.entries)
+        entries = await self._access.entries()
         found = owner(replicas, self._resource, entries)
         devices = [(container, device) for container, device in found.devices if device]
         if not devices:

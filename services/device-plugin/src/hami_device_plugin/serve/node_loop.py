@@ -169,10 +169,9 @@ class NodeLoop:
     async def _reconcile_specs(self) -> None:
         """Mark the Pods that have a spec as allocated, and remove the specs of Pods that are gone."""
         found = await asyncio.to_thread(lambda: list(cdi_files.spec_files(self._cdi_root)))
-        for spec in found:
-            # A spec means that PreStartContainer wrote it, and may have ended before it marked the Pod.
-            if spec.pod_uid in self._view.pods:
-                await self._calls.confirm(self._view.pods[spec.pod_uid])
+        # A spec means that PreStartContainer wrote it. Nothing else remembers that the Pod is to be marked.
+        prepared = {spec.pod_uid for spec in found} & self._view.pods.keys()
+        await asyncio.gather(*(self._calls.confirm(self._view.pods[uid]) for uid in prepared))
         stale = {spec.device for spec in found if spec.pod_uid not in self._view.pods}
         if stale:
             await asyncio.to_thread(cdi_files.remove_specs, self._cdi_root, lambda spec: spec.device in stale)

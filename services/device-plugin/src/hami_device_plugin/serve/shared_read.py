@@ -1,0 +1,35 @@
+"""
+Read something once for all who ask at the same time.
+
+Owns when a read may be shared: only if it starts after the caller asked, so that nobody gets an older state than by a
+read of the caller's own.
+Neighbours: `calls` shares the reads of the kubelet's state.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class SharedRead(Generic[T]):
+    """One function without arguments, run for one caller or for many."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        """Share the results of *read*, of which one runs at a time."""
+        self._read = read
+        self._one_at_a_time = asyncio.Lock()
+        self._next: asyncio.Task[T] | None = None
+        """The read that has not started yet."""
+
+    async def __call__(self) -> T:
+        """Return the result of a read that starts now or later, or raise its error."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._run())
+        return await asyncio.shield(self._next)
+
+    async def _run(self) -> T:
+        async with self._one_at_a_time:
+            self._next = None
+            return await self._read()
