@@ -37,6 +37,7 @@ class View:
     """The Node and its Pods as the tests set them; Warnings are recorded."""
 
     def __init__(self) -> None:
+        self.node: dict[str, Any] = {}
         self.pods: dict[str, Pod] = {}
         self.warnings: list[str] = []
 
