@@ -166,6 +166,39 @@ async def test_xid_of_a_program_passes_and_that_of_the_card_needs_the_operators_
     assert {} == _faults(api)
 
 
+async def test_card_that_is_reset_during_a_pause_is_healthy_afterwards(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """An uncorrectable memory error stays until then; the reset needs the driver to itself, and sets the count to 0."""
+    async with running(host, api, kubelet) as plugin:
+        driver.report_ecc_error(THIRD)
+        await plugin.offers(THIRD)
+        change_node(api, "annotations", PAUSE, "reset of GPU 3")
+        await plugin.offers(*UUIDS)
+        await plugin.until(lambda: driver.clients() == ())
+        driver.reset(THIRD)
+        change_node(api, "annotations", PAUSE, None)
+        await plugin.until(lambda: len(kubelet.registrations) == 2)
+        await plugin.offers()
+
+    assert {} == _faults(api)
+
+
+async def test_link_that_breaks_makes_its_card_unhealthy_until_it_is_mended(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """A link that was never up is no fault."""
+    driver.connect(THIRD, UUIDS[4], 2)
+    driver.connect(UUIDS[5], UUIDS[6], 2)
+    driver.break_link(UUIDS[5], 1)
+    async with running(host, api, kubelet, "--health-probation=1s") as plugin:
+        driver.break_link(THIRD, 1)
+        await plugin.offers(THIRD)
+        await plugin.until(lambda: "NVLinks are down: 1" in events(api)[0]["message"])
+        driver.mend_link(THIRD, 1)
+        await plugin.offers()
+
+
 async def test_faults_survive_the_process(host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver) -> None:
     """A plugin that is killed does not make a broken card healthy."""
     async with running(host, api, kubelet) as first:

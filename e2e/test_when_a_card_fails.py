@@ -1,0 +1,82 @@
+"""
+A card that is lost takes no Pods until it is back, and a driver upgrade needs no hand.
+"""
+
+import pytest
+
+from harness.cluster import Cluster, ClusterOf, Settings
+from harness.manifests import SLEEP, a_pod
+from testbed.hardware import FakeDriver, FakeNode
+from testbed.waiting import eventually
+
+NODE = FakeNode.of("eight", "NVIDIA A100-SXM4-40GB", 40960, 8)
+UUIDS = [gpu.uuid for gpu in NODE.gpus]
+LOST = UUIDS[3]
+ON_LOST = {"nvidia.com/use-gpuuuid": LOST}
+LABEL = "nvidia.com/gpu.deploy.device-plugin"
+
+
+def driver_of(cluster: Cluster) -> FakeDriver:
+    """Return the driver of the Node."""
+    return FakeDriver(cluster.folder / NODE.name / "hardware")
+
+
+async def allocatable(cluster: Cluster) -> int:
+    """Return how many replicas the Node offers."""
+    node = await cluster.api.get(f"/api/v1/nodes/{NODE.name}")
+    return int(node["status"]["allocatable"].get("nvidia.com/gpu", 0))
+
+
+async def eventually_allocatable(cluster: Cluster, share: float, whole: int) -> None:
+    """Wait until the Node offers this *share* of the replicas of all devices, *whole*."""
+
+    async def is_so() -> bool:
+        return await allocatable(cluster) == whole * share
+
+    await eventually(is_so, f"{share} of {whole} replicas are allocatable", seconds=60)
+
+
+@pytest.mark.embedded_only
+async def test_one_lost_card_leaves_seven(cluster_of: ClusterOf) -> None:
+    """Its Pod runs on, a Pod that wants it waits and says why, all others start, and it takes Pods when it is back."""
+    async with cluster_of((NODE,), Settings()) as cluster:
+        driver = driver_of(cluster)
+        whole = await allocatable(cluster)
+        await cluster.create(a_pod("before", annotations=ON_LOST, command=SLEEP, gpu=1, gpumem=1000))
+        await cluster.pod_in_phase("before", "Running")
+        driver.lose(LOST)
+        await eventually_allocatable(cluster, 7 / 8, whole)
+
+        await cluster.create(a_pod("waits", annotations=ON_LOST, command=SLEEP, gpu=1, gpumem=1000))
+        await cluster.create(a_pod("others", command=SLEEP, gpu=7, gpumem=1000))
+        others = await cluster.pod_in_phase("others", "Running")
+        assert LOST not in others["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
+        assert "Pending" == (await cluster.pod("waits"))["status"]["phase"]
+        assert "Running" == (await cluster.pod("before"))["status"]["phase"]
+
+        driver.bring_back(LOST)
+        await eventually_allocatable(cluster, 1, whole)
+        await cluster.pod_in_phase("waits", "Running", 60)
+
+
+@pytest.mark.embedded_only
+async def test_driver_upgrade_needs_no_restart(cluster_of: ClusterOf) -> None:
+    """The plugin and the monitor let go of the driver on the GPU Operator's label, and use the next one."""
+    async with cluster_of((NODE,), Settings()) as cluster:
+        driver = driver_of(cluster)
+        whole = await allocatable(cluster)
+        path = f"/api/v1/nodes/{NODE.name}"
+        await cluster.create(a_pod("before", command=SLEEP, gpu=1, gpumem=1000))
+        await cluster.pod_in_phase("before", "Running")
+        await cluster.api.patch(path, {"metadata": {"labels": {LABEL: "paused-for-driver-upgrade"}}})
+        await eventually_allocatable(cluster, 0, whole)
+        await eventually(lambda: driver.clients() == (), "nobody holds the driver", seconds=60)
+        driver.unload()
+        driver.load("580.95.05")
+        await cluster.api.patch(path, {"metadata": {"labels": {LABEL: "true"}}})
+        await eventually_allocatable(cluster, 1, whole)
+        await cluster.create(a_pod("after", command=SLEEP, gpu=1, gpumem=1000))
+        await cluster.pod_in_phase("after", "Running", 60)
+
+        assert "Running" == (await cluster.pod("before"))["status"]["phase"]
+        assert "hami_monitor_driver_available 1.0" in await cluster.metrics(f"monitor-{NODE.name}")
