@@ -34,9 +34,9 @@ HARDWARE = "uuid,name,memory_mib,numa_node,pci_bus_id\n" + "".join(
 class EightCards(PluginProcess):
     """The plugin on a Node with eight devices."""
 
-    def __init__(self, host: Path, api: ApiServer, kubelet: Kubelet, *flags: str) -> None:
+    def __init__(self, host: Path, api: ApiServer, kubelet: Kubelet, *flags: str, hardware: str = HARDWARE) -> None:
         super().__init__(host, api, kubelet, *flags)
-        self.hardware = HARDWARE
+        self.hardware = hardware
 
     async def offers(self, *unhealthy: str) -> None:
         """Wait until kubelet and Node have eight devices, and just those in *unhealthy* as such."""
@@ -316,6 +316,22 @@ async def test_plugin_that_starts_before_the_driver_waits_and_says_so_once(
         assert (503, True) == (status, "Driver Not Loaded" in text)
         assert 1 == plugin.events().count("Waiting for the driver")
         driver.load()
+        await plugin.serving()
+        await plugin.offers()
+
+
+async def test_node_without_devices_costs_nothing(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """The plugin says so, writes nothing, and does not hold the driver; cards that are added are offered."""
+    api.put("nodes", a_node())
+    header = HARDWARE.splitlines(keepends=True)[0]
+    async with EightCards(host, api, kubelet, hardware=header) as plugin:
+        await plugin.until(lambda: "Waiting for the driver" in plugin.events())
+        await asyncio.sleep(2)
+        assert (503, "the driver shows no device\n") == await plugin.get("/readyz")
+        assert ((), [], 1) == (driver.clients(), api.patches, plugin.events().count("Waiting for the driver"))
+        (host / "hardware/devices.csv").write_text(HARDWARE)
         await plugin.serving()
         await plugin.offers()
 

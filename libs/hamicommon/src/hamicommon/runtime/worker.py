@@ -76,37 +76,37 @@ class Worker:
                 raise HangError(message, is_first=True) from error
 
     def _submit(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> "asyncio.Future[T]":
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         # An answer that nobody waits for any more may be an error.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            if self._is_hanging:
-                self._is_hanging = False
-                logger.info("A call that hung has returned", library=self._name, error=str(error) if error else None)
-            if answer.cancelled():
-                return
-            if error is None:
-                answer.set_result(result)
-            else:
-                answer.set_exception(error)
-
-        def job() -> None:
-            self._running, self._began = getattr(function, "__name__", "a call").strip("_"), time.monotonic()
-            result, error = None, None
-            try:
-                result = function(*arguments)
-            except BaseException as raised:
-                error = raised
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result, error)
-
-        self._jobs.put(job)
+        self._jobs.put(lambda: self._run(function, arguments, answer))
         if self._thread is None:
             self._thread = Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         return answer
+
+    def _run(self, function: Callable[..., T], arguments: tuple[Any, ...], answer: "asyncio.Future[T]") -> None:
+        """Call *function* in this thread, and give *answer* to its loop."""
+        self._running, self._began = getattr(function, "__name__", "a call").strip("_"), time.monotonic()
+        result, error = None, None
+        try:
+            result = function(*arguments)
+        except BaseException as raised:
+            error = raised
+        loop = answer.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._settle, answer, result, error)
+
+    def _settle(self, answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+        if self._is_hanging:
+            self._is_hanging = False
+            logger.info("A call that hung has returned", library=self._name, error=str(error) if error else None)
+        if answer.cancelled():
+            return
+        if error is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(error)
 
     def _work(self) -> None:
         while True:

@@ -94,7 +94,7 @@ class CardLoop:
 
     async def find(self) -> None:
         """
-        Find the devices, and recall the faults and the missing devices that the Node's annotations tell of.
+        Find the devices, and read the recorded faults and the missing devices from the Node's annotations.
 
         Raises:
             NvmlError: the driver cannot say how many it has.
