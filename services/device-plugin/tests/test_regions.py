@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from device_plugin_disks import read_only
 
+from hami_device_plugin.adapters.files import SELINUX, label_for_containers
 from hami_device_plugin.adapters.regions import (
     REGION_BYTES_MAX,
     cut_regions,
@@ -181,6 +183,33 @@ def test_region_shows_whether_a_container_has_had_it(region: Path) -> None:
     assert was_used(region)
     prepare_region(region)
     assert not was_used(region)
+
+
+def test_region_gets_the_label_that_every_container_may_use(region: Path, may_mount: None) -> None:
+    """On a host with SELinux, a file below /usr/local has another type, which no container may write."""
+    os.setxattr(region, SELINUX, b"system_u:object_r:usr_t:s0:c1,c2\0")
+
+    prepare_region(region)
+
+    assert b"system_u:object_r:container_file_t:s0\0" == os.getxattr(region, SELINUX)
+
+
+def test_region_of_a_host_without_labels_gets_none(region: Path) -> None:
+    """A label would be an error there."""
+    prepare_region(region)
+
+    assert SELINUX not in os.listxattr(region)
+
+
+def test_label_that_cannot_be_changed_is_a_reason(region: Path, may_mount: None) -> None:
+    """It has the file and both labels, and stops no start: the host may only once have had SELinux."""
+    os.setxattr(region, SELINUX, b"system_u:object_r:usr_t:s0\0")
+
+    with read_only(region.parent):
+        assert (
+            f"{region}: SELinux label system_u:object_r:usr_t:s0 cannot become "
+            "system_u:object_r:container_file_t:s0: Read-only file system"
+        ) == label_for_containers(region)
 
 
 def test_region_is_cut_to_the_size_of_a_region(region: Path) -> None:

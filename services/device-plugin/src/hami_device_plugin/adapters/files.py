@@ -16,6 +16,8 @@ from pathlib import Path
 from hamicommon.errors import HamiError
 
 WORLD_WRITABLE = 0o777
+SELINUX = "security.selinux"
+CONTAINER_TYPE = "container_file_t"
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ANY_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -79,6 +81,28 @@ def make_world_writable(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if directory.stat().st_mode & WORLD_WRITABLE != WORLD_WRITABLE:
         directory.chmod(WORLD_WRITABLE)
+
+
+def label_for_containers(path: Path) -> str | None:
+    """
+    Give *path* the SELinux type that every container may use; return why that fails, None if it is done.
+
+    A file without a label is on a host without SELinux, and gets none.
+    Source: https://github.com/containers/container-selinux/blob/main/container.te (container_file_t)
+    """
+    try:
+        label = os.getxattr(path, SELINUX, follow_symlinks=False).rstrip(b"\0").decode()
+    except OSError:
+        return None
+    user, role, *_ = label.split(":")
+    wanted = f"{user}:{role}:{CONTAINER_TYPE}:s0"
+    if label == wanted:
+        return None
+    try:
+        os.setxattr(path, SELINUX, wanted.encode() + b"\0", follow_symlinks=False)
+    except OSError as error:
+        return f"{path}: SELinux label {label} cannot become {wanted}: {error.strerror}"
+    return None
 
 
 def _new_temporary(path: Path) -> tuple[Path, int]:

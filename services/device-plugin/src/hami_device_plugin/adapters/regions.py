@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from hami_device_plugin.adapters.files import make_world_writable
+from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
 from hami_device_plugin.adapters.removal import FOLDER, set_aside
 
 REGION_SUFFIX = ".cache"
@@ -40,6 +40,7 @@ def prepare_region(file: Path) -> None:
     if not _clear(file):
         set_aside(file, file.parent.parent)
         _create(file)
+    label_for_containers(file)
 
 
 def prepare_directory(directory: Path) -> None:
@@ -48,6 +49,7 @@ def prepare_directory(directory: Path) -> None:
     """
     set_aside(directory, directory.parent)
     make_world_writable(directory)
+    label_for_containers(directory)
 
 
 def was_used(file: Path) -> bool:

@@ -20,7 +20,7 @@ import structlog
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, check_form, held_replicas
-from hami_device_plugin.adapters.files import host_files_of
+from hami_device_plugin.adapters.files import host_files_of, label_for_containers
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
 from hami_device_plugin.config.settings import Config
@@ -199,6 +199,10 @@ class Session:
         library.write_preload(vgpu)
         with host_files_of("--cdi-root cannot be used"):
             cdi_files.remove_unfinished(Path(self._config.cdi_root))
+        for path in (library.host_library(vgpu, __version__).host_path, str(vgpu / library.PRELOAD_NAME)):
+            problem = label_for_containers(Path(path))
+            if problem is not None:
+                logger.warning("SELinux may keep containers from a file", error=problem)
 
     async def _serve(self) -> None:
         """
