@@ -84,6 +84,22 @@ async def test_fallback_is_an_event_of_the_node(fake: FakeGenerator, api: ApiSer
     assert "failed: Driver/library version mismatch" in event["message"]
 
 
+async def test_configured_way_that_does_not_work_is_not_replaced(
+    fake: FakeGenerator, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """The kubelet gets no devices, and /readyz has the reason."""
+    fake.does("fail Driver/library version mismatch")
+    api.put("nodes", a_node())
+    async with PluginProcess(fake.host, api, kubelet, *fake.flags, "--device-list-strategy=cdi-cri") as plugin:
+        await plugin.until(lambda: "Cannot serve devices" in plugin.events())
+        status, reason = await plugin.get("/readyz")
+
+    assert 503 == status
+    assert reason.startswith("--device-list-strategy=cdi-cri: ")
+    assert reason.endswith("failed: Driver/library version mismatch\n")
+    assert not kubelet.registrations
+
+
 @pytest.mark.parametrize(
     ("strategy", "is_named"), [("cdi-annotations", False), ("cdi-annotations,cdi-cri", True)], ids=["alone", "both"]
 )

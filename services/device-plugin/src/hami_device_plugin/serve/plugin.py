@@ -41,12 +41,14 @@ class Plugin:
         self._nvml = Nvml(self._mock_library)
         self._conditions: Conditions = {}
         self._session: Session | None = None
+        self._trouble = "the device plugin is starting"
+        """Why there is no session."""
         self._has_served = False
         self._skip_pause = asyncio.Event()
 
     def not_ready(self) -> str | None:
         """Return why the kubelet cannot hand out devices; None if it can."""
-        return self._session.not_ready() if self._session is not None else "the device plugin is starting"
+        return self._session.not_ready() if self._session is not None else self._trouble
 
     def status(self) -> str:
         """Return how devices reach containers."""
@@ -112,7 +114,7 @@ class Plugin:
         """
         Wait before the next session, or until the settings change.
         """
-        self._session = None
+        self._session, self._trouble = None, str(error)
         seconds = backoff.next_seconds()
         logger.error("Cannot serve devices", error=str(error), retry_in_seconds=round(seconds, 1))
         with suppress(TimeoutError):
