@@ -91,3 +91,22 @@ def test_nvml_that_is_missing_or_closed_is_an_error(body: str, tmp_path: Path) -
         "1 nvmlDeviceGetCount: Uninitialized",
         "1 nvmlDeviceGetCount: NVML Error with code 1",
     )
+
+
+def test_events_are_subscribed_to_again_after_nvml_was_opened_again(tmp_path: Path) -> None:
+    """A handle of the closed library would be memory that is freed."""
+    lines = run(
+        tmp_path,
+        f"""
+from hami_device_plugin.adapters.nvml.health import HealthReader
+reader = HealthReader(nvml, is_complete=True)
+for _ in range(2):
+    await nvml.open("/nowhere")
+    await reader.read("{A100}")
+    with Path("{tmp_path}/xid").open("a") as file:
+        file.write("{A100} 48\\n")
+    print(*(await reader.read("{A100}")).xids)
+""",
+    )
+
+    assert ["48", "48"] == lines

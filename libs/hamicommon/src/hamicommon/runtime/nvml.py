@@ -68,6 +68,8 @@ class Nvml:
         self._worker = Worker("NVML")
         self._stand_in = stand_in
         self._library: Any = None
+        self.openings = 0
+        """How often NVML was opened; handles and event sets end with each."""
 
     @property
     def is_open(self) -> bool:
@@ -129,6 +131,7 @@ class Nvml:
             _unload(library)
             raise
         self._library = library
+        self.openings += 1
 
     def _close(self) -> None:
         if self._library is None:

@@ -190,7 +190,6 @@ class CardLoop:
         self._scanned = time.monotonic()
         if any({Cause.LOST, Cause.UNREADABLE} & known.faults.keys() for known in self._conditions.values()):
             await self._driver.reopen()
-            self._reader.forget()
         now = await offered_devices(self._nvml, self._config, (await discover(self._nvml)).found)
         is_same = all(device in self._first for device in self._inventory(now.found, self._config))
         return is_same and now.by_resource == self.offered.by_resource

@@ -41,6 +41,8 @@ class HealthReader:
         self._nvml = nvml
         self._is_complete = is_complete
         self._subscriptions: dict[str, _Subscription] = {}
+        self._openings = 0
+        """The opening of NVML to which the subscriptions belong."""
 
     async def read(self, uuid: str) -> Reading:
         """
@@ -56,12 +58,11 @@ class HealthReader:
                 raise
             return Reading(problem=(Cause.SILENT, str(error)))
 
-    def forget(self) -> None:
-        """Subscribe again: NVML was closed, which ended every event set."""
-        self._subscriptions.clear()
-
     def _read(self, uuid: str) -> Reading:
         xids: list[int] = []
+        if self._openings != self._nvml.openings:
+            self._openings = self._nvml.openings
+            self._subscriptions.clear()
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             if self._is_complete:

@@ -141,7 +141,6 @@ class InstanceResource:
                     reading = await reader.read(uuid)
                     self._conditions[uuid] = observe(before, reading, self._config.health, datetime.now(UTC), load)
             except NvmlError:
-                reader.forget()
                 self._offer(frozenset())
             else:
                 self._offer(frozenset(uuid for uuid, known in self._conditions.items() if known.is_healthy))
