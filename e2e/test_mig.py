@@ -1,5 +1,5 @@
 """
-A Pod that asks for a slice of a GPU gets a MIG instance, and the instance goes with the Pod.
+A Pod that asks for MIG gets an instance of a GPU, and the instance goes with the Pod.
 """
 
 import asyncio

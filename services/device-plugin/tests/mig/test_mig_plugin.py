@@ -120,7 +120,7 @@ async def test_container_gets_its_instance_and_nothing_else(host: Path, api: Api
         assert {"gpuInstanceID", "computeInstanceID"} <= found.keys()
         assert ["NVIDIA_VISIBLE_DEVICES"] == sorted(env)
         assert [] == edits.get("mounts", [])
-        assert "success" == api.annotations("pods", "default", "p")[PHASE]
+        await plugin.until(lambda: api.annotations("pods", "default", "p")[PHASE] == "success")
         assert not (host / "hook/vgpu/containers").exists()
 
 
