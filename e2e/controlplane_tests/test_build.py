@@ -199,6 +199,13 @@ def test_containerd_on_disk_is_the_version_that_is_stamped() -> None:
     )
 
 
+def test_newest_toolkit_of_the_nodes_is_the_one_in_the_device_plugins_image() -> None:
+    """Nodes then run the hooks of the version that described their driver."""
+    modules_file = build.SOURCES.parents[2] / "services/device-plugin/toolkit/go.mod"
+
+    assert f"github.com/NVIDIA/nvidia-container-toolkit v{build.TOOLKITS[-1]}" in modules_file.read_text()
+
+
 def test_module_file_replaces_the_staging_modules_of_kubernetes() -> None:
     """Staging modules have their published numbers, and etcd's server has the version of its client."""
     upstream = """module k8s.io/kubernetes
