@@ -29,6 +29,7 @@ from hami_device_plugin.serve.driver import Driver
 from hami_device_plugin.serve.mig.static import Offered, offered_devices
 from hamicommon.model import Device
 from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
+from hamicommon.runtime.reflector import Backoff
 from hamicommon.wire import keys
 from hamicommon.wire.driver_pause import pause_reason
 from hamicommon.wire.errors import DecodeError
@@ -37,6 +38,9 @@ from hamicommon.wire.node_devices import decode_node_devices
 ROUND_SECONDS = 2.0
 """With NVML's deadline of 5 s for a call, a fault reaches the kubelet within 10 s."""
 RESCAN_SECONDS = 30.0
+REOPEN_LAST_SECONDS = 600.0
+"""NVML sees that a lost device is back only when it is opened again, which can take seconds for each device."""
+LOST = frozenset({Cause.LOST, Cause.UNREADABLE})
 
 logger = structlog.get_logger()
 
@@ -86,6 +90,8 @@ class CardLoop:
         self._heeded = ""
         """The text of `hami.io/device-restore` that was obeyed and can be removed."""
         self._scanned = 0.0
+        self._reopenings = Backoff(RESCAN_SECONDS, REOPEN_LAST_SECONDS)
+        self._reopen_at = 0.0
 
     def adopt(self, config: Config) -> None:
         """Work by *config* from now on."""
@@ -188,7 +194,10 @@ class CardLoop:
     async def _is_unchanged(self) -> bool:
         """Return whether the driver shows the devices that are offered, or fewer."""
         self._scanned = time.monotonic()
-        if any({Cause.LOST, Cause.UNREADABLE} & known.faults.keys() for known in self._conditions.values()):
+        if not self.unread and not any(LOST & known.faults.keys() for known in self._conditions.values()):
+            self._reopenings.reset()
+        elif time.monotonic() >= self._reopen_at:
+            self._reopen_at = time.monotonic() + self._reopenings.next_seconds()
             await self._driver.reopen()
         now = await offered_devices(self._nvml, self._config, (await discover(self._nvml)).found)
         is_same = all(device in self._first for device in self._inventory(now.found, self._config))
