@@ -74,3 +74,9 @@ def test_allocation_for_another_node_is_not_believed() -> None:
 
     with pytest.raises(HamiError, match="is 'n2', but it runs on Node 'n1'"):
         granted_shares(pod, "n1", VENDOR)
+
+
+@pytest.mark.parametrize(("spec", "expected"), [({}, True), ({"hostUsers": True}, True), ({"hostUsers": False}, False)])
+def test_pod_with_a_user_namespace_is_known(spec: dict[str, bool], expected: bool) -> None:
+    """There no hook may mark a file of the host, so its containers are not expected to be marked."""
+    assert expected is a_pod(**spec).has_host_users

@@ -1,8 +1,8 @@
 """
-Read something once for all who ask at the same time.
+Read something once for all callers of the same time.
 
-Owns when a read may be shared: only if it starts after the caller asked, so that nobody gets an older state than by a
-read of the caller's own.
+Owns when a read may be shared: only if it starts after the caller asked. So no caller gets an older state than it would
+get alone.
 Neighbours: `calls` shares the reads of the kubelet's state.
 """
 
