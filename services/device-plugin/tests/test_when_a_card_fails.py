@@ -120,6 +120,20 @@ async def test_plugin_that_starts_beside_a_lost_card_offers_the_others(
     assert 3 == lost["index"]
 
 
+async def test_card_that_was_never_seen_is_offered_once_it_answers(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """The plugin opens NVML again now and then to look for it."""
+    driver.lose(THIRD)
+    api.put("nodes", a_node())
+    async with EightCards(host, api, kubelet) as plugin:
+        await plugin.serving()
+        assert set(UUIDS) - {THIRD} == _seen_by_kubelet(kubelet).keys()
+        driver.bring_back(THIRD)
+        await plugin.until(lambda: len(kubelet.registrations) == 2)
+        await plugin.offers()
+
+
 async def test_lost_card_comes_back_after_reset(
     host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
 ) -> None:
