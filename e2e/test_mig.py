@@ -1,5 +1,5 @@
 """
-A Pod that asks for MIG gets an instance of a GPU, and the instance goes with the Pod.
+A Pod that asks for part of a GPU in MIG mode gets an instance, which is destroyed when the Pod ends.
 """
 
 import asyncio

@@ -20,11 +20,16 @@ class Metrics:
         """Create the metrics; those with an alert start at zero with every label, so that a rate has a start."""
         self.registry = CollectorRegistry()
         self._shown_faults: set[tuple[str, str]] = set()
-        self.allocations = Counter(
+        self._make_metrics_of_calls()
+        self._make_metrics_of_the_node()
+        self._make_metrics_of_devices()
+
+    def _make_metrics_of_calls(self) -> None:
+        self.allocations = self._counter(
             "hami_device_plugin_allocations",
             "Kubelet calls that hand out devices, by call and result (ok, error).",
-            ["call", "result"],
-            registry=self.registry,
+            "call",
+            "result",
         )
         for call in CALLS:
             for result in RESULTS:
@@ -35,68 +40,63 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self.registrations = Counter(
-            "hami_device_plugin_registrations",
-            "Attempts to register with the kubelet, by result (ok, error).",
-            ["result"],
-            registry=self.registry,
+        self.pod_confirmations = self._counter(
+            "hami_device_plugin_pod_confirmations", "Pods marked as allocated, by result (ok, error).", "result"
         )
-        for result in RESULTS:
-            self.registrations.labels(result)
-        self.restarts = Counter(
-            "hami_device_plugin_restarts",
-            "New sessions inside the process, by cause (kubelet, devices, driver, node, config, signal, error).",
-            ["cause"],
-            registry=self.registry,
-        )
-        self.node_writes = Counter(
-            "hami_device_plugin_node_writes", "Writes to the Node's annotations.", registry=self.registry
-        )
-        self.pod_confirmations = Counter(
-            "hami_device_plugin_pod_confirmations",
-            "Pods marked as allocated, by result (ok, error).",
-            ["result"],
-            registry=self.registry,
-        )
-        self.devices = Gauge(
-            "hami_device_plugin_devices",
-            "Devices offered, by health (healthy, unhealthy).",
-            ["health"],
-            registry=self.registry,
-        )
-        for health in ("healthy", "unhealthy"):
-            self.devices.labels(health)
-        self.strategies = Gauge(
-            "hami_device_plugin_device_list_strategy",
-            "1 for each way in which devices reach containers (envvar, volume-mounts, cdi-annotations, cdi-cri).",
-            ["strategy"],
-            registry=self.registry,
-        )
-        self.edits = Counter(
+        self.edits = self._counter(
             "hami_device_plugin_cdi_edits",
             "Containers that started, by whether the runtime applied their CDI edits (applied, missing).",
-            ["result"],
-            registry=self.registry,
+            "result",
         )
         for result in ("applied", "missing"):
             self.edits.labels(result)
-        self.driver_available = Gauge(
-            "hami_device_plugin_driver_available",
-            "1 while NVML is open, 0 while the driver is missing or let go.",
-            registry=self.registry,
+
+    def _make_metrics_of_the_node(self) -> None:
+        self.registrations = self._counter(
+            "hami_device_plugin_registrations",
+            "Attempts to register with the kubelet, by result (ok, error).",
+            "result",
         )
-        self._faults = Gauge(
-            "hami_device_plugin_device_faults",
-            "1 for each fault of a device (lost, unreadable, silent, reset-required, xid, passing-xid, ecc, nvlink).",
-            ["device_uuid", "cause"],
-            registry=self.registry,
+        for result in RESULTS:
+            self.registrations.labels(result)
+        self.restarts = self._counter(
+            "hami_device_plugin_restarts",
+            "New sessions inside the process, by cause (kubelet, devices, driver, node, config, signal, error).",
+            "cause",
         )
-        self.mode = Gauge(
+        self.node_writes = self._counter("hami_device_plugin_node_writes", "Writes to the Node's annotations.")
+        self.strategies = self._gauge(
+            "hami_device_plugin_device_list_strategy",
+            "1 for each way in which devices reach containers (envvar, volume-mounts, cdi-annotations, cdi-cri).",
+            "strategy",
+        )
+        self.mode = self._gauge(
             "hami_device_plugin_allocation_mode",
             "1 for the mode in which allocations find their Pod (identity, lock).",
-            ["mode"],
-            registry=self.registry,
+            "mode",
         )
+
+    def _make_metrics_of_devices(self) -> None:
+        self.devices = self._gauge(
+            "hami_device_plugin_devices", "Devices offered, by health (healthy, unhealthy).", "health"
+        )
+        for health in ("healthy", "unhealthy"):
+            self.devices.labels(health)
+        self.driver_available = self._gauge(
+            "hami_device_plugin_driver_available", "1 while NVML is open, 0 while the driver is missing or let go."
+        )
+        self._faults = self._gauge(
+            "hami_device_plugin_device_faults",
+            "1 for each fault of a device (lost, unreadable, silent, reset-required, xid, passing-xid, ecc, nvlink).",
+            "device_uuid",
+            "cause",
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
     def show_faults(self, uuid: str, causes: Collection[str]) -> None:
         """Show that the device *uuid* has the faults *causes*, and no others."""
