@@ -133,7 +133,8 @@ async def test_node_that_is_left_without_a_device_says_so_until_it_has_one(
         await plugin.serving()
         plugin.configure(filterdevices={"uuid": [A100, T4]})
         await plugin.until(lambda: "Cannot serve devices" in plugin.events())
-        assert (503, "the device plugin is starting\n") == await plugin.get("/readyz")
+        problem = "no device to offer: the driver shows 2, all filtered, unreadable or without memory\n"
+        assert (503, problem) == await plugin.get("/readyz")
 
         plugin.configure()
         await plugin.until(lambda: len(kubelet.registrations) == 2)

@@ -1,5 +1,5 @@
 """
-Who gets the lock of a Node: HAMi's answers in `vectors/node-lock.json`, and what holds for every value.
+Who gets the lock of a Node: HAMi's answers in `vectors/nodes/lock.json`, and what holds for every value.
 """
 
 from datetime import UTC, datetime, timedelta, timezone
@@ -27,7 +27,7 @@ def planned(case: Case, value: str | None) -> LockPlan:
     return plan
 
 
-@pytest.mark.parametrize("case", by_name(cases("node-lock")))
+@pytest.mark.parametrize("case", by_name(cases("nodes/lock")))
 def test_lock_is_taken_waited_for_and_released_as_hami_does(case: Case) -> None:
     """The annotation is the same afterwards. A malformed lock is waited for, until it is old (next test)."""
     value = None if case["lock"] is None else unmasked(case["lock"])

@@ -1,5 +1,5 @@
 """
-Whether a device plugin is alive, beside HAMi's answers in `vectors/health.json`.
+Whether a device plugin is alive, beside HAMi's answers in `vectors/nodes/health.json`.
 """
 
 import pytest
@@ -19,7 +19,7 @@ COUNTED = {
     "Biren": "birentech.com/gpu",
 }
 """Vendors with a handshake, and the resource the kubelet counts for them."""
-HEALTH = cases("health")
+HEALTH = cases("nodes/health")
 
 
 @pytest.mark.parametrize("case", by_name([case for case in HEALTH if case["vendor"] in COUNTED]))

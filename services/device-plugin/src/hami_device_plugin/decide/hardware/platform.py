@@ -15,7 +15,7 @@ def unsupported_platform(kernel_release: str, soc_family: str) -> str | None:
     >>> unsupported_platform("6.1.0-13-amd64", "") is None
     True
     >>> unsupported_platform("5.15.148-tegra", "Tegra")
-    'a Tegra system has no device that can be shared: its GPU has no NVML; use NVIDIA\\'s device plugin'
+    "a Tegra system has no device that can be shared: its GPU has no NVML; use NVIDIA's device plugin"
     """
     release = kernel_release.lower()
     if "microsoft" in release and "wsl" in release:
