@@ -87,7 +87,8 @@ async def test_ended_init_container(node: Host) -> None:
     status = (await node.phase("p", "Failed"))["status"]
     assert "UnexpectedAdmissionError" == status["reason"]
     assert f"no healthy devices present; cannot allocate unhealthy devices {node.resource}" in status["message"]
-    assert "terminated" in status["containerStatuses"][0]["state"]
+    # The kubelet writes the reason first, and the ends of the containers with its next status.
+    await node.until("p", lambda now: all("terminated" in each["state"] for each in now["containerStatuses"]))
     await answers(node)
 
 
