@@ -16,14 +16,14 @@ def main() -> int:
     nodes = mark + nodes
     missing = []
     try:
-        clusters = page(results()) + "\n"
+        clusters = page(results())
     except IncompleteError as error:
         missing.append(error)
     try:
         nodes = kinds.part()
     except IncompleteError as error:
         missing.append(error)
-    PAGE.write_text(clusters + nodes, encoding="utf-8")
+    PAGE.write_text(f"{clusters.rstrip()}\n\n{nodes}", encoding="utf-8")
     for lack in missing:
         print(lack, file=sys.stderr)
     return 1 if missing else 0

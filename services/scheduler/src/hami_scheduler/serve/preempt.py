@@ -69,7 +69,7 @@ async def _forget_ended(context: Context, nodes: Sequence[str]) -> int:
 
 async def _forget_ended_on(context: Context, node: str) -> int:
     cluster = context.cluster
-    bound = [grant.uid for grant in cluster.ledger.grants_on(node) if grant.uid not in cluster.reservations]
+    bound = [grant.uid for grant in cluster.ledger.grants_on(node) if cluster.is_bound(grant.uid)]
     try:
         living = await context.api.living_uids(node) if bound else set()
     except (ApiRefusedError, ApiUnknownError) as error:

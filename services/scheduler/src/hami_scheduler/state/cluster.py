@@ -289,6 +289,11 @@ class Cluster:
             self._late.setdefault(uid, set()).add(late.uid)
             self.reserve(late, now)
 
+    def is_bound(self, uid: str) -> bool:
+        """Return whether the Pod *uid*, which holds something, is known to be bound, even if it was not seen bound."""
+        held = self.reservations.get(uid)
+        return held is None or (held.stage is Stage.WRITTEN and held.is_certain)
+
     def expire(self, now: float) -> list[str]:
         """Free expired reservations and return their Pods' UIDs."""
         gone = self.reservations.expired(now)
