@@ -77,6 +77,6 @@ def test_allocation_for_another_node_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize(("spec", "expected"), [({}, True), ({"hostUsers": True}, True), ({"hostUsers": False}, False)])
-def test_pod_with_a_user_namespace_is_known(spec: dict[str, bool], expected: bool) -> None:
+def test_pod_with_a_user_namespace_is_known(spec: dict[str, Any], expected: bool) -> None:
     """There no hook may mark a file of the host, so its containers are not expected to be marked."""
     assert expected is a_pod(**spec).has_host_users
