@@ -60,7 +60,7 @@ def test_defaults_are_hamis() -> None:
         config.hook_path,
         config.list_strategies,
         config.resource,
-        config.endpoint,
+        config.socket(config.resource).name,
         config.sharing.split_count,
         config.sharing.mode,
         config.allocation,

@@ -150,6 +150,11 @@ def library_below(driver_root: Path) -> Path | None:
     return next((place.resolve() for place in places if place.exists()), None)
 
 
+def text(value: str | bytes) -> str:
+    """Return *value* as text; its type depends on the version of the binding."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def _unload(library: Any) -> None:
     """Unload *library*, and have pynvml forget it and its functions."""
     pynvml.nvmlLib = None

@@ -115,7 +115,6 @@ class Config:
         """The directory of the kubelet's registration socket, its checkpoint and the plugins' sockets."""
         return Path(self.kubelet_socket or DEFAULT_KUBELET_SOCKET).parent
 
-    @property
-    def endpoint(self) -> str:
-        """Name of the plugin's socket beside the kubelet's."""
-        return f"nvidia-{self.resource.rpartition('/')[2]}.sock"
+    def socket(self, resource: str) -> Path:
+        """Return the path of the plugin's socket for *resource*, beside the kubelet's."""
+        return self.plugin_directory / f"nvidia-{resource.rpartition('/')[2]}.sock"

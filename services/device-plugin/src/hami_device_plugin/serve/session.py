@@ -355,7 +355,7 @@ class Session:
     async def _start_server(self) -> PluginServer:
         calls = self._calls
         server = PluginServer(
-            self._config.plugin_directory / self._config.endpoint,
+            self._config.socket(self._config.resource),
             Handlers(allocate=calls.allocate, preferred=calls.preferred, pre_start=calls.pre_start),
             self._replicas(),
         )

@@ -16,7 +16,7 @@ from typing import Any
 import pynvml
 
 from hami_monitor.decide.observation import HostDevice
-from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
+from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError, text
 
 READ_SECONDS = 10.0
 """Longest wait for a reading of all devices."""
@@ -97,8 +97,8 @@ def _device(index: int) -> HostDevice:
     utilization = _known(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return HostDevice(
         index=index,
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
+        name=text(pynvml.nvmlDeviceGetName(handle)),
         memory_used_bytes=None if memory is None else int(memory.used),
         utilization_percent=None if utilization is None else int(utilization.gpu),
         memory_utilization_percent=None if utilization is None else int(utilization.memory),
@@ -113,8 +113,3 @@ def _known(function: Callable[..., Any], *arguments: Any) -> Any:
         if error.value in _UNKNOWN:
             return None
         raise
-
-
-def _text(value: str | bytes) -> str:
-    """Return *value* as text; its type depends on the version of the binding."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

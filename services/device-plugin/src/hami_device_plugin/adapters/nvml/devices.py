@@ -12,7 +12,7 @@ from typing import TypeVar
 import pynvml
 
 from hami_device_plugin.decide.inventory import FoundDevice
-from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml
+from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml, text
 
 T = TypeVar("T")
 
@@ -63,11 +63,6 @@ def optional(read: Callable[[], T], default: T) -> T:
         return read()
     except UNSUPPORTED:
         return default
-
-
-def text(value: str | bytes) -> str:
-    """Return *value* as text; its type depends on the version of the binding."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _discover(sys_root: Path) -> Discovery:

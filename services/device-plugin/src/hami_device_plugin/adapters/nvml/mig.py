@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from hami_device_plugin.adapters.nvml.devices import text
+from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
 from hami_device_plugin.decide.mig.static import MigDevice, profile_name
 from hamicommon.model import MigPlacement
-from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml
+from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml, text
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def _gpu(handle: Any, index: int) -> Gpu:
 def _mode(handle: Any) -> MigMode:
     try:
         current, pending = pynvml.nvmlDeviceGetMigMode(handle)
-    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+    except UNSUPPORTED:
         return MigMode.UNSUPPORTED
     if current:
         return MigMode.ON if pending else MigMode.TURNING_OFF

@@ -109,7 +109,7 @@ class InstanceResource:
         self._policy = policy
         self._is_identity = is_identity
         self._server = PluginServer(
-            config.plugin_directory / f"nvidia-{resource.rpartition('/')[2]}.sock",
+            config.socket(resource),
             Handlers(allocate=self._allocate, preferred=_no_preference, pre_start=self._pre_start),
             [Replica(device.uuid, is_healthy=True) for device in devices],
         )
