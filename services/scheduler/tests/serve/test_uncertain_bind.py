@@ -106,6 +106,18 @@ async def test_room_kept_for_a_late_binding_is_given_back_when_the_pod_is_gone(s
     assert ({}, {}) == (promises(scene.cluster, "n1"), promises(scene.cluster, "n2"))
 
 
+async def test_nothing_is_held_for_a_pod_that_is_known_to_be_deleted(scene: Scene) -> None:
+    """kube-scheduler may learn of the deletion later than we do, and never bind the Pod."""
+    pod = scene.create("p")
+    scene.cluster.drop_pod(pod)
+
+    answer = await filter_pod(scene.context, pod, ["n1"], None)
+
+    assert ("Pod default/p with uid uid-p is deleted", None) == (answer.error, answer.node_names)
+    assert {} == promises(scene.cluster, "n1")
+    assert ["n1"] == await scene.ask(scene.create("other"), "n1")
+
+
 async def test_bound_pod_that_is_bound_again_keeps_its_room(scene: Scene) -> None:
     """kube-scheduler may have missed the first answer. The device failed; the watch has not reported the Pod."""
     pod = scene.create("p")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hami_scheduler.state import cluster as cluster_module
-from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.state.cluster import DELETED_PODS_REMEMBERED, Cluster
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
 from hami_scheduler.values.inventory import Problem
 
@@ -36,6 +36,16 @@ def test_pod_counts_from_its_bind_to_its_end() -> None:
     assert HELD == promises(cluster, "n1")
     cluster.put_pod(a_pod(node="n1", allocated=SHARE, phase="Succeeded"))
     assert {} == promises(cluster, "n1")
+
+
+def test_only_the_pods_deleted_last_are_remembered() -> None:
+    """A cluster deletes any number of Pods."""
+    cluster = a_cluster(a_node("n1", a_device()))
+
+    for number in range(DELETED_PODS_REMEMBERED + 1):
+        cluster.drop_pod({"metadata": {"uid": f"uid-{number}"}})
+
+    assert (False, True) == (cluster.is_deleted("uid-0"), cluster.is_deleted("uid-1"))
 
 
 def test_terminating_pod_counts_until_it_is_gone() -> None:

@@ -67,6 +67,8 @@ def _choose(context: Context, pod: Object, request: PodRequest, candidates: Sequ
     if busy:
         return FilterAnswer(error=busy)
     cluster, now = context.cluster, context.clock.steady()
+    if cluster.is_deleted(request.uid):
+        return FilterAnswer(error=f"Pod {request.namespace}/{request.name} with uid {request.uid} is deleted")
     cluster.expire(now)
     again = _same_node_again(context, request, candidates)
     if again is not None:

@@ -24,6 +24,8 @@ from hamicommon.wire.errors import DecodeError
 Report = Callable[[str, str, Problem], None]
 """Called with (kind, name, problem) for each part of an object that cannot be used."""
 
+DELETED_PODS_REMEMBERED = 4096
+
 
 @dataclass(slots=True)
 class _NodeMemory:
@@ -66,6 +68,8 @@ class Cluster:
         self._unreadable: dict[str, str] = {}
         self._unasked: set[str] = set()
         """UIDs of Pods that were reported for holding devices without asking."""
+        self._deleted: dict[str, None] = {}
+        """UIDs of the Pods deleted last, the latest at the end."""
 
     @property
     def node_count(self) -> int:
@@ -142,7 +146,15 @@ class Cluster:
 
     def drop_pod(self, pod: Mapping[str, Any]) -> None:
         """Forget *pod*: its object is gone."""
-        self._forget(pod["metadata"].get("uid") or "")
+        uid = pod["metadata"].get("uid") or ""
+        self._forget(uid)
+        self._deleted[uid] = None
+        while len(self._deleted) > DELETED_PODS_REMEMBERED:
+            del self._deleted[next(iter(self._deleted))]
+
+    def is_deleted(self, uid: str) -> bool:
+        """Return whether the Pod *uid* was deleted lately. A choice for it would be held until it expires."""
+        return uid in self._deleted
 
     def replace_pods(self, pods: list[dict[str, Any]], now: float) -> None:
         """Take *pods* as all there are; reservations stay, because a list may be older than a choice."""
@@ -270,6 +282,7 @@ class Cluster:
                 self.reservations.take(held)
                 self._hold(held.grant)
         self.drift, self.edited_pods = other.drift, other.edited_pods
+        self._deleted = {**other._deleted, **self._deleted}
 
     def unreserve(self, uid: str) -> None:
         """Free the reservation of the Pod *uid*; what it holds as a bound Pod stays."""
