@@ -36,10 +36,12 @@ def started(folder: Path) -> subprocess.Popen[str]:
         [*DEMO, "--folder", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
     )
     assert demo.stdout is not None
+    said = []
     for line in demo.stdout:
         if "each Pod got exactly" in line:
             return demo
-    raise AssertionError("the demo ended before its first Pods ran")
+        said.append(line)
+    raise AssertionError(f"the demo ended before its first Pods ran, with status {demo.wait()}:\n{''.join(said)}")
 
 
 def running_in(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from device_plugin_capabilities import call_in_child
 from device_plugin_disks import read_only
 
 from hami_device_plugin.adapters.files import SELINUX, label_for_containers
@@ -145,7 +146,7 @@ def test_link_in_place_of_the_directory_is_replaced(host: Path) -> None:
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o500, 0o000], ids=oct)
 @pytest.mark.parametrize("has_fowner", [True, False])
 def test_directory_that_a_container_took_over_is_replaced(
-    mode: int, has_fowner: bool, region: Path, in_child: Callable[..., None]
+    mode: int, has_fowner: bool, region: Path, may_own: None
 ) -> None:
     """Even sticky and of another owner, and with no more capabilities than the chart gives."""
     (region.parent / "left").touch()
@@ -153,21 +154,19 @@ def test_directory_that_a_container_took_over_is_replaced(
     os.chown(region.parent, TENANT, TENANT)
     region.parent.chmod(mode)
 
-    in_child(has_fowner, prepare_region, region)
+    call_in_child(has_fowner, prepare_region, region)
 
     assert (0o755, os.geteuid()) == (region.parent.stat().st_mode & 0o7777, region.parent.stat().st_uid)
     assert (["r.cache"], bytes(8)) == (names(region.parent), region.read_bytes())
 
 
 @pytest.mark.parametrize("has_fowner", [True, False])
-def test_region_that_a_container_took_over_is_writable_again(
-    has_fowner: bool, region: Path, in_child: Callable[..., None]
-) -> None:
+def test_region_that_a_container_took_over_is_writable_again(has_fowner: bool, region: Path, may_own: None) -> None:
     """Its owner and its mode are the container's to change; the next run has any user."""
     region.chmod(0o600)
     os.chown(region, TENANT, TENANT)
 
-    in_child(has_fowner, prepare_region, region)
+    call_in_child(has_fowner, prepare_region, region)
 
     assert 0o666 == region.stat().st_mode & 0o777
     assert not any(region.read_bytes())
