@@ -4,7 +4,8 @@ Measure what the device plugin costs a Node: starts of many Pods at once, and a 
 `python e2e/bench/node.py` prints a table, with `--json` the figures. `--write FILE` replaces the table of a page.
 The plugin gets Pods that are bound already, as its watch shows them. The device manager of the embedded cluster's
 kubelet calls Allocate for one container after another, as a kubelet does, and then PreStartContainer for all at once,
-which is harder than a kubelet. The API server is stopped during the second half of the starts.
+which is harder than a kubelet. The API server is stopped during the second half of the starts. Then the same kubelet
+starts as many Pods of a plugin that does nothing, which shows what the kubelet and gRPC cost.
 """
 
 import asyncio
@@ -19,9 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from bench.load import empty_plugin
 from bench.load.service import apart
 from bench.record.measurement import percentiles
-from bench.record.usage import Usage
+from bench.record.usage import Usage, processor_seconds
 from bench.report.command import parser, progress, tell
 from bench.report.tables import machine, table
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
@@ -49,8 +51,21 @@ SETTLED_SECONDS = 5.0
 """After it, the marks of the Pods are written, and the plugin is idle."""
 MEMORY = "/dev/shm"
 """Holds the CDI directory, which is in memory on a host: `/var/run/cdi`."""
-ROUNDS = 2
-"""The API server is stopped during the last one."""
+START = "PreStartContainer"
+STOPPED = "PreStartContainer, API server stopped"
+EMPTY = "PreStartContainer of a plugin that does nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What the starts of many Pods at once took."""
+
+    allocations: list[float]
+    """Seconds that each Allocate took."""
+    starts: list[float]
+    """Seconds that each PreStartContainer took."""
+    cpu_ms: dict[str, float]
+    """Processor time of one PreStartContainer, by process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,8 @@ class Found:
     pods: int
     ms: dict[str, dict[str, float]]
     """By call, the time from the kubelet's call to the answer, by percentile."""
+    cpu_ms: dict[str, dict[str, float]]
+    """By call, its processor time, by process."""
     idle_seconds: float
     idle_cpu_percent: float
     """Of one processor."""
@@ -84,6 +101,10 @@ def page(found: Found) -> str:
         [f"{found.pods} Pods at once", *(f"{name} ms" for name in next(iter(found.ms.values())))],
         [[call, *(f"{value:.1f}" for value in ms.values())] for call, ms in found.ms.items()],
     )
+    cost = table(
+        ["processor ms of one call", *next(iter(found.cpu_ms.values()))],
+        [[call, *(f"{value:.2f}" for value in ms.values())] for call, ms in found.cpu_ms.items()],
+    )
     idle = table(
         [f"{found.idle_seconds:.0f} s without work", ""],
         [
@@ -93,35 +114,36 @@ def page(found: Found) -> str:
         ],
     )
     circumstances = f"{machine()}, one processor for the plugin, load average {os.getloadavg()[1]:.1f}."
-    return f"{circumstances}\n\n{starts}\n\n{idle}"
+    return f"{circumstances}\n\n{starts}\n\n{cost}\n\n{idle}"
 
 
 async def measure(pods: int, idle_seconds: float) -> Found:
     """Return the figures of one plugin on a Node with eight devices."""
+    measured: dict[str, Starts] = {}
     with tempfile.TemporaryDirectory(prefix="node-") as folder:
         async with a_node(Path(folder)) as (api, apiserver, kubelet, plugin):
-            ms: dict[str, dict[str, float]] = {}
-            for number in range(ROUNDS):
-                is_stopped = number == ROUNDS - 1
-                started = [await bound(api, f"p{number}-{index:02}", index) for index in range(pods)]
-                kubelet.pods = started
+            for call, stopped in ((START, None), (STOPPED, apiserver)):
+                kubelet.pods = [await bound(api, f"p{len(measured)}-{index:02}", index) for index in range(pods)]
                 await asyncio.sleep(SETTLED_SECONDS)  # the plugin's watch has all Pods
-                allocations, starts = await start_at_once(kubelet, started, apiserver if is_stopped else None)
-                if not is_stopped:
-                    ms["Allocate"] = percentiles(allocations, 1000)
-                ms["PreStartContainer" + (", API server stopped" if is_stopped else "")] = percentiles(starts, 1000)
-                progress(f"round {number + 1} of {ROUNDS}")
+                measured[call] = await start_at_once(kubelet, plugin, stopped)
+                progress(call)
                 await asyncio.sleep(SETTLED_SECONDS)
-            return await idle(api, plugin, pods, ms, idle_seconds)
+            cpu_percent, writes, memory_mib = await idle(api, plugin, idle_seconds)
+        async with an_empty_plugin(Path(folder), pods) as (kubelet, plugin):
+            kubelet.pods = [a_pod(f"empty-{index:02}", empty_plugin.RESOURCE) for index in range(pods)]
+            measured[EMPTY] = await start_at_once(kubelet, plugin, None)
+    ms = {"Allocate": percentiles(measured[START].allocations, 1000)}
+    ms |= {call: percentiles(found.starts, 1000) for call, found in measured.items()}
+    cpu_ms = {call: found.cpu_ms for call, found in measured.items()}
+    return Found(pods, ms, cpu_ms, idle_seconds, cpu_percent, writes, memory_mib)
 
 
-async def idle(api: Client, plugin: Process, pods: int, ms: dict[str, dict[str, float]], seconds: float) -> Found:
-    """Return *ms* with the cost of *seconds* in which nothing happens."""
+async def idle(api: Client, plugin: Process, seconds: float) -> tuple[float, int, int]:
+    """Return the percentage of a processor, the API writes and the MiB of *plugin* in *seconds* without work."""
     before, version = Usage.now({"plugin": plugin.pid}), await newest(api)
     await asyncio.sleep(seconds)
     after, writes = Usage.now({"plugin": plugin.pid}), await newest(api) - version
-    used = after.since(before)["plugin"]
-    return Found(pods, ms, seconds, round(100 * used / seconds, 2), writes, after.memory_mib["plugin"])
+    return round(100 * after.since(before)["plugin"] / seconds, 2), writes, after.memory_mib["plugin"]
 
 
 class Kubelet(DeviceManager):
@@ -173,44 +195,48 @@ def timed(call: Callable[P, Awaitable[T]], times: list[float]) -> Callable[P, Co
     return measured
 
 
-async def start_at_once(
-    kubelet: Kubelet, pods: list[Object], stopped: Process | None
-) -> tuple[list[float], list[float]]:
-    """Start *pods* while the process *stopped* stands still, and return the times of Allocate and PreStartContainer."""
+async def start_at_once(kubelet: Kubelet, plugin: Process, stopped: Process | None) -> Starts:
+    """Start the Pods of *kubelet* with the devices of *plugin*, while the process *stopped* stands still."""
     kubelet.allocations.clear()
     kubelet.starts.clear()
     if stopped is not None:
         os.kill(stopped.pid, signal.SIGSTOP)
     try:
-        for pod in pods:
+        for pod in kubelet.pods:
             await kubelet.allocate(pod)
         kubelet.shown.answer = None
-        await asyncio.gather(*(kubelet.prepare(pod, pod["spec"]["containers"][0]) for pod in pods))
+        began = {"plugin": processor_seconds(plugin.pid), "kubelet": time.process_time()}
+        await asyncio.gather(*(kubelet.prepare(pod, pod["spec"]["containers"][0]) for pod in kubelet.pods))
+        ended = {"plugin": processor_seconds(plugin.pid), "kubelet": time.process_time()}
     finally:
         if stopped is not None:
             os.kill(stopped.pid, signal.SIGCONT)
-    return list(kubelet.allocations), list(kubelet.starts)
+    cpu_ms = {process: 1000 * (ended[process] - began[process]) / len(kubelet.pods) for process in ended}
+    return Starts(list(kubelet.allocations), list(kubelet.starts), cpu_ms)
 
 
 async def bound(api: Client, name: str, index: int) -> Object:
     """Create a Pod that is bound and granted a share of one device, and return it."""
     grant = f"{NODE.gpus[index % len(NODE.gpus)].uuid},NVIDIA,3000,10:;"
-    annotations = {
+    pod = a_pod(name, RESOURCE)
+    pod["metadata"]["annotations"] = {
         keys.BIND_PHASE: keys.BIND_PHASE_ALLOCATING,
         "hami.io/vgpu-devices-to-allocate": grant,
         "hami.io/vgpu-devices-allocated": grant,
     }
-    container = {"name": "main", "image": "none", "resources": {"limits": {RESOURCE: "1"}}}
-    created: Object = await api.create(
-        "/api/v1/namespaces/default/pods",
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-            "spec": {"nodeName": NODE.name, "containers": [container]},
-        },
-    )
+    created: Object = await api.create("/api/v1/namespaces/default/pods", pod)
     return created
+
+
+def a_pod(name: str, resource: str) -> Object:
+    """Return a bound Pod with one device of *resource*."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {resource: "1"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"nodeName": NODE.name, "containers": [container]},
+    }
 
 
 async def newest(api: Client) -> int:
@@ -248,6 +274,22 @@ async def a_node(folder: Path) -> AsyncIterator[tuple[Client, Process, Kubelet, 
         await resources.close()
         await kubelet.close()
         supervisor.stop()
+
+
+@asynccontextmanager
+async def an_empty_plugin(folder: Path, devices: int) -> AsyncIterator[tuple[Kubelet, Process]]:
+    """Run a kubelet's device manager with a plugin that does nothing; the devices are registered."""
+    kubelet = Kubelet(folder / "empty")
+    kubelet.shown = Resources(folder / "unused", kubelet, lambda: ())
+    arguments = (f"--directory={kubelet.directory}", f"--devices={devices}")
+    await kubelet.start()
+    try:
+        with apart(folder, "empty", [str(BIN / "python"), "-m", empty_plugin.__name__, *arguments], {}) as plugin:
+            is_registered = soon(lambda: len(kubelet.healthy_devices().get(empty_plugin.RESOURCE, ())) == devices)
+            await eventually(is_registered, "the empty plugin has registered", READY_SECONDS)
+            yield kubelet, plugin
+    finally:
+        await kubelet.close()
 
 
 def soon(holds: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:

@@ -1,7 +1,7 @@
 """
 Processor time and memory of processes and of this machine, from /proc.
 
-Source: proc(5)
+Source: proc(5), https://docs.kernel.org/scheduler/sched-stats.html
 """
 
 import os
@@ -36,6 +36,12 @@ class Usage:
         """Return the seconds of processor time since *before*, by name. `others` is that of all other processes."""
         used = {name: cpu - before.cpu_seconds[name] for name, cpu in self.cpu_seconds.items()}
         return {**used, "others": max(0.0, self.busy_seconds - before.busy_seconds - sum(used.values()))}
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of the threads that the process *pid* has, to the nanosecond."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _cpu_seconds(pid: int) -> float:

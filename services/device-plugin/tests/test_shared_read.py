@@ -3,6 +3,7 @@ Reads of the kubelet's state that many starts share.
 """
 
 import asyncio
+import time
 
 import pytest
 
@@ -76,3 +77,17 @@ async def test_caller_that_gives_up_leaves_the_read_to_the_others() -> None:
     assert 0 == await other
     with pytest.raises(asyncio.CancelledError):
         await one
+
+
+async def test_reads_keep_their_distance() -> None:
+    """The kubelet answers so many lists a second; those that ask meanwhile share one."""
+    source = Source()
+    source.gate.set()
+    shared = SharedRead(source.read, pause_seconds=0.2)
+    began = time.monotonic()
+    await shared()
+    source.state = 1
+
+    assert [1, 1, 1] == await asyncio.gather(shared(), shared(), shared())
+    assert 2 == source.reads
+    assert 0.2 <= time.monotonic() - began

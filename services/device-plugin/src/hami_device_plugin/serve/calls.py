@@ -46,6 +46,9 @@ T = TypeVar("T")
 
 CONFIRM_SECONDS = 2.0
 """How long one try to mark a Pod takes at most; `node_loop` tries again."""
+CHECKPOINT_PAUSE_SECONDS = 0.002
+LIST_PAUSE_SECONDS = 0.01
+"""The kubelet answers 100 lists a second."""
 IMEX_CHANNEL = "/dev/nvidia-caps-imex-channels/channel{}"
 
 logger = structlog.get_logger()
@@ -150,8 +153,8 @@ class Calls:
     def _identity(self, config: Config, policy: GrantPolicy, offered: Sequence[Device]) -> IdentityAllocator:
         checkpoint = config.plugin_directory / FILE_NAME
         access = KubeletAccess(
-            entries=SharedRead(lambda: asyncio.to_thread(read_checkpoint, checkpoint)),
-            listed=SharedRead(self._resources.listed),
+            entries=SharedRead(lambda: asyncio.to_thread(read_checkpoint, checkpoint), CHECKPOINT_PAUSE_SECONDS),
+            listed=SharedRead(self._resources.listed, LIST_PAUSE_SECONDS),
             pod=self._view.wait_pod,
             library=lambda: _host_library(config),
             instances=self._instances,

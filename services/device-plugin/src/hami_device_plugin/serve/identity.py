@@ -34,17 +34,19 @@ from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
+from hami_device_plugin.serve.batch import Batch
 from hami_device_plugin.serve.mig.instances import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.vendor import Vendor
 
-SETTLE_SECONDS = 0.03
+SETTLE_SECONDS = 0.005
 """
 How long a runtime gets to notice a changed spec before the kubelet is answered.
 
-containerd notices by inotify. Only a container that restarts can read an older spec under its device's name, and that
-spec has the same shares.
+containerd notices by inotify, and reads the spec some 10 ms after the answer. If it has not noticed a new spec by then,
+it rejects the container, and the kubelet retries. Only a container that restarts can read an older spec under its
+device's name, and that spec has the same shares.
 """
 
 
@@ -125,6 +127,7 @@ class IdentityAllocator:
         self._policy = policy
         self._offered = offered
         self._hook = hook
+        self._write = Batch(self._prepare)
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
         """
@@ -152,7 +155,7 @@ class IdentityAllocator:
             raise IdentityError(problem)
         shares = granted_shares(pod, self._node, self._vendor)
         prepared = [await self._decided(pod, container, device, shares, replicas) for container, device in devices]
-        if await asyncio.to_thread(self._prepare, pod, prepared):
+        if await self._write((pod, prepared)):
             await asyncio.sleep(SETTLE_SECONDS)
         for each in prepared:
             if each.is_checked:
@@ -197,10 +200,11 @@ class IdentityAllocator:
     def _region_file(self, prepared: Prepared) -> Path:
         return Path(region_file(self._policy.hook_path, prepared.container, prepared.region))
 
-    def _prepare(self, pod: Pod, prepared: Sequence[Prepared]) -> bool:
+    def _prepare(self, containers: tuple[Pod, Sequence[Prepared]]) -> bool:
         """
-        Write what each container needs on the host, its spec last, and return whether a spec changed.
+        Write what each container of a Pod needs on the host, its spec last, and return whether a spec changed.
         """
+        pod, prepared = containers
         library = self._access.library()
         changed = False
         for each in prepared:

@@ -35,6 +35,8 @@ from hamicommon.vendor import Vendor
 
 RECONCILE_SECONDS = 30.0
 RETRY_SECONDS = 5.0
+BURST_SECONDS = 0.2
+"""Changes come in bursts, and one step answers those of this time."""
 LIBRARY_SECONDS = 600.0
 WITHDRAW_SECONDS = 3.0
 DIRECTORIES_SECONDS = 10.0
@@ -88,6 +90,7 @@ class NodeLoop:
         await self._view.node_reflector.synced.wait()
         await self._view.pod_reflector.synced.wait()
         while True:
+            await asyncio.sleep(BURST_SECONDS)
             self._view.changed.clear()
             try:
                 await self._step(devices(), annotations())

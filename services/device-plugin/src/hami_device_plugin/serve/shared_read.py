@@ -7,6 +7,7 @@ Neighbours: `calls` shares the reads of the kubelet's state.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -16,9 +17,11 @@ T = TypeVar("T")
 class SharedRead(Generic[T]):
     """One function without arguments, run for one caller or for many."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
-        """Share the results of *read*, of which one runs at a time."""
+    def __init__(self, read: Callable[[], Awaitable[T]], pause_seconds: float = 0.0) -> None:
+        """Share the results of *read*. One runs at a time, and starts *pause_seconds* after the last one or later."""
         self._read = read
+        self._pause_seconds = pause_seconds
+        self._next_at = 0.0
         self._one_at_a_time = asyncio.Lock()
         self._next: asyncio.Task[T] | None = None
         """The read that has not started yet."""
@@ -31,5 +34,8 @@ class SharedRead(Generic[T]):
 
     async def _run(self) -> T:
         async with self._one_at_a_time:
-            self._next = None
+            pause = self._next_at - time.monotonic()
+            if pause > 0:
+                await asyncio.sleep(pause)
+            self._next, self._next_at = None, time.monotonic() + self._pause_seconds
             return await self._read()
