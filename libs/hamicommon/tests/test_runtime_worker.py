@@ -3,7 +3,13 @@ One thread for a library that may hang.
 """
 
 import asyncio
+import hashlib
+import os
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Iterator
 from threading import Event
 
 import pytest
@@ -105,3 +111,30 @@ async def test_cancelled_caller_leaves_the_worker_usable() -> None:
     library.free.set()
 
     assert 2 == await worker.call(library.ask, 2, seconds=5)
+
+
+@pytest.fixture
+def busy_processor() -> Iterator[int]:
+    """Return the number of a processor that another process keeps busy."""
+    processor = max(os.sched_getaffinity(0))
+    spin = f"import os\nos.sched_setaffinity(0, {{{processor}}})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield processor
+        process.kill()
+
+
+async def test_call_that_waits_for_a_busy_processor_does_not_hang(busy_processor: int) -> None:
+    """On a Node whose processors are busy a device would be silent by mistake."""
+
+    def work() -> float:
+        os.sched_setaffinity(0, {busy_processor})
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            hashlib.sha256(b"0" * 200_000)  # without Python's lock, which the thread must not hold while it waits
+        return time.thread_time()
+
+    used_seconds = await Worker("busy").call(work, seconds=0.2)
+    assert used_seconds < 0.2

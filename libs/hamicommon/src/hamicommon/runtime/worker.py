@@ -4,11 +4,17 @@ Run blocking calls in one thread, one after another, each with a deadline.
 `asyncio.to_thread` is wrong for a library that may hang: each hanging call keeps a thread of the default pool, and a
 process that ends waits for its pool. A worker has one daemon thread. While a call hangs, further calls fail at once.
 Once the call returns, the worker goes on; its late result is dropped.
+
+A call that waits for a busy processor does not hang. So the deadline counts only time in which the thread ran or slept,
+and this process was not stopped.
+Source: https://docs.kernel.org/scheduler/sched-stats.html (/proc/<pid>/schedstat), proc(5)
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -18,6 +24,9 @@ import structlog
 from hamicommon.errors import HamiError
 
 T = TypeVar("T")
+
+LOOK_SECONDS = 0.5
+"""How much of a deadline can pass at once, however late this process looks."""
 
 logger = structlog.get_logger()
 
@@ -29,6 +38,16 @@ class HangError(HamiError):
         """Say in *is_first* whether this call passed its deadline; if not, an earlier one still hangs."""
         super().__init__(message)
         self.is_first = is_first
+
+
+@dataclass(frozen=True, slots=True)
+class _ThreadTimes:
+    """The times of a thread, in seconds since it started."""
+
+    is_runnable: bool
+    """Whether it runs, or waits for a processor. That wait is in `queued` only when it ends."""
+    ran: float
+    queued: float
 
 
 class Worker:
@@ -65,15 +84,33 @@ class Worker:
             if hanging is not None:
                 raise HangError(hanging, is_first=False)
             answer = self._submit(function, arguments)
-            try:
-                async with asyncio.timeout(seconds):
-                    return await asyncio.shield(answer)
-            except TimeoutError as error:
-                if answer.done():
-                    raise
-                self._is_hanging = True
-                message = f"{self._name}: {self._running} did not return within {seconds:g} s"
-                raise HangError(message, is_first=True) from error
+            if await self._returns(answer, seconds):
+                return answer.result()
+            self._is_hanging = True
+            raise HangError(f"{self._name}: {self._running} did not return within {seconds:g} s", is_first=True)
+
+    async def _returns(self, answer: "asyncio.Future[Any]", seconds: float) -> bool:
+        """Wait for *answer*, and return whether it came before the thread had *seconds* for it."""
+        left, before = seconds, self._look()
+        while left > 0:
+            step = min(left, LOOK_SECONDS)
+            done, _ = await asyncio.wait((answer,), timeout=step)
+            if done:
+                return True
+            now = self._look()
+            left -= now.ran - before.ran if now.is_runnable else max(step - (now.queued - before.queued), 0.0)
+            before = now
+        return False
+
+    def _look(self) -> "_ThreadTimes":
+        """Return what the thread has done so far; nothing if the kernel does not say."""
+        folder = Path(f"/proc/self/task/{self._thread.native_id if self._thread else 0}")
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            ran, queued, _ = (folder / "schedstat").read_text().split()
+        except OSError:
+            return _ThreadTimes(is_runnable=False, ran=0.0, queued=0.0)
+        return _ThreadTimes(is_runnable=state == "R", ran=int(ran) / 1e9, queued=int(queued) / 1e9)
 
     def _submit(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> "asyncio.Future[T]":
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
