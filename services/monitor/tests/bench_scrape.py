@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Devices, Driver
 from hami_monitor.config import Config
-from hami_monitor.decide.observation import HostDevice
+from hami_monitor.decide.host import HostDevice
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime import http, logs

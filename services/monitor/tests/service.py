@@ -22,6 +22,23 @@ PROGRAM = Path(sys.executable).with_name("hami-monitor")
 NODE = "n1"
 DEADLINE_SECONDS = 20.0
 
+CONTAINER = """
+import ctypes, sys
+
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+for call in (
+    lambda: cuda.cuInit(0),
+    lambda: cuda.cuDeviceGet(ctypes.byref(device), 0),
+    lambda: cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device),
+    lambda: cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(100 << 20)),
+):
+    if (result := call()) != 0:
+        sys.exit(f"CUDA error {result}")
+sys.stdin.readline()
+"""
+"""A program that takes 100 MiB of its first device, and ends with its standard input."""
+
 Labels = tuple[tuple[str, str], ...]
 """Label and value, sorted."""
 Samples = dict[str, dict[Labels, float]]

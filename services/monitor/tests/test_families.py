@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from hami_monitor.decide.containers import ContainerKey
-from hami_monitor.decide.observation import HostDevice, Observation
+from hami_monitor.decide.host import HostDevice
+from hami_monitor.decide.observation import Observation
 from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage, DeviceUsage
 from hami_monitor.metrics.families import families

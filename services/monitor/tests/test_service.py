@@ -16,7 +16,7 @@ from testbed.waiting import eventually
 from .fake_driver import DEVICE_A, DEVICE_B
 from .pod_server import Object, PodServer
 from .region_files import HookPath, Process, a_region
-from .service import DEADLINE_SECONDS, NODE, PROGRAM, Labels, Start, eventually_equal
+from .service import CONTAINER, DEADLINE_SECONDS, NODE, PROGRAM, Labels, Start, eventually_equal
 
 
 def a_pod(uid: str = "u1", *containers: str, annotations: dict[str, str] | None = None) -> Object:
@@ -128,23 +128,6 @@ async def test_scrape_shows_every_family(
     assert 1 == samples["hami_monitor_regions_refused"][(("reason", "unknown-layout"),)]
     assert ["1"] == [str(int(value)) for value in samples["hami_build_info"].values()]
     assert "HostGPUMemoryUsage" not in samples
-
-
-CONTAINER = """
-import ctypes, sys
-
-cuda = ctypes.CDLL("libcuda.so.1")
-device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
-for call in (
-    lambda: cuda.cuInit(0),
-    lambda: cuda.cuDeviceGet(ctypes.byref(device), 0),
-    lambda: cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device),
-    lambda: cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(100 << 20)),
-):
-    if (result := call()) != 0:
-        sys.exit(f"CUDA error {result}")
-sys.stdin.readline()
-"""
 
 
 async def test_memory_a_program_allocates_is_shown(

@@ -39,6 +39,24 @@ static nvmlReturn_t read_field(nvmlDevice_t device, unsigned int field, unsigned
         result = nvmlDeviceGetRemappedRows(device, &remapped[0], &remapped[1], &remapped[2], &remapped[3]);
         *value = result == NVML_SUCCESS ? remapped[field - NVML_FI_DEV_REMAPPED_COR] : 0;
         return result;
+    case NVML_FI_DEV_MEMORY_TEMP:
+        *value = (uint64_t)reading(device->physical, "memory-temperature-celsius", 38);
+        return NVML_SUCCESS;
+    case NVML_FI_DEV_PCIE_REPLAY_COUNTER:
+        *value = (uint64_t)reading(device->physical, "pcie-replays", 0);
+        return NVML_SUCCESS;
+    case NVML_FI_DEV_PCIE_COUNT_TX_BYTES:
+        *value = (uint64_t)reading(device->physical, "pcie-transmitted-bytes", 0);
+        return NVML_SUCCESS;
+    case NVML_FI_DEV_PCIE_COUNT_RX_BYTES:
+        *value = (uint64_t)reading(device->physical, "pcie-received-bytes", 0);
+        return NVML_SUCCESS;
+    case NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX:
+        *value = (uint64_t)reading(device->physical, "nvlink-transmitted-kib", 0);
+        return hw_links(device->physical, links) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+    case NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX:
+        *value = (uint64_t)reading(device->physical, "nvlink-received-kib", 0);
+        return hw_links(device->physical, links) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
     case NVML_FI_DEV_NVLINK_LINK_COUNT:
         *value = hw_links(device->physical, links);
         return *value ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;

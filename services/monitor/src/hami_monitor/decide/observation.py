@@ -9,25 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage, DeviceUsage
 
 MIB = 1 << 20
 
 Labels = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HostDevice:
-    """One physical device as the driver reports it; None if the driver does not know a value."""
-
-    index: int
-    uuid: str
-    name: str
-    memory_used_bytes: int | None
-    utilization_percent: int | None
-    memory_utilization_percent: int | None
-    """Share of time in which the memory controller was busy."""
 
 
 @dataclass(frozen=True, slots=True)

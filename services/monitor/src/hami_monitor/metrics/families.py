@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.observation import (
-    HostDevice,
     Labels,
     Observation,
     ShownDevice,

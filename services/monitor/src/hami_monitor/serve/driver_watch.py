@@ -13,7 +13,7 @@ import structlog
 
 from hami_monitor.adapters.kube import Node
 from hami_monitor.adapters.nvml import Driver
-from hami_monitor.decide.observation import HostDevice
+from hami_monitor.decide.host import HostDevice
 from hamicommon.runtime.nvml import NvmlError
 from hamicommon.runtime.reflector import Backoff
 from hamicommon.wire.driver_pause import client_pause_reason
