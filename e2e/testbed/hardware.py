@@ -15,6 +15,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+VARIABLES_FILE = Path("/run/fake-driver.env")
+"""
+The fake driver's variables for processes that lost their environment, a `NAME=value` a line.
+
+A test mounts its own file there in a container, and never writes it on the machine.
+"""
+FIRST_DRIVER_WITH_LIMITS = "615.43.02"
+"""The version of a driver that holds limits on memory: nvmlDeviceSetMemoryLimits_v1 works from r615 on."""
+
 _GPU_INSTANCES, _COMPUTE_INSTANCES = 15, 8
 """How many of each the driver reserves numbers for."""
 
@@ -69,6 +78,39 @@ class DriverClient:
     initialisations: int
     """How many calls of nvmlInit have no nvmlShutdown yet."""
     command: str
+
+
+class StandInCgroups:
+    """
+    A folder that stands for `/sys/fs/cgroup` of cgroup version 2, on a machine that has version 1.
+
+    A process is in one of these cgroups because its variables say so. On a machine with version 2 the fake driver
+    reads the real cgroups without any variable.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Make *root* if it is missing."""
+        self.root = root
+        self.create("/")
+
+    def create(self, path: str) -> Path:
+        """Create the cgroup *path*, such as `/kubepods/pod1/c1`, and those above it. Return its folder."""
+        folder = self.root
+        for name in ("", *path.strip("/").split("/")):
+            folder = folder / name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "cgroup.controllers").touch()
+        return folder
+
+    def remove(self, path: str) -> None:
+        """Remove the cgroup *path*, which has none below it."""
+        folder = self.root / path.strip("/")
+        (folder / "cgroup.controllers").unlink()
+        folder.rmdir()
+
+    def variables(self, path: str) -> dict[str, str]:
+        """Return the variables of a process in the cgroup *path*."""
+        return {"FAKE_DRIVER_CGROUP_ROOT": str(self.root), "FAKE_DRIVER_CGROUP": path}
 
 
 class DriverInUseError(Exception):

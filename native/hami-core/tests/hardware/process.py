@@ -13,6 +13,7 @@ PROGRAM = """
 import json
 import pynvml as n
 from mig_session import *
+from limits_session import *
 gpu = n.nvmlDeviceGetHandleByIndex
 for line in sys.stdin:
     try:
@@ -27,12 +28,13 @@ class Process:
     """
     Evaluates expressions until it is killed.
 
-    `n` is pynvml, `gpu(index)` a handle, `Cuda()` the CUDA driver, and mig_session.py has the words of MIG. An NVML
+    `n` is pynvml, `gpu(index)` a handle, `Cuda()` the CUDA driver, and mig_session.py and limits_session.py have words
+    for MIG and for limits. An NVML
     error is `{"error": number}`.
     """
 
     def __init__(self, container: Container, **environment: str) -> None:
-        path = f"{HERE / 'preload'}:{HERE / 'hardware'}"
+        path = f"{HERE}:{HERE / 'preload'}:{HERE / 'hardware'}"
         self.process = container.start(PROGRAM, preload=False, PYTHONPATH=path, **environment)
 
     def send(self, expression: str) -> None:

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "driver/variables.h"
+
 /* Return the path of an open file. */
 static bool path_of(int client, char *path, size_t size)
 {
@@ -23,7 +25,7 @@ static bool path_of(int client, char *path, size_t size)
 
 int clients_lock(void)
 {
-    const char *folder = getenv("FAKE_DRIVER_DIR");
+    const char *folder = variable("FAKE_DRIVER_DIR");
     char path[4096];
     int lock;
 
@@ -119,7 +121,7 @@ int clients_enter(int lock, const char *library)
     if (lock < 0)
         return -1;
     others(lock, -1);
-    snprintf(path, sizeof(path), "%s/clients/%s-%d-XXXXXX", getenv("FAKE_DRIVER_DIR"), library, (int)getpid());
+    snprintf(path, sizeof(path), "%s/clients/%s-%d-XXXXXX", variable("FAKE_DRIVER_DIR"), library, (int)getpid());
     client = mkostemp(path, O_CLOEXEC);
     if (client < 0)
         return -1;

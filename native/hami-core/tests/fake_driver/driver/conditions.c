@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "driver/variables.h"
+
 /* One version of the file. The last line has no subject. */
 struct version {
     uint64_t number;
@@ -66,7 +68,7 @@ static void open_folder(void)
     int descriptor;
     void *memory;
 
-    folder = getenv("FAKE_DRIVER_DIR");
+    folder = variable("FAKE_DRIVER_DIR");
     if (!folder || !folder[0])
         return;
     snprintf(path, sizeof(path), "%s/changed", folder);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "driver/variables.h"
 #include "hardware/state.h"
 
 static struct hw_device devices[HW_CONFIGURED_MAX];
@@ -111,8 +112,8 @@ static void default_device(void)
 
 static void open_hardware(void)
 {
-    const char *folder = getenv("FAKE_DRIVER_DIR");
-    const char *context = getenv("FAKE_DRIVER_CONTEXT_MIB");
+    const char *folder = variable("FAKE_DRIVER_DIR");
+    const char *context = variable("FAKE_DRIVER_CONTEXT_MIB");
     bool is_shared = folder && folder[0];
 
     context_bytes = (context ? strtoull(context, NULL, 10) : 128) * HW_MIB;
@@ -125,7 +126,7 @@ static void open_hardware(void)
 
 bool hw_read_again(void)
 {
-    const char *folder = getenv("FAKE_DRIVER_DIR");
+    const char *folder = variable("FAKE_DRIVER_DIR");
 
     if (!folder || !folder[0])
         return true;
@@ -168,7 +169,7 @@ uint64_t hw_context_bytes(void)
 
 static FILE *open_reports(void)
 {
-    const char *folder = getenv("FAKE_DRIVER_DIR");
+    const char *folder = variable("FAKE_DRIVER_DIR");
     char path[4096];
 
     if (!folder || !folder[0])

@@ -49,6 +49,11 @@ void hw_account(int position, int device, uint64_t bytes, bool is_more)
     account(position, device, part_of(bytes), bytes, is_more);
 }
 
+uint64_t hw_charged(int position, int device)
+{
+    return share_used(share_of(position, device)) - share_of(position, device)->managed_bytes;
+}
+
 void hw_memory_recount(void)
 {
     for (int device = 0; device < HW_DEVICES_MAX; device++) {
@@ -112,9 +117,11 @@ static bool take(int device, uint64_t bytes, enum part part)
     process = hw_this_process();
     if (process) {
         struct hw_share grown = process->device[device];
+        uint64_t more;
 
         change(&grown, part, bytes, true);
-        is_taken = has_room(device, share_used(&grown) - share_used(&process->device[device]));
+        more = share_used(&grown) - share_used(&process->device[device]);
+        is_taken = hw_limit_allows(process, device, more) && has_room(device, more);
         if (is_taken) {
             account(hw_position(process), device, part, bytes, true);
             note_peak(device);

@@ -12,7 +12,7 @@
 
 #include "hardware/shared_file.h"
 
-enum { MAGIC = 0x46414b4b };
+enum { MAGIC = 0x46414b4c };
 
 struct hw_state *hw_state;
 static struct shared_file file;
@@ -70,6 +70,7 @@ static struct hw_process *claim_process(void)
             memset(process, 0, sizeof(*process));
             process->pid = getpid();
             process->serial = ++hw_state->serials;
+            cgroup_of_process(process->cgroups);
             if (position >= hw_state->processes_end)
                 hw_state->processes_end = position + 1;
             return process;

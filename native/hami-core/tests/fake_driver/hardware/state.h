@@ -1,18 +1,19 @@
 /*
  * The layout of the file `state`, which the processes of a node share. For this folder only.
  *
- * state.c maps it and removes dead processes; memory.c owns shares and sums, blocks.c blocks. Everything
+ * state.c maps it and removes dead processes; memory.c owns shares and sums, blocks.c blocks, limits.c limits. Everything
  * here is read and written under the lock. These are plain numbers: if a process dies while it holds the lock, hw_memory_recount()
  * repairs them.
  */
 #ifndef FAKE_HARDWARE_STATE_H
 #define FAKE_HARDWARE_STATE_H
 
+#include "hardware/cgroup.h"
 #include "hardware/hardware.h"
 #include "hardware/mig.h"
 #include "hardware/shared_file.h"
 
-enum { HW_BLOCKS_MAX = 4096, HW_NOBODY = HW_PROCESSES_MAX };
+enum { HW_BLOCKS_MAX = 4096, HW_LIMITS_MAX = 1024, HW_NOBODY = HW_PROCESSES_MAX };
 
 /* What a process has of one device. */
 struct hw_share {
@@ -26,6 +27,7 @@ struct hw_share {
 struct hw_process {
     uint64_t serial;
     pid_t pid;
+    uint64_t cgroups[CGROUP_DEPTH_MAX]; /* its own first, then those above; 0 after the last */
     struct hw_share device[HW_DEVICES_MAX];
 };
 
@@ -36,6 +38,15 @@ struct hw_block {
     int device;
     int payer; /* position in `processes` */
     uint64_t holders[HW_PROCESSES_MAX / 64];
+};
+
+/* A limit of a cgroup on a device (limits.h). */
+struct hw_limit {
+    uint64_t cgroup; /* 0: free */
+    int device;
+    int64_t load; /* of the driver that holds it */
+    uint64_t soft_bytes, hard_bytes;
+    char path[512];
 };
 
 /* MIG of a GPU (mig.h). */
@@ -56,7 +67,7 @@ struct hw_state {
     struct shared_lock lock;
     uint64_t serials;
     uint64_t generations;
-    int processes_end, blocks_end; /* above these, everything is free */
+    int processes_end, blocks_end, limits_end; /* above these, everything is free */
     uint64_t used_bytes[HW_DEVICES_MAX], peak_bytes[HW_DEVICES_MAX];
     uint64_t losses[HW_DEVICES_MAX]; /* the newest loss of each device that has happened (faults.h) */
     bool has_instances; /* ever had */
@@ -64,6 +75,7 @@ struct hw_state {
     struct hw_instance instances[HW_INSTANCES_MAX];
     struct hw_process processes[HW_PROCESSES_MAX + 1]; /* the last one is HW_NOBODY */
     struct hw_block blocks[HW_BLOCKS_MAX];
+    struct hw_limit limits[HW_LIMITS_MAX];
 };
 
 extern struct hw_state *hw_state;
@@ -95,6 +107,12 @@ void hw_blocks_collect(void);
 
 /* Change what an entry has, as in hw_memory_take(). */
 void hw_account(int position, int device, uint64_t bytes, bool is_more);
+
+/* Return what an entry has of a device without managed memory: what a limit counts. */
+uint64_t hw_charged(int position, int device);
+
+/* Whether no limit forbids a process that much more of a device. */
+bool hw_limit_allows(const struct hw_process *process, int device, uint64_t more_bytes);
 
 /* Compute every sum from the entries. */
 void hw_memory_recount(void);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver/variables.h"
+
 enum { PREFIX_MIN = 5 };
 
 static char *trimmed(char *entry)
@@ -71,7 +73,7 @@ static void add_row(struct visible *visible, int row)
 /* Whether the container has the device file of a GPU: its own, or that of its instance. */
 static bool has_node(int row)
 {
-    const char *folder = getenv("FAKE_DRIVER_DEV");
+    const char *folder = variable("FAKE_DRIVER_DEV");
     char path[4096];
 
     row = hw_device(row)->parent < 0 ? row : hw_device(row)->parent;

@@ -11,6 +11,7 @@
 
 #define NVML_ERROR_NO_PERMISSION ((nvmlReturn_t)4)
 #define NVML_ERROR_RESET_REQUIRED ((nvmlReturn_t)16)
+#define NVML_ERROR_OPERATING_SYSTEM ((nvmlReturn_t)17)
 #define NVML_ERROR_LIB_RM_VERSION_MISMATCH ((nvmlReturn_t)18)
 #define NVML_ERROR_IN_USE ((nvmlReturn_t)19)
 #define NVML_ERROR_INSUFFICIENT_RESOURCES ((nvmlReturn_t)23)
@@ -26,6 +27,18 @@ typedef struct nvmlPciInfo_st {
 typedef struct nvmlBAR1Memory_st {
     unsigned long long bar1Total, bar1Free, bar1Used;
 } nvmlBAR1Memory_t;
+
+#define NVML_DEVICE_MEMORY_LIMIT_MAX 0xffffffffffffffff
+
+typedef struct nvmlSetMemoryLimits_v1_st {
+    const char *nameSpace; /* the full path of the cgroup's folder */
+    unsigned long long softLimit, hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct nvmlGetMemoryLimits_v1_st {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit, currentUsed;
+} nvmlGetMemoryLimits_v1_t;
 
 typedef struct nvmlUtilization_st {
     unsigned int gpu, memory;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hardware/limits.h"
 #include "nvml/fake.h"
 
 static const struct hw_device *hardware(nvmlDevice_t device)
@@ -141,14 +142,28 @@ API(nvmlDeviceGetNumGpuCores, nvmlDevice_t device, unsigned int *cores)
 
 /* Memory */
 
+static bool is_partitioned(nvmlDevice_t device)
+{
+    return hardware(device)->parent < 0 && hw_is_partitioned(device->physical);
+}
+
+/* The memory of a GPU in MIG mode, which has no limits, includes that of its instances. */
+static void see_memory(nvmlDevice_t device, unsigned long long *total, unsigned long long *used)
+{
+    uint64_t seen_total, seen_used;
+
+    hw_memory_seen(device->physical, &seen_total, &seen_used);
+    *total = seen_total;
+    *used = is_partitioned(device) ? fake_nvml_used_bytes(device) : seen_used;
+}
+
 API(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory)
 {
     nvmlReturn_t result = fake_nvml_check(device, memory);
 
     if (result != NVML_SUCCESS)
         return result;
-    memory->total = hardware(device)->memory_bytes;
-    memory->used = fake_nvml_used_bytes(device);
+    see_memory(device, &memory->total, &memory->used);
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }
@@ -161,8 +176,7 @@ API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
         return result;
     if (memory->version != nvmlMemory_v2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    memory->total = hardware(device)->memory_bytes;
-    memory->used = fake_nvml_used_bytes(device);
+    see_memory(device, &memory->total, &memory->used);
     memory->free = memory->total - memory->used;
     memory->reserved = 0;
     return NVML_SUCCESS;

@@ -24,6 +24,7 @@ __attribute__((visibility("default"))) const char *nvmlErrorString(nvmlReturn_t 
         {NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
         {NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
         {NVML_ERROR_RESET_REQUIRED, "GPU requires reset"},
+        {NVML_ERROR_OPERATING_SYSTEM, "Operating System"},
         {NVML_ERROR_LIB_RM_VERSION_MISMATCH, "Driver/library version mismatch"},
         {NVML_ERROR_IN_USE, "In use by another client"},
         {NVML_ERROR_INSUFFICIENT_RESOURCES, "Insufficient Resources"},

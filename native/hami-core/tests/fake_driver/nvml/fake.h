@@ -1,7 +1,7 @@
 /*
  * What the parts of the fake libnvidia-ml.so.1 share: device handles.
  *
- * library.c owns initialisation and the handles; device.c what a device is; readings.c its sensors; memory_errors.c and fields.c its
+ * library.c owns initialisation and the handles; device.c what a device is; limits.c the limits on its memory; readings.c its sensors; memory_errors.c and fields.c its
  * counters; mig.c, gpu_instances.c and compute_instances.c MIG; links.c topology and NVLink; processes.c the process lists; utilisation.c samples of use; events.c events.
  */
 #ifndef NVML_FAKE_H

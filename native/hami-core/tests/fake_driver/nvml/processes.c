@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver/variables.h"
 #include "nvml/fake.h"
 
 unsigned int fake_nvml_pid(pid_t pid)
 {
-    const char *offset = getenv("FAKE_DRIVER_PID_OFFSET");
+    const char *offset = variable("FAKE_DRIVER_PID_OFFSET");
 
     return (unsigned int)pid + (offset ? (unsigned int)strtoul(offset, NULL, 10) : 0);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "driver/variables.h"
 #include "nvml/fake.h"
 #include "time/schedule.h"
 
@@ -23,7 +24,7 @@ struct samples {
 
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
-    const char *text = getenv(name);
+    const char *text = variable(name);
 
     return text && text[0] ? strtoull(text, NULL, 10) : otherwise;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver/variables.h"
 #include "hardware/hardware.h"
 #include "hardware/shared_file.h"
 #include "time/history.h"
@@ -67,14 +68,14 @@ static void forget_parent(void)
 
 static uint64_t setting_us(const char *name, uint64_t otherwise)
 {
-    const char *setting = getenv(name);
+    const char *setting = variable(name);
 
     return (setting ? strtoull(setting, NULL, 10) : otherwise) * 1000u;
 }
 
 static void open_schedule(void)
 {
-    const char *folder = getenv("FAKE_DRIVER_DIR"), *mps = getenv("FAKE_DRIVER_MPS");
+    const char *folder = variable("FAKE_DRIVER_DIR"), *mps = variable("FAKE_DRIVER_MPS");
 
     rule = (struct round_robin_rule){setting_us("FAKE_DRIVER_QUANTUM_US", 2000), setting_us("FAKE_DRIVER_SWITCH_US", 100)};
     if (!rule.quantum_ns)

@@ -8,6 +8,7 @@
 
 #include "cuda/fake.h"
 #include "driver/driver.h"
+#include "driver/variables.h"
 #include "exports/entry.h"
 #include "hardware/faults.h"
 #include "hardware/visible.h"
@@ -47,7 +48,7 @@ int fake_ordinal(int physical)
 
 uint64_t fake_setting(const char *name, uint64_t otherwise)
 {
-    const char *setting = getenv(name);
+    const char *setting = variable(name);
 
     return setting && setting[0] ? strtoull(setting, NULL, 10) : otherwise;
 }

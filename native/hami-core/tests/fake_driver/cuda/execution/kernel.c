@@ -16,6 +16,7 @@
 
 #include "cuda/device/oracle.h"
 #include "cuda/execution/execution.h"
+#include "driver/variables.h"
 
 #define US ((uint64_t)1000)
 
@@ -74,7 +75,7 @@ static double clock_share(void)
     static unsigned int every_ms, slow_ms;
 
     if (percent < 0) {
-        const char *setting = getenv("FAKE_DRIVER_CLOCK");
+        const char *setting = variable("FAKE_DRIVER_CLOCK");
 
         if (!setting || sscanf(setting, "%lf:%u:%u", &percent, &every_ms, &slow_ms) < 1 || percent <= 0)
             percent = 100;

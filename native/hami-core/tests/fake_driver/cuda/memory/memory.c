@@ -3,6 +3,8 @@
  */
 #include "cuda/memory/memory.h"
 
+#include "hardware/limits.h"
+
 #define LOW_BASE 0x10000000u
 #define BYTES_MAX ((uint64_t)1 << 39)
 
@@ -183,6 +185,7 @@ void fake_module_give(CUcontext context)
 
 API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 {
+    uint64_t seen_total, seen_used;
     CUcontext context;
     CUresult result = fake_current(&context);
 
@@ -190,8 +193,9 @@ API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
         return result;
     if (!available || !total)
         return CUDA_ERROR_INVALID_VALUE;
-    *total = hw_device(context->physical)->memory_bytes;
-    *available = *total - hw_memory_used(context->physical);
+    hw_memory_seen(context->physical, &seen_total, &seen_used);
+    *total = seen_total;
+    *available = seen_total - seen_used;
     return CUDA_SUCCESS;
 }
 
