@@ -54,6 +54,8 @@ class Vendor:
     also_nouse_uuid_key: str = ""
     use_type_key: str = ""
     nouse_type_key: str = ""
+    author_keys: tuple[str, ...] = ()
+    """Further Pod annotations that a Pod's author writes."""
     lock_key: str = ""
     """Node annotation: the allocation lock."""
     lock_seconds: int = 0
@@ -77,6 +79,18 @@ class Vendor:
     """The vendor's section of the device config, or the chip in it."""
     name: str = ""
     """The module of `hamicommon.vendors` that describes it, and of each service that has functions for it."""
+
+    @property
+    def author_annotations(self) -> tuple[str, ...]:
+        """Every Pod annotation of the vendor that a Pod's author writes."""
+        lists = (self.use_uuid_key, self.nouse_uuid_key, self.also_use_uuid_key, self.also_nouse_uuid_key)
+        return (*filter(None, (*lists, self.use_type_key, self.nouse_type_key)), *self.author_keys)
+
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """Every annotation of the vendor, on Pods and Nodes."""
+        written = (self.to_allocate_key, self.allocated_key, self.register_key, self.handshake_key, self.lock_key)
+        return (*filter(None, written), *self.author_annotations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,8 @@ class AscendConfig:
 def vendor(chip: AscendChipConfig) -> Vendor:
     """Return the names and keys of one chip."""
     parse = partial(parse_request, chip=chip)
-    return chip_vendor(chip, f"hami.io/node-register-{chip.common_word}", max(1, chip.memory_factor), parse, chip)
+    found = chip_vendor(chip, f"hami.io/node-register-{chip.common_word}", max(1, chip.memory_factor), parse, chip)
+    return replace(found, author_keys=(MODE_KEY,))
 
 
 def parse_request(resources: Mapping[str, Any], chip: AscendChipConfig) -> Request | None:

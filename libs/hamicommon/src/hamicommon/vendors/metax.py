@@ -73,6 +73,7 @@ def sgpu_vendor(config: MetaxConfig) -> Vendor:
         register_key=SGPU_REGISTER_KEY,
         use_uuid_key="metax-tech.com/use-gpuuuid",
         nouse_uuid_key="metax-tech.com/nouse-gpuuuid",
+        author_keys=(QOS_KEY, CLASS_KEY, TOPOLOGY_KEY),
         lock_key=keys.NODE_LOCK,
         memory_resource_name=config.resource_vmemory_name,
         core_resource_name=config.resource_vcore_name,

@@ -106,6 +106,7 @@ def vendor(config: NvidiaConfig) -> Vendor:
         nouse_uuid_key="nvidia.com/nouse-gpuuuid",
         use_type_key="nvidia.com/use-gputype",
         nouse_type_key="nvidia.com/nouse-gputype",
+        author_keys=(NUMA_BIND_KEY, MODE_KEY),
         lock_key=keys.NODE_LOCK,
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,

@@ -25,6 +25,8 @@ ROOM_TIME = "hami.io/room-time"
 NODE_SCHEDULER_POLICY = "hami.io/node-scheduler-policy"
 GPU_SCHEDULER_POLICY = "hami.io/gpu-scheduler-policy"
 SCORING_WEIGHTS = "hami.io/device-scoring-weights"
+AUTHOR_KEYS = (NODE_SCHEDULER_POLICY, GPU_SCHEDULER_POLICY, SCORING_WEIGHTS)
+"""Pod annotations that a Pod's author writes, for every vendor."""
 
 NODE_LOCK = "hami.io/mutex.lock"
 """Node annotation: see `wire.node_lock`."""

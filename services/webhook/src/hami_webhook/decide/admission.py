@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hami_webhook.decide import quota
+from hami_webhook.decide.advice import Vocabulary, misspelled
 from hami_webhook.decide.amounts import AmountError
 from hami_webhook.decide.patch import Operation, diff
 from hami_webhook.decide.pod import Container, Pod, PodError, read_pod
@@ -44,8 +45,8 @@ class Policy:
 
     rules: tuple[Rules, ...]
     """The rules of every vendor."""
-    resource_names: frozenset[str]
-    """The managed resources of every vendor."""
+    vocabulary: Vocabulary
+    """The names of resources and annotations that mean something."""
     allocated_keys: frozenset[str]
     """The annotations with a Pod's grants, of every vendor."""
     scheduler_name: str
@@ -56,9 +57,14 @@ class Policy:
     def of(cls, devices: DeviceConfig, scheduler_name: str, overwrite_default_scheduler: bool = True) -> "Policy":
         """Return the policy that follows from the device config and two flags."""
         rules = all_rules(devices)
-        names = frozenset(name for rule in rules for name in rule.vendor.resource_names)
         keys = frozenset(rule.vendor.allocated_key for rule in rules)
-        return cls(rules, names, keys, scheduler_name, overwrite_default_scheduler)
+        vocabulary = Vocabulary.of([rule.vendor for rule in rules])
+        return cls(rules, vocabulary, keys, scheduler_name, overwrite_default_scheduler)
+
+    @property
+    def resource_names(self) -> frozenset[str]:
+        """The managed resources of every vendor."""
+        return self.vocabulary.resources
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:
@@ -102,12 +108,9 @@ def admit(
     if refusal is not None:
         return refusal
     patch = tuple(diff(value, pod.rewritten()))
-    warnings = (rule.warning(container) for container in pod.all_containers() for rule in policy.rules)
-    return Admission(
-        Outcome.CHANGED if patch else Outcome.UNCHANGED,
-        patch=patch,
-        warnings=(*filter(None, warnings), *map(_removal, pod.removed_annotations)),
-    )
+    amounts = (text for each in pod.all_containers() for rule in policy.rules for text in rule.warnings(each))
+    warnings = (*amounts, *map(_removal, pod.removed_annotations), *misspelled(pod, policy.vocabulary))
+    return Admission(Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=warnings)
 
 
 def _has_other_scheduler(pod: Pod, policy: Policy) -> bool:

@@ -5,10 +5,10 @@ Neighbours: `vendors` has the rules of each vendor, `admission` applies them.
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (MutateAdmission of each package)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hami_webhook.decide.amounts import Bound, bounds_of
+from hami_webhook.decide.amounts import Bound, bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
 from hamicommon.vendor import Vendor
 
@@ -34,6 +34,8 @@ class Rules:
     """Whether containers that request none of the vendor's devices get `hidden`."""
     everywhere: tuple[Variable, ...] = ()
     """The variables of every container, in a Pod that requests any vendor's device."""
+    core_percent_most: int = 0
+    """A request for more cores counts as this many; 0: it does not."""
 
     def admit(self, container: Container, pod: Pod) -> bool:
         """
@@ -49,12 +51,20 @@ class Rules:
             pod.set_runtime_class_name(self.runtime_class)
         return asked
 
-    def warning(self, container: Container) -> str | None:
-        """Return the warning for a *container* that names the vendor's resources without a count, or None."""
-        if not self.asks or not container.names_any(self.vendor.resource_names) or container.names_any(self.asks):
-            return None
-        count, named = self.asks[0], next(name for name in self.vendor.resource_names if container.names_any((name,)))
-        return f"container {container.name}: {named} gives no device without {count}; add {count}: 1"
+    def warnings(self, container: Container) -> Iterator[str]:
+        """Yield a sentence for each amount in *container* that does not have the effect that it seems to have."""
+        if not container.names_any(self.vendor.resource_names):
+            return
+        if self.asks and not container.names_any(self.asks):
+            count, named = (
+                self.asks[0],
+                next(name for name in self.vendor.resource_names if container.names_any((name,))),
+            )
+            yield f"container {container.name}: {named} gives no device without {count}; add {count}: 1"
+        core = self.vendor.core_resource_name
+        cores = whole(container, core) if self.core_percent_most else None
+        if cores is not None and cores > self.core_percent_most:
+            yield f"container {container.name}: {core}: {cores} counts as {self.core_percent_most}, a whole device"
 
 
 def counted(vendor: Vendor) -> Rules:

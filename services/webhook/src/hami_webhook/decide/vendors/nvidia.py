@@ -35,6 +35,7 @@ def rules(vendor: Vendor) -> Rules:
         runtime_class=config.runtime_class_name,
         hidden=(VISIBLE_DEVICES_ENV, "none"),
         is_hiding=config.overwrite_env,
+        core_percent_most=WHOLE_DEVICE_CORES,
         everywhere=((CORE_POLICY_ENV, config.gpu_core_policy),) if has_policy else (),
     )
 
