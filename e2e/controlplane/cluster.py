@@ -23,6 +23,8 @@ from typing import Any
 
 from controlplane import nvidia, parts, prerequisites
 from controlplane.administrator import Administrator
+from controlplane.guest.kernel import Guest
+from controlplane.guest.node import GuestNode
 from controlplane.images import oci
 from controlplane.images.store import CONTAINERD_ROOT, Store, load, serves_kubelet
 from controlplane.machines import cgroups, network
@@ -184,6 +186,32 @@ class ControlPlane:
             self._remember(self._record.without(name))
             self._api.delete_node(name)
 
+    def guest_like(self, name: str, folders: Sequence[str] = (), images: Sequence[Path] = ()) -> GuestNode:
+        """
+        Return a node in a guest, with the driver and containerd of the node *name*, and copies of its *folders*.
+
+        It has the OCI archives *images*, and is no member of the cluster. To end it, remove its machine.
+        """
+        with claimed(self.folder):
+            like, machine = self._nodes[name], self._machine(f"{name}-guest", kept=parts.NODE_FOLDERS)
+            machine.start()
+            nvidia.install_driver(machine, self._driver, like.hardware)
+            # The driver makes them again. The guest's kernel sees no holes in files, so copies would be 1.4 GB.
+            for file in ("schedule", "state"):
+                (machine.path(nvidia.HARDWARE) / file).unlink()
+            for path in folders:
+                shutil.copytree(like.path(path), machine.path(path), symlinks=True, dirs_exist_ok=True)
+            guest, manifests = Guest(machine), machine.folder / "manifests"
+            guest.start()
+            node = GuestNode(guest, manifests)
+            kind = nvidia.KINDS[like.hardware.kind]
+            node.serve(
+                parts.containerd(self._binaries, machine, like.index, kind),
+                [self._packed("pause"), *images],
+                parts.lone_kubelet(self._binaries, machine, manifests),
+            )
+        return node
+
     def heal(self) -> None:
         """Start all services that have ended."""
         for machine in self._machines():
@@ -311,13 +339,14 @@ class ControlPlane:
 
     def _archives(self) -> list[Path]:
         """Return the archives of the images of every node. Those of built programs are packed once."""
+        return [self._packed("pause"), self._packed("kube-scheduler"), *self._images]
+
+    def _packed(self, program: str) -> Path:
+        """Return the archive of the image of a built program."""
         names = {"pause": parts.PAUSE_IMAGE, "kube-scheduler": parts.scheduler_image(self.kubernetes)}
-        archives = []
-        for program, name in names.items():
-            place, source = f"/usr/local/bin/{program}", (self._binaries / program).resolve()
-            archive = build.cache() / f"{source.parent.name}-{program}.tar"
-            archives.append(oci.packed(archive, name, {place: source}, [place]))
-        return [*archives, *self._images]
+        place, source = f"/usr/local/bin/{program}", (self._binaries / program).resolve()
+        archive = build.cache() / f"{source.parent.name}-{program}.tar"
+        return oci.packed(archive, names[program], {place: source}, [place])
 
     def _let_live(self, machines: Iterable[Machine]) -> None:
         if self._outlives_us:

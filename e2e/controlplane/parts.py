@@ -11,6 +11,7 @@ docs/cri/config.md.
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -212,13 +213,11 @@ conf_dir = "{networks}"
 
 
 def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Service:
-    """Return the node's kubelet. It reports often, and evicts late."""
+    """Return the node's kubelet."""
     name, address = machine.name, network.node_address(index)
     pki.issue(name, f"system:node:{name}", ["system:nodes"], [name, address])
     kubeconfig = pki.kubeconfig(name, INSIDE, machine.folder / "kubelet.kubeconfig")
     config = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
@@ -227,11 +226,43 @@ def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Ser
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": str(pki.certificate(name)),
         "tlsPrivateKeyFile": str(pki.key(name)),
-        "cgroupDriver": "cgroupfs",
         "failCgroupV1": False,
-        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "clusterDNS": [network.DNS_SERVICE],
         "clusterDomain": "cluster.local",
+    }
+    return Service(
+        "kubelet",
+        (
+            *_kubelet_command(binaries, machine, config),
+            *(f"--kubeconfig={kubeconfig}", f"--hostname-override={name}", f"--node-ip={address}"),
+            "--node-labels=gpu=on",
+        ),
+    )
+
+
+def lone_kubelet(binaries: Path, machine: Machine, manifests: Path) -> Service:
+    """Return a kubelet without an API server, which runs the Pods of the files in the folder *manifests*."""
+    manifests.mkdir(exist_ok=True)
+    config = {
+        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "staticPodPath": str(manifests),
+        "fileCheckFrequency": "1s",
+        # A guest has no iptables, and no disk whose use could be counted.
+        "makeIPTablesUtilChains": False,
+        "localStorageCapacityIsolation": False,
+    }
+    command = _kubelet_command(binaries, machine, config)
+    return Service("kubelet", (*command, f"--hostname-override={machine.name}"))
+
+
+def _kubelet_command(binaries: Path, machine: Machine, config: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the command of a kubelet with *config* beside the common settings. It reports often, and evicts late."""
+    common = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cgroupDriver": "cgroupfs",
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "failSwapOn": False,
         # Lowering it takes CAP_SYS_RESOURCE, which root of a virtual machine may lack.
         "oomScoreAdj": 0,
@@ -252,14 +283,9 @@ def kubelet(binaries: Path, machine: Machine, pki: Authority, index: int) -> Ser
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     }
-    _write(machine.folder / "kubelet.yaml", yaml.safe_dump(config))
-    return Service(
-        "kubelet",
-        (
-            *(str(binaries / "kubelet"), f"--config={machine.folder / 'kubelet.yaml'}", f"--kubeconfig={kubeconfig}"),
-            *(f"--hostname-override={name}", f"--node-ip={address}", "--node-labels=gpu=on"),
-        ),
-    )
+    path = machine.folder / "kubelet.yaml"
+    _write(path, yaml.safe_dump({**common, **config}))
+    return str(binaries / "kubelet"), f"--config={path}"
 
 
 def proxy(binaries: Path, machine: Machine, pki: Authority) -> Service:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 
+from controlplane.guest import kernel
 from controlplane.machines import cgroups
 from controlplane.programs import build
 from testbed import debian
@@ -21,6 +22,7 @@ PACKAGES = {
     "iptables": "iptables",
     "procps": "sysctl",
     "runc": "runc",
+    **({"user-mode-linux": kernel.PROGRAM} if kernel.runs_here() else {}),
 }
 """Debian packages, each with a file or command that it brings."""
 OLDEST_GO = (1, 24)

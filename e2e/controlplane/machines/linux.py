@@ -15,13 +15,16 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
+MS_RDONLY = 1
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
 MS_SHARED = 1 << 20
 
 _MNT_DETACH = 2
+_RB_POWER_OFF = 0x4321FEDC
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_FINIT_MODULE = {"x86_64": 313, "aarch64": 273}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -40,6 +43,17 @@ def mount(source: str | Path, target: str | Path, kind: str = "", flags: int = 0
     """Mount *source* at *target*. Empty *kind* and *options* mean none."""
     arguments = [os.fsencode(text) or None for text in (source, target, kind)]
     _check(_libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), f"mount {kind or 'bind'}", target)
+
+
+def load_module(file: Path) -> None:
+    """Load a module of the kernel, whose dependencies are loaded."""
+    with file.open("rb") as module:
+        _check(_libc.syscall(_FINIT_MODULE[os.uname().machine], module.fileno(), b"", 0), "finit_module", file)
+
+
+def power_off() -> None:
+    """End the kernel without a sync. Never returns."""
+    _check(_libc.reboot(_RB_POWER_OFF), "reboot")
 
 
 def move_root(place: Path) -> None:
