@@ -244,6 +244,37 @@ async def test_nvml_that_hangs_costs_no_allocation(
         await plugin.until(lambda: {"DriverSilent", "DriverBack"} <= set(reasons(api)))
 
 
+async def test_plugin_that_starts_while_nvml_hangs_lets_containers_restart(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """It offers the recorded devices as unhealthy, says why, and takes the driver over when it answers."""
+    async with running(host, api, kubelet) as plugin:
+        await _allocate(plugin, UUIDS[4], "p")
+        await kubelet.pre_start(f"{UUIDS[4]}-0")
+        await _allocate(plugin, UUIDS[5], "q")
+        specs = plugin.specs()
+    [region] = (host / "hook/vgpu/containers/uid-p_main").iterdir()
+    region.write_bytes(b"what the last run left")
+    driver.hang(call="nvmlDeviceGetCount_v2")
+    async with EightCards(host, api, kubelet) as plugin:
+        await plugin.until(lambda: len(kubelet.registrations) == 2)
+        await plugin.offers(*UUIDS)
+        status, text = await plugin.get("/readyz")
+        assert (503, True) == (status, text.startswith("the driver is silent: NVML: device_count did not return"))
+        assert "hami_device_plugin_driver_available 0.0" in (await plugin.get("/metrics"))[1]
+        await plugin.until(lambda: "DriverSilent" in reasons(api))
+        await kubelet.pre_start(f"{UUIDS[4]}-0")
+        assert (b"", specs) == (region.read_bytes().rstrip(b"\0"), plugin.specs())
+        with pytest.raises(Exception, match="container main has not started before, and the driver is silent"):
+            await kubelet.pre_start(f"{UUIDS[5]}-0")
+
+        driver.recover()
+        await plugin.until(lambda: len(kubelet.registrations) == 3)
+        await plugin.offers()
+        await kubelet.pre_start(f"{UUIDS[5]}-0")
+        await plugin.until(lambda: "DriverBack" in reasons(api))
+
+
 async def test_hang_of_one_card_is_that_cards(host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver) -> None:
     """The other seven stay as they were, though they cannot be read while the call hangs."""
     async with running(host, api, kubelet, "--health-probation=1s") as plugin:
@@ -351,12 +382,17 @@ async def test_node_without_devices_costs_nothing(
 
 async def _start_container(plugin: EightCards, uuid: str, name: str = "p") -> None:
     """Allocate a share of a device for a new Pod and start its container."""
-    plugin.api.put("pods", a_pod(name, f"{uuid},NVIDIA,700,5:;", "main=1"))
     async with asyncio.timeout(20):
-        await plugin.kubelet.allocate(f"uid-{name}", name, "main", f"{uuid}-0")
+        await _allocate(plugin, uuid, name)
         await plugin.kubelet.pre_start(f"{uuid}-0")
     plugin.kubelet.forget(f"uid-{name}")
     plugin.api.remove("pods", "default", name)
+
+
+async def _allocate(plugin: EightCards, uuid: str, name: str) -> None:
+    """Allocate a share of a device for a new Pod."""
+    plugin.api.put("pods", a_pod(name, f"{uuid},NVIDIA,700,5:;", "main=1"))
+    await plugin.kubelet.allocate(f"uid-{name}", name, "main", f"{uuid}-0")
 
 
 def _seen_by_kubelet(kubelet: Kubelet) -> dict[str, bool]:

@@ -43,8 +43,14 @@ def write_spec(root: Path, pod_uid: str, device: str, content: Mapping[str, Any]
     of a file that is written in place.
     """
     root.mkdir(parents=True, exist_ok=True)
-    path = root / f"{_PREFIX}{pod_uid}_{device}{_SUFFIX}"
-    return write_atomically(path, _encoded(content))
+    return write_atomically(spec_path(root, pod_uid, device), _encoded(content))
+
+
+def spec_path(root: Path, pod_uid: str, device: str) -> Path:
+    """
+    Return the path of the spec of *device* in *root*.
+    """
+    return root / f"{_PREFIX}{pod_uid}_{device}{_SUFFIX}"
 
 
 def try_directory(root: Path) -> None:

@@ -35,13 +35,15 @@ class Driver:
         self._root = root
         self.problem: str | None = "the driver is not open yet"
         """Why there is no driver; None while it is open."""
+        self.silent = asyncio.Event()
+        """Set once a call has not returned while the driver was opened."""
 
     async def open(self, *, is_required: bool = False) -> None:
         """
-        Return once NVML is open and has a device. Wait while the driver is missing, or must be let go.
+        Return once NVML is open and has a device. Wait while the driver is missing, silent, or must be let go.
 
         Raises:
-            NvmlError: *is_required*, and the driver cannot be used although it may be.
+            NvmlError: *is_required*, and the driver answers that it cannot be used.
         """
         backoff = Backoff(RETRY_FIRST_SECONDS, RETRY_LAST_SECONDS)
         while not await self._try_open(is_required=is_required):
@@ -85,6 +87,8 @@ class Driver:
             await self._nvml.open(self._root)
             if await self._nvml.call(device_count):
                 return True
+        except NvmlHangError as error:
+            await self._endure(error)
         except NvmlError as error:
             if is_required:
                 raise
@@ -92,6 +96,14 @@ class Driver:
         else:
             await self.let_go("the driver shows no device")
         return False
+
+    async def _endure(self, error: NvmlHangError) -> None:
+        """Wait for a call that hangs. The process cannot do better: it could not even end before the call returns."""
+        reason = f"the driver is silent: {error}"
+        self._view.report("DriverSilent", f"{reason}. No device takes new containers", is_warning=True)
+        self.silent.set()
+        await self.let_go(reason)
+        self._view.report("DriverBack", "the driver answers again")
 
     def _report(self, problem: str) -> None:
         if problem != self.problem:

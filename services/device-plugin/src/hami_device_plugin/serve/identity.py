@@ -91,7 +91,7 @@ class Prepared:
     @property
     def region(self) -> str:
         """The name of the region file without its ending."""
-        return self.device.removeprefix(cdi.DEVICE_PREFIX)
+        return cdi.region_name(self.device)
 
     @property
     def is_checked(self) -> bool:

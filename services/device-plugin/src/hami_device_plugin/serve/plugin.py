@@ -21,7 +21,7 @@ from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.session import Session
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Kube
-from hamicommon.runtime.nvml import Nvml, NvmlError
+from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
 from hamicommon.runtime.reflector import Backoff
 
 BACKOFF_FIRST_SECONDS = 1.0
@@ -78,7 +78,8 @@ class Plugin:
                 cause = await self._run_session(kube)
                 backoff.reset()
             except HamiError as error:
-                if isinstance(error, NvmlError) and self._is_driver_required:
+                is_hang = isinstance(error, NvmlHangError)
+                if isinstance(error, NvmlError) and not is_hang and self._is_driver_required:
                     raise
                 cause = await self._pause(error, backoff)
             self._metrics.restarts.labels(cause).inc()

@@ -40,6 +40,7 @@ from hami_device_plugin.serve.mig.instances import Instances, MigInstances
 from hami_device_plugin.serve.mig.static import InstanceResource, granted_instances
 from hami_device_plugin.serve.mig.wiring import mig_instances
 from hami_device_plugin.serve.node_loop import NodeLoop
+from hami_device_plugin.serve.recorded import RecordedDevices
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import Kube
@@ -215,7 +216,7 @@ class Session:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             group.create_task(self._view.run())
             await self._view.wait_node(bool)
-            await self._driver.open(is_required=self._is_driver_required)
+            await self._open_driver()
             await self._cards.find()
             if self._config.sharing.mode == MIG:
                 self._mig = stack.enter_context(mig_instances(self._config, self._nvml, self._view, self._vendor))
@@ -240,6 +241,14 @@ class Session:
             if self._config.kubelet_socket:
                 group.create_task(self._stay_registered())
             self.end(await self._cards.run())
+
+    async def _open_driver(self) -> None:
+        """Open the driver; while it is silent, serve the devices that the Node has recorded."""
+        recorded = RecordedDevices(self._config, self._driver, self._vendor, self._view, self._metrics)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(recorded.serve())
+            await self._driver.open(is_required=self._is_driver_required)
+            serving.cancel()
 
     def _first_devices(self) -> tuple[Device, ...]:
         """Return the devices to offer. Raises: SessionError: there are none."""

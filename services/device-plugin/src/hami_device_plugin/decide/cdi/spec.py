@@ -57,6 +57,16 @@ def qualified(device: str) -> str:
     return f"{KIND}={device}"
 
 
+def region_name(device: str) -> str:
+    """
+    Return the name, without its ending, of the region file of the container with the CDI device *device*.
+
+    >>> region_name("a-1")
+    '1'
+    """
+    return device.removeprefix(DEVICE_PREFIX)
+
+
 def unqualified(name: str) -> str | None:
     """
     Return the device of a qualified *name*; None if it is of another kind.
@@ -76,7 +86,7 @@ def answer(device: str, policy: GrantPolicy) -> Grant:
     """
     name, strategies = qualified(device), policy.list_strategies
     is_annotated = CDI_ANNOTATIONS in strategies
-    key = f"{policy.annotation_prefix}nvidia-device-plugin_{device.removeprefix(DEVICE_PREFIX)}"
+    key = f"{policy.annotation_prefix}nvidia-device-plugin_{region_name(device)}"
     return Grant(
         env=node_environment(policy) | {VISIBLE_DEVICES: NO_DEVICES},
         cdi_devices=() if is_annotated and CDI_CRI not in strategies else (name,),
