@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import device_plugin_disks as disks
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
+
+from testbed import disks
 
 
 @pytest.fixture

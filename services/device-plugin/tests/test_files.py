@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
-from device_plugin_disks import DISK_BYTES, fill
 
 from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
+from testbed.disks import DISK_BYTES, fill
 
 
 def test_unchanged_file_is_not_written_again(host: Path) -> None:

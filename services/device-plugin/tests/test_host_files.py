@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 from device_plugin_apiserver import ApiServer
-from device_plugin_disks import fill, read_only
 from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin import __version__
+from testbed.disks import fill, read_only
 
 pytestmark = needs_fake_driver
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from device_plugin_capabilities import call_in_child
-from device_plugin_disks import read_only
 
 from hami_device_plugin.adapters.files import SELINUX, label_for_containers
 from hami_device_plugin.adapters.regions import (
@@ -21,6 +20,7 @@ from hami_device_plugin.adapters.regions import (
 )
 from hami_device_plugin.adapters.removal import FOLDER, delete_some
 from hami_device_plugin.decide.cdi.spec import MARK_MODE
+from testbed.disks import read_only
 
 TENANT = 4242
 
