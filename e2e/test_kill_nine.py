@@ -3,13 +3,17 @@ Any service may be killed at any moment: each Pod runs or is retried, and nothin
 """
 
 import asyncio
+import sys
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from harness.cluster import Cluster
-from harness.invariants import environments_of
+from harness.embedded import EmbeddedCluster
+from harness.invariants import check, environments_of
 from harness.load import kept_running
 from harness.manifests import a_pod
+from testbed.waiting import eventually
 
 SERVICES = (
     *("webhook", "scheduler", "plugin-node-a", "plugin-node-b", "monitor-node-a"),
@@ -17,6 +21,19 @@ SERVICES = (
 )
 PODS = 3
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
+PLUGIN = "hami_device_plugin"
+PLUGIN_STEPS = (
+    f"{PLUGIN}.decide.cdi.spec:new_device",  # Allocate names the container's CDI device
+    f"{PLUGIN}.serve.identity:owner",  # PreStartContainer asks who owns the replicas
+    f"{PLUGIN}.adapters.regions:_renew",  # the container gets its directory
+    f"{PLUGIN}.adapters.regions:_create",  # the directory gets its region
+    f"{PLUGIN}.adapters.cdi_files:write_spec",
+    "os:fsync",  # a temporary file has the spec
+    "pathlib:Path.replace",  # the spec gets its name
+    "prometheus_client:Histogram.observe",  # the kubelet gets its answer
+    f"{PLUGIN}.adapters.kube:NodeKube.patch_pod",  # the Pod is marked
+)
+"""The functions that begin a step of a container's start, in order."""
 PLACED_SECONDS = 90.0
 """A kubelet that could not start a container retries after 10 s, and may be killed three times meanwhile."""
 
@@ -53,3 +70,42 @@ async def test_running_container_never_notices_a_restart(cluster: Cluster, servi
     after_pod = await cluster.pod_in_phase("p", "Running")
     assert before == await environments_of(cluster)
     assert before_pod["status"]["containerStatuses"][0]["state"] == after_pod["status"]["containerStatuses"][0]["state"]
+
+
+@pytest.mark.embedded_only
+@pytest.mark.timeout(300)
+async def test_plugin_killed_at_every_step_of_a_start_loses_no_pod(cluster: Cluster) -> None:
+    """After each kill nothing is granted twice, and the next plugin starts the container."""
+    assert isinstance(cluster, EmbeddedCluster)
+    on_a = {"nvidia.com/use-gputype": "A100"}
+    marker, plugin = cluster.folder / "die", cluster.processes["plugin-node-a"]
+    usual = plugin.argv
+    names = [f"p{number}" for number in range(len(PLUGIN_STEPS))]
+    try:
+        async with asyncio.TaskGroup() as placing:
+            for name, step in zip(names, PLUGIN_STEPS, strict=True):
+                await cluster.kill("plugin-node-a")
+                plugin.argv = (sys.executable, "-m", "testbed.dying", str(marker), step, *usual)
+                await cluster.restart("plugin-node-a")
+                await cluster.node_ready("node-a")
+                await check(cluster)
+                marker.touch()
+                placing.create_task(kept_running(cluster, name, PLACED_SECONDS, on_a))
+                await eventually(_has_ended(cluster, "plugin-node-a"), f"the plugin is killed before {step}")
+                marker.unlink()
+            await cluster.restart("plugin-node-a")
+    finally:
+        plugin.argv = usual
+        marker.unlink(missing_ok=True)
+        await cluster.kill("plugin-node-a")
+        await cluster.restart("plugin-node-a")
+
+    phases = [(await cluster.pod(name))["status"]["phase"] for name in names]
+    assert ["Running"] * len(names) == phases
+
+
+def _has_ended(cluster: EmbeddedCluster, part: str) -> Callable[[], Awaitable[bool]]:
+    async def has_ended() -> bool:
+        return not cluster.processes[part].is_running
+
+    return has_ended
