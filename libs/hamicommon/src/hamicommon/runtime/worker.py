@@ -49,6 +49,12 @@ class _ThreadTimes:
     ran: float
     queued: float
 
+    def used_seconds(self, before: "_ThreadTimes", step: float) -> float:
+        """Return how much of the last *step* seconds the thread ran or slept; *before* are the times at its start."""
+        if self.is_runnable:
+            return self.ran - before.ran
+        return max(step - (self.queued - before.queued), 0.0)
+
 
 class Worker:
     """One thread for the calls into one library."""
@@ -98,18 +104,18 @@ class Worker:
             if done:
                 return True
             now = self._look()
-            left -= now.ran - before.ran if now.is_runnable else max(step - (now.queued - before.queued), 0.0)
+            left -= step if before is None or now is None else now.used_seconds(before, step)
             before = now
         return False
 
-    def _look(self) -> "_ThreadTimes":
-        """Return what the thread has done so far; nothing if the kernel does not say."""
+    def _look(self) -> "_ThreadTimes | None":
+        """Return what the thread has done so far; None if that cannot be read."""
         folder = Path(f"/proc/self/task/{self._thread.native_id if self._thread else 0}")
         try:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             ran, queued, _ = (folder / "schedstat").read_text().split()
         except OSError:
-            return _ThreadTimes(is_runnable=False, ran=0.0, queued=0.0)
+            return None
         return _ThreadTimes(is_runnable=state == "R", ran=int(ran) / 1e9, queued=int(queued) / 1e9)
 
     def _submit(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> "asyncio.Future[T]":

@@ -236,7 +236,7 @@ def is_served(path: Path) -> bool:
     """
     Return whether a process listens at the socket *path*.
     """
-    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         probe.connect(str(path))
         return True

@@ -17,6 +17,7 @@ import structlog
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin.adapters.files import HostFileError, host_files_of
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.regions import cut_regions
 from hami_device_plugin.adapters.removal import delete_some
@@ -95,7 +96,7 @@ class NodeLoop:
             try:
                 await self._step(devices(), annotations())
                 pause = RECONCILE_SECONDS
-            except KubeError as error:
+            except (KubeError, HostFileError) as error:
                 logger.warning("The Node is not up to date", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -122,16 +123,16 @@ class NodeLoop:
         containers = self._vgpu / "containers"
         known = ""
         while True:
-            cut = await asyncio.to_thread(cut_regions, containers)
-            if cut:
-                logger.warning("Region files were larger than any region, and were cut", files=cut)
             try:
+                cut = await asyncio.to_thread(cut_regions, containers)
+                if cut:
+                    logger.warning("Region files were larger than any region, and were cut", files=cut)
                 await self._delete_removed(containers)
                 known = ""
             except OSError as error:
                 if str(error) != known:
                     known = str(error)
-                    logger.warning("What containers left cannot be deleted", error=known)
+                    logger.warning("Directories of containers cannot be measured or deleted", error=known)
             await asyncio.sleep(DIRECTORIES_SECONDS)
 
     async def _delete_removed(self, containers: Path) -> None:
@@ -171,13 +172,15 @@ class NodeLoop:
 
     async def _reconcile_specs(self) -> None:
         """Mark the Pods that have a spec as allocated, and remove the specs of Pods that are gone."""
-        found = await asyncio.to_thread(lambda: list(cdi_files.spec_files(self._cdi_root)))
+        with host_files_of("CDI specs cannot be listed"):
+            found = await asyncio.to_thread(lambda: list(cdi_files.spec_files(self._cdi_root)))
         # A spec means that PreStartContainer wrote it. Nothing else remembers that the Pod is to be marked.
         prepared = {spec.pod_uid for spec in found} & self._view.pods.keys()
         await asyncio.gather(*(self._calls.confirm(self._view.pods[uid]) for uid in prepared))
         stale = {spec.device for spec in found if spec.pod_uid not in self._view.pods}
         if stale:
-            await asyncio.to_thread(cdi_files.remove_specs, self._cdi_root, lambda spec: spec.device in stale)
+            with host_files_of("CDI specs of Pods that are gone cannot be removed"):
+                await asyncio.to_thread(cdi_files.remove_specs, self._cdi_root, lambda spec: spec.device in stale)
 
     async def _is_needless(self, namespace: str, name: str) -> bool:
         """
