@@ -3,7 +3,7 @@ A host whose disk is full or read-only, or whose plugin has no file descriptors:
 """
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
@@ -83,7 +83,7 @@ async def test_pods_wait_for_a_host_that_fails_and_run_afterwards(
         for name in names:
             await cluster.create(a_pod(name, annotations=ON_NODE, gpu=1, gpumem=1000))
         for name in names:
-            await eventually(lambda name=name: says(cluster, name, because), f"{name} says why", PLACED_SECONDS)
+            await eventually(says(cluster, name, because), f"{name} says why", PLACED_SECONDS)
         await check(cluster)
     for name in names:
         await cluster.pod_in_phase(name, "Running", PLACED_SECONDS)
@@ -92,6 +92,10 @@ async def test_pods_wait_for_a_host_that_fails_and_run_afterwards(
     assert before["status"]["containerStatuses"] == after["status"]["containerStatuses"]
 
 
-async def says(cluster: Cluster, pod: str, text: str) -> bool:
-    """Return whether an Event of *pod* has *text*."""
-    return any(text in event["message"] for event in await cluster.events(pod))
+def says(cluster: Cluster, pod: str, text: str) -> Callable[[], Awaitable[bool]]:
+    """Return a check that an Event of *pod* has *text*."""
+
+    async def checked() -> bool:
+        return any(text in event["message"] for event in await cluster.events(pod))
+
+    return checked
