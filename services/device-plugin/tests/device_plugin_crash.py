@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from device_plugin_process import A100, NODE, T4, a_pod
 
-from hami_device_plugin.adapters import cdi_files, regions
+from hami_device_plugin.adapters import cdi_files, files, library, regions
 from hami_device_plugin.decide.allocation import GrantPolicy, Library
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
@@ -40,6 +40,18 @@ def prepare_until(host: Path, step: str) -> None:
     module, name = STEPS[step]
     setattr(module, name, _die)
     prepare(host)
+
+
+def install_until(host: Path, step: str) -> None:
+    """Install the library below *host*, and be killed just before *step*."""
+    module, name = LIBRARY_STEPS[step]
+    setattr(module, name, _die)
+    install_library(host)
+
+
+def install_library(host: Path) -> None:
+    """Install a library below *host*, beside an older version of it."""
+    library.install(host / "source.so", host / "vgpu", "2")
 
 
 def an_allocator(host: Path) -> IdentityAllocator:
@@ -85,5 +97,12 @@ STEPS: dict[str, tuple[Any, str]] = {
     "synchronising the spec": (os, "fsync"),
     "renaming the spec": (Path, "replace"),
     "letting the runtime notice": (asyncio, "sleep"),
+}
+LIBRARY_STEPS: dict[str, tuple[Any, str]] = {
+    "removing what a killed process left": (library, "remove_temporaries"),
+    "making a temporary file": (files, "_new_temporary"),
+    "giving it its mode": (os, "fchmod"),
+    "synchronising it": (os, "fsync"),
+    "renaming it": (Path, "replace"),
 }
 Prepare = Callable[[Path], None]

@@ -51,6 +51,9 @@ class Kubelet:
     refused_lists: int = 0
     """This many of the next lists are refused, as the kubelet's rate limit does."""
 
+    refusal: str = ""
+    """Why registrations are refused; empty to accept them."""
+
     held_lists: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared, every list waits."""
 
@@ -190,6 +193,8 @@ class _Registration(api_grpc.RegistrationServicer):
         self._kubelet = kubelet
 
     async def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self._kubelet.refusal:
+            await context.abort(grpc.StatusCode.UNKNOWN, self._kubelet.refusal)
         self._kubelet.registrations.append(request)
         asyncio.get_running_loop().call_later(0.01, lambda: asyncio.ensure_future(self._connect(request)))
         return api.Empty()

@@ -2,9 +2,12 @@
 The library in the hook directory.
 """
 
+import multiprocessing
+import signal
 from pathlib import Path
 
 import pytest
+from device_plugin_crash import LIBRARY_STEPS, install_library, install_until
 
 from hami_device_plugin.adapters import library
 from hami_device_plugin.decide.allocation import Library
@@ -19,6 +22,24 @@ def test_library_is_installed_beside_others(host: Path) -> None:
 
     assert host / "libvgpu.so.2" == library.install(source, host, "2")
     assert (b"old", b"new") == tuple((host / f"libvgpu.so.{v}").read_bytes() for v in "12")
+
+
+@pytest.mark.parametrize("step", LIBRARY_STEPS)
+def test_library_whose_installation_is_killed_is_absent_or_whole(step: str, host: Path) -> None:
+    """Containers of the older version keep theirs, and the next process installs it and leaves nothing else."""
+    (host / "vgpu").mkdir()
+    (host / "vgpu/libvgpu.so.1").write_bytes(b"old")
+    (host / "source.so").write_bytes(b"new" * 100_000)
+    killed = multiprocessing.get_context("spawn").Process(target=install_until, args=(host, step))
+    killed.start()
+    killed.join()
+    assert -signal.SIGKILL == killed.exitcode
+    assert not (host / "vgpu/libvgpu.so.2").exists()
+
+    install_library(host)
+    assert {"libvgpu.so.1": b"old", "libvgpu.so.2": b"new" * 100_000} == {
+        path.name: path.read_bytes() for path in (host / "vgpu").iterdir()
+    }
 
 
 def test_unversioned_library_is_hamis(host: Path) -> None:
