@@ -1,7 +1,7 @@
 """
 The part of the page that lists the promises of a share on each kind of node.
 
-Owns the form of this part, and the results of each kind. A promise is a test that `e2e/test_node_kinds.py` imports.
+Owns the form of this part, and the results of each kind. A promise is a test that `test_node_kinds` imports.
 Neighbours: `page` has the rest of the page, `e2e/conftest.py` records the results.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from conformance.page import RESULTS, ROOT, Behaviour, IncompleteError, behaviours, row
 from controlplane.nvidia import KINDS
 
-TESTS = ROOT / "e2e/test_node_kinds.py"
+TESTS = ROOT / "e2e/promises/shares/test_node_kinds.py"
 FOLDER = RESULTS / "kinds"
 """A file for each kind: by promise, the digest of the test that passed, or nothing for one that failed."""
 TITLE = "## Kinds of nodes"
@@ -23,7 +23,7 @@ HEAD = f"""{TITLE}
 Each sentence is a test that passed on a node of each kind: a real kubelet and containerd, NVIDIA's own container
 toolkit where the kind has one, and the fake driver. These commands write this table:
 
-    pytest e2e/test_node_kinds.py --cluster real
+    pytest e2e/promises/shares/test_node_kinds.py --cluster real
     python -m conformance
 
 """
@@ -34,9 +34,9 @@ def promises() -> list[Behaviour]:
     tree = ast.parse(TESTS.read_text(encoding="utf-8"))
     found = []
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("test_"):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("promises."):
             names = {alias.name for alias in node.names}
-            found += behaviours(TESTS.with_name(f"{node.module}.py"), names)
+            found += behaviours((ROOT / "e2e" / node.module.replace(".", "/")).with_suffix(".py"), names)
     return found
 
 

@@ -23,10 +23,11 @@ EMBEDDED = "embedded"
 REQUIRED = (EMBEDDED, KUBERNETES[DEFAULT_KUBERNETES])
 """The page needs the results of these clusters. Every change is tested on them."""
 MODULES = (
-    *("test_objects", "test_patches", "test_watches", "test_pods", "test_admission", "test_kubectl"),
-    *("test_scheduler", "test_kubelet", "test_devices", "test_cdi", "test_restarts"),
+    *("control/test_objects", "control/test_patches", "control/test_watches", "control/test_pods"),
+    *("control/test_admission", "control/test_kubectl", "control/test_scheduler"),
+    *("node/test_kubelet", "node/test_devices", "node/test_cdi", "node/test_restarts"),
 )
-"""In the order of the page."""
+"""In the order of the page, as paths in e2e/conformance without an ending."""
 HEAD = """# Conformance of the embedded cluster
 
 Most tests run on the embedded cluster, `e2e/minicluster`. Each sentence below is a test that passed, unchanged, on it
@@ -61,6 +62,7 @@ class Section:
     """One module of tests."""
 
     module: str
+    """One of MODULES."""
     title: str
     behaviours: tuple[Behaviour, ...]
 
@@ -84,16 +86,18 @@ class Run:
 def sections() -> list[Section]:
     """Return all sections in the order of the page. Raises: IncompleteError if MODULES does not list every module."""
     folder = Path(__file__).parent
-    unknown = {path.stem for path in folder.glob("test_*.py")}.symmetric_difference(MODULES)
+    found = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/test_*.py")}
+    unknown = found.symmetric_difference(MODULES)
     if unknown:
         raise IncompleteError(f"page.MODULES and the files of e2e/conformance differ in {', '.join(sorted(unknown))}")
-    return [_section(folder / f"{module}.py") for module in MODULES]
+    return [_section(folder, module) for module in MODULES]
 
 
-def _section(path: Path) -> Section:
+def _section(folder: Path, module: str) -> Section:
+    path = folder / f"{module}.py"
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
-    return Section(path.stem, _first_sentence(tree).rstrip("."), tuple(_behaviours(path.stem, tree, text)))
+    return Section(module, _first_sentence(tree).rstrip("."), tuple(_behaviours(path.stem, tree, text)))
 
 
 def _behaviours(module: str, tree: ast.Module, text: str) -> Iterator[Behaviour]:
@@ -136,12 +140,16 @@ def page(found: Mapping[str, Run]) -> str:
     titles = [cluster if cluster == EMBEDDED else f"Kubernetes {cluster}" for cluster in found]
     lines = [HEAD]
     for section in claimed:
-        lines += [f"## {section.title}", "", f"[{section.module}.py](../e2e/conformance/{section.module}.py)", ""]
+        lines += [f"## {section.title}", "", _link(section.module), ""]
         lines += [row(["behaviour", *titles]), "|---" * (1 + len(titles)) + "|"]
         for behaviour in section.behaviours:
             lines.append(row([cell(behaviour), *(run.cell(behaviour) or "" for run in found.values())]))
         lines.append("")
     return "\n".join(lines)
+
+
+def _link(module: str) -> str:
+    return f"[{Path(module).name}.py](../e2e/conformance/{module}.py)"
 
 
 def row(cells: Sequence[str]) -> str:

@@ -31,10 +31,10 @@ def test_promise_that_failed_on_a_kind_is_not_on_the_page(tmp_path: Path, monkey
     names = [promise.name.partition("::")[2] for promise in kinds.promises()]
     for kind in KINDS:
         for name in names:
-            kinds.record(f"e2e/test_node_kinds.py::{name}[{kind}]@node-kinds", has_passed=True)
+            kinds.record(f"e2e/promises/shares/test_node_kinds.py::{name}[{kind}]@node-kinds", has_passed=True)
     assert "| plain |" in kinds.part()
-    kinds.record(f"e2e/test_node_kinds.py::{names[0]}[plain]", has_passed=False)
-    kinds.record(f"e2e/test_identity.py::{names[0]}", has_passed=False)
+    kinds.record(f"e2e/promises/shares/test_node_kinds.py::{names[0]}[plain]", has_passed=False)
+    kinds.record(f"e2e/promises/shares/test_identity.py::{names[0]}", has_passed=False)
 
     with pytest.raises(IncompleteError, match=f"no valid result of:\nplain: .*::{names[0]}$"):
         kinds.part()

@@ -1,7 +1,7 @@
 """
 The policy that lets only schedulers write the annotations with grants.
 
-`e2e/test_forged_annotations.py` runs its expressions on a real API server.
+`e2e/promises/trust/test_forged_annotations.py` runs its expressions on a real API server.
 """
 
 import json

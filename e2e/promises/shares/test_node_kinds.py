@@ -13,13 +13,13 @@ from controlplane import nvidia
 from harness.cluster import Cluster, Settings
 from harness.isolation import own_namespace
 from harness.real import RealCluster
-from test_identity import (
+from promises.failures.test_kubernetes_moves_pods import test_node_serves_its_grants_again_after_a_power_cut
+from promises.shares.test_identity import (
     test_container_restarted_by_the_kubelet_has_the_same_share,
     test_init_container_that_shares_replica_ids_with_the_main_one_has_its_own_share,
     test_pod_with_a_device_only_in_its_init_container_is_served,
 )
-from test_kubernetes_moves_pods import test_node_serves_its_grants_again_after_a_power_cut
-from test_share_is_exact import (
+from promises.shares.test_share_is_exact import (
     test_allocation_beyond_the_share_fails_and_the_neighbour_continues,
     test_container_loads_the_library_by_itself,
     test_container_sees_its_share_as_the_size_of_the_device,

@@ -162,6 +162,7 @@ async def test_qos_class(api: Api, limits: Any, requests: Any, expected: str) ->
 
 
 @pytest.mark.other_in("1.35", "a Binding's labels are merged as well")
+@pytest.mark.other_in("1.36", "a Binding's labels are merged as well")
 @pytest.mark.other_in("1.37", "a Binding's labels are merged as well")
 async def test_binding(api: Api) -> None:
     """A Binding sets the Node, merges its annotations and sets PodScheduled in one write, and merges no labels."""

@@ -1,0 +1,3 @@
+"""
+The behaviours of API server, kubectl and kube-scheduler.
+"""

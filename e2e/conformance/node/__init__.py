@@ -1,0 +1,3 @@
+"""
+The behaviours of the kubelet and its container runtime.
+"""

@@ -1,0 +1,3 @@
+"""
+What survives the end of a part, a card or a Node?
+"""

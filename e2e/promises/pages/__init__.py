@@ -1,0 +1,3 @@
+"""
+Does what the documentation shows work?
+"""

@@ -1,0 +1,3 @@
+"""
+Which Node gets a Pod, when, and at what cost?
+"""

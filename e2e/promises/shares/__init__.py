@@ -1,0 +1,3 @@
+"""
+What does a container get?
+"""

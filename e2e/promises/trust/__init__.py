@@ -1,0 +1,3 @@
+"""
+Who may write what?
+"""

@@ -1,0 +1,3 @@
+"""
+Which versions of HAMi and of this project work together?
+"""
