@@ -15,8 +15,8 @@ from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin.adapters.cdi_files import remove_unfinished
-from hami_device_plugin.adapters.removal import delete_some
 from hami_device_plugin.decide.cdi.spec import KIND
+from hamicommon.runtime.removal import delete_some
 
 
 @pytest.mark.parametrize("step", STEPS)

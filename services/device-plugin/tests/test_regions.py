@@ -18,8 +18,8 @@ from hami_device_plugin.adapters.regions import (
     prepare_region,
     was_used,
 )
-from hami_device_plugin.adapters.removal import FOLDER, delete_some
 from hami_device_plugin.decide.cdi.spec import MARK_MODE
+from hamicommon.runtime.removal import FOLDER, delete_some
 from testbed.disks import read_only
 
 TENANT = 4242

@@ -51,9 +51,10 @@ def device_uuid(index: int) -> str:
 def a_pod(index: int) -> dict[str, Any]:
     """Return a Pod with names as long as a Deployment's."""
     name = f"inference-server-{index % 10}-7d4b9c6f5-{index:05x}"
-    annotations = {"hami.io/vgpu-node": NODE}
+    share = f"{device_uuid(index % DEVICES)},NVIDIA,8192,30:;"
+    annotations = {"hami.io/vgpu-node": NODE, "hami.io/vgpu-devices-allocated": share}
     metadata = {"uid": str(UUID(int=index)), "namespace": "team-machine-learning", "name": name}
-    spec = {"nodeName": NODE, "containers": [{"name": "main"}]}
+    spec = {"nodeName": NODE, "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
     return {"metadata": metadata | {"annotations": annotations}, "spec": spec, "status": {"phase": "Running"}}
 
 

@@ -12,6 +12,25 @@ from aiohttp import web
 Object = dict[str, Any]
 
 
+def a_pod(
+    uid: str = "u1", *containers: str, granted: str = "", priority: int | None = None, node: str = "n1"
+) -> Object:
+    """Return a running Pod of *node* whose annotation grants its containers *granted*."""
+    annotations = {"hami.io/vgpu-node": node} | ({"hami.io/vgpu-devices-allocated": granted} if granted else {})
+    environment = [] if priority is None else [{"name": "CUDA_TASK_PRIORITY", "value": str(priority)}]
+    return {
+        "metadata": {"uid": uid, "namespace": "ns", "name": f"pod-{uid}", "annotations": annotations},
+        "spec": {
+            "nodeName": node,
+            "containers": [
+                {"name": name, "resources": {"limits": {"nvidia.com/gpu": "1"}}, "env": environment}
+                for name in containers or ("main",)
+            ],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
 class PodServer:
     """An API server that lists and watches Pods and the Node."""
 

@@ -25,7 +25,7 @@ NOW = 1_000_000.0
 
 def a_directory(pod_uid: str = "gone", *, age_seconds: float = 301.0) -> ContainerDirectory:
     """Return the directory of a container of *pod_uid*."""
-    return ContainerDirectory(ContainerKey(pod_uid, "main"), modified_seconds=NOW - age_seconds)
+    return ContainerDirectory(ContainerKey(pod_uid, "main"), changed_seconds=NOW - age_seconds)
 
 
 def a_cache(*uids: str, is_synced: bool = True, age_seconds: float = 1.0) -> PodCache:

@@ -3,8 +3,11 @@ Listing and deleting container directories.
 """
 
 import os
+import time
 
-from hami_monitor.adapters.directories import Directories
+import pytest
+
+from hami_monitor.adapters.directories import NAMES_EACH_STEP, Directories
 from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerKey, Refusal, choose_region_file
 
 from .region_files import HookPath, a_region
@@ -33,14 +36,15 @@ def test_container_directories_are_told_from_everything_else(hook_path: HookPath
     assert ("lost+found",) == odd
 
 
-def test_age_is_that_of_the_last_change_in_the_directory(hook_path: HookPath) -> None:
-    """Creating or removing a file counts as a change."""
+@pytest.mark.parametrize("modified", [1_000_000, 4_000_000_000])
+def test_age_is_not_what_a_container_says(hook_path: HookPath, modified: int) -> None:
+    """A container may give its directory any time of modification, also one in the future; the change has its own."""
     hook_path.add("p1_a")
-    os.utime(hook_path.containers / "p1_a", (5, 1_000_000))
+    os.utime(hook_path.containers / "p1_a", (5, modified))
 
     [directory], _ = Directories(str(hook_path.path)).scan()
 
-    assert 1_000_000 == directory.modified_seconds
+    assert abs(time.time() - directory.changed_seconds) < 600
 
 
 def test_directory_is_deleted_with_all_that_is_in_it(hook_path: HookPath) -> None:
@@ -55,9 +59,34 @@ def test_directory_is_deleted_with_all_that_is_in_it(hook_path: HookPath) -> Non
 
     directories.remove(directory)
     directories.remove(directory)
-
     assert ((), ()) == directories.scan()
+    while directories.delete_some():
+        pass
+
+    assert [] == list(hook_path.containers.iterdir())
     assert (outside / "kept").exists()
+
+
+def test_deep_directory_is_deleted_in_small_steps(hook_path: HookPath) -> None:
+    """A container may nest directories as deep as it likes; each step takes a few names."""
+    deep = hook_path.add("p1_a").parent
+    here = os.open(deep, os.O_RDONLY)
+    for _ in range(3 * NAMES_EACH_STEP):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    directories = Directories(str(hook_path.path))
+    [directory], _ = directories.scan()
+
+    directories.remove(directory)
+    steps = 0
+    while directories.delete_some():
+        steps += 1
+
+    assert 3 <= steps <= 12
+    assert [] == list(hook_path.containers.iterdir())
 
 
 def test_flood_of_files_does_not_cost_the_others_a_round(hook_path: HookPath) -> None:

@@ -10,9 +10,10 @@ from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.observation import Observation
 from hami_monitor.decide.pods import MonitoredPod
-from hami_monitor.decide.usage import ContainerUsage, DeviceUsage
+from hami_monitor.decide.usage import ContainerUsage
 from hami_monitor.metrics.families import families
 from hamicommon.model import MigAllocation, MigPlacement, Share
+from hamicommon.wire.region import DeviceSums
 
 MIB = 1 << 20
 NOW = 1000.5
@@ -43,16 +44,15 @@ def a_pod(**more: Any) -> MonitoredPod:
         "name": "p1",
         "containers": ("main",),
         "shown": frozenset({"main"}),
+        "shares": {"main": (Share("GPU-a", "NVIDIA", 3000, 25),)},
     }
     return MonitoredPod(**(defaults | more))
 
 
-def a_usage(*, last_kernel_seconds: int | None = 900, **more: Any) -> ContainerUsage:
+def a_usage(*, last_kernel_seconds: int | None = 900) -> ContainerUsage:
     """Return the usage of a container with one device."""
-    defaults: dict[str, Any] = {"index": 0, "uuid": "GPU-a", "memory_limit_bytes": 3000, "memory_used_bytes": 100}
-    parts = {"context_bytes": 60, "module_bytes": 10, "buffer_bytes": 25}
-    device = DeviceUsage(**(defaults | parts | {"utilization_percent": 40} | more))
-    return ContainerUsage((device,), last_kernel_seconds)
+    sums = DeviceSums(context=60, module=10, data=25, total=100, sm=40)
+    return ContainerUsage({"GPU-a": sums}, 2, frozenset({7, 8}), last_kernel_seconds)
 
 
 def a_host_device(**more: Any) -> HostDevice:
@@ -81,7 +81,7 @@ def test_share_families_are_hamis() -> None:
     """Names, labels and values of a container with one device."""
     expected = {
         "hami_vgpu_memory_used_bytes": 100,
-        "hami_vgpu_memory_limit_bytes": 3000,
+        "hami_vgpu_memory_limit_bytes": 3000 * MIB,
         "hami_container_device_memory_bytes": 100,
         "hami_container_device_utilization_ratio": 40,
         "hami_container_last_kernel_elapsed_seconds": 100.5,
@@ -137,7 +137,7 @@ def test_legacy_families_are_hamis() -> None:
         "HostGPUMemoryUsage": [(host, 500)],
         "HostCoreUtilization": [(host, 70)],
         "vGPU_device_memory_usage_in_bytes": [(LEGACY_LABELS, 100)],
-        "vGPU_device_memory_limit_in_bytes": [(LEGACY_LABELS, 3000)],
+        "vGPU_device_memory_limit_in_bytes": [(LEGACY_LABELS, 3000 * MIB)],
         "Device_utilization_desc_of_container": [(LEGACY_LABELS, 40)],
         "Device_last_kernel_of_container": [(LEGACY_LABELS, 100.5)],
         "Device_memory_desc_of_container": [(LEGACY_LABELS | amounts, 100)],
@@ -164,7 +164,7 @@ def test_idle_time_counts_from_the_last_launch(last_kernel_seconds: int | None, 
 
 
 @pytest.mark.parametrize(
-    "usages", [pytest.param({}, id="no-region"), pytest.param({KEY: ContainerUsage(())}, id="region-without-devices")]
+    "usages", [pytest.param({}, id="no-region"), pytest.param({KEY: ContainerUsage()}, id="region-without-devices")]
 )
 def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(
     usages: dict[ContainerKey, ContainerUsage],
@@ -183,32 +183,25 @@ def test_container_that_has_not_touched_a_device_has_its_grant_as_limit(
     assert [] == found["hami_container_last_kernel_elapsed_seconds"]
 
 
-def test_region_counts_more_than_the_grant() -> None:
-    """Once a region exists, its values are shown."""
-    pod = a_pod(shares={"main": (Share("GPU-z", "NVIDIA", 1, 0),)})
+def test_use_of_a_region_that_cannot_be_read_is_not_shown() -> None:
+    """What the container was granted is."""
+    found = samples(an_observation(usages={}, refused=frozenset({KEY})))
 
-    found = samples(an_observation(pods=(pod,)))
-
-    assert [(SHARE_LABELS, 3000)] == found["hami_vgpu_memory_limit_bytes"]
+    assert [(SHARE_LABELS, 3000 * MIB)] == found["hami_vgpu_memory_limit_bytes"]
+    assert [] == found["hami_vgpu_memory_used_bytes"]
 
 
 @pytest.mark.parametrize(
-    "observation",
+    "pod",
     [
-        pytest.param(an_observation(pods=()), id="pod-unknown"),
-        pytest.param(an_observation(pods=(a_pod(shown=frozenset()),)), id="container-not-shown"),
-        pytest.param(an_observation(pods=(a_pod(uid="u2"),)), id="other-pod"),
-        pytest.param(
-            an_observation(
-                usages={}, refused=frozenset({KEY}), pods=(a_pod(shares={"main": (Share("G", "N", 1, 0),)}),)
-            ),
-            id="region-refused",
-        ),
+        pytest.param(a_pod(shown=frozenset()), id="container-not-shown"),
+        pytest.param(a_pod(shares={}), id="nothing-granted"),
+        pytest.param(a_pod(shares={"other": (Share("GPU-a", "NVIDIA", 1, 0),)}), id="granted-to-another"),
     ],
 )
-def test_container_without_a_known_use_is_not_shown(observation: Observation) -> None:
-    """An unknown Pod has no series, and neither has a region that cannot be read."""
-    assert [] == samples(observation)["hami_vgpu_memory_used_bytes"]
+def test_container_without_a_grant_is_not_shown(pod: MonitoredPod) -> None:
+    """Whatever its region says."""
+    assert [] == samples(an_observation(pods=(pod,)))["hami_vgpu_memory_used_bytes"]
 
 
 def test_mig_instance_is_shown_once_it_exists() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.grants import Grant, grants_of
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
 from hamicommon.model import MigAllocation, MigPlacement, Share
 
@@ -164,3 +166,33 @@ def test_unreadable_annotation_is_a_problem_of_its_pod_only(key: str, text: str)
     pod = granted(a_pod(annotations={"hami.io/vgpu-node": NODE, key: text}))
 
     assert ({}, (), [True]) == (pod.shares, pod.mig_allocations, [key in problem for problem in pod.problems])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param("0", {"main": 0}, id="highest"),
+        pytest.param("7", {"main": 7}, id="lower"),
+        pytest.param("-3", {"main": -3}, id="negative"),
+        pytest.param("", {}, id="empty"),
+        pytest.param("high", {}, id="no-number"),
+        pytest.param("99999999999", {}, id="too-large"),
+    ],
+)
+def test_priority_is_the_variable_of_the_pod(value: str, expected: dict[str, int]) -> None:
+    """The webhook sets it; one that is no number counts as none."""
+    container = a_container("main") | {"env": [{"name": "CUDA_TASK_PRIORITY", "value": value}]}
+
+    pod = granted(a_pod(containers=[container, "other"]))
+
+    assert expected == dict(pod.priorities)
+
+
+def test_mig_instance_is_no_grant() -> None:
+    """A container with MIG instances has no library, so it has no part in the feedback."""
+    annotations = with_allocation("GPU-a,NVIDIA,3000,25:;GPU-b,NVIDIA,3000,25:;")
+    pod = granted(
+        a_pod(containers=["web", "main"], annotations=annotations | {"hami.io/vgpu-mig-allocations": MIG_TEXT})
+    )
+
+    assert {ContainerKey("u1", "web"): Grant((GPU_A,))} == grants_of([pod])

@@ -15,15 +15,18 @@ from hypothesis import strategies as st
 
 from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError, RegionUnusedError
 from hami_monitor.decide.containers import Refusal
-from hami_monitor.decide.feedback import RECENT_MAX, FeedbackState, FeedbackWrite
-from hami_monitor.decide.usage import ContainerUsage, DeviceUsage, container_usage, feedback_state
+from hami_monitor.decide.feedback import RECENT_MAX, FeedbackWrite
 from hamicommon.wire.region import (
     LAYOUT_V0,
     LAYOUT_V1_1,
     LAYOUT_V1_1_SHIFTED,
     LAYOUT_V1_2,
     SLOTS,
+    DeviceMemory,
+    DeviceSums,
+    DeviceUtilization,
     Layout,
+    RegionState,
     decode_region,
 )
 
@@ -79,54 +82,51 @@ def test_usage_is_read_from_every_released_layout(layout: Layout, opened: Open) 
         last_kernel_time=1_700_000_000,
     )
 
-    expected = ContainerUsage(
-        (
-            DeviceUsage(0, "GPU-a", 4000, 72, 13, 20, 34, 90),
-            DeviceUsage(1, "GPU-b", 2**64 - 1, 1, 1, 0, 0, 7),
-        ),
-        last_kernel_seconds=None if layout is LAYOUT_V0 else 1_700_000_000,
-    )
+    state, sums = file.state(), file.sums(3, (0, 1))
 
-    assert expected == container_usage(file.read())
+    assert {0: DeviceSums(13, 20, 34, 72, 90), 1: DeviceSums(1, 0, 0, 1, 7)} == sums.devices
+    assert (2, frozenset({100, 1000, 102, 1002})) == (sums.processes, sums.pids)
+    assert (None if layout is LAYOUT_V0 else 1_700_000_000) == state.last_kernel_time
 
 
 @of_every_release
-def test_feedback_state_is_read_from_every_released_layout(layout: Layout, opened: Open) -> None:
-    """Four fields, and every name up to its first NUL, beyond the device count too."""
+def test_state_is_read_from_every_released_layout(layout: Layout, opened: Open) -> None:
+    """The two fields of the feedback, the number of slots, and the names of the devices up to their first NUL."""
     _, file = opened(
         layout,
         uuids=(b"GPU-a", b"", b"GPU-c\0stale", b"\xff" * 96),
-        device_count=1,
-        priority=-7,
+        processes=(Process(),) * 3,
         recent_kernel=-1,
         utilization_switch=0,
+        last_kernel_time=5,
     )
 
-    assert FeedbackState((b"GPU-a", b"GPU-c", b"\xff" * 96), -7, -1, 0) == feedback_state(file.read())
+    last = None if layout is LAYOUT_V0 else 5
+    assert RegionState((b"GPU-a", b"", b"GPU-c", b"\xff" * 96), 3, -1, 0, last) == file.state()
 
 
 @of_every_release
-@pytest.mark.parametrize("slots", [0, 1, SLOTS])
-def test_reading_the_parts_in_use_says_what_the_whole_file_says(layout: Layout, slots: int, opened: Open) -> None:
-    """Slots after the last used one are not read."""
-    path, file = opened(layout, processes=(Process({0: (1, 2, 3, 4, 10)}, {0: 1}),) * slots)
-    with path.open("r+b") as remains:
-        remains.seek(layout.procs + min(slots + 1, SLOTS - 2) * layout.slot_size)
-        remains.write(b"\xee" * 64)
+@pytest.mark.parametrize("slots", [0, 1, 7, SLOTS])
+def test_sums_are_those_of_the_whole_file(layout: Layout, slots: int, opened: Open) -> None:
+    """Columns over the slots give what the decoded processes add up to, for every device."""
+    processes = tuple(
+        Process({index % 16: (index, 2, 3, 4, 10 * index)}, {index % 3: index % 100}, status=index % 3)
+        for index in range(slots)
+    )
+    path, file = opened(layout, processes=processes)
+    living = [slot for slot in decode_region(path.read_bytes()).slots if slot.status]
 
-    assert decode_region(path.read_bytes()) == file.read().region
+    sums = file.sums(slots, range(16))
 
-
-def test_remains_of_another_file_are_not_read(tmp_path: Path) -> None:
-    """A reading contains nothing of the file that was read before."""
-    full, empty = tmp_path / "full.cache", tmp_path / "empty.cache"
-    full.write_bytes(a_region(processes=(Process({0: (1, 2, 3, 4, 10)}),) * SLOTS))
-    empty.write_bytes(a_region())
-    full_file, empty_file = RegionFile.open(full), RegionFile.open(empty)
-
-    full_file.read()
-
-    assert decode_region(empty.read_bytes()) == empty_file.read().region
+    assert len(living) == sums.processes
+    for device in range(16):
+        memory = [slot.memory.get(device, DeviceMemory()) for slot in living]
+        busy = [(slot.utilization or {}).get(device, DeviceUtilization()) for slot in living]
+        expected = (
+            *(sum(getattr(one, name) for one in memory) for name in ("context", "module", "data", "total")),
+            sum(one.sm for one in busy),
+        )
+        assert DeviceSums(*expected) == sums.devices[device]
 
 
 @of_every_release
@@ -173,7 +173,7 @@ def test_store_reaches_a_process_that_has_the_file_mapped(opened: Open) -> None:
         library.stdin.write("\n")
         assert "-1\n" == library.stdout.readline()
         assert "launched\n" == library.stdout.readline()
-        assert 2 == file.read().region.recent_kernel
+        assert 2 == file.state().recent_kernel
         library.stdin.write("\n")
 
 
@@ -186,7 +186,7 @@ def test_file_shrunk_by_another_process_is_refused_and_kills_nobody(layout: Layo
     subprocess.run([sys.executable, "-c", f"import os; os.truncate({str(path)!r}, {shrunk})"], check=True)
 
     with pytest.raises(RegionRefusedError) as read:
-        file.read()
+        file.state()
     if shrunk <= 100_000:
         with pytest.raises(RegionRefusedError) as stored:
             file.store(FeedbackWrite(recent_kernel=-1))
@@ -202,7 +202,7 @@ def test_file_grown_back_after_it_was_shrunk_is_no_region(opened: Open) -> None:
     os.truncate(path, LAYOUT_V1_2.region_size + 1)
 
     with pytest.raises(RegionRefusedError) as caught:
-        file.read()
+        file.state()
 
     assert Refusal.UNKNOWN_LAYOUT is caught.value.refusal
 
@@ -229,7 +229,7 @@ def test_file_that_changes_its_layout_is_refused(tmp_path: Path, opened: Open) -
     path.write_bytes(a_region(LAYOUT_V1_1))
 
     with pytest.raises(RegionRefusedError) as caught:
-        file.read()
+        file.state()
 
     assert Refusal.UNKNOWN_LAYOUT is caught.value.refusal
 
@@ -272,6 +272,24 @@ def test_trap_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     assert [Refusal.UNREADABLE] * 4 == found
 
 
+def test_device_in_place_of_the_file_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open a watchdog would reboot the Node; a container may have the right to make device files."""
+    trap = tmp_path / "r.cache"
+    os.mkfifo(trap)
+    opened: list[int] = []
+    real_open = os.open
+
+    def recorded(path: str | Path, flags: int) -> int:
+        opened.append(flags)
+        return real_open(path, flags)
+
+    monkeypatch.setattr(os, "open", recorded)
+
+    assert Refusal.UNREADABLE is refusal_of(trap)
+
+    assert [flags & os.O_PATH for flags in opened] == [os.O_PATH]
+
+
 def test_refused_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
     """A bad file is tried again every round."""
     path = tmp_path / "r.cache"
@@ -308,8 +326,7 @@ def test_garbled_file_is_read_or_refused(
         file = RegionFile.open(path)
     except RegionRefusedError:
         return
-    for device in container_usage(file.read()).devices:
-        assert device.memory_used_bytes >= 0
-        assert device.utilization_percent >= 0
-    feedback_state(file.read())
+    state = file.state()
+    for sums in file.sums(state.slot_count, range(16)).devices.values():
+        assert min(sums.context, sums.module, sums.data, sums.total, sums.sm) >= 0
     file.close()

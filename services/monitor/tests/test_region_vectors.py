@@ -13,12 +13,12 @@ import pytest
 from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
 from hami_monitor.decide.containers import Refusal
 from hami_monitor.decide.feedback import FeedbackWrite
-from hami_monitor.decide.usage import RegionReading, container_usage, feedback_state
+from hamicommon.wire.region import ProcessSums, RegionState
 
 VECTORS = Path(__file__).parents[3] / "libs/hamicommon/vectors/region"
 CASES = {case["case"]: case for case in json.loads((VECTORS / "cases.json").read_text())}
 MALFORMED = json.loads((VECTORS / "malformed.json").read_text())
-PARTS = {"total": "memory_used_bytes", "context": "context_bytes", "module": "module_bytes", "data": "buffer_bytes"}
+PARTS = ("total", "context", "module", "data")
 
 
 def content_of(name: str) -> bytearray:
@@ -31,19 +31,20 @@ def names(keep: Callable[[dict[str, Any]], bool]) -> list[str]:
     return [name for name, case in CASES.items() if keep(case)]
 
 
-Read = Callable[[bytes | bytearray], RegionReading]
+Read = Callable[[bytes | bytearray], tuple[RegionState, ProcessSums]]
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
     """Return a function that reads a region of the given contents."""
 
-    def reading(content: bytes | bytearray) -> RegionReading:
+    def reading(content: bytes | bytearray) -> tuple[RegionState, ProcessSums]:
         path = tmp_path / "r.cache"
         path.write_bytes(content)
         file = RegionFile.open(path)
         try:
-            return file.read()
+            state = file.state()
+            return state, file.sums(state.slot_count, range(len(state.uuids)))
         finally:
             file.close()
 
@@ -52,56 +53,48 @@ def read(tmp_path: Path) -> Read:
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
 def test_state_is_what_the_library_wrote(name: str, read: Read) -> None:
-    """Priority, both writable fields and the device names, in every layout."""
+    """Both writable fields, the device names and the time of the last launch, in every layout."""
     expected = CASES[name]["expected"]
 
-    state = feedback_state(read(content_of(name)))
+    state, _ = read(content_of(name))
 
     assert expected["uuids"] == [uuid.decode() for uuid in state.uuids]
-    assert [expected[field] for field in ("priority", "recent_kernel", "utilization_switch")] == [
-        state.priority,
+    assert [expected[field] for field in ("recent_kernel", "utilization_switch", "slot_count", "last_kernel_time")] == [
         state.recent_kernel,
         state.utilization_switch,
+        state.slot_count,
+        state.last_kernel_time,
     ]
 
 
 @pytest.mark.parametrize("name", names(lambda case: case["layout"] != "mixed"))
-def test_limits_and_sums_are_those_of_the_living_slots(name: str, read: Read) -> None:
+def test_sums_are_those_of_the_living_slots(name: str, read: Read) -> None:
     """Each amount is summed over the slots whose status is not 0."""
-    expected = CASES[name]["expected"]
-    living = [slot for slot in expected["slots"] if slot["status"] != 0]
+    living = [slot for slot in CASES[name]["expected"]["slots"] if slot["status"] != 0]
 
-    usage = container_usage(read(content_of(name)))
+    _, sums = read(content_of(name))
 
-    assert expected["uuids"] == [device.uuid for device in usage.devices]
-    assert (expected["last_kernel_time"] or None) == usage.last_kernel_seconds
-    for device in usage.devices:
-        key = str(device.index)
-        assert expected["memory_limits"][device.index] == device.memory_limit_bytes
-        assert (
-            sum((slot["device_util"] or {}).get(key, {}).get("sm", 0) for slot in living) == device.utilization_percent
-        )
-        for part, field in PARTS.items():
+    assert len(living) == sums.processes
+    for index, device in sums.devices.items():
+        key = str(index)
+        assert sum((slot["device_util"] or {}).get(key, {}).get("sm", 0) for slot in living) == device.sm
+        for part in PARTS:
             exact = sum(slot["used"].get(key, {}).get(part, 0) for slot in living)
-            assert exact % 2**64 == getattr(device, field)
+            assert exact % 2**64 == getattr(device, part)
 
 
 @pytest.mark.parametrize("name", names(lambda case: bool(case.get("hami_2_10_reader_correct"))))
 def test_values_are_those_of_hamis_monitor(name: str, read: Read) -> None:
     """If HAMi 2.10 reads a file correctly, the exported numbers are the same."""
-    expected = CASES[name]["hami_2_10_reads"]
+    state, sums = read(content_of(name))
 
-    devices = container_usage(read(content_of(name))).devices
-
-    assert expected["devices"] == [
-        {
-            "uuid": device.uuid,
-            "memory_limit": device.memory_limit_bytes,
-            "sm": device.utilization_percent,
-            "offset": 0,
-            **{part: getattr(device, field) for part, field in PARTS.items()},
-        }
-        for device in devices
+    assert [
+        {key: value for key, value in device.items() if key not in {"offset", "memory_limit"}}
+        for device in CASES[name]["hami_2_10_reads"]["devices"]
+    ] == [
+        {"uuid": uuid.decode(), "sm": sums.devices[index].sm}
+        | {part: getattr(sums.devices[index], part) for part in PARTS}
+        for index, uuid in enumerate(state.uuids)
     ]
 
 
@@ -132,8 +125,9 @@ def test_damaged_file_is_read_or_refused(case: dict[str, Any], tmp_path: Path) -
         file = RegionFile.open(path)
     except RegionRefusedError:
         return
-    for device in container_usage(file.read()).devices:
-        assert all(0 <= getattr(device, field) < 2**63 for field in PARTS.values())
+    state = file.state()
+    for device in file.sums(state.slot_count, range(16)).devices.values():
+        assert all(0 <= getattr(device, part) < 2**63 for part in PARTS)
     file.store(FeedbackWrite(recent_kernel=0, utilization_switch=1))
     after = path.read_bytes()
     file.close()

@@ -12,8 +12,12 @@ from hami_monitor.adapters.directories import Directories
 from hami_monitor.adapters.regions import Regions
 from hami_monitor.decide.containers import ContainerKey, Refusal
 from hami_monitor.decide.feedback import FeedbackWrite
+from hami_monitor.decide.grants import Grant
+from hami_monitor.decide.usage import SLOTS_EACH_SCRAPE
+from hamicommon.model import Share
+from hamicommon.wire.region import SLOTS, DeviceSums
 
-from .region_files import HookPath, a_region
+from .region_files import HookPath, Process, a_region
 
 GOOD, BAD = ContainerKey("p1", "good"), ContainerKey("p2", "bad")
 
@@ -36,7 +40,7 @@ def look(hook_path: HookPath, regions: Regions) -> Look:
     def follow() -> set[ContainerKey]:
         listed, _ = Directories(str(hook_path.path)).scan()
         regions.follow(listed)
-        return set(regions.read())
+        return set(regions.states())
 
     return follow
 
@@ -84,18 +88,18 @@ def test_region_that_was_cleared_for_the_next_run_shows_nothing(
     look()
     region.write_bytes(bytes(2008953))
 
-    assert ({}, {}) == (regions.read(), regions.refusals)
+    assert ({}, {}) == (regions.states(), regions.refusals)
 
 
 def test_region_made_anew_under_the_same_name_is_read(hook_path: HookPath, regions: Regions, look: Look) -> None:
     """A restarted container writes a new file, and the old values are gone."""
-    region = hook_path.add("p1_good", a_region(priority=1))
+    region = hook_path.add("p1_good", a_region(recent_kernel=1))
     look()
     region.unlink()
-    region.write_bytes(a_region(priority=7))
+    region.write_bytes(a_region(recent_kernel=7))
     look()
 
-    assert 7 == regions.read()[GOOD].region.priority
+    assert 7 == regions.states()[GOOD].recent_kernel
 
 
 def test_region_that_is_gone_is_let_go(hook_path: HookPath, regions: Regions, look: Look) -> None:
@@ -122,7 +126,7 @@ def test_file_shrunk_between_round_and_scrape_is_refused(hook_path: HookPath, re
     os.truncate(region, 1000)
 
     regions.store({GOOD: FeedbackWrite(recent_kernel=-1)})
-    assert {} == regions.read()
+    assert {} == regions.states()
     assert {GOOD: Refusal.TRUNCATED} == regions.refusals
 
     region.write_bytes(a_region())
@@ -138,3 +142,26 @@ def test_stores_are_counted_by_field(hook_path: HookPath, regions: Regions, look
     regions.store({GOOD: FeedbackWrite(recent_kernel=0)})
 
     assert {"recent_kernel": 2, "utilization_switch": 1} == regions.writes
+
+
+def test_region_with_too_many_processes_is_not_read_and_the_rest_is(
+    hook_path: HookPath, regions: Regions, look: Look
+) -> None:
+    """What one scrape reads is limited, and small regions come first."""
+    process = Process({0: (1, 2, 3, 0, 6)})
+    forged = [ContainerKey(f"f{index}", "main") for index in range(SLOTS_EACH_SCRAPE // SLOTS + 1)]
+    content = a_region(processes=(process,) * SLOTS)
+    for key in forged:
+        hook_path.add(str(key), content)
+    hook_path.add("p1_good", a_region(processes=(process,)))
+    look()
+    grant = Grant((Share("GPU-a", "NVIDIA", 1000, 0),))
+
+    with capture_logs() as logs:
+        for _ in range(2):
+            found = regions.usages(dict.fromkeys([GOOD, *forged], grant))
+
+    assert DeviceSums(1, 2, 3, 6) == found[GOOD].devices["GPU-a"]
+    assert [Refusal.TOO_MANY_PROCESSES] * len(logs) == list(regions.refusals.values())
+    assert 2 == len(logs)
+    assert len(forged) - 2 == len(found) - 1

@@ -14,28 +14,9 @@ from hamicommon.wire.region import LAYOUT_V0, LAYOUT_V1_2, decode_region
 from testbed.waiting import eventually
 
 from .fake_driver import DEVICE_A, DEVICE_B
-from .pod_server import Object, PodServer
+from .pod_server import PodServer, a_pod
 from .region_files import HookPath, Process, a_region
 from .service import CONTAINER, DEADLINE_SECONDS, NODE, PROGRAM, Labels, Start, eventually_equal
-
-
-def a_pod(uid: str = "u1", *containers: str, annotations: dict[str, str] | None = None) -> Object:
-    """Return a running Pod that was granted devices on NODE."""
-    return {
-        "metadata": {
-            "uid": uid,
-            "namespace": "ns",
-            "name": f"pod-{uid}",
-            "annotations": {"hami.io/vgpu-node": NODE} | (annotations or {}),
-        },
-        "spec": {
-            "nodeName": NODE,
-            "containers": [
-                {"name": name, "resources": {"limits": {"nvidia.com/gpu": "1"}}} for name in containers or ("main",)
-            ],
-        },
-        "status": {"phase": "Running"},
-    }
 
 
 def labels(container: str = "main", uid: str = "u1", index: int = 0, device: str = "GPU-a") -> Labels:
@@ -56,17 +37,18 @@ def host_labels(index: int, device: str, name: str, *, node: bool = True) -> Lab
     return tuple(sorted((pairs | ({"node": NODE} if node else {})).items()))
 
 
-FIRST, SECOND, OLD, IDLE = (
+FIRST, SECOND, OLD, BAD, IDLE = (
     labels(),
     labels(index=1, device="GPU-b"),
     labels("old"),
+    labels("bad", device="GPU-b"),
     labels("idle", device="GPU-b"),
 )
 HOST_DEVICES = ((0, DEVICE_A, "NVIDIA A100-SXM4-40GB"), (1, DEVICE_B, "NVIDIA T4"))
 HOST_IDLE = {host_labels(*device): 0 for device in HOST_DEVICES}
 SCRAPED = {
     "hami_vgpu_memory_used_bytes": {FIRST: 70, SECOND: 2, OLD: 7, IDLE: 0},
-    "hami_vgpu_memory_limit_bytes": {FIRST: 3000, SECOND: 2000, OLD: 1000, IDLE: 2 << 20},
+    "hami_vgpu_memory_limit_bytes": {FIRST: 3 << 20, SECOND: 2 << 20, OLD: 1 << 20, BAD: 4 << 20, IDLE: 2 << 20},
     "hami_container_device_memory_bytes": {FIRST: 70, SECOND: 2, OLD: 7, IDLE: 0},
     "hami_container_device_utilization_ratio": {FIRST: 55, SECOND: 3, OLD: 0, IDLE: 0},
     "hami_vgpu_memory_context_bytes": {FIRST: 15, SECOND: 1, OLD: 7, IDLE: 0},
@@ -102,8 +84,8 @@ def put_pod_of_every_kind(hook_path: HookPath, pod_server: PodServer) -> None:
     )
     hook_path.add("u1_old", a_region(LAYOUT_V0, limits=(1000,), processes=(Process({0: (7, 0, 0, 0, 7)}),)))
     hook_path.add("u1_bad", b"garbage")
-    granted = {"hami.io/vgpu-devices-allocated": ";;GPU-b,NVIDIA,4,0:;GPU-b,NVIDIA,2,0:;"}
-    pod_server.put(a_pod("u1", "main", "old", "bad", "idle", annotations=granted))
+    granted = "GPU-a,NVIDIA,3,0:GPU-b,NVIDIA,2,0:;GPU-a,NVIDIA,1,0:;GPU-b,NVIDIA,4,0:;GPU-b,NVIDIA,2,0:;"
+    pod_server.put(a_pod("u1", "main", "old", "bad", "idle", granted=granted))
 
 
 async def test_scrape_shows_every_family(
@@ -134,7 +116,7 @@ async def test_memory_a_program_allocates_is_shown(
     hook_path: HookPath, pod_server: PodServer, started: Start, library: dict[str, str]
 ) -> None:
     """A process with the real library: its limit, its use, and 0 after its end."""
-    pod_server.put(a_pod())
+    pod_server.put(a_pod(granted=f"{DEVICE_A},NVIDIA,1000,0:;"))
     region = hook_path.add("u1_main")
     limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "1000m", "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region)}
     program = await asyncio.create_subprocess_exec(
@@ -159,8 +141,8 @@ async def test_memory_a_program_allocates_is_shown(
 
 async def test_legacy_names_come_with_their_flag(hook_path: HookPath, pod_server: PodServer, started: Start) -> None:
     """In addition to the new names, for dashboards older than HAMi 2.9."""
-    hook_path.add("u1_main", a_region(limits=(3000,)))
-    pod_server.put(a_pod())
+    hook_path.add("u1_main", a_region())
+    pod_server.put(a_pod(granted="GPU-a,NVIDIA,3,0:;"))
     old_labels = (("ctrname", "main"), ("deviceuuid", "GPU-a"), ("podname", "pod-u1"), ("podnamespace", "ns"))
 
     async with started("--legacy-metrics") as service:
@@ -169,36 +151,47 @@ async def test_legacy_names_come_with_their_flag(hook_path: HookPath, pod_server
             samples = await service.samples()
             return [samples.get(name) for name in ("vGPU_device_memory_limit_in_bytes", "hami_vgpu_memory_limit_bytes")]
 
-        await eventually_equal(limits, [{(*old_labels, ("vdeviceid", "0")): 3000}, {labels(): 3000}])
+        await eventually_equal(limits, [{(*old_labels, ("vdeviceid", "0")): 3 << 20}, {labels(): 3 << 20}])
 
 
-async def test_feedback_writes_two_fields_and_nothing_else(hook_path: HookPath, started: Start) -> None:
-    """While high priority runs, low is blocked and limited, even without Pods and driver."""
+def launch(region: Path) -> None:
+    """Store what the library stores at a launch."""
+    with region.open("r+b") as file:
+        file.seek(LAYOUT_V1_2.recent_kernel)
+        file.write((2).to_bytes(4, "little"))
+
+
+async def test_feedback_writes_two_fields_and_nothing_else(
+    hook_path: HookPath, pod_server: PodServer, started: Start
+) -> None:
+    """While a Pod of high priority launches, a low one is blocked and limited, even without a driver."""
     process = Process({0: (1, 2, 3, 4, 10)})
-    high = hook_path.add("u1_high", a_region(priority=0, recent_kernel=2000, processes=(process,)))
-    low = hook_path.add("u2_low", a_region(priority=1, recent_kernel=2, processes=(process,)))
+    high = hook_path.add("u1_main", a_region(processes=(process,)))
+    low = hook_path.add("u2_main", a_region(processes=(process,)))
+    pod_server.put(a_pod("u1", granted="GPU-a,NVIDIA,3,0:;", priority=0))
+    pod_server.put(a_pod("u2", granted="GPU-a,NVIDIA,3,0:;"))
     expected = bytearray(low.read_bytes())
     for offset, value in ((LAYOUT_V1_2.recent_kernel, -1), (LAYOUT_V1_2.utilization_switch, 1)):
         expected[offset : offset + 4] = value.to_bytes(4, "little", signed=True)
 
+    def low_while_high_launches() -> bytes:
+        launch(high)
+        return low.read_bytes()
+
     async with started():
-        await eventually_equal(low.read_bytes, bytes(expected))
+        await eventually_equal(low_while_high_launches, bytes(expected))
         await eventually_equal(lambda: decode_region(high.read_bytes()).utilization_switch, 0)
 
 
 async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_path: HookPath, started: Start) -> None:
     """The files and the API suffice to continue."""
-    region = hook_path.add("u1_main", a_region(recent_kernel=1000))
+    region = hook_path.add("u1_main", a_region(recent_kernel=2))
     before = decode_region(region.read_bytes())
 
     for _ in range(2):
+        launch(region)
         async with started() as service:
-            reached = decode_region(region.read_bytes()).recent_kernel
-
-            def is_counted_down(reached: int = reached) -> bool:
-                return decode_region(region.read_bytes()).recent_kernel < reached
-
-            await eventually(is_counted_down)
+            await eventually(lambda: decode_region(region.read_bytes()).recent_kernel < 2)
             assert -signal.SIGKILL == await service.stop(signal.SIGKILL)
 
     after = decode_region(region.read_bytes())
@@ -208,15 +201,15 @@ async def test_kill_at_any_time_leaves_regions_valid_and_a_restart_goes_on(hook_
 async def test_directory_goes_with_its_pod_and_no_sooner(
     hook_path: HookPath, pod_server: PodServer, started: Start
 ) -> None:
-    """A known Pod keeps its directory at any age; a deleted one's goes after the grace time."""
-    for name in ("living_main", "dead_main"):
+    """A known Pod keeps its directory at any age; a deleted one's goes after the grace time, whatever its mtime."""
+    for name, modified in (("living_main", 0), ("dead_main", 4_000_000_000)):
         hook_path.add(name, a_region())
-        os.utime(hook_path.containers / name, (0, 0))
+        os.utime(hook_path.containers / name, (0, modified))
     pod_server.put(a_pod("living"))
     pod_server.put(a_pod("dead"))
 
     def listing() -> list[str]:
-        return sorted(path.name for path in hook_path.containers.iterdir())
+        return sorted(path.name for path in hook_path.containers.iterdir() if path.name != ".removed")
 
     async with started(HAMI_RESYNC_INTERVAL="1s") as service:
         await eventually_equal(lambda: service.get("/readyz"), (200, "ok\n"))
@@ -260,8 +253,8 @@ async def test_missing_driver_leaves_the_container_metrics(
 ) -> None:
     """The host's families are empty, the containers' are there, and one metric says why."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
-    hook_path.add("u1_main", a_region(limits=(3000,)))
-    pod_server.put(a_pod())
+    hook_path.add("u1_main", a_region())
+    pod_server.put(a_pod(granted="GPU-a,NVIDIA,3,0:;"))
 
     async with started(LD_LIBRARY_PATH=str(tmp_path)) as service:
 
@@ -270,7 +263,7 @@ async def test_missing_driver_leaves_the_container_metrics(
             names = ("hami_vgpu_memory_limit_bytes", "hami_host_gpu_memory_used_bytes", "hami_monitor_driver_available")
             return [samples.get(name) for name in names]
 
-        await eventually_equal(found, [{labels(): 3000}, None, {(): 0}])
+        await eventually_equal(found, [{labels(): 3 << 20}, None, {(): 0}])
 
 
 async def test_term_drains_and_exits_with_zero(started: Start) -> None:

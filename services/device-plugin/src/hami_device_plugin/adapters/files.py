@@ -3,7 +3,7 @@ Write files atomically, and name the file in every error.
 
 Owns the temporary names: random, because two instances of the plugin may have the same PID in their containers. The
 process that writes a temporary file holds a lock on it, so what a killed process left is known by having no lock.
-Neighbours: `regions` and `removal` have the directories of containers.
+Neighbours: `regions` has the directories of containers.
 """
 
 import fcntl

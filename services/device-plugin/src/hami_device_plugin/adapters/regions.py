@@ -4,7 +4,7 @@ Prepare the directory of a container that starts, and bound its region file.
 A container whose grant travels in a CDI spec sees one file of its directory, the region. So the directory holds
 nothing else, and costs the same at each start. Under the node lock the container gets the directory itself, writable,
 as HAMi does it. An earlier container may have left anything in such a directory, so nothing here follows a link.
-Neighbours: `removal` deletes what was left, `identity` and `lock` call.
+Neighbours: `hamicommon.runtime.removal` deletes what was left, `identity` and `lock` call.
 """
 
 import os
@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
-from hami_device_plugin.adapters.removal import FOLDER, set_aside
+from hamicommon.runtime.removal import FOLDER, set_aside
 
 REGION_SUFFIX = ".cache"
 REGION_BYTES_MAX = 16 * 2**20

@@ -20,7 +20,6 @@ from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, r
 from hami_device_plugin.adapters.files import HostFileError, host_files_of
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.regions import cut_regions
-from hami_device_plugin.adapters.removal import delete_some
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.announcement import announcement, withdrawal
 from hami_device_plugin.decide.cdi.strategy import Strategy
@@ -32,6 +31,7 @@ from hami_device_plugin.serve.link_loop import LinkLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import KubeError
+from hamicommon.runtime.removal import delete_some
 from hamicommon.vendor import Vendor
 
 RECONCILE_SECONDS = 30.0

@@ -1,16 +1,19 @@
 """
 List and delete the container directories below `<HOOK_PATH>/containers`.
 
-Must never follow a link, or fail because of one bad entry.
-Neighbours: `containers` decides what the listing means.
+Must never follow a link, or fail because of one bad entry. Whatever a container left, a listing and each step of a
+deletion take a bounded time.
+Neighbours: `containers` decides what the listing means, `hamicommon.runtime.removal` deletes.
 """
 
 import os
-import shutil
 from itertools import islice
 from pathlib import Path
 
 from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerDirectory, parse_directory_name
+from hamicommon.runtime.removal import delete_some, set_aside
+
+NAMES_EACH_STEP = 1000
 
 
 class Directories:
@@ -31,24 +34,30 @@ class Directories:
                 odd.append(entry.name)
                 continue
             try:
-                modified = entry.stat(follow_symlinks=False).st_mtime
+                changed = entry.stat(follow_symlinks=False).st_ctime
                 names = _file_names(entry.path)
             except OSError:
                 continue  # It was removed, or the disk is broken: the next round reads it again.
-            found.append(ContainerDirectory(key, modified, names))
+            found.append(ContainerDirectory(key, changed, names))
         return tuple(found), tuple(odd)
 
     def remove(self, directory: ContainerDirectory) -> None:
         """
-        Delete *directory* and its contents; a second call finishes an interrupted one.
+        Move *directory* out of the way; `delete_some` deletes it.
 
         Raises:
-            OSError: an entry cannot be deleted.
+            OSError: it cannot be moved.
         """
-        try:
-            shutil.rmtree(self.path / str(directory.key))
-        except FileNotFoundError:
-            return
+        set_aside(self.path / str(directory.key), self.path)
+
+    def delete_some(self) -> bool:
+        """
+        Delete some of what was moved out of the way, and return whether there is more.
+
+        Raises:
+            OSError: none of it can be deleted.
+        """
+        return delete_some(self.path, NAMES_EACH_STEP)
 
     def _entries(self) -> list[os.DirEntry[str]]:
         try:

@@ -1,9 +1,9 @@
 """
 Read one region file, and store the two fields that the monitor may write.
 
-The container may shrink, replace or garble the file at any moment, or put a link or a pipe in its place. So the file is
-read by `preadv`, which stops at its end, while reading a mapping would end the process. Only the page with the two
-fields is mapped. Must never write anything else.
+The container may shrink, replace or garble the file at any moment, or put a link, a pipe or a device in its place. So
+the file is read by `preadv`, which stops at its end, while reading a mapping would end the process. Only the page with
+the two fields is mapped. Must never write anything else.
 Neighbours: `hamicommon.wire.region` knows the layouts, `regions` has one of these for each container.
 """
 
@@ -12,6 +12,7 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -19,21 +20,23 @@ from typing import Self
 from hami_monitor.adapters.atomic_store import store_int32
 from hami_monitor.decide.containers import Refusal
 from hami_monitor.decide.feedback import FeedbackWrite
-from hami_monitor.decide.usage import RegionReading
 from hamicommon.errors import HamiError
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.region import (
-    DEVICES,
     HEADER_BYTES,
-    SLOTS,
-    UUID_BYTES,
     Layout,
-    decode_region,
+    ProcessSums,
+    RegionState,
+    decode_state,
     detect_layout,
+    sum_processes,
+    tail_start,
 )
 
-OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Do not follow a link out of the container's directory, and do not wait at a pipe."""
+LOOK_FLAGS = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
+"""Do not follow a link out of the container's directory. To open a device would already act on it; to look does not."""
+OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
+"""Do not wait for a lease that the container holds on its file."""
 
 
 class RegionRefusedError(HamiError):
@@ -55,38 +58,33 @@ class RegionFile:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         """
-        Use *descriptor*, which is open for reading and writing. Callers use `open`.
+        Use *descriptor*, a regular file open for reading and writing. Callers use `open`.
 
         Raises:
-            RegionRefusedError: it is not a regular file, or not a region of a known layout.
+            RegionRefusedError: it is not a region of a known layout.
         """
         self._path = path
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
-        if not stat.S_ISREG(self._status.st_mode):
-            raise self._refused(Refusal.UNREADABLE, f"is not a regular file but {stat.filemode(self._status.st_mode)}")
-        self._layout = self._detect()
+        self._layout = self._detect(self._status.st_size, self._read(0, HEADER_BYTES, at_least=0))
         self._page_start, self._page = self._map()
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """
-        Open the file at *path* and read it once.
+        Open the file at *path* and read its state once.
 
         Raises:
             RegionRefusedError: it cannot be opened, is not a regular file, or not a region of a known layout.
         """
-        try:
-            descriptor = os.open(path, OPEN_FLAGS)
-        except OSError as error:
-            raise RegionRefusedError(path, Refusal.UNREADABLE, f"cannot be opened: {error.strerror}") from error
+        descriptor = _open(path)
         try:
             file = cls(path, descriptor)
         except BaseException:
             os.close(descriptor)
             raise
         try:
-            file.read()
+            file.state()
         except BaseException:
             file.close()
             raise
@@ -100,31 +98,44 @@ class RegionFile:
             return False
         return (status.st_dev, status.st_ino) == (self._status.st_dev, self._status.st_ino)
 
-    def read(self) -> RegionReading:
+    def state(self) -> RegionState:
         """
-        Return the present contents of the region.
-
-        Only its head, the slots in use and its tail are read. The tail includes the last slot, because a library of
-        another layout writes there.
+        Return what the region says about its container now. The slots are not read.
 
         Raises:
             RegionRefusedError: the file was shrunk, or its layout has changed since it was opened.
         """
+        layout = self._layout
         size = os.fstat(self._descriptor).st_size
-        if size < self._layout.region_size:
-            raise self._refused(Refusal.TRUNCATED, f"has {size} bytes, {self._layout.name} has more")
-        layout = self._detect()
-        if layout is not self._layout:
-            raise self._refused(Refusal.UNKNOWN_LAYOUT, f"was {self._layout.name}, now says {layout.name}")
-        view = _scratch(layout.region_size)
-        self._fill(view, layout.proc_num - layout.slot_size, layout.region_size)
-        slots = int.from_bytes(view[layout.proc_num : layout.proc_num + 4], "little", signed=True)
-        self._fill(view, 0, layout.procs + max(0, min(slots, SLOTS)) * layout.slot_size)
+        if size < layout.region_size:
+            raise self._refused(Refusal.TRUNCATED, f"has {size} bytes, {layout.name} has more")
+        head = self._read(0, layout.procs)
+        now = self._detect(size, head[:HEADER_BYTES])
+        if now is not layout:
+            raise self._refused(Refusal.UNKNOWN_LAYOUT, f"was {layout.name}, now says {now.name}")
+        start = tail_start(layout)
+        tail = self._read(start, layout.region_size - start)
         try:
-            region = decode_region(view)
+            return decode_state(layout, memoryview(head), memoryview(tail))
         except DecodeError as error:
             raise self._refused(Refusal.UNKNOWN_LAYOUT, str(error)) from error
-        return RegionReading(region, _uuids(view, layout))
+
+    def sums(self, slot_count: int, devices: Collection[int]) -> ProcessSums:
+        """
+        Return the sums over the first *slot_count* slots for the device indexes *devices*.
+
+        Raises:
+            RegionRefusedError: the file was shrunk.
+        """
+        layout = self._layout
+        view = _scratch(layout.region_size)[: slot_count * layout.slot_size]
+        try:
+            count = os.preadv(self._descriptor, [view], layout.procs)
+        except OSError as error:
+            raise self._refused(Refusal.UNREADABLE, f"cannot be read: {error.strerror}") from error
+        if count < len(view):
+            raise self._refused(Refusal.TRUNCATED, f"ends at byte {layout.procs + count}")
+        return sum_processes(layout, view, devices)
 
     def store(self, write: FeedbackWrite) -> list[str]:
         """
@@ -148,16 +159,23 @@ class RegionFile:
         self._page.close()
         os.close(self._descriptor)
 
-    def _detect(self) -> Layout:
+    def _detect(self, size: int, header: bytes) -> Layout:
+        if not any(header):
+            raise RegionUnusedError(self._path, Refusal.UNKNOWN_LAYOUT, "no library has used it")
         try:
-            size, header = os.fstat(self._descriptor).st_size, os.pread(self._descriptor, HEADER_BYTES, 0)
-            if not any(header):
-                raise RegionUnusedError(self._path, Refusal.UNKNOWN_LAYOUT, "no library has used it")
             return detect_layout(size, header)
         except DecodeError as error:
             raise self._refused(Refusal.UNKNOWN_LAYOUT, str(error)) from error
+
+    def _read(self, start: int, size: int, *, at_least: int | None = None) -> bytes:
+        """Return *size* bytes from *start*, or *at_least* so many if the file ends there."""
+        try:
+            found = os.pread(self._descriptor, size, start)
         except OSError as error:
             raise self._refused(Refusal.UNREADABLE, f"cannot be read: {error.strerror}") from error
+        if len(found) < (size if at_least is None else at_least):
+            raise self._refused(Refusal.TRUNCATED, f"ends at byte {start + len(found)}")
+        return found
 
     def _map(self) -> tuple[int, mmap.mmap]:
         """Map the page of the two fields; return where in the file it begins, and the mapping."""
@@ -167,15 +185,6 @@ class RegionFile:
             return start, mmap.mmap(self._descriptor, last + 4 - start, offset=start)
         except (OSError, ValueError) as error:
             raise self._refused(Refusal.TRUNCATED, f"cannot be mapped: {error}") from error
-
-    def _fill(self, view: memoryview, start: int, end: int) -> None:
-        """Read the bytes *start* to *end* of the file into their place in *view*."""
-        try:
-            count = os.preadv(self._descriptor, [view[start:end]], start)
-        except OSError as error:
-            raise self._refused(Refusal.UNREADABLE, f"cannot be read: {error.strerror}") from error
-        if count < end - start:
-            raise self._refused(Refusal.TRUNCATED, f"ends at byte {start + count}, before byte {end}")
 
     def _store(self, offset: int, value: int) -> None:
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
@@ -190,12 +199,24 @@ class RegionFile:
         return RegionRefusedError(self._path, refusal, detail)
 
 
+def _open(path: Path) -> int:
+    """Return a descriptor of the regular file at *path*, open for reading and writing."""
+    look = -1
+    try:
+        look = os.open(path, LOOK_FLAGS)
+        mode = os.fstat(look).st_mode
+        if not stat.S_ISREG(mode):
+            detail = f"is not a regular file but {stat.filemode(mode)}"
+            raise RegionRefusedError(path, Refusal.UNREADABLE, detail)
+        return os.open(f"/proc/self/fd/{look}", OPEN_FLAGS)
+    except OSError as error:
+        raise RegionRefusedError(path, Refusal.UNREADABLE, f"cannot be opened: {error.strerror}") from error
+    finally:
+        if look >= 0:
+            os.close(look)
+
+
 @cache
 def _scratch(size: int) -> memoryview:
-    """Return the only buffer for regions of *size* bytes; each reading is decoded before the next starts."""
+    """Return the only buffer for the slots of regions of *size* bytes; each is summed before the next is read."""
     return memoryview(bytearray(size))
-
-
-def _uuids(view: memoryview, layout: Layout) -> tuple[bytes, ...]:
-    starts = range(layout.uuids, layout.uuids + DEVICES * UUID_BYTES, UUID_BYTES)
-    return tuple(bytes(view[start : start + UUID_BYTES]).partition(b"\0")[0] for start in starts)

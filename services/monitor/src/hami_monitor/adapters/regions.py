@@ -2,19 +2,25 @@
 Keep the region file of each container open, and record why others cannot be read.
 
 One bad file is refused and logged once, and does not affect the others.
-Neighbours: `containers` chooses the file, `region_file` opens it, `feedback` plans what is stored.
+Neighbours: `containers` chooses the file, `region_file` opens it, `usage` and `feedback` take what it says.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError, RegionUnusedError
 from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, Refusal, choose_region_file
 from hami_monitor.decide.feedback import FeedbackWrite
-from hami_monitor.decide.usage import RegionReading
+from hami_monitor.decide.grants import Grant
+from hami_monitor.decide.usage import ContainerUsage, affordable, container_usage, granted_devices
+from hamicommon.wire.region import RegionState
+
+Read = TypeVar("Read")
 
 logger = structlog.get_logger()
 
@@ -29,11 +35,14 @@ class Regions:
         self._folder = folder
         self._files: dict[ContainerKey, RegionFile] = {}
         self._refusals: dict[ContainerKey, RegionRefusedError] = {}
+        self._skipped: frozenset[ContainerKey] = frozenset()
+        """Containers with more processes than the last reading had time for."""
 
     @property
     def refusals(self) -> Mapping[ContainerKey, Refusal]:
         """The containers whose region cannot be read now, and why."""
-        return {key: refused.refusal for key, refused in self._refusals.items()}
+        skipped = dict.fromkeys(self._skipped & self._files.keys(), Refusal.TOO_MANY_PROCESSES)
+        return skipped | {key: refused.refusal for key, refused in self._refusals.items()}
 
     def follow(self, directories: Iterable[ContainerDirectory]) -> None:
         """Open new regions in *directories*, reopen replaced ones, and close those that are gone."""
@@ -44,17 +53,19 @@ class Regions:
         for key, choice in chosen.items():
             self._follow_one(key, choice)
 
-    def read(self) -> dict[ContainerKey, RegionReading]:
-        """Return the present contents of every region; a refused one is left out, and tried again next round."""
-        found = {}
-        for key, file in list(self._files.items()):
-            try:
-                found[key] = file.read()
-            except RegionUnusedError:
-                self.forget(key)
-            except RegionRefusedError as refused:
-                self._refuse(key, refused)
-        return found
+    def states(self) -> dict[ContainerKey, RegionState]:
+        """Return the state of every region now; a refused one is left out, and tried again next round."""
+        return self._each({key: file.state for key, file in self._files.items()})
+
+    def usages(self, grants: Mapping[ContainerKey, Grant]) -> dict[ContainerKey, ContainerUsage]:
+        """Return what each container with a grant and a region uses now."""
+        states = self.states()
+        names = {key: granted_devices(states[key], grants[key]) for key in states.keys() & grants.keys()}
+        costs = {key: states[key].slot_count * len(found) for key, found in names.items()}
+        chosen = affordable(costs)
+        self._skip(frozenset(costs) - frozenset(chosen))
+        sums = self._each({key: partial(self._files[key].sums, states[key].slot_count, names[key]) for key in chosen})
+        return {key: container_usage(states[key], found, names[key]) for key, found in sums.items()}
 
     def store(self, writes: Mapping[ContainerKey, FeedbackWrite]) -> None:
         """Store each of *writes* into its region."""
@@ -82,6 +93,23 @@ class Regions:
     def __len__(self) -> int:
         """Return the number of open regions."""
         return len(self._files)
+
+    def _each(self, reads: Mapping[ContainerKey, Callable[[], Read]]) -> dict[ContainerKey, Read]:
+        """Return what each of *reads* returns; a region whose read fails is refused."""
+        found = {}
+        for key, read in reads.items():
+            try:
+                found[key] = read()
+            except RegionUnusedError:
+                self.forget(key)
+            except RegionRefusedError as refused:
+                self._refuse(key, refused)
+        return found
+
+    def _skip(self, keys: frozenset[ContainerKey]) -> None:
+        for key in keys - self._skipped:
+            logger.warning("Region not read, it has too many processes", container=str(key))
+        self._skipped = keys
 
     def _follow_one(self, key: ContainerKey, choice: str | Refusal | None) -> None:
         directory = self._folder / str(key)

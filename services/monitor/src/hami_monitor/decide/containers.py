@@ -15,7 +15,7 @@ REGION_SUFFIX = ".cache"
 REGION_FILES_MAX = 2
 """Entries that look like a region or the library: one of each. With more, the region in use cannot be determined."""
 
-FILE_NAMES_MAX = 1000
+FILE_NAMES_MAX = 128
 """Most names that are read from a directory; a container may fill its directory."""
 
 
@@ -35,8 +35,8 @@ class ContainerDirectory:
     """One directory below `<HOOK_PATH>/containers` with a container's name."""
 
     key: ContainerKey
-    modified_seconds: float
-    """Unix time at which an entry was last created or removed in it."""
+    changed_seconds: float
+    """Unix time of the last change, such as an entry that was created or removed; a container cannot set it."""
     file_names: tuple[str, ...] = ()
     """At most FILE_NAMES_MAX names."""
 
@@ -48,6 +48,8 @@ class Refusal(Enum):
     UNREADABLE = "unreadable"
     UNKNOWN_LAYOUT = "unknown-layout"
     TRUNCATED = "truncated"
+    TOO_MANY_PROCESSES = "too-many-processes"
+    """Smaller regions have used up what one scrape may read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +97,5 @@ def abandoned(
     return tuple(
         directory
         for directory in directories
-        if directory.key.pod_uid not in pods.uids and now_seconds - directory.modified_seconds > quiet_seconds
+        if directory.key.pod_uid not in pods.uids and now_seconds - directory.changed_seconds > quiet_seconds
     )

@@ -2,7 +2,7 @@
 Decide, once a round, which containers may launch kernels, and which keep their core limit.
 
 Owns the rules by which `recent_kernel` and `utilization_switch` follow from the recent launches on a Node.
-Neighbours: `usage` gives the states, `regions` stores the writes.
+Neighbours: `grants` gives the Pod's part, `regions` stores the writes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/feedback.go
 """
 
@@ -17,23 +17,23 @@ RELEASED = 0
 LIMITED = 1
 """With `utilization_switch` 1 the container's core limit applies, with 0 it does not."""
 UNLIMITED = 0
-RECENT_MAX = 2047
-"""Larger counts are reduced to this; libraries store 2."""
+RECENT_MAX = 2
+"""What a library stores at a launch. A larger count would keep its container active for longer than its launches do."""
 
 Key = TypeVar("Key")
 
-Activity = Mapping[bytes, Counter[int]]
+Activity = Mapping[str, Counter[int]]
 """By device and priority, the number of device entries of active containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackState:
-    """The fields of one region that the rules read, at the start of the round."""
+    """What the rules read of one container, at the start of the round: its Pod's part, and two fields of its region."""
 
-    uuids: tuple[bytes, ...]
-    """The region's device names, without NUL padding and without empty entries."""
+    uuids: tuple[str, ...]
+    """The devices that the container was granted; empty if no grant is known."""
     priority: int
-    """0 is the highest; any integer may be stored."""
+    """The Pod's; 0 is the highest."""
     recent_kernel: int
     """2 after each launch; each round counts it down; negative while blocked."""
     utilization_switch: int
@@ -48,7 +48,11 @@ class FeedbackWrite:
 
 
 def plan_writes(states: Mapping[Key, FeedbackState]) -> dict[Key, FeedbackWrite]:
-    """Return the write for each region whose values change. The order of *states* does not matter."""
+    """
+    Return the write for each region whose values change. The order of *states* does not matter.
+
+    A container without a known grant takes no part: a block on it ends, and its core limit stays as it is.
+    """
     counted = {key: _counted_down(state.recent_kernel) for key, state in states.items()}
     activity = _activity((state, counted[key]) for key, state in states.items())
     writes = {key: _plan(state, counted[key], activity) for key, state in states.items()}
@@ -62,7 +66,7 @@ def _counted_down(recent_kernel: int) -> int:
 
 def _activity(counted: Iterable[tuple[FeedbackState, int]]) -> Activity:
     """Count active containers by device and priority. A container that names a device twice counts twice."""
-    activity: dict[bytes, Counter[int]] = defaultdict(Counter)
+    activity: dict[str, Counter[int]] = defaultdict(Counter)
     for state, recent_kernel in counted:
         if recent_kernel > 0 and state.priority >= 0:
             for uuid in state.uuids:
@@ -81,6 +85,8 @@ def _plan(state: FeedbackState, counted: int, activity: Activity) -> FeedbackWri
     elif not is_outranked and counted < 0:
         recent_kernel = RELEASED
     switch = LIMITED if is_outranked or has_equal else UNLIMITED
+    if not state.uuids:
+        switch = state.utilization_switch
     return FeedbackWrite(
         recent_kernel=recent_kernel if recent_kernel != state.recent_kernel else None,
         utilization_switch=switch if switch != state.utilization_switch else None,

@@ -1,21 +1,28 @@
 """
 Decide what one scrape shows: the host's devices, and the devices of each container with their use.
 
-Owns which containers are shown, and the values of a container that has not used its devices yet.
-Neighbours: `usage` and `pods` give the values, `hami_monitor.metrics.families` names them.
+Owns which containers are shown, and their values before they have used their devices.
+Neighbours: `grants` says which devices a container has, `usage` and `host` how they are used, and
+`hami_monitor.metrics.families` names the values.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.grants import grants_of
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
-from hami_monitor.decide.usage import ContainerUsage, DeviceUsage
+from hami_monitor.decide.usage import ContainerUsage
+from hamicommon.model import Share
+from hamicommon.wire.region import DeviceSums
 
 MIB = 1 << 20
 
 Labels = tuple[str, ...]
+
+_UNUSED = ContainerUsage()
+_NO_USE = DeviceSums()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class Observation:
     pods: tuple[MonitoredPod, ...] = ()
     usages: Mapping[ContainerKey, ContainerUsage] = field(default_factory=dict)
     refused: frozenset[ContainerKey] = frozenset()
-    """Containers whose region cannot be read; they are not shown."""
+    """Containers whose region cannot be read; their use is not shown."""
     host_devices: tuple[HostDevice, ...] = ()
     device_order: Mapping[str, int] = field(default_factory=dict)
     """Index of each UUID on the host, as the driver last reported it."""
@@ -39,26 +46,39 @@ class ShownDevice:
 
     labels: Labels
     """Namespace, Pod, container, index and UUID of the device."""
-    device: DeviceUsage
+    share: Share
+    sums: DeviceSums | None
+    """None if the region cannot be read."""
+    processes: int | None
     idle_seconds: float | None
     """Since the container's last launch; None before the first."""
 
+    @property
+    def memory_limit_bytes(self) -> int:
+        """What the container may use; 0 is no limit."""
+        return self.share.memory_mib * MIB
+
 
 def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
-    """Yield the devices of each container: with their use if a region names them, otherwise as granted."""
+    """Yield the granted devices of each container; before its region names them, with use 0."""
     for pod in observation.pods:
+        grants = grants_of((pod,))
         for container in pod.containers:
             key = ContainerKey(pod.uid, container)
-            if container not in pod.shown or key in observation.refused:
+            if container not in pod.shown or key not in grants:
                 continue
-            usage = observation.usages.get(key)
-            if usage is None or not usage.devices:
-                usage = _granted(pod, container, observation.device_order)
+            usage = observation.usages.get(key, _UNUSED)
+            is_known = key not in observation.refused
             last = usage.last_kernel_seconds
             idle_seconds = None if last is None else max(0.0, observation.now_seconds - last)
-            for device in usage.devices:
-                labels = (pod.namespace, pod.name, container, str(device.index), device.uuid)
-                yield ShownDevice(labels, device, idle_seconds)
+            for index, share in enumerate(_in_order(grants[key].shares, observation.device_order)):
+                yield ShownDevice(
+                    labels=(pod.namespace, pod.name, container, str(index), share.uuid),
+                    share=share,
+                    sums=usage.devices.get(share.uuid, _NO_USE) if is_known else None,
+                    processes=usage.processes if is_known else None,
+                    idle_seconds=idle_seconds,
+                )
 
 
 def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
@@ -70,19 +90,6 @@ def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
                 yield share, (mig.mig_uuid, mig.profile, str(mig.gpu_instance_id), str(mig.compute_instance_id))
 
 
-def _granted(pod: MonitoredPod, container: str, order: Mapping[str, int]) -> ContainerUsage:
-    """
-    Return the usage of a container that has not used its devices yet: 0 of what it was granted.
-
-    The container numbers its devices in the driver's order, so *order* (host index by UUID) sorts them. The grant does
-    not have the UUID of a MIG instance, so its series start with its region.
-    """
-    if any(name == container for name, _ in pod.mig_allocations):
-        return ContainerUsage(devices=())
-    shares = sorted(pod.shares.get(container, ()), key=lambda share: order.get(share.uuid, 0))
-    return ContainerUsage(
-        devices=tuple(
-            DeviceUsage(index, share.uuid, memory_limit_bytes=share.memory_mib * MIB, memory_used_bytes=0)
-            for index, share in enumerate(shares)
-        )
-    )
+def _in_order(shares: tuple[Share, ...], order: Mapping[str, int]) -> list[Share]:
+    """Return *shares* as the container numbers them: in the driver's order, which *order* has by UUID."""
+    return sorted(shares, key=lambda share: order.get(share.uuid, 0))

@@ -5,6 +5,7 @@ Owns which Pods and containers are shown.
 Neighbours: `kube` delivers the objects, `observation` reads the result.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,11 @@ from hamicommon.wire import keys
 from hamicommon.wire.mig_allocations import decode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
+DEFAULT_PRIORITY = 1
+"""The library's, for a container that sets none; 0 is the highest."""
+PRIORITY_ENV = "CUDA_TASK_PRIORITY"
+"""The webhook sets this variable of a container from its request."""
+_PRIORITY = re.compile(r"[+-]?[0-9]{1,9}")
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -32,6 +38,8 @@ class MonitoredPod:
     """Containers in the metrics: init containers only while they may still run."""
     shares: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
     """The shares of each container; empty once the Pod has ended."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """The priority of each container that sets one."""
     mig_allocations: tuple[tuple[str, MigAllocation], ...] = ()
     """Each MIG instance with the name of its container."""
     problems: tuple[str, ...] = ()
@@ -65,6 +73,7 @@ def monitored_pod(pod: Mapping[str, Any], node_name: str) -> MonitoredPod | None
         containers=names,
         shown=frozenset(names) - _finished(init_containers, status.get("initContainerStatuses") or []),
         shares={} if status.get("phase") in ENDED_PHASES else _shares(annotations, containers, problems),
+        priorities=dict(_priorities(containers)),
         mig_allocations=_mig_allocations(annotations, names, problems),
         problems=tuple(problems),
     )
@@ -103,6 +112,13 @@ def _shares(
     return {
         str(container.get("name") or ""): share for container, share in zip(containers, shares, strict=True) if share
     }
+
+
+def _priorities(containers: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, int]]:
+    for container in containers:
+        for variable in container.get("env") or []:
+            if variable.get("name") == PRIORITY_ENV and _PRIORITY.fullmatch(text := str(variable.get("value") or "")):
+                yield str(container.get("name") or ""), int(text)
 
 
 def _asks_for_devices(container: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/metric
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -19,6 +20,7 @@ from hami_monitor.decide.observation import (
     mig_instances,
     shown_devices,
 )
+from hamicommon.wire.region import DeviceSums
 
 ZONE = "vGPU"
 """Value of the label `zone`, which every family but the build's has."""
@@ -50,6 +52,12 @@ class ShareFamily:
     labels: Labels = SHARE
 
 
+def used(name: str) -> Callable[[ShownDevice], float | None]:
+    """Return the function that reads *name* of the use of a device."""
+    read = attrgetter(name)
+    return lambda shown: None if shown.sums is None else read(shown.sums)
+
+
 HOST_FAMILIES = (
     HostFamily(
         "hami_host_gpu_memory_used_bytes",
@@ -73,22 +81,22 @@ SHARE_FAMILIES = (
     ShareFamily(
         "hami_vgpu_memory_used_bytes",
         "Device memory the container uses, in bytes",
-        lambda shown: shown.device.memory_used_bytes,
+        used("total"),
     ),
     ShareFamily(
         "hami_vgpu_memory_limit_bytes",
         "Device memory the container may use, in bytes; 0 is no limit",
-        lambda shown: shown.device.memory_limit_bytes,
+        lambda shown: shown.memory_limit_bytes,
     ),
     ShareFamily(
         "hami_container_device_memory_bytes",
         "Device memory the container uses, in bytes",
-        lambda shown: shown.device.memory_used_bytes,
+        used("total"),
     ),
     ShareFamily(
         "hami_container_device_utilization_ratio",
         "Device time of the container's processes, summed, in percent",
-        lambda shown: shown.device.utilization_percent,
+        used("sm"),
     ),
     ShareFamily(
         "hami_container_last_kernel_elapsed_seconds",
@@ -98,17 +106,17 @@ SHARE_FAMILIES = (
     ShareFamily(
         "hami_vgpu_memory_context_bytes",
         "Device memory of the container's contexts, in bytes",
-        lambda shown: shown.device.context_bytes,
+        used("context"),
     ),
     ShareFamily(
         "hami_vgpu_memory_module_bytes",
         "Device memory of the container's modules, in bytes",
-        lambda shown: shown.device.module_bytes,
+        used("module"),
     ),
     ShareFamily(
         "hami_vgpu_memory_buffer_bytes",
         "Device memory the container's programs allocated, in bytes",
-        lambda shown: shown.device.buffer_bytes,
+        used("data"),
     ),
 )
 
@@ -131,19 +139,19 @@ LEGACY_SHARE_FAMILIES = (
     ShareFamily(
         "vGPU_device_memory_usage_in_bytes",
         "Name up to HAMi 2.8 of hami_vgpu_memory_used_bytes",
-        lambda shown: shown.device.memory_used_bytes,
+        used("total"),
         labels=LEGACY_SHARE,
     ),
     ShareFamily(
         "vGPU_device_memory_limit_in_bytes",
         "Name up to HAMi 2.8 of hami_vgpu_memory_limit_bytes",
-        lambda shown: shown.device.memory_limit_bytes,
+        lambda shown: shown.memory_limit_bytes,
         labels=LEGACY_SHARE,
     ),
     ShareFamily(
         "Device_utilization_desc_of_container",
         "Name up to HAMi 2.8 of hami_container_device_utilization_ratio",
-        lambda shown: shown.device.utilization_percent,
+        used("sm"),
         labels=LEGACY_SHARE,
     ),
     ShareFamily(
@@ -210,8 +218,8 @@ def _legacy_memory_family(shown: Iterable[ShownDevice]) -> GaugeMetricFamily:
     return _filled("Device_memory_desc_of_container", documentation, labels, map(_legacy_memory_row, shown))
 
 
-def _legacy_memory_row(shown: ShownDevice) -> tuple[Labels, float]:
-    device = shown.device
-    parts = (device.context_bytes, device.module_bytes, device.buffer_bytes)
-    offset = max(0, device.memory_used_bytes - sum(parts))
-    return (*shown.labels, *map(str, (*parts, offset))), device.memory_used_bytes
+def _legacy_memory_row(shown: ShownDevice) -> tuple[Labels, float | None]:
+    sums = shown.sums or DeviceSums()
+    parts = (sums.context, sums.module, sums.data)
+    value = None if shown.sums is None else sums.total
+    return (*shown.labels, *map(str, (*parts, max(0, sums.total - sum(parts))))), value

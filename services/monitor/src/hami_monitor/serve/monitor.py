@@ -13,7 +13,6 @@ from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.config import Config
 from hami_monitor.decide.observation import Observation
-from hami_monitor.decide.usage import container_usage
 from hami_monitor.metrics.status import MonitorStatus
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.rounds import Rounds
@@ -47,12 +46,12 @@ class Monitor:
 
     def observe(self) -> Observation:
         """Return what a scrape shows now."""
-        readings = self.rounds.readings()
+        usages = self.rounds.usages()
         return Observation(
             node_name=self._node_name,
             now_seconds=time.time(),
             pods=self._pods.shown(),
-            usages={key: container_usage(reading) for key, reading in readings.items()},
+            usages=usages,
             refused=frozenset(self.rounds.regions.refusals),
             host_devices=self.driver.devices,
             device_order=self.driver.order,

@@ -17,7 +17,8 @@ from hami_monitor.adapters.regions import Regions
 from hami_monitor.config import Config
 from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, abandoned
 from hami_monitor.decide.feedback import plan_writes
-from hami_monitor.decide.usage import RegionReading, feedback_state
+from hami_monitor.decide.grants import NO_GRANT, feedback_state, grants_of
+from hami_monitor.decide.usage import ContainerUsage
 
 STALLED_SECONDS = 60.0
 """The process is not alive if no round has ended for this long and for twelve intervals."""
@@ -41,6 +42,7 @@ class Rounds:
         """Directories deleted since the start."""
         self._last_end_seconds = monotonic_seconds()
         self._scan_problem: str | None = None
+        self._removal_problem = ""
         self._odd_names: tuple[str, ...] = ()
 
     async def run(self) -> None:
@@ -58,14 +60,19 @@ class Rounds:
             return
         for directory in abandoned(directories, self._pods.cache(), time.time(), self._config.resync_seconds):
             self.regions.forget(directory.key)
-            await self._remove(directory)
-        self.regions.store(plan_writes({key: feedback_state(region) for key, region in self.regions.read().items()}))
+            self._remove(directory)
+        grants = grants_of(self._pods.shown())
+        states = self.regions.states()
+        self.regions.store(
+            plan_writes({key: feedback_state(state, grants.get(key, NO_GRANT)) for key, state in states.items()})
+        )
+        await self._delete_some()
         self.ended += 1
 
-    def readings(self) -> Mapping[ContainerKey, RegionReading]:
-        """Return what every region holds now, including regions made since the last round."""
+    def usages(self) -> Mapping[ContainerKey, ContainerUsage]:
+        """Return what each container uses now, including those whose region was made since the last round."""
         self._scan()
-        return self.regions.read()
+        return self.regions.usages(grants_of(self._pods.shown()))
 
     def live(self) -> str | None:
         """Return None while rounds end in time, else the problem."""
@@ -98,14 +105,24 @@ class Rounds:
         self.regions.follow(directories)
         return directories
 
-    async def _remove(self, directory: ContainerDirectory) -> None:
+    def _remove(self, directory: ContainerDirectory) -> None:
         try:
-            await asyncio.to_thread(self._directories.remove, directory)
+            self._directories.remove(directory)
         except OSError as error:
             logger.warning("Container directory cannot be deleted", directory=str(directory.key), error=str(error))
             return
         self.removed += 1
         logger.info("Deleted the directory of a container whose Pod is gone", directory=str(directory.key))
+
+    async def _delete_some(self) -> None:
+        """Delete some of what was removed, now or by an earlier process."""
+        try:
+            await asyncio.to_thread(self._directories.delete_some)
+        except OSError as error:
+            problem = str(error)
+            if problem != self._removal_problem:
+                logger.warning("A removed directory cannot be deleted", error=problem)
+            self._removal_problem = problem
 
     def _report_scan(self, problem: str | None) -> None:
         if problem is not None and problem != self._scan_problem:

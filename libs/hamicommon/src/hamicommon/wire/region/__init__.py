@@ -1,7 +1,8 @@
 """
 The region file, `*.cache`, which the library in the containers and the monitor on the Node both map.
 
-`layout` says where each build of the library keeps what, `codec` reads and writes the values.
+`layout` says where each build of the library keeps what, `codec` reads and writes the values, `sums` adds up the
+processes.
 """
 
 from hamicommon.wire.region.codec import (
@@ -28,6 +29,14 @@ from hamicommon.wire.region.layout import (
     Layout,
     detect_layout,
 )
+from hamicommon.wire.region.sums import (
+    DeviceSums,
+    ProcessSums,
+    RegionState,
+    decode_state,
+    sum_processes,
+    tail_start,
+)
 
 __all__ = [
     "DEVICES",
@@ -43,11 +52,17 @@ __all__ = [
     "SLOTS",
     "UUID_BYTES",
     "DeviceMemory",
+    "DeviceSums",
     "DeviceUtilization",
     "Layout",
+    "ProcessSums",
     "Region",
+    "RegionState",
     "Slot",
     "decode_region",
+    "decode_state",
     "detect_layout",
     "encode_region",
+    "sum_processes",
+    "tail_start",
 ]

@@ -205,16 +205,39 @@ def refined_layout(layout: Layout, view: memoryview) -> Layout:
 
     Raises: DecodeError when libraries of two layouts wrote to the file.
     """
-    if layout.last_kernel_time is None:
+    refuse_second_layout(layout, view)
+    if layout is not LAYOUT_V1_1:
         return layout
+    count = max(0, min(i32(view, layout.proc_num), SLOTS))
+    slots = view[layout.procs : layout.procs + layout.slot_size * count]
+    return LAYOUT_V1_1_SEQLOCK_FIRST if has_seqlock_first(slots) else layout
+
+
+def refuse_second_layout(layout: Layout, view: memoryview, start: int = 0) -> None:
+    """
+    Check that no library of a layout other than *layout* wrote to the region; *view* begins at its byte *start*.
+
+    Raises: DecodeError
+    """
+    if layout.last_kernel_time is None:
+        return
     other = LAYOUT_V1_1 if layout is LAYOUT_V1_1_SHIFTED else LAYOUT_V1_1_SHIFTED
     # Every library sets its time when it joins, and the other layout keeps nothing at that place.
-    if other.last_kernel_time and u64(view, other.last_kernel_time):
+    if other.last_kernel_time and u64(view, other.last_kernel_time - start):
         reason = f"a library of layout {other.name} wrote to a region of layout {layout.name}"
         raise DecodeError(f"byte {other.last_kernel_time}", reason)
-    if layout is LAYOUT_V1_1 and _has_seqlock_first(view):
-        return LAYOUT_V1_1_SEQLOCK_FIRST
-    return layout
+
+
+def has_seqlock_first(slots: memoryview) -> bool:
+    """Return whether the first used slot of version 1.1 has its status eight bytes later than that version."""
+    if not slots:
+        return False
+    words, step = slots.cast("i"), LAYOUT_V1_1.slot_size // 4
+    columns = (0, LAYOUT_V1_1.slot_status // 4, LAYOUT_V1_1_SEQLOCK_FIRST.slot_status // 4)
+    for pid, here, later in zip(*(words[column::step].tolist() for column in columns), strict=True):
+        if pid:
+            return here == 0 and later in (1, 2)
+    return False
 
 
 def i32(view: bytes | memoryview, offset: int) -> int:
@@ -244,16 +267,3 @@ def _unversioned(size: int) -> Layout:
     if size <= LAYOUT_V0_EARLY.region_size + 1:
         return LAYOUT_V0_EARLY
     raise DecodeError("size", f"{size} bytes without a version are no layout that a library writes")
-
-
-def _has_seqlock_first(view: memoryview) -> bool:
-    """Return whether the used slots have their status eight bytes later than in version 1.1."""
-    count = max(0, min(i32(view, LAYOUT_V1_1.proc_num), SLOTS))
-    for index in range(count):
-        start = LAYOUT_V1_1.procs + LAYOUT_V1_1.slot_size * index
-        if i32(view, start) == 0:
-            continue
-        here = i32(view, start + LAYOUT_V1_1.slot_status)
-        later = i32(view, start + LAYOUT_V1_1_SEQLOCK_FIRST.slot_status)
-        return here == 0 and later in (1, 2)
-    return False

@@ -3,8 +3,7 @@ Move directories of containers aside in one step, and delete them later in small
 
 A container may have left any number of names, at any depth, so deleting its directory takes unknown time. Moving it
 does not. What was moved is in `.removed` beside the containers' directories, on the same file system, until it is
-deleted, whichever process does that. Nothing here follows a link.
-Neighbours: `regions` moves directories aside, `node_loop` deletes them.
+deleted, whichever process does that: the device plugin and the monitor both do. Nothing here follows a link.
 """
 
 import os
@@ -14,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 FOLDER = ".removed"
-"""The leading dot tells the monitor that this is no container's directory."""
+"""The leading dot tells that this is no container's directory."""
 
 
 def set_aside(path: Path, containers: Path) -> Path | None:
@@ -24,9 +23,13 @@ def set_aside(path: Path, containers: Path) -> Path | None:
     if not os.path.lexists(path):
         return None
     place = containers / FOLDER / secrets.token_hex(8)
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    path.rename(place)
-    return place
+    while True:
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileNotFoundError):
+            path.rename(place)
+            return place
+        if not os.path.lexists(path):
+            return None
 
 
 def delete_some(containers: Path, most: int) -> bool:
@@ -38,23 +41,41 @@ def delete_some(containers: Path, most: int) -> bool:
     Raises:
         OSError: names are left, and none of them can be deleted.
     """
-    folder, budget, failure = containers / FOLDER, most, None
-    try:
-        places = [entry.path for entry in os.scandir(folder)]
-    except FileNotFoundError:
-        return False
-    for place in places:
-        try:
-            budget -= _delete(place, folder, budget)
-        except OSError as error:
-            failure = error
-        if budget <= 0:
-            return True
+    folder, budget = containers / FOLDER, most
+    while budget > 0:
+        spent, failure = _delete_each(folder, budget)
+        if spent == 0:
+            break
+        budget -= spent
+    else:
+        return True
     with suppress(OSError):
         folder.rmdir()
     if failure is not None and budget == most:
         raise failure
     return folder.exists()
+
+
+def _delete_each(folder: Path, most: int) -> tuple[int, OSError | None]:
+    """
+    Delete from what is in *folder* at most *most* names; return how many that took, and the last failure.
+    """
+    spent, failure = 0, None
+    try:
+        with os.scandir(folder) as entries:
+            places = [entry.path for entry in islice(entries, most)]
+    except FileNotFoundError:
+        return 0, None
+    for place in places:
+        if spent >= most:
+            break
+        try:
+            spent += _delete(place, folder, most - spent)
+        except FileNotFoundError:
+            continue  # Another process has deleted it.
+        except OSError as error:
+            failure = error
+    return spent, failure
 
 
 def _delete(place: str, folder: Path, most: int) -> int:
