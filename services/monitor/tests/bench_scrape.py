@@ -10,6 +10,7 @@ import json
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -39,8 +40,14 @@ class EightDevices(Driver):
 
     async def devices(self) -> Devices:
         """Return eight devices in use."""
-        name = "NVIDIA H100 80GB HBM3"
-        return Devices(tuple(HostDevice(i, device_uuid(i), name, 10 << 30, 50, 20) for i in range(DEVICES)))
+        return Devices(tuple(a_device(i) for i in range(DEVICES)))
+
+
+def a_device(index: int) -> HostDevice:
+    """Return a device with a reading of every sensor."""
+    known = {"index": index, "uuid": device_uuid(index), "name": "NVIDIA H100 80GB HBM3"}
+    readings = [field.name for field in fields(HostDevice) if field.default is None]
+    return HostDevice(**(known | dict.fromkeys(readings, 12345 + index)))
 
 
 def device_uuid(index: int) -> str:
@@ -110,6 +117,10 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
                 async with session.get(path) as answer:
                     return await answer.read()
 
+            async def wire_bytes() -> int:
+                async with session.get("/metrics") as answer:
+                    return int(answer.headers["Content-Length"])
+
             async def observe() -> None:
                 monitor.observe()
 
@@ -120,7 +131,8 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
             result = {
                 "processes_per_container": processes,
                 "scrape": await timed(lambda: get("/metrics")),
-                "scrape_bytes": len(await get("/metrics")),
+                "scrape_bytes": await wire_bytes(),
+                "scrape_text_bytes": len(await get("/metrics")),
                 "scrape_series": sum(not line.startswith(b"#") for line in (await get("/metrics")).splitlines()),
                 "round": await timed(monitor.rounds.round),
                 "reading_regions": await timed(observe),

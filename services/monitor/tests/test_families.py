@@ -93,7 +93,7 @@ def test_share_families_are_hamis() -> None:
     found = samples(an_observation())
 
     assert {name: [(SHARE_LABELS, value)] for name, value in expected.items()} == {
-        name: found[name] for name in found if "host" not in name and "mig" not in name
+        name: found[name] for name in expected
     }
 
 
@@ -220,3 +220,61 @@ def test_mig_instance_is_shown_once_it_exists() -> None:
     assert [(SHARE_LABELS | instance | ids, 1)] == found["hami_mig_device_info"]
     assert [(legacy, 1)] == found["MigInfo"]
     assert [] == found["hami_vgpu_memory_limit_bytes"]
+
+
+def test_values_of_a_device_are_in_base_units() -> None:
+    """Watts, joules, hertz, bytes and ratios, with the device's labels alone."""
+    device = a_host_device(
+        power_milliwatts=250_000,
+        energy_millijoules=1_500,
+        sm_clock_mhz=1410,
+        encoder_percent=50,
+        nvlink_received_kib=3,
+        ecc_corrected=7,
+        xid_errors={79: 2},
+        clock_reasons=0x4,
+    )
+    labels = {"node": "n1", "device_index": "0", "device_uuid": "GPU-a"}
+
+    found = samples(an_observation(host_devices=(device,)))
+
+    assert {
+        "hami_device_power_watts": [(labels, 250)],
+        "hami_device_energy_joules": [(labels, 1.5)],
+        "hami_device_sm_clock_hertz": [(labels, 1.41e9)],
+        "hami_device_encoder_ratio": [(labels, 0.5)],
+        "hami_device_nvlink_bytes": [(labels | {"direction": "received"}, 3072)],
+        "hami_device_ecc_errors": [(labels | {"kind": "corrected"}, 7)],
+        "hami_device_xid_errors": [(labels | {"xid": "79"}, 2)],
+        "hami_device_decoder_ratio": [],
+        "hami_device_temperature_celsius": [],
+    } == {name: found[name] for name in found if name in EXPECTED_DEVICE}
+    held = {row["reason"]: value for row, value in found["hami_device_clock_held_down"]}
+    assert {"power-cap": 1} == {reason: value for reason, value in held.items() if value}
+    assert len(held) == 6
+
+
+EXPECTED_DEVICE = {
+    f"hami_device_{name}"
+    for name in (
+        "power_watts",
+        "energy_joules",
+        "sm_clock_hertz",
+        "encoder_ratio",
+        "nvlink_bytes",
+        "ecc_errors",
+        "xid_errors",
+        "decoder_ratio",
+        "temperature_celsius",
+    )
+}
+
+
+def test_share_shows_its_grant_and_its_processes() -> None:
+    """Compute that was granted is beside what is used; labels are those of the share, without a zone."""
+    labels = {name: SHARE_LABELS[name] for name in ("namespace", "pod", "container", "device_uuid")}
+
+    found = samples(an_observation())
+
+    assert [(labels, 0.25)] == found["hami_share_core_limit_ratio"]
+    assert [(labels, 2)] == found["hami_share_processes"]

@@ -7,6 +7,7 @@ Neighbours: `tls` has the certificate.
 """
 
 import asyncio
+import gzip
 import logging
 import os
 import platform
@@ -200,9 +201,18 @@ class _Collected(Collector):
 def _metrics(registry: CollectorRegistry) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
+        is_compressed = "gzip" in request.headers.get("Accept-Encoding", "")
+        if is_compressed:
+            headers["Content-Encoding"] = "gzip"
+        families = _Collected(registry)
+
+        def body() -> bytes:
+            text = encode(families)
+            return gzip.compress(text, 1) if is_compressed else text
+
         # To format them takes far longer than to collect them: seconds for some hundred thousand series.
-        text = await asyncio.to_thread(encode, _Collected(registry))
-        return web.Response(body=text, headers={"Content-Type": content_type})
+        return web.Response(body=await asyncio.to_thread(body), headers=headers)
 
     return handle
 

@@ -20,6 +20,8 @@ from hami_monitor.decide.observation import (
     mig_instances,
     shown_devices,
 )
+from hami_monitor.metrics.device_families import device_families
+from hami_monitor.metrics.device_families import share_families as own_share_families
 from hamicommon.wire.region import DeviceSums
 
 ZONE = "vGPU"
@@ -172,6 +174,8 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
         *(_host_family(family, observation) for family in host_families),
         *(_filled(f.name, f.documentation, f.labels, ((s.labels, f.value(s)) for s in shown)) for f in share_families),
         _mig_family(observation),
+        *device_families(observation.node_name, observation.host_devices),
+        *own_share_families(shown),
     ]
     if has_legacy_names:
         result += [_legacy_memory_family(shown), _legacy_mig_family(observation)]
