@@ -51,14 +51,16 @@ async def test_every_service_answers_about_itself() -> None:
 
 
 @pytest.mark.parametrize("accepted", ["gzip", "identity"])
-async def test_metrics_are_compressed_for_who_accepts_it(accepted: str) -> None:
+async def test_metrics_are_compressed_for_a_client_that_accepts_it(accepted: str) -> None:
     """Prometheus does; the lines of a scrape differ in a few characters."""
     registry = CollectorRegistry()
     Counter("things", "Things.", registry=registry).inc()
-    async with asking(application("svc", "1.2.3", registry=registry)) as (session, url):
-        async with session.get(url + "/metrics", headers={"Accept-Encoding": accepted}) as response:
-            assert "things_total 1.0" in await response.text()
-            assert ("gzip" if accepted == "gzip" else None) == response.headers.get("Content-Encoding")
+    async with (
+        asking(application("svc", "1.2.3", registry=registry)) as (session, url),
+        session.get(url + "/metrics", headers={"Accept-Encoding": accepted}) as response,
+    ):
+        assert "things_total 1.0" in await response.text()
+        assert ("gzip" if accepted == "gzip" else None) == response.headers.get("Content-Encoding")
 
 
 async def test_others_are_answered_while_metrics_are_written() -> None:

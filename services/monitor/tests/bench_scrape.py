@@ -45,7 +45,7 @@ class EightDevices(Driver):
 
 def a_device(index: int) -> HostDevice:
     """Return a device with a reading of every sensor."""
-    known = {"index": index, "uuid": device_uuid(index), "name": "NVIDIA H100 80GB HBM3"}
+    known: dict[str, Any] = {"index": index, "uuid": device_uuid(index), "name": "NVIDIA H100 80GB HBM3"}
     readings = [field.name for field in fields(HostDevice) if field.default is None]
     return HostDevice(**(known | dict.fromkeys(readings, 12345 + index)))
 
@@ -103,7 +103,9 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
     async with await Kube.connect(str(kubeconfig), "bench") as kube:
         pods = Pods(kube, NODE)
         pods.replace([a_pod(index) for index in range(CONTAINERS)])
-        monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, Node(kube, NODE), EightDevices())
+        node = Node(kube, NODE)
+        node.seen = {"metadata": {"name": NODE}}
+        monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, node, EightDevices())
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status))
         app = http.application("bench", "0", live=monitor.rounds.live, ready=monitor.rounds.ready, registry=registry)
