@@ -1,68 +1,17 @@
-"""The README of each service lists the metrics of its program."""
+"""The README of each service, and the page of all, list the metrics of the programs."""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import Metric
 
-from hami_device_plugin.metrics import Metrics
-from hami_monitor.decide.observation import Observation
-from hami_monitor.metrics.collector import MonitorCollector
-from hami_monitor.metrics.status import MonitorStatus
-from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
-from hami_scheduler.state.cluster import Cluster
-from hami_webhook.adapters.http import AdmissionMetrics
-from hami_webhook.adapters.kube import left_out_gauge, unapplied_gauge
-from hami_webhook.certificates.certificate_loop import CertificateMetrics
-from hamicommon.runtime.api_metrics import ApiMetrics
 from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.tls import Certificate
+from metrics_page import PAGE, REGISTRIES, page
 
 from .pages import ROOT
 
-
-def device_plugin(device_config: DeviceConfigFile) -> CollectorRegistry:
-    """Return the registry of the device plugin."""
-    registry = Metrics().registry
-    registry.register(device_config)
-    return registry
-
-
-def monitor(_device_config: DeviceConfigFile) -> CollectorRegistry:
-    """Return the registry of the monitor, which reads no device config."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(MonitorCollector(lambda: Observation("n1", 0.0), MonitorStatus))
-    return registry
-
-
-def scheduler(device_config: DeviceConfigFile) -> CollectorRegistry:
-    """Return the registry of the scheduler."""
-    registry = CollectorRegistry()
-    Verbs(registry)
-    Refused(registry)
-    Problems(registry)
-    woken_pods(registry)
-    ApiMetrics(registry, "hami_scheduler")
-    registry.register(device_config)
-    observed, cluster = Observed(dict, lambda: 0), Cluster((), lambda *_: None)
-    registry.register(ClusterCollector(lambda: cluster, observed, has_legacy_names=False, device_limit=0))
-    return registry
-
-
-def webhook(device_config: DeviceConfigFile) -> CollectorRegistry:
-    """Return the registry of the webhook."""
-    registry = CollectorRegistry()
-    registry.register(device_config)
-    AdmissionMetrics(registry)
-    CertificateMetrics(registry, Certificate())
-    left_out_gauge(registry)
-    unapplied_gauge(registry)
-    return registry
-
-
-REGISTRIES = {"device-plugin": device_plugin, "monitor": monitor, "scheduler": scheduler, "webhook": webhook}
 each_service = pytest.mark.parametrize("service", REGISTRIES)
 Scrape = Callable[[str], list[Metric]]
 
@@ -123,3 +72,8 @@ def test_webhook_has_a_fixed_number_of_series(scrape: Scrape) -> None:
     series = sum(len(family.samples) for family in scrape("webhook"))
 
     assert f"\n{series} series: " in table("webhook")
+
+
+def test_page_is_generated_from_the_code() -> None:
+    """`.venv/bin/python tools/metrics_page.py` rewrites it."""
+    assert page() == PAGE.read_text()
