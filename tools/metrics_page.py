@@ -44,7 +44,7 @@ The labels of a row say what its number grows with. A histogram has as many as i
 | Labels | Series |
 |---|---|
 | none | 1 |
-| `device_uuid`, without a Pod | for each device: in the monitor and the device plugin of the Node, else of the cluster |
+| `device_uuid`, without a Pod | for each device: of the cluster in the scheduler, else of the Node |
 | `device_uuid` and `pod` | for each device granted to a container |
 | `mig_uuid` | for each MIG instance |
 | `device_type`, without `device_uuid` | for each model of device in the cluster |
