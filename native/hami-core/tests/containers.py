@@ -39,6 +39,8 @@ class Container:
     """Whether its processes load libvgpu.so, unless a call says otherwise."""
     imports: tuple[str, ...] = ("client",)
     """The modules of `preload` whose names every program has."""
+    library: Path | None = None
+    """What its processes load; None for the build's."""
 
     @property
     def region(self) -> Path:
@@ -48,7 +50,9 @@ class Container:
     def environ(self, *, preload: bool | None = None, **extra: str) -> dict[str, str]:
         """Return the environment of a process in the container."""
         has_library = self.has_library if preload is None else preload
-        libraries = [path for path in (SANITIZER, str(self.build / "libvgpu.so") if has_library else "") if path]
+        libraries = [
+            path for path in (SANITIZER, str(self.library or self.build / "libvgpu.so") if has_library else "") if path
+        ]
         return {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(self.build / "fake_driver"),

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,21 +19,64 @@ static struct hami_options parsed;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Complaints are stored until the log level is known. */
-static char complaints[COMPLAINTS_MAX][320];
+static struct {
+    enum hami_log_level level;
+    char text[320];
+} complaints[COMPLAINTS_MAX];
 static int complaint_count;
+
+/* The limits file beside which the environment is parsed. */
+static const struct hami_limits_file *granted;
+
+__attribute__((format(printf, 2, 3))) static void complain_at(enum hami_log_level level, const char *format, ...)
+{
+    va_list arguments;
+
+    if (complaint_count == COMPLAINTS_MAX)
+        return;
+    va_start(arguments, format);
+    vsnprintf(complaints[complaint_count].text, sizeof(complaints[0].text), format, arguments);
+    va_end(arguments);
+    complaints[complaint_count++].level = level;
+}
 
 static void complain(const char *variable, const char *value, const char *wanted, const char *consequence)
 {
-    if (complaint_count < COMPLAINTS_MAX)
-        snprintf(complaints[complaint_count++], sizeof(complaints[0]), "%s=%.80s is not %s: %s", variable, value, wanted,
-                 consequence);
+    complain_at(HAMI_LOG_ERROR, "%s=%.80s is not %s: %s", variable, value, wanted, consequence);
+}
+
+static bool is_secure(void)
+{
+    return getauxval(AT_SECURE) != 0;
+}
+
+static const char *in_environment(const char *variable)
+{
+    const char *value = is_secure() ? NULL : getenv(variable);
+
+    return value && value[0] ? value : NULL;
+}
+
+static const char *in_file(const char *variable)
+{
+    const char *value = hami_limits_setting(granted, variable);
+
+    return value && value[0] ? value : NULL;
 }
 
 static const char *setting(const char *variable)
 {
-    const char *value = getenv(variable);
+    const char *value = in_environment(variable);
 
-    return value && value[0] ? value : NULL;
+    return value ? value : in_file(variable);
+}
+
+/* Return a limit that the environment has and the file does not. */
+static const char *own_limit(const char *variable)
+{
+    const char *value = in_environment(variable), *given = in_file(variable);
+
+    return value && given && strcmp(value, given) == 0 ? NULL : value;
 }
 
 /* Read digits as C does (decimal, 0x, leading 0). Returns what follows them, or NULL if there are none or too many. */
@@ -84,7 +128,7 @@ static void parse_by_device(const char *variable, uint64_t *values, uint64_t fal
                             bool (*parse)(const char *, uint64_t *), const char *wanted, const char *consequence)
 {
     char name[64];
-    const char *text = setting(variable);
+    const char *text = own_limit(variable);
     uint64_t general = fallback;
 
     if (text && !parse(text, &general)) {
@@ -93,7 +137,7 @@ static void parse_by_device(const char *variable, uint64_t *values, uint64_t fal
     }
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
         snprintf(name, sizeof(name), "%s_%d", variable, device);
-        text = setting(name);
+        text = own_limit(name);
         values[device] = general;
         if (text && !parse(text, &values[device])) {
             complain(name, text, wanted, consequence);
@@ -175,22 +219,59 @@ static void parse_ignored(const char *variable, hami_option_ignored *value, int 
     (void)fallback;
 }
 
-void hami_options_parse(struct hami_options *options)
+static void hold_policy(hami_option_policy *policy)
 {
+    const char *text = in_file("GPU_CORE_UTILIZATION_POLICY");
+    hami_option_policy given = text && !strcasecmp(text, "force")     ? HAMI_POLICY_FORCE
+                               : text && !strcasecmp(text, "disable") ? HAMI_POLICY_DISABLE
+                                                                      : HAMI_POLICY_DEFAULT;
+
+    if (*policy == given || *policy == HAMI_POLICY_FORCE || given == HAMI_POLICY_DISABLE)
+        return;
+    complain_at(HAMI_LOG_WARNING, "GPU_CORE_UTILIZATION_POLICY is ignored: %s is stricter", hami_limits_path());
+    *policy = given;
+}
+
+/* Undo what the environment must not change beside a limits file. */
+static void hold_to_file(struct hami_options *options)
+{
+    const char *path = in_file("CUDA_DEVICE_MEMORY_SHARED_CACHE");
+
+    if (options->is_disabled)
+        complain_at(HAMI_LOG_WARNING, "CUDA_DISABLE_CONTROL is ignored: %s has limits", hami_limits_path());
+    options->is_disabled = false;
+    if (path && strcmp(path, options->region_path) != 0)
+        complain_at(HAMI_LOG_WARNING, "CUDA_DEVICE_MEMORY_SHARED_CACHE is ignored: %s has %s", hami_limits_path(), path);
+    if (path)
+        options->region_path = path;
+    hold_policy(&options->utilization_policy);
+    if (granted->state == HAMI_LIMITS_UNUSABLE)
+        complain_at(HAMI_LOG_ERROR, "%s cannot be used: %s: nothing can be allocated", hami_limits_path(), granted->problem);
+}
+
+void hami_options_parse(struct hami_options *options, const struct hami_limits_file *limits)
+{
+    granted = options->granted = limits;
 #define OPTION(kind, variable, field, fallback, ...) parse_##kind(#variable, &options->field, fallback);
 #include "options.def"
 #undef OPTION
+    if (granted->state != HAMI_LIMITS_MISSING)
+        hold_to_file(options);
+    else if (is_secure())
+        options->is_disabled = true;
+    if (is_secure())
+        options->region_path = "";
 }
 
-/* A program that runs as another user than its caller must not open files that the caller names: the library does nothing in it. */
 static void parse_once(void)
 {
-    hami_options_parse(&parsed);
-    if (getauxval(AT_SECURE))
-        parsed.is_disabled = true;
+    static struct hami_limits_file file;
+
+    hami_limits_read(hami_limits_path(), &file);
+    hami_options_parse(&parsed, &file);
     hami_log_set_level(parsed.log_level);
     for (int index = 0; index < complaint_count; index++)
-        hami_log(HAMI_LOG_ERROR, "%s", complaints[index]);
+        hami_log(complaints[index].level, "%s", complaints[index].text);
 }
 
 const struct hami_options *hami_options(void)

@@ -2,6 +2,11 @@
  * The options of this process: environment variables, parsed once at the first hooked call.
  *
  * Owns the grammar. options.def owns names, defaults and what a bad value does. Later changes of the environment have no effect.
+ *
+ * Beside a limits file the environment may only lower. The file's variables are the defaults of those that the environment lacks.
+ * A limit that is the same in both is the plugin's, so it lowers nothing. The file names the region. The stricter policy holds, and
+ * the library cannot be switched off. A program that runs as another user than its caller (AT_SECURE) has no environment, and no
+ * region, because its caller must not name files; without a limits file the library does nothing in it.
  */
 #ifndef HAMI_OPTIONS_H
 #define HAMI_OPTIONS_H
@@ -10,6 +15,7 @@
 #include <stdint.h>
 
 #include "hami/region.h"
+#include "limits_file.h"
 
 /* The value of a limit that cannot be parsed: the smallest one the region can hold, because 0 means no limit there. */
 #define HAMI_REFUSE_ALL_BYTES 1u
@@ -30,12 +36,13 @@ struct hami_options {
 #define OPTION(kind, variable, field, ...) hami_option_##kind field;
 #include "options.def"
 #undef OPTION
+    const struct hami_limits_file *granted; /* as it was at the first call; never NULL */
 };
 
 /* Return the options; never NULL. Parses them at the first call. Safe in any thread. */
 const struct hami_options *hami_options(void);
 
-/* Parse all variables into `options`. For tests. */
-void hami_options_parse(struct hami_options *options);
+/* Parse all variables into `options`, beside a limits file, which must live as long. For tests. */
+void hami_options_parse(struct hami_options *options, const struct hami_limits_file *granted);
 
 #endif

@@ -6,6 +6,7 @@
 #include "hooks.h"
 #include "inventory.h"
 #include "log.h"
+#include "uuid.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_matched;

@@ -4,17 +4,7 @@
 #include <string.h>
 
 #include "hooks.h"
-
-/* UUIDs are compared without their prefix: NVML writes GPU- or MIG-, CUDA has none. */
-static const char *digits(const char *uuid)
-{
-    return uuid[0] && uuid[1] && uuid[2] && uuid[3] == '-' ? uuid + 4 : uuid;
-}
-
-bool hami_is_same_uuid(const char *first, const char *second)
-{
-    return strcmp(digits(first), digits(second)) == 0;
-}
+#include "uuid.h"
 
 static bool is_listed(const struct hami_inventory *inventory, const char *uuid)
 {

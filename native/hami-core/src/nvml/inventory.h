@@ -22,7 +22,4 @@ int hami_cuda_device_count(void);
 /* Write the UUID of a CUDA ordinal. False, and an empty text, if CUDA does not return it. */
 bool hami_cuda_uuid(CUdevice ordinal, char text[HAMI_UUID_BYTES]);
 
-/* Whether two UUIDs name the same device. Their prefixes, GPU- or MIG-, may differ. */
-bool hami_is_same_uuid(const char *first, const char *second);
-
 #endif

@@ -61,8 +61,14 @@ void hami_region_renew_inventory(hami_take_inventory *take_inventory);
 /* Return the region index of a UUID, or -1. */
 int hami_region_device(const char *uuid);
 
-/* Return how many bytes of a device this container may use; 0 for no limit, and for device -1. */
+/* Return how many bytes of a device this process may have the container use; 0 for no limit, and for device -1. */
 uint64_t hami_region_limit(int device);
+
+/* Return the percentage of a device's time that this process's container may use; 0 for no limit, and for device -1. */
+unsigned hami_region_core_percent(int device);
+
+/* Take over a limits file that was replaced. Looks at most once a second; hami_region_limit() does so too. */
+void hami_region_follow_limits(void);
 
 /* Return how many bytes of a device the container uses: the sum over all claimed slots. */
 uint64_t hami_region_used(int device);

@@ -15,6 +15,7 @@
 #include "liveness.h"
 #include "log.h"
 #include "options.h"
+#include "region_limits.h"
 
 enum { RECENT_KERNEL_FRESH = 2, LONGEST_WAIT_MS = 5000 };
 
@@ -82,74 +83,7 @@ bool hami_region_is_private(void)
     return is_private;
 }
 
-/* Limits and devices */
-
-static int known_device(const struct hami_region *region, const char *uuid)
-{
-    for (int device = 0; uuid[0] && device < HAMI_DEVICES_MAX; device++)
-        if (strncmp(region->uuids[device], uuid, HAMI_UUID_BYTES) == 0)
-            return device;
-    return -1;
-}
-
-/*
- * Return for each device the `_<i>` of its limits: its place in the list of UUIDs. The other devices get the remaining limits in
- * region order, so no device goes without the limits that the environment has for it.
- */
-static void order_of_limits(const struct hami_region *region, int limit_of[HAMI_DEVICES_MAX])
-{
-    const struct hami_options *options = hami_options();
-    const char *entry = options->device_uuids[0] ? options->device_uuids : options->visible_devices;
-    bool is_taken[HAMI_DEVICES_MAX] = {false};
-    int next = 0;
-
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        limit_of[device] = -1;
-    for (int index = 0; *entry && index < HAMI_DEVICES_MAX; index++) {
-        size_t length = strcspn(entry, ",");
-        char uuid[HAMI_UUID_BYTES] = "";
-        int device;
-
-        if (length < sizeof(uuid))
-            memcpy(uuid, entry, length);
-        device = known_device(region, uuid);
-        if (device >= 0 && limit_of[device] < 0) {
-            limit_of[device] = index;
-            is_taken[index] = true;
-        }
-        entry += length + (entry[length] == ',');
-    }
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
-        if (limit_of[device] >= 0)
-            continue;
-        while (is_taken[next])
-            next++;
-        limit_of[device] = next++;
-    }
-}
-
-/* Store the environment's limits. With `is_trial` only return whether that would change anything. */
-static bool write_limits(struct hami_region *region, bool is_trial)
-{
-    const struct hami_options *options = hami_options();
-    bool is_changed = region->priority != options->priority;
-    int limit_of[HAMI_DEVICES_MAX];
-
-    order_of_limits(region, limit_of);
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
-        uint64_t memory_bytes = options->memory_limit_bytes[limit_of[device]];
-        uint64_t sm_percent = options->sm_limit_percent[limit_of[device]];
-
-        is_changed |= atomic_load(&region->limit[device]) != memory_bytes || atomic_load(&region->sm_limit[device]) != sm_percent;
-        if (is_trial)
-            continue;
-        atomic_store(&region->limit[device], memory_bytes);
-        atomic_store(&region->sm_limit[device], sm_percent);
-    }
-    if (!is_trial)
-        region->priority = options->priority;
-    return is_changed;
-}
+/* Devices */
 
 /* Known devices keep their indices, because other processes count in them. */
 static void write_inventory(struct hami_region *region, hami_take_inventory *take_inventory)
@@ -160,7 +94,7 @@ static void write_inventory(struct hami_region *region, hami_take_inventory *tak
     memset(&inventory, 0, sizeof(inventory));
     take_inventory(&inventory);
     for (int index = 0; index < inventory.count; index++) {
-        if (!inventory.uuids[index][0] || known_device(region, inventory.uuids[index]) >= 0)
+        if (!inventory.uuids[index][0] || hami_region_device_in(region, inventory.uuids[index]) >= 0)
             continue;
         while (place < HAMI_DEVICES_MAX && region->uuids[place][0])
             place++;
@@ -188,7 +122,7 @@ static void initialise(struct hami_region *region, hami_take_inventory *take_inv
     region->sem = unlocked;
     region->sem_postinit = unlocked;
     write_inventory(region, take_inventory);
-    write_limits(region, false);
+    hami_limits_write(region, false);
     atomic_store(&region->utilization_switch, 1);
     atomic_store(&region->recent_kernel, RECENT_KERNEL_FRESH);
     atomic_store(&region->last_kernel_time, (uint64_t)time(NULL));
@@ -313,14 +247,20 @@ static bool make_room(int file)
     return ftruncate(file, (off_t)HAMI_REGION_FILE_BYTES) == 0;
 }
 
-/* The environment differs from the file. It wins if no other process uses the file, as after a restart of the container. */
+/*
+ * The environment differs from the file. It wins if no other process uses the file, as after a restart of the container. What the
+ * limits file grants always wins.
+ */
 static void settle_limits(struct hami_region *region)
 {
+    hami_limits_write_granted(region);
+    if (!hami_limits_write(region, true))
+        return;
     if (anyone_else_alive(region))
         hami_log(HAMI_LOG_WARNING, "%s: its limits differ from the environment; they stay, because other processes use them",
                  hami_options()->region_path);
     else
-        write_limits(region, false);
+        hami_limits_write(region, false);
 }
 
 /* Map the file without a lock if it already says what this process would write. */
@@ -333,7 +273,7 @@ static struct hami_region *attach_ready(void)
     if (file >= 0)
         close(file);
     region = is_ready ? map_shared(hami_options()->region_path) : NULL;
-    if (!region || (is_same_version(region) && region->device_count && !write_limits(region, true)))
+    if (!region || (is_same_version(region) && region->device_count && !hami_limits_write(region, true)))
         return region;
     munmap(region, sizeof(*region));
     return NULL;
@@ -355,7 +295,7 @@ static struct hami_region *map_locked(hami_take_inventory *take_inventory)
         initialise(region, take_inventory);
     else if (region && !region->device_count)
         write_inventory(region, take_inventory);
-    if (region && state == FILE_READY && write_limits(region, true))
+    if (region && state == FILE_READY)
         settle_limits(region);
     return region;
 }
@@ -382,8 +322,8 @@ void hami_region_attach(hami_take_inventory *take_inventory)
         return;
     pthread_mutex_lock(&attach_mutex);
     if (!hami_region()) {
-        region = attach_ready();
-        if (!region)
+        region = hami_options()->region_path[0] ? attach_ready() : NULL;
+        if (!region && hami_options()->region_path[0])
             region = attach_file(take_inventory);
         if (!region) {
             is_private = true;
@@ -391,6 +331,8 @@ void hami_region_attach(hami_take_inventory *take_inventory)
             if (region)
                 initialise(region, take_inventory);
         }
+        if (region)
+            hami_limits_read_own(region);
         atomic_store_explicit(&mapped, region, memory_order_release);
     }
     pthread_mutex_unlock(&attach_mutex);
@@ -405,25 +347,20 @@ void hami_region_renew_inventory(hami_take_inventory *take_inventory)
     if (!anyone_else_alive(region))
         memset(region->uuids, 0, sizeof(region->uuids));
     write_inventory(region, take_inventory);
-    write_limits(region, false);
+    hami_limits_write(region, false);
+    hami_limits_read_own(region);
     hami_region_unlock();
 }
 
 int hami_region_device(const char *uuid)
 {
-    return hami_region() ? known_device(hami_region(), uuid) : -1;
-}
-
-uint64_t hami_region_limit(int device)
-{
-    struct hami_region *region = hami_region();
-
-    return region && device >= 0 ? atomic_load_explicit(&region->limit[device], memory_order_relaxed) : 0;
+    return hami_region() ? hami_region_device_in(hami_region(), uuid) : -1;
 }
 
 void hami_region_file_forget(void)
 {
     hami_file_lock_forget(&region_lock);
     hami_file_lock_forget(&contexts_lock);
+    hami_limits_forget();
     pthread_mutex_init(&attach_mutex, NULL);
 }

@@ -39,6 +39,8 @@ static struct hami_gpu_time *map_file(void)
     void *address;
     int file = -1;
 
+    if (!hami_options()->region_path[0])
+        return MAP_FAILED;
     if (snprintf(path, sizeof(path), "%s" HAMI_GPU_TIME_SUFFIX, hami_options()->region_path) < (int)sizeof(path))
         file = open_file(path);
     if (file < 0) {

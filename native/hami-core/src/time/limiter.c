@@ -51,13 +51,6 @@ static _Thread_local uint64_t default_ids[2] __attribute__((tls_model("initial-e
 static _Atomic int limit_mode;
 static _Atomic uint64_t looked_second, noted_second;
 
-static unsigned limit_of(const struct hami_region *region, int device)
-{
-    uint64_t percent = atomic_load_explicit(&region->sm_limit[device], memory_order_relaxed);
-
-    return percent < 100 ? (unsigned)percent : 0;
-}
-
 static bool is_limiting(const struct hami_region *region)
 {
     int now = atomic_load_explicit(&limit_mode, memory_order_relaxed);
@@ -71,7 +64,7 @@ static unsigned percent_of(int device)
 {
     const struct hami_region *region = hami_region();
 
-    return is_limiting(region) ? limit_of(region, device) : 0;
+    return is_limiting(region) ? hami_region_core_percent(device) : 0;
 }
 
 static void read_limits(struct hami_limits *limits)
@@ -80,13 +73,13 @@ static void read_limits(struct hami_limits *limits)
         limits->percent[device] = percent_of(device);
 }
 
-static void look_for_limits(const struct hami_region *region)
+static void look_for_limits(void)
 {
     bool has_limit = false;
     int policy = hami_options()->utilization_policy;
 
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        has_limit |= limit_of(region, device) != 0;
+        has_limit |= hami_region_core_percent(device) != 0;
     atomic_store_explicit(&limit_mode,
                           !has_limit || policy == HAMI_POLICY_DISABLE ? MODE_NEVER
                           : policy == HAMI_POLICY_FORCE               ? MODE_ALWAYS
@@ -98,7 +91,8 @@ static void look_for_limits(const struct hami_region *region)
 static void new_second(struct hami_region *region, uint64_t second)
 {
     atomic_store_explicit(&looked_second, second, memory_order_relaxed);
-    look_for_limits(region);
+    hami_region_follow_limits();
+    look_for_limits();
     if (second < atomic_load(&noted_second) + (uint64_t)hami_options()->kernel_interval_seconds)
         return;
     atomic_store(&noted_second, second);
@@ -241,7 +235,7 @@ static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch
     } while (wait);
 }
 
-static bool pass_on_lease(const struct hami_region *region, const struct hami_launch *launch)
+static bool pass_on_lease(const struct hami_launch *launch)
 {
     struct hami_stream *stream = hami_stream_find(probable_id_of(handle_of(launch)));
     const struct hami_kernel *kernel;
@@ -249,7 +243,7 @@ static bool pass_on_lease(const struct hami_region *region, const struct hami_la
 
     if (!stream)
         return false;
-    if (!limit_of(region, stream->device))
+    if (!hami_region_core_percent(stream->device))
         return true;
     kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
     estimate = hami_meter_estimate(&hami_meters[stream->device], kernel);
@@ -283,7 +277,7 @@ void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_laun
         new_second(region, second);
     if (!is_limiting(region) || hami_inside)
         return;
-    if (!pass_on_lease(region, launch))
+    if (!pass_on_lease(launch))
         pass_by_the_clock(launch, timed);
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from containers import SANITIZER, Container
+from containers import GPU_A, SANITIZER, Container
 
 IS_SANITIZED = bool(SANITIZER)
 NOBODY = 65534
@@ -240,6 +240,27 @@ def test_setuid_program_that_uses_cuda_takes_no_orders_from_its_caller(container
     )
 
     assert "1001 MiB: 0, 1000 MiB: 0\n" == output
+    assert not container.region.exists()
+
+
+@pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime cannot be in /etc/ld.so.preload")
+def test_setuid_program_keeps_to_the_limits_file(container: Container, open_folder: Path) -> None:
+    """
+    What the plugin granted holds for the program by itself. Its caller's environment changes nothing and names no file.
+    """
+    copy = as_root(program(container, "linked_program"), open_folder)
+    (open_folder / "limits").mkdir()
+    (open_folder / "limits/limits").write_text(f"hami-limits 1\n{GPU_A} {1000 << 20} 100\n")
+    variables = container.environ(preload=False, CUDA_DEVICE_MEMORY_LIMIT="1m", CUDA_DISABLE_CONTROL="true")
+    del variables["PATH"]
+    output = ran_with_preload_file(
+        open_folder,
+        [container.build / "libvgpu.so", container.build / "fake_driver/libcuda.so.1"],
+        f"setpriv --reuid={NOBODY} --clear-groups {copy}\ntrue",
+        **variables,
+    )
+
+    assert "1001 MiB: 2, 1000 MiB: 0\n" == output
     assert not container.region.exists()
 
 

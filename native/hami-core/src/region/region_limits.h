@@ -1,0 +1,31 @@
+/*
+ * The limits in the region, and those of this process alone. For region_file.c.
+ *
+ * Without a limits file the region has the environment's limits. With one it has what the file grants, nothing for a device that
+ * the file does not name, and a lower limit of the environment holds for this process alone. An unusable file refuses everything
+ * to this process.
+ * Locks: a mutex that is held while the file is read. Fork: call hami_limits_forget() in the child.
+ */
+#ifndef HAMI_REGION_LIMITS_H
+#define HAMI_REGION_LIMITS_H
+
+#include <stdbool.h>
+
+#include "region.h"
+
+/* Return the index of a UUID in `region`, or -1. */
+int hami_region_device_in(const struct hami_region *region, const char *uuid);
+
+/* Store the limits and the priority in the region. With `is_trial` only return whether that would change anything. */
+bool hami_limits_write(struct hami_region *region, bool is_trial);
+
+/* Store what the limits file grants, if there is one. */
+void hami_limits_write_granted(struct hami_region *region);
+
+/* Note the limits that hold for this process alone. Call it before others see the region, and when it gets devices. */
+void hami_limits_read_own(const struct hami_region *region);
+
+/* Forget the parent's lock. Call it in a forked child. */
+void hami_limits_forget(void);
+
+#endif
