@@ -37,8 +37,15 @@ def prepare(host: Path) -> None:
 
 def prepare_until(host: Path, step: str) -> None:
     """Prepare the container below *host*, and be killed just before *step*."""
-    module, name = STEPS[step]
-    setattr(module, name, _die)
+    module, name, earlier_calls = STEPS[step]
+    function, calls = getattr(module, name), 0
+
+    def die_at_last(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return function(*args, **kwargs) if calls <= earlier_calls else _die()
+
+    setattr(module, name, die_at_last)
     prepare(host)
 
 
@@ -86,18 +93,22 @@ def _die(*_args: object, **_kwargs: object) -> NoReturn:
     raise AssertionError("killed")
 
 
-STEPS: dict[str, tuple[Any, str]] = {
-    "asking who owns the replicas": (identity, "owner"),
-    "preparing the region": (identity, "prepare_region"),
-    "setting the old directory aside": (regions, "set_aside"),
-    "making the new directory": (Path, "mkdir"),
-    "moving the region": (Path, "is_symlink"),
-    "clearing the last run's region": (regions, "_clear"),
-    "writing the spec": (cdi_files, "write_spec"),
-    "synchronising the spec": (os, "fsync"),
-    "renaming the spec": (Path, "replace"),
-    "letting the runtime notice": (asyncio, "sleep"),
+STEPS: dict[str, tuple[Any, str, int]] = {
+    "asking who owns the replicas": (identity, "owner", 0),
+    "preparing the region": (identity, "prepare_region", 0),
+    "setting the old directory aside": (regions, "set_aside", 0),
+    "making the new directory": (Path, "mkdir", 0),
+    "moving the region": (Path, "is_symlink", 0),
+    "clearing the last run's region": (regions, "_clear", 0),
+    "writing the limits": (identity, "write_limits", 0),
+    "synchronising the limits": (os, "fsync", 0),
+    "renaming the limits": (Path, "replace", 0),
+    "writing the spec": (cdi_files, "write_spec", 0),
+    "synchronising the spec": (os, "fsync", 1),
+    "renaming the spec": (Path, "replace", 1),
+    "letting the runtime notice": (asyncio, "sleep", 0),
 }
+"""By step, the function that is called next, and how often it was called before."""
 LIBRARY_STEPS: dict[str, tuple[Any, str]] = {
     "removing what a killed process left": (library, "remove_temporaries"),
     "making a temporary file": (files, "_new_temporary"),

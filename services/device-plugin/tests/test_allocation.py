@@ -3,9 +3,11 @@ What a container gets with its shares.
 """
 
 import pytest
-from device_plugin_builders import a_grant, a_policy
+from device_plugin_builders import SHARES, a_grant, a_policy, share
 
-from hami_device_plugin.decide.allocation import LOCK_DIRECTORY, Mount
+from hami_device_plugin.decide.allocation import LOCK_DIRECTORY, Container, Grant, Library, Mount, allocate
+from hamicommon.model import Share
+from hamicommon.wire.limits_file import DeviceLimits
 
 
 def test_devices_can_be_listed_by_index() -> None:
@@ -60,3 +62,61 @@ def test_licence_is_mounted_where_it_exists() -> None:
     mounts = a_grant(a_policy(is_licensed=True)).mounts
 
     assert ["/tmp/license", "/usr/bin/vgpuvalidator"] == [mount.container_path for mount in mounts[-2:]]
+
+
+def by_identity(
+    container: Container,
+    shares: tuple[Share, ...] = SHARES,
+    library: Library = Library("/lib.so"),  # noqa: B008
+) -> Grant:
+    """Return what *container* gets with *shares* in a CDI spec."""
+    return allocate(shares, container, a_policy(), library=library, region="r", is_private=True)
+
+
+def test_limits_file_has_the_shares_and_what_the_environment_has() -> None:
+    """So a process that lost its environment is held to the same, in the same region."""
+    grant = by_identity(Container("uid", "main"))
+
+    assert grant.limits
+    assert {"GPU-a", "GPU-b"} == grant.limits.devices.keys()
+    assert {
+        name: value for name, value in grant.env.items() if not name.startswith("NVIDIA_")
+    } == grant.limits.environment
+    assert "/usr/local/vgpu/r.cache" == grant.limits.environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+    assert (
+        Mount("/usr/local/vgpu/limits", "/usr/local/vgpu/containers/uid_main/limits", is_read_only=True) in grant.mounts
+    )
+
+
+def test_share_without_cores_has_no_limit_on_time() -> None:
+    """HAMi writes 0 for it, the limits file 100."""
+    shares = (Share("GPU-a", "NVIDIA", 1000, 0), Share("GPU-b", "NVIDIA", 2000, 30))
+    limits = by_identity(Container("uid", "main"), shares).limits
+
+    assert limits
+    assert {"GPU-a": DeviceLimits(1000 << 20, 100), "GPU-b": DeviceLimits(2000 << 20, 30)} == limits.devices
+
+
+def test_choice_of_the_pods_author_is_in_the_limits_file() -> None:
+    """The Node's own setting wins."""
+    chosen = Container("uid", "main", choices={"GPU_CORE_UTILIZATION_POLICY": "disable", "CUDA_OVERSUBSCRIBE": "no"})
+    limits = by_identity(chosen).limits
+
+    assert limits
+    assert "disable" == limits.environment["GPU_CORE_UTILIZATION_POLICY"]
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [
+        by_identity(Container("uid", "main", is_control_disabled=True)),
+        by_identity(Container("uid", "main"), library=Library("/lib.so", is_hamis=True)),
+        by_identity(Container("uid", "main"), tuple(share(f"GPU-{index}") for index in range(17))),
+        a_grant(a_policy()),
+    ],
+    ids=["control disabled", "HAMi's library", "17 devices", "node lock"],
+)
+def test_container_without_limits_file(grant: Grant) -> None:
+    """Where the library is off or HAMi's, or cannot hold the limits, and where the answer is HAMi's byte for byte."""
+    assert grant.limits is None
+    assert not any(mount.container_path.endswith("/limits") for mount in grant.mounts)

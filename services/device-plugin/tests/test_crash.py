@@ -17,6 +17,7 @@ from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, need
 from hami_device_plugin.adapters.cdi_files import remove_unfinished
 from hami_device_plugin.decide.cdi.spec import KIND
 from hamicommon.runtime.removal import delete_some
+from hamicommon.wire.limits_file import decode_limits_file
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -39,7 +40,10 @@ def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host:
     assert [host / f"cdi/hami.io-vgpu_uid-p_{DEVICE}.json"] == list((host / "cdi").iterdir())
     [device] = json.loads((host / f"cdi/hami.io-vgpu_uid-p_{DEVICE}.json").read_bytes())["devices"]
     assert "CUDA_DEVICE_MEMORY_LIMIT_0=700m" in device["containerEdits"]["env"]
-    assert [REGION] == [path.name for path in directory.iterdir()]
+    assert [REGION, "limits"] == sorted(path.name for path in directory.iterdir())
+    assert [directory / "limits/limits"] == list((directory / "limits").iterdir())
+    limits = decode_limits_file((directory / "limits/limits").read_bytes())
+    assert [700 << 20] == [device.memory_bytes for device in limits.devices.values()]
     assert not any((directory / REGION).read_bytes())
     assert 0o755 == directory.stat().st_mode & 0o777
     while delete_some(directory.parent, 100):

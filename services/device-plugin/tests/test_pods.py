@@ -80,3 +80,15 @@ def test_allocation_for_another_node_is_not_believed() -> None:
 def test_pod_with_a_user_namespace_is_known(spec: dict[str, Any], expected: bool) -> None:
     """There no hook may mark a file of the host, so its containers are not expected to be marked."""
     assert expected is a_pod(**spec).has_host_users
+
+
+def test_choices_of_the_author_are_literal_values() -> None:
+    """The author's policy and priority are kept; a value from a ConfigMap is not known."""
+    env = [
+        {"name": "GPU_CORE_UTILIZATION_POLICY", "value": "disable"},
+        {"name": "CUDA_TASK_PRIORITY", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
+        {"name": "CUDA_DEVICE_SM_LIMIT", "value": "100"},
+    ]
+    pod = a_pod(containers=[{"name": "main", "env": env}])
+
+    assert {"GPU_CORE_UTILIZATION_POLICY": "disable"} == pod.containers[0].choices

@@ -17,6 +17,7 @@ from hami_device_plugin.adapters.regions import (
     prepare_directory,
     prepare_region,
     was_used,
+    write_limits,
 )
 from hami_device_plugin.decide.cdi.spec import MARK_MODE
 from hamicommon.runtime.removal import FOLDER, delete_some
@@ -219,3 +220,28 @@ def test_region_is_cut_to_the_size_of_a_region(region: Path) -> None:
     assert [str(region)] == cut_regions(region.parents[1])
     assert (REGION_BYTES_MAX, b"12345678") == (region.stat().st_size, region.read_bytes()[:8])
     assert [] == cut_regions(region.parents[1])
+
+
+def test_limits_are_read_only_for_the_container_and_beside_the_region(region: Path) -> None:
+    """Both are the plugin's. The next start keeps the directory, and changes the file by a rename."""
+    write_limits(region.parent, b"first\n")
+    file = region.parent / "limits/limits"
+    old, directory = file.stat().st_ino, region.parent.stat().st_ino
+
+    prepare_region(region)
+    write_limits(region.parent, b"second\n")
+
+    assert ["limits", "r.cache"] == names(region.parent)
+    assert (directory, b"second\n") == (region.parent.stat().st_ino, file.read_bytes())
+    assert file.stat().st_ino != old
+    assert (0o755, 0o644) == tuple(path.stat().st_mode & 0o777 for path in (file.parent, file))
+
+
+def test_limits_that_a_kill_interrupted_leave_nothing(region: Path) -> None:
+    """The next start removes the temporary file; the former limits stayed whole meanwhile."""
+    write_limits(region.parent, b"first\n")
+    (region.parent / "limits/.limits.0123456789abcdef.tmp").write_bytes(b"fir")
+
+    write_limits(region.parent, b"second\n")
+
+    assert ["limits"] == names(region.parent / "limits")

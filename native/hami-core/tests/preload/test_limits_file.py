@@ -3,6 +3,7 @@ The limits file holds for every process of the container, whatever its environme
 """
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +58,9 @@ def test_process_without_environment_keeps_the_share(granted: Granted) -> None:
     """
     After `env -i`, ssh, su or cron a process is held to the same limit, and counts in the same region.
     """
-    first = granted.container.start("cuda = Cuda()\nsay(cuda.allocate(600 * MIB)[0])\nwait()", **VARIABLES)
+    first = granted.container.start(
+        "cuda = Cuda()\nsay(cuda.allocate(600 * MIB)[0])\nwait()", preload=True, **VARIABLES
+    )
     assert first.stdout
     assert "0\n" == first.stdout.readline()
     later = granted.container.run("cuda = Cuda()\nsay([cuda.allocate(401 * MIB)[0], cuda.allocate(400 * MIB)[0]])")
@@ -127,6 +130,7 @@ wait()
 look()
 say(cuda.allocate(200 * MIB)[0])
 """,
+        preload=True,
         **VARIABLES,
     )
     assert program.stdin
@@ -172,7 +176,7 @@ def test_raised_limit_is_not_held_back_by_the_plugins_own_environment(granted: G
     granted.grant({GPU_A: 2000})
 
     assert [0, 2] == granted.container.run(
-        "cuda = Cuda()\nsay([cuda.allocate(2000 * MIB)[0], cuda.allocate(MIB)[0]])", **VARIABLES
+        "cuda = Cuda()\nsay([cuda.allocate(2000 * MIB)[0], cuda.allocate(MIB)[0]])", preload=True, **VARIABLES
     )
 
 
@@ -230,13 +234,14 @@ for _ in range(4):
     )
     assert program.stdin
     assert program.stdout
-    seen = [int(program.stdout.readline())]
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: granted.put(b"nonsense\n"),
         lambda: granted.put(b"other nonsense\n"),
         lambda: granted.grant({GPU_A: 700}),
         granted.path.unlink,
-    ):
+    ]
+    seen = [int(program.stdout.readline())]
+    for change in changes:
         change()
         program.stdin.write("\n")
         program.stdin.flush()

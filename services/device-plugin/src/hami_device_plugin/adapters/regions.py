@@ -1,9 +1,10 @@
 """
 Prepare the directory of a container that starts, and bound its region file.
 
-A container whose grant travels in a CDI spec sees one file of its directory, the region. So the directory holds
-nothing else, and costs the same at each start. Under the node lock the container gets the directory itself, writable,
-as HAMi does it. An earlier container may have left anything in such a directory, so nothing here follows a link.
+A container whose grant travels in a CDI spec can write one file of its directory, the region, and read the folder with
+its limits. So the directory holds nothing else, and costs the same at each start. Under the node lock the container
+gets the directory itself, writable, as HAMi does it. An earlier container may have left anything in such a directory,
+so nothing here follows a link.
 Neighbours: `hamicommon.runtime.removal` deletes what was left, `identity` and `lock` call.
 """
 
@@ -14,7 +15,13 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
+from hami_device_plugin.adapters.files import (
+    label_for_containers,
+    make_world_writable,
+    remove_temporaries,
+    write_atomically,
+)
+from hami_device_plugin.decide.allocation import LIMITS
 from hamicommon.runtime.removal import FOLDER, set_aside
 
 REGION_SUFFIX = ".cache"
@@ -41,6 +48,21 @@ def prepare_region(file: Path) -> None:
         set_aside(file, file.parent.parent)
         _create(file)
     label_for_containers(file)
+
+
+def write_limits(directory: Path, content: bytes) -> None:
+    """
+    Make the limits file in a prepared *directory* hold *content*.
+
+    The container has its folder, read-only, so a file that is renamed into it reaches running programs.
+    """
+    folder = directory / LIMITS
+    folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+    folder.chmod(DIRECTORY_MODE)
+    label_for_containers(folder)
+    remove_temporaries(folder, LIMITS)
+    write_atomically(folder / LIMITS, content)
+    label_for_containers(folder / LIMITS)
 
 
 def prepare_directory(directory: Path) -> None:
@@ -84,14 +106,15 @@ def cut_regions(containers: Path) -> list[str]:
 
 def _is_for_one_file(file: Path) -> bool:
     """
-    Return whether the directory of *file* was made for it: nothing else is in it, and only this user can change it.
+    Return whether the directory of *file* was made for it: at most the limits are beside it, and only this user can
+    change it.
     """
     try:
         status = file.parent.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o7022:
             return False
         with os.scandir(file.parent) as entries:
-            return all(entry.name == file.name for entry in islice(entries, 2))
+            return all(entry.name in (file.name, LIMITS) for entry in islice(entries, 3))
     except FileNotFoundError:
         return False
 

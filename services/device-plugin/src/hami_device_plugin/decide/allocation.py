@@ -6,14 +6,20 @@ Neighbours: `identity` and `lock` find the shares, `cdi` and `kubelet` carry the
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hamicommon.model import Share
+from hamicommon.wire.limits_file import DEVICES_MAX, DeviceLimits, LimitsFile
 
 LOCK_DIRECTORY = "/tmp/vgpulock"
 """Directory of the lock file of HAMi's library: always in the container, by default also on the host."""
 PRELOAD_FILE = "/etc/ld.so.preload"
+LIMITS = "limits"
+"""
+The folder beside the library with what the container was granted, and the file in it: a process may have lost its
+environment.
+"""
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DEVICE_UUIDS = "HAMI_DEVICE_UUIDS"
 """
@@ -62,6 +68,8 @@ class Grant:
     """Annotations of the container for its runtime."""
     private_directories: tuple[str, ...] = ()
     """Paths in the container of small file systems in memory, of this container alone. Only CDI specs have them."""
+    limits: LimitsFile | None = None
+    """What its limits file says; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,8 @@ class Container:
     name: str
     is_control_disabled: bool = False
     """The user switched the library off with CUDA_DISABLE_CONTROL."""
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """The variables of the library that the Pod's author sets and that hold for every process."""
 
 
 def node_environment(policy: GrantPolicy) -> dict[str, str]:
@@ -185,22 +195,28 @@ def allocate(
     Return what *container* gets with *shares*, of which there is at least one.
 
     *region* is the name of the region file without its ending. If *is_private*, the container sees only this file of
-    its directory on the host, in a directory in memory. Otherwise it gets the host's directory, as HAMi does it.
+    its directory on the host, in a directory in memory, and a limits file. Otherwise it gets the host's directory, as
+    HAMi does it.
     """
     root, file = f"{policy.hook_path}/vgpu", _region_name(region)
     directory = container_directory(policy.hook_path, container.pod_uid, container.name)
+    env = node_environment(policy) | share_environment(shares, policy, region)
+    is_limited = is_private and not container.is_control_disabled and not library.is_hamis
+    limits = _limits(shares, container.choices | env) if is_limited else None
     return Grant(
-        env=node_environment(policy) | share_environment(shares, policy, region),
+        env=env,
         mounts=(
             *volume_mounts(_device_names(shares, policy), policy),
             Mount(f"{root}/libvgpu.so", library.host_path, is_read_only=True),
             Mount(f"{root}/{file}", f"{directory}/{file}", is_read_only=False)
             if is_private
             else Mount(root, directory, is_read_only=False),
+            *((Mount(f"{root}/{LIMITS}", f"{directory}/{LIMITS}", is_read_only=True),) if limits else ()),
             *_shared_mounts(container, policy, library),
         ),
         device_nodes=_device_nodes(shares, policy),
         private_directories=(root,) if is_private else (),
+        limits=limits,
     )
 
 
@@ -228,6 +244,19 @@ def region_in_container(policy: GrantPolicy, region: str) -> str:
     Return the path of the region file as its container sees it.
     """
     return f"{policy.hook_path}/vgpu/{_region_name(region)}"
+
+
+def _limits(shares: Sequence[Share], env: Mapping[str, str]) -> LimitsFile | None:
+    """
+    Return what the limits file says for *shares* and the variables in *env* that the library reads.
+
+    None for more devices than the library can limit.
+    """
+    devices: dict[str, DeviceLimits] = {}
+    for share in shares:
+        devices.setdefault(_device(share), DeviceLimits(share.memory_mib << 20, share.core_percent or 100))
+    variables = {name: value for name, value in env.items() if not name.startswith("NVIDIA_")}
+    return LimitsFile(devices, variables) if len(devices) <= DEVICES_MAX else None
 
 
 def _region_name(region: str) -> str:

@@ -6,7 +6,7 @@ Neighbours: `kube` delivers the objects, `identity` and `lock` decide with the r
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,8 @@ from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"
+CHOICES = frozenset({"GPU_CORE_UTILIZATION_POLICY", "CUDA_TASK_PRIORITY"})
+"""The library's variables by which the author of a Pod may loosen a limit."""
 
 
 class AllocationError(HamiError):
@@ -38,6 +40,8 @@ class PodContainer:
     """The user switched the library off with CUDA_DISABLE_CONTROL."""
     started_at: datetime | None = None
     """When its last run started, to the second; None while it waits to start."""
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """Its variables among CHOICES, with their values. A value from a ConfigMap or Secret is unknown here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,4 +155,9 @@ def _container(
         is_init=is_init,
         started_at=started.get(item.get("name", "")),
         is_control_disabled=any(parse_bool(found.get("value") or "") is True for found in switches),
+        choices={
+            found["name"]: found["value"]
+            for found in item.get("env") or ()
+            if found.get("name") in CHOICES and found.get("value")
+        },
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from hami_device_plugin.adapters import cdi_files
 from hami_device_plugin.adapters.files import host_files_of, make_world_writable
-from hami_device_plugin.adapters.regions import prepare_region
+from hami_device_plugin.adapters.regions import prepare_region, write_limits
 from hami_device_plugin.decide.allocation import (
     Container,
     Grant,
@@ -39,6 +39,7 @@ from hami_device_plugin.serve.mig.instances import Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.vendor import Vendor
+from hamicommon.wire.limits_file import encode_limits_file
 
 SETTLE_SECONDS = 0.005
 """
@@ -175,8 +176,10 @@ class IdentityAllocator:
         return Prepared(device, self._container(pod, container), granted, instances, driver, pod.has_host_users)
 
     def _container(self, pod: Pod, name: str) -> Container:
-        switch = next((found.is_control_disabled for found in pod.containers if found.name == name), False)
-        return Container(pod.uid, name, is_control_disabled=switch)
+        for found in pod.containers:
+            if found.name == name:
+                return Container(pod.uid, name, is_control_disabled=found.is_control_disabled, choices=found.choices)
+        return Container(pod.uid, name)
 
     def _checked(
         self, pod: Pod, container: str, shares: Mapping[str, ContainerShares], replicas: frozenset[str]
@@ -211,15 +214,18 @@ class IdentityAllocator:
             with host_files_of(f"Pod {pod}, container {each.container.name} cannot be prepared"):
                 if library.is_hamis:
                     make_world_writable(Path(self._policy.lock_directory))
+                grant = self._grant(each, library)
                 if not each.instances:
                     prepare_region(self._region_file(each))
-                changed |= cdi_files.write_spec(self._cdi_root, pod.uid, each.device, self._spec(each, library))
+                if grant.limits:
+                    write_limits(self._region_file(each).parent, encode_limits_file(grant.limits))
+                changed |= cdi_files.write_spec(self._cdi_root, pod.uid, each.device, self._spec(each, grant))
         return changed
 
-    def _spec(self, prepared: Prepared, library: Library) -> dict[str, Any]:
+    def _spec(self, prepared: Prepared, grant: Grant) -> dict[str, Any]:
         """Return the spec of one container: the driver's part, then ours."""
         driver = prepared.driver or DriverSpec()
-        edits = driver.common + cdi.grant_edits(self._grant(prepared, library))
+        edits = driver.common + cdi.grant_edits(grant)
         if prepared.is_checked:
             edits += cdi.mark_edits(self._hook, region_in_container(self._policy, prepared.region))
         return cdi.spec(prepared.device, edits, driver.version)
