@@ -202,7 +202,7 @@ def allocate(
     directory = container_directory(policy.hook_path, container.pod_uid, container.name)
     env = node_environment(policy) | share_environment(shares, policy, region)
     is_limited = is_private and not container.is_control_disabled and not library.is_hamis
-    limits = _limits(shares, container.choices | env) if is_limited else None
+    limits = _limits(shares, {**container.choices, **env}) if is_limited else None
     return Grant(
         env=env,
         mounts=(
