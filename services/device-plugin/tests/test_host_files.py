@@ -72,20 +72,26 @@ async def refusal(kubelet: Kubelet) -> str:
     return str(caught.value.details())
 
 
-async def test_container_sees_one_file_of_its_directory(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """The rest of its directory is in memory, bounded, and ends with it, so it cannot fill the host's disk."""
+async def test_container_can_write_one_file_of_its_directory(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """
+    It reads its limits. The rest of its directory is in memory, bounded, and ends with it, so it cannot fill the disk.
+    """
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as plugin:
         await prepared(plugin, kubelet)
         [edits] = plugin.specs().values()
 
-    [region] = (host / "hook/vgpu/containers/uid-p_main").iterdir()
+    [region] = (host / "hook/vgpu/containers/uid-p_main").glob("*.cache")
+    limits = region.with_name("limits")
     root = str(host / "hook/vgpu")
     [memory] = [mount for mount in edits["mounts"] if mount.get("type") == "tmpfs"]
     assert root == memory["containerPath"]
     assert {"mode=0777", "size=16m", "nr_inodes=64"} <= set(memory["options"])
     assert [str(region)] == [mount["hostPath"] for mount in edits["mounts"] if "rw" in mount["options"]]
+    [folder] = [mount for mount in edits["mounts"] if mount["containerPath"] == f"{root}/limits"]
+    assert str(limits) == folder["hostPath"]
+    assert "ro" in folder["options"]
 
 
 async def test_full_disk_is_one_error_and_the_next_try_succeeds(

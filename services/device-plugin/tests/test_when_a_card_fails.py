@@ -253,7 +253,7 @@ async def test_plugin_that_starts_while_nvml_hangs_lets_containers_restart(
         await kubelet.pre_start(f"{UUIDS[4]}-0")
         await _allocate(plugin, UUIDS[5], "q")
         specs = plugin.specs()
-    [region] = (host / "hook/vgpu/containers/uid-p_main").iterdir()
+    [region] = (host / "hook/vgpu/containers/uid-p_main").glob("*.cache")
     region.write_bytes(b"what the last run left")
     driver.hang(call="nvmlDeviceGetCount_v2")
     async with EightCards(host, api, kubelet) as plugin:
