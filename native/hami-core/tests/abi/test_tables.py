@@ -24,6 +24,22 @@ ALLOCATES_OR_LAUNCHES = set(
     )
 )
 
+SOUNDS_LIKE_IT = re.compile(r"Alloc|Launch|Create|Import|Load|Instantiate|IpcOpen|Retain")
+TAKES_NO_MEMORY = set(
+    re.findall(
+        r"\w+",
+        """
+    cuFuncIsLoaded cuGraphConditionalHandleCreate cuGraphRetainUserObject cuLogicalEndpointCreate
+    cuLogicalEndpointImport cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuModuleGetLoadingMode
+    cuSurfObjectCreate cuTensorMapSetAllocationClass cuTexObjectCreate cuTexRefCreate cuUserObjectCreate
+    cuUserObjectRetain
+    """,
+    )
+)
+"""They ask, or describe memory that is allocated already."""
+LOADED_LATER = {"cuFuncLoad"}
+"""The code that it loads is charged like the code that a first launch loads."""
+
 
 def test_rows_carry_the_version_of_their_symbol() -> None:
     """
@@ -48,6 +64,16 @@ def test_what_allocates_or_launches_is_in_the_table() -> None:
     Every way to allocate or to launch is hooked.
     """
     assert set() == ALLOCATES_OR_LAUNCHES - {row.name for row in cuda_rows()}
+
+
+def test_new_name_that_may_allocate_or_launch_is_hooked_or_explained() -> None:
+    """
+    A name of a later header that sounds like it must be added to a table, or to a list of this file.
+    """
+    names = {split(symbol)[0] for symbol in versions()} | {split(symbol)[0] for symbol in functions(NEWEST.cuda_h)}
+    sounding = {name for name in names if name.startswith("cu") and SOUNDS_LIKE_IT.search(name)}
+
+    assert TAKES_NO_MEMORY | LOADED_LATER == sounding - {row.name for row in cuda_rows()}
 
 
 def test_nvml_names_are_nvmls() -> None:
